@@ -18,17 +18,17 @@ Column = Union[Array, np.ndarray]
 def by_index(data: Any) -> Iterator[Any] | None:
     """Return an iterator over a loader's batches that gathers them from the loader's arrays, or None.
 
-    The batches are those of the loader itself, bit for bit and of the same types, and its samplers draw the
-    same random numbers. The batches share no memory with the data. None unless the loader is Gluon's own
-    DataLoader, without workers and with the default batchify function, over dense arrays: an ArrayDataset, a
-    SimpleDataset or an array.
+    The batches are the same as those of the loader itself, bit for bit and in type, and its samplers draw the
+    same random numbers. The batches share no memory with the data. Returns None unless the loader is Gluon's
+    own DataLoader, without workers and with the default batchify function, over dense arrays: an
+    ArrayDataset, a SimpleDataset or an array.
     """
     columns = columns_of(data._dataset) if _is_default_loader(data) else None
     return None if columns is None else _gather_batches(data, columns)
 
 
 def columns_of(dataset: Any) -> list[Column] | None:
-    """Return the arrays whose rows are a data set's samples; None unless it consists of arrays."""
+    """Return the arrays whose rows are a data set's samples; None if it does not consist of arrays."""
     dataset = _unwrap(dataset)
     parts = dataset._data if type(dataset) is mx.gluon.data.ArrayDataset else [dataset]
     columns = [_unwrap(part) for part in parts]

@@ -18,7 +18,7 @@ RawArray = Union[Array, np.ndarray]
 Signature = tuple[Optional[tuple[Shape, Any]], ...]
 """The shape and the dtype of each array of a batch, None for None."""
 
-# Dtypes that MXNet lacks, that most of its operators do not take, or that a net's parameters do not have.
+# Dtypes to cast: MXNet lacks them, most of its operators do not take them, or a net's parameters differ.
 CASTS = {
     "float64": "float32", "float128": "float32", "bool": "float32",
     "int16": "int32", "uint16": "int32", "uint32": "int64", "uint64": "int64",
@@ -28,7 +28,7 @@ DLPACK = {"float16", "float32", "float64", "int8", "uint8", "int32", "int64"}
 
 
 def as_array(value: Any) -> Any:
-    """Return anything like an array as an NDArray or a NumPy array, and anything else as it is.
+    """Return an array-like value as an NDArray or a NumPy array, and any other value as it is.
 
     Numbers and array-likes, such as torch tensors, become NumPy arrays; SciPy's sparse arrays and those of
     ``mx.np`` become NDArrays.
@@ -48,7 +48,7 @@ def as_array(value: Any) -> Any:
 
 @cache  # called for every array of every batch
 def cast_dtype(dtype: Any, real: str) -> str | None:
-    """Return what arrays of a dtype are cast to for a net of `real` parameters; None if it is fine."""
+    """Return the dtype to which arrays are cast for a net with `real` parameters; None if they are fine."""
     target = CASTS.get(np.dtype(dtype).name)
     if real == "float64" and (target == "float32" or np.dtype(dtype).kind == "f"):
         target = real
@@ -56,7 +56,7 @@ def cast_dtype(dtype: Any, real: str) -> str | None:
 
 
 def held_as(dtype: Any) -> np.dtype[Any]:
-    """Return the dtype in which MXNet computes with numbers of another one: the same or a larger."""
+    """Return the dtype in which MXNet computes with numbers of `dtype`: the same one or a larger one."""
     source = np.dtype(dtype)
     return source if source == np.float64 else np.dtype(CASTS.get(source.name, source))
 
@@ -99,9 +99,9 @@ def to_numpy(array: RawArray) -> np.ndarray:
 
 
 def shared(array: Any) -> Any:
-    """Return the memory of a dense NDArray as a capsule of DLPack, which keeps it; waits for the engine.
+    """Return the memory of a dense NDArray as a DLPack capsule, which keeps it alive; waits for the engine.
 
-    None for any other array, and for a dtype that DLPack lacks.
+    Returns None for any other array, and for a dtype that DLPack lacks.
     """
     if type(array) is not mx.nd.NDArray or np.dtype(array.dtype).name not in DLPACK:
         return None
@@ -109,10 +109,10 @@ def shared(array: Any) -> Any:
 
 
 def joined(pieces: list[np.ndarray], sizes: list[int], batch_axis: int = 0) -> np.ndarray | list[np.ndarray]:
-    """Concatenate an output's pieces, one per device and batch, over the batch axis, or else the first one.
+    """Concatenate an output's pieces, one per device and batch, over the batch axis or else the first axis.
 
     `sizes` are the pieces' numbers of samples. Several pieces are returned as a list if their other axes
-    differ, or if it cannot be seen which axis is that of the samples, or whether there is one.
+    differ, or if their shapes do not show which axis holds the samples, or whether one does.
     """
     if len(pieces) == 1 and any(length == sizes[0] for length in pieces[0].shape[: batch_axis + 1]):
         return pieces[0]
@@ -121,9 +121,10 @@ def joined(pieces: list[np.ndarray], sizes: list[int], batch_axis: int = 0) -> n
 
 
 def sample_axis(pieces: Sequence[Any], sizes: Sequence[int], batch_axis: int) -> int | None:
-    """Return the axis over which arrays of so many samples can be joined: the batch axis, or the first one.
+    """Return the axis over which arrays can be joined: the batch axis, or the first one.
 
-    None if their other axes differ, or if it cannot be seen which axis is that of the samples.
+    `sizes` are the arrays' numbers of samples. Returns None if their other axes differ, or if their shapes do
+    not show which axis holds the samples.
     """
     fitting = [
         axis

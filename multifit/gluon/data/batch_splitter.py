@@ -20,7 +20,7 @@ from .missing_labels import KnownLabels, MissingLabels, sought_in
 from .raw_batches import arrays_in, names_in
 from .shares import WHOLE, CurrentShare
 
-MAX_SIGNATURES = 50  # as many kinds of batches (sequences of many lengths) are remembered
+MAX_SIGNATURES = 50  # that are remembered; with sequences of many lengths, there may be more
 
 SlotSignature = dict[str, Optional[tuple[Shape, str]]]
 """The shape and the dtype of each slot of a batch, after casting; None for a label that is missing."""
@@ -31,14 +31,14 @@ NamedArrays = Mapping[str, Optional[RawArray]]
 class BatchSplitter:
     """Names, checks, casts and places the arrays of raw batches, for one TaskSpec.
 
-    A batch is checked only if its shapes and dtypes are new. Unless labels may be missing, it is held to the
-    form of the first one. `log_once` is called with a line to log, once for each slot that is cast.
-    `change(slots) -> slots` is what handlers make of each device's slots. New :data:`SlotSignature`s are
-    appended to `signatures`, at most `MAX_SIGNATURES`. `real` is the dtype of the net's parameters, which its
-    inputs and labels get if they are real numbers. `current` says which part of a batch is this process's.
-    `own` are the slots of a batch by their names in it, if some are absent or have other names there.
-    `fill_in` adds slots that are in no batch. `known` are the labels that may be missing, of all batches of
-    the stage.
+    A batch is checked only if its shapes and dtypes are new. With `labels`, it must have the form of the
+    first batch; without, its labels may be left out. `log_once` is called with a line to log, once for each
+    slot that is cast. `change(slots) -> slots` lets handlers change each device's slots. New
+    :data:`SlotSignature`s are appended to `signatures`, which keeps the last `MAX_SIGNATURES`. `real` is the
+    dtype of the net's parameters: inputs and labels that are real numbers are cast to it. `current` says
+    which part of a batch belongs to this process. `own` maps the names in a batch to slots, if the batch
+    lacks some slots or names them differently. `fill_in` adds slots that no batch holds. `known` are the
+    shapes and dtypes of labels that may be missing, as all batches of the stage have shown them.
     """
 
     def __init__(
@@ -77,8 +77,9 @@ class BatchSplitter:
     def split(self, raw: Any) -> Batch:
         """Return the batch, named, cast and placed; `raw` is None if this process has no samples of it.
 
-        On one device, a list of NDArrays like an earlier one, which needed no cast, is not checked again: its
-        layout says which array is which slot. Raises DataError if slots or dtypes are not as declared.
+        On one device, a list of NDArrays is not checked again if an earlier one had the same shapes and
+        dtypes and needed no cast: the stored layout says which array is which slot. Raises DataError if slots
+        or dtypes are not as declared.
         """
         if raw is None and self._current.share is not WHOLE:
             total = self._current.share.total(0)
@@ -100,9 +101,9 @@ class BatchSplitter:
         return self.distribute(raw, parts)
 
     def name_arrays(self, raw: Any) -> tuple[list[dict[str, Any]], list[Problem]]:
-        """Return the arrays of a raw batch by slot, not placed yet, and what is wrong with them.
+        """Return the arrays of a raw batch by slot, not placed yet, and the problems found.
 
-        A list of one part, or of one for each device, if the batch is split already.
+        The arrays are a list of one part, or, if the batch is split already, of a part for each device.
         """
         unnamed = raw
         if self.spec.batch_fn is not None:
@@ -120,7 +121,10 @@ class BatchSplitter:
         return [arrays for arrays, _ in named], [p for _, problems in named for p in problems]
 
     def bind(self, unnamed: Any) -> tuple[dict[str, Any], list[Problem]]:
-        """Return the arrays by slot of what `batch_fn` returned, or of a part of it, and what is wrong."""
+        """Return the arrays of a batch, or of a part of one, by slot, and the problems found.
+
+        `unnamed` is the raw batch, or what `batch_fn` returned for it.
+        """
         try:
             flat = arrays_in(unnamed, self.batch_axis)
         except DataError as error:
@@ -146,11 +150,11 @@ class BatchSplitter:
         return arrays, problems
 
     def _are_slots(self, names: set[str]) -> bool:
-        """Whether these are the names of all arrays of a batch; an iterator's default ones say nothing."""
+        """Whether the arrays of a batch are named after its slots; an iterator's default names are not."""
         return names == self._own.keys() or (not self.labels and names == self._inputs_alone)
 
     def distribute(self, raw: Any, parts: Sequence[NamedArrays]) -> Batch:
-        """Place named arrays on the devices: one part is split over all, several go to one device each.
+        """Place named arrays on the devices: a single part is split over all, several go to one device each.
 
         Devices without samples are left out.
         """
@@ -169,12 +173,12 @@ class BatchSplitter:
     def _split_already(
         self, parts: Sequence[NamedArrays], counts: Sequence[int]
     ) -> list[tuple[NamedArrays, int, slice | None]]:
-        """Return the parts that are this process's, for its devices."""
+        """Return the parts for this process's devices."""
         first = self._current.share.rank * len(self.contexts)
         return [(arrays, n, None) for arrays, n in zip(parts[first:], counts[first:])]
 
     def _pieces(self, arrays: NamedArrays, count: int) -> list[tuple[NamedArrays, int, slice | None]]:
-        """Return for each device the arrays, and how many and which of the samples it gets."""
+        """Return for each device the arrays, the number of samples that it gets, and their rows."""
         first, sizes = self._current.share.cut(count, len(self.contexts))
         ends = accumulate(sizes, initial=first)
         return [(arrays, n, slice(start, start + n) if n < count else None) for n, start in zip(sizes, ends)]
@@ -192,7 +196,7 @@ class BatchSplitter:
             array = array.tostype("default")  # losses and metrics read sizes, which sparse arrays lack
         dtype: Any = self._cast(name, array)
         if array is not None and name in self._missing:
-            dtype = sought_in(array.dtype, dtype)  # it is cast when it is known what is missing
+            dtype = sought_in(array.dtype, dtype)  # cast only after its missing values are found
         return place(array, context, dtype)
 
     def _cast(self, name: str, array: RawArray | None) -> str | None:
@@ -234,5 +238,5 @@ class BatchSplitter:
 
 
 def _kind(array: Any) -> tuple[Any, ...]:
-    """Return what is checked of an array."""
+    """Return what the checks of an array depend on."""
     return getattr(array, "shape", None), getattr(array, "dtype", None), is_masked(array)

@@ -1,4 +1,4 @@
-"""A batch on its devices, and which array of a batch is which slot."""
+"""A batch on its devices, and the layout that says which of its arrays is which slot."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from .arrays import Signature, signature_of
 class Shards(list[Any]):
     """A batch that is split already: a list of parts, one for each device or fewer, each a batch by itself.
 
-    A loader may yield it, a `batchify_fn` return it, or a `batch_fn` make it: ``batch_fn=Shards`` for batches
-    of parts, as gluonnlp's ShardedDataLoader yields them; ``batch_fn=lambda batch: Shards(zip(*batch))`` for
-    lists of one array per device for each slot. The parts train as the whole batch does, however unequal.
-    Not to be mistaken for :class:`multifit.Sharded`, a loader of which each process has a part.
+    A loader may yield it, a `batchify_fn` return it, or a `batch_fn` make it: ``batch_fn=Shards`` if batches
+    are lists of parts, as gluonnlp's ShardedDataLoader yields them; ``batch_fn=lambda batch:
+    Shards(zip(*batch))`` if batches hold, for each slot, a list with an array per device. Training on the
+    parts gives the same numbers as on the whole batch, even if their sizes differ. Not to be confused with
+    :class:`multifit.Sharded`, which wraps a loader that holds one process's part of the data.
     """
 
 
@@ -24,11 +25,11 @@ class Shards(list[Any]):
 class Batch:
     """A batch, split over the devices of this process.
 
-    `raw` is what the loader yielded. `samples` are those of this process; `total` are those of all processes
-    that train together, None until they have been added up. `contexts`, `slots` and `sizes` have an item for
-    each device that got samples: its context, its arrays by slot, its number of samples along `axis`.
-    `signature` is that of the slots, if it is known and there is one device. `absent` are slots that the
-    batch lacks, and that are None.
+    `raw` is what the loader yielded. `samples` is this process's number of samples; `total` is that of all
+    processes that train together, None until it has been summed. `contexts`, `slots` and `sizes` have an item
+    for each device that got samples: its context, its arrays by slot, its number of samples along `axis`.
+    `signature` is that of the slots, if it is known and there is one device. `absent` names the slots that
+    the batch lacks; their arrays are None.
     """
 
     raw: object
@@ -43,13 +44,13 @@ class Batch:
 
     @property
     def is_reused(self) -> bool:
-        """Whether other values may be written into the arrays: MXNet's iterators reuse their memory."""
+        """Whether later batches may overwrite the arrays: MXNet's iterators reuse their memory."""
         return isinstance(self.raw, mx.io.DataBatch)
 
 
 @dataclass(frozen=True)
 class BatchLayout:
-    """Which array of a batch, a list of NDArrays, is which slot, and the slots' signature."""
+    """Says which array of a batch that is a list of NDArrays is which slot; and the slots' signature."""
 
     positions: tuple[tuple[str, int], ...]
     signature: Signature
@@ -68,9 +69,9 @@ def signature_of_list(raw: Any) -> Signature | None:
 
 
 def layout_of(raw: Sequence[Any], slots: Mapping[str, Any], batch_axis: int) -> BatchLayout | None:
-    """Return the layout of a batch whose arrays, or some of them, are these slots.
+    """Return the layout of a batch; `slots` are its arrays, or some of them, by slot.
 
-    None if the batch holds one array twice: its slots could be two arrays in the next batch.
+    Returns None if the batch holds the same array twice: in the next batch, these may be two arrays.
     """
     positions = {id(array): i for i, array in enumerate(raw)}
     if len(positions) < len(raw):

@@ -1,4 +1,7 @@
-"""Make batches of what Gluon's default batchify functions do not take, or refuse it: dicts, odd dtypes."""
+"""Make batches of samples that are dicts, and raise a DataError for samples of which no batch can be made.
+
+Gluon's default batchify functions take no dicts, and fail on other samples with errors that do not explain.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ def batchify_of(data: Any) -> Callable[[Sequence[Any]], Any]:
 
 @dataclass(frozen=True)
 class _ByKey:
-    """Makes dicts of batches from samples that are dicts, lists from tuples, and batches with `batchify`."""
+    """Makes a dict of batches from samples that are dicts, a list from tuples; else calls `batchify`."""
 
     batchify: Callable[[Sequence[Any]], Any]
 
@@ -57,12 +60,12 @@ class _ByKey:
     def _arrays(self, samples: Sequence[Any]) -> Any:
         is_array = isinstance(samples[0], mx.nd.NDArray)
         if is_array and len({getattr(sample, "shape", None) for sample in samples}) > 1:
-            raise ValueError("shapes differ")  # MXNet fails much later, and if sizes are equal, never
+            raise ValueError("shapes differ")  # MXNet would fail much later, or never, if sizes are equal
         return self.batchify(samples)
 
 
 def _problem(samples: Sequence[Any]) -> str:
-    """Return why samples are no batch."""
+    """Return why no batch can be made of these samples."""
     found = list(dict.fromkeys(map(describe.structure, samples)))
     if len(found) == 1:
         return (

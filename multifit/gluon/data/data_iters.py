@@ -24,8 +24,8 @@ MANY = 24  # batches; MXNet's iterators read up to 16 ahead
 class _Pass:
     """The current pass of an iterator that may wrap.
 
-    `left_out` is a DataBatch of the rows that it leaves out if the iterator wraps, `padding` of those that
-    fill its last batch. `samples` are those of a whole pass, if they are known.
+    If the iterator wraps, `left_out` is a DataBatch of the rows that this pass leaves out, and `padding` one
+    of the rows that fill its last batch. `samples` is the number of samples in a whole pass, if it is known.
     """
 
     from_start: bool
@@ -68,7 +68,7 @@ def is_resettable(data: Any) -> bool:
 
 
 def read_pass(data: Any) -> Iterator[Any]:
-    """Yield the batches of an iterator from its start, each sample once, with its names of arrays."""
+    """Yield an iterator's batches from its start, each sample once, with the names of their arrays."""
     provided = [getattr(data, name, None) for name in ("provide_data", "provide_label")]
     for batch in _read_pass(data):
         for part in batch if isinstance(batch, list) else [batch]:
@@ -97,9 +97,9 @@ def _read_pass(data: Any) -> Iterator[Any]:
 def rewind(data: Any) -> None:
     """Begin the next pass of an iterator.
 
-    One that may wrap is first read to its end, so that it is known which rows the next pass leaves out,
-    unless it has many batches: then its threads cannot reach the end between two resets, and the second one
-    rewinds it.
+    An iterator that may wrap is first read to its end, to find out which rows the next pass leaves out. If it
+    has many batches, it is reset twice instead: its threads cannot reach the end between the two resets, so
+    that the second one rewinds it.
     """
     if not _may_wrap(data):
         reset_shuffled(data, _sources(data))
@@ -116,7 +116,7 @@ def rewind(data: Any) -> None:
 
 
 def replay_pass(data: Any) -> None:
-    """Bring an iterator to where it is after another pass, and read no more of it than that needs."""
+    """Move an iterator to where it is after another pass, reading no more batches than necessary."""
     if isinstance(data, mx.io.ResizeIter):
         for _ in _resize(data):
             if data.reset_internal and not _goes_on(data.data_iter):
@@ -194,7 +194,7 @@ def _rolls_over(data: Any) -> bool:
 
 
 def _goes_on(data: Any) -> bool:
-    """Whether the next pass over an iterator that is being read follows from where this one ends."""
+    """Whether the next pass over an iterator that is being read depends on where this one ends."""
     return _rolls_over(data) or (_may_wrap(data) and not _passes[data].is_long)
 
 

@@ -1,4 +1,4 @@
-"""The devices of a run: chosen, parsed from text such as ``gpu:0,1``, and their shares of a batch."""
+"""Choose the devices of a run, parse them from text such as ``gpu:0,1``, and divide samples among them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VALID = "write a number of CPUs (2), cpu, cpu:<number>, gpu, or gpu:<id>[,<id>..
 
 
 def resolve_context(context: object, parameters: Iterable[Parameter]) -> list[Context]:
-    """Return the contexts to run on; by default where the parameters are, else the first GPU, else the CPU.
+    """Return the contexts to run on; by default those of the parameters, else the first GPU, else the CPU.
 
     Raises ValueError if an item is not a context, is given twice, or does not exist on this machine.
     """
@@ -41,9 +41,9 @@ def missing_gpus(contexts: Iterable[Context]) -> list[str]:
 
 
 def can_compute(context: object) -> bool:
-    """Whether MXNet has the GPUs among the contexts, and computes on them.
+    """Whether MXNet can compute on the GPUs among the contexts.
 
-    MXNet's builds have machine code for some GPUs only; on another one, every operator fails.
+    MXNet's builds hold machine code for some GPUs only; on any other GPU, every operator fails.
     """
     contexts = list(context) if isinstance(context, (list, tuple)) else [context]
     try:

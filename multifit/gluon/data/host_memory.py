@@ -1,4 +1,4 @@
-"""The memory of arrays on the CPU, for libraries that read and write it."""
+"""NumPy views of the memory of arrays on the CPU, for other libraries to read and write."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from ..compat import mx
 def host_view(array: Array, idle: bool = False) -> np.ndarray:
     """Return a NumPy array that shares the memory of a dense array on the CPU.
 
-    Waits until nothing reads or writes the array, unless the engine is `idle` or does not know it yet. What
-    oneDNN keeps in a layout of its own is brought into the usual one, also for libraries that take the array
-    itself. The view is good until the engine writes the array again.
+    Waits until nothing reads or writes the array; with ``idle=True`` it does not wait, for an array that no
+    operator uses, such as a new one. An array that oneDNN keeps in a layout of its own is converted to the
+    usual layout in place, also for libraries that take the array itself. The view is valid until the engine
+    writes to the array again.
     """
     handle = array.handle  # type: ignore[attr-defined]
     data = ctypes.c_void_p()

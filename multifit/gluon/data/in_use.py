@@ -1,4 +1,4 @@
-"""Loaders that an epoch reads, and that nothing else can read meanwhile."""
+"""Keep track of the loaders that the running epoch reads: nothing else may read them meanwhile."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from .data_iters import is_resettable
 
 
 class LoadersInUse:
-    """Knows what the running epoch reads: a second pass over an iterator would take the rest of the first."""
+    """Knows what the running epoch reads: another pass over its iterator would take batches from it."""
 
     def __init__(self) -> None:
         self._iterators: list[Any] = []
 
     @contextmanager
     def reading(self, data: Any) -> Iterator[None]:
-        """Let a loader, or several, be in use within the block."""
+        """Mark a loader, or several, as in use within the block."""
         self._iterators = _iterators(data)
         try:
             yield
@@ -29,7 +29,7 @@ class LoadersInUse:
             self._iterators = []
 
     def problems(self, what: str, data: Any) -> list[Problem]:
-        """Return why a loader, `what` in messages, cannot be read now."""
+        """Return why a loader cannot be read now; `what` is its name in messages."""
         used = [each for each in _iterators(data) if any(each is other for other in self._iterators)]
         if not used:
             return []
@@ -40,7 +40,7 @@ class LoadersInUse:
 
 
 def _iterators(data: Any) -> list[Any]:
-    """Return the iterators that a pass over a loader moves; none if every pass has a position of its own."""
+    """Return the iterators that a pass over a loader advances; none if each pass has its own position."""
     data = unwrapped(data)
     if isinstance(data, TaskLoaders):
         return [each for loader in data.loaders.values() for each in _iterators(loader)]

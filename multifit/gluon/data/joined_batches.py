@@ -17,11 +17,11 @@ from .missing_labels import MissingLabels
 def joined_batch(
     spec: TaskSpec, parts: Mapping[str, Mapping[str, Any]]
 ) -> tuple[dict[str, Any], list[Problem]]:
-    """Return the slots of several loaders' batches as those of one, and what does not fit.
+    """Join the batches of several loaders into one; return its slots, and the problems found.
 
-    `parts` are the batches by loader, their slots by name. If all of them have all inputs, the samples of the
-    first come first, and labels are missing for the samples of loaders that lack them. Otherwise no two
-    loaders have the same slot.
+    `parts` holds each loader's slots by name. If every loader has all inputs, the samples are concatenated in
+    the order of the loaders, and labels that a loader lacks are missing for its samples. Otherwise no two
+    loaders have the same slot, and the slots are put together.
     """
     if not all(set(spec.inputs) <= part.keys() for part in parts.values()):
         return {name: array for part in parts.values() for name, array in part.items()}, []
@@ -61,7 +61,7 @@ def _shapes_differ(name: str, held: Mapping[str, Any]) -> Problem:
 
 
 def _concatenated(arrays: Sequence[Any], dtype: Any) -> Any:
-    """Return arrays, NumPy's or NDArrays, one after the other; NumPy has found their common dtype."""
+    """Concatenate NumPy arrays or NDArrays; `dtype` is their common dtype according to NumPy."""
     first = next((array for array in arrays if isinstance(array, mx.nd.NDArray)), None)
     if first is None:
         return np.concatenate(arrays)

@@ -1,4 +1,4 @@
-"""Iterate over a loader: from its start, from within an epoch, again and again."""
+"""Iterate over a loader: from its start, from the middle of an epoch, or again and again."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from .worker_seeding import (
 def iterate(data: Loader, number: int | None = None) -> Iterator[Any]:
     """Iterate over a loader from its start.
 
-    A DataIter begins a new pass. A Gluon DataLoader over arrays is read by index, and the workers of one with
-    worker processes are seeded. `number` is that of this pass over the data in its run, such as the epoch;
-    see :func:`pass_seed`.
+    A DataIter begins a new pass. A Gluon DataLoader over arrays is read by index, and worker processes of a
+    DataLoader are seeded. `number` is the number of this pass in its run, such as the epoch; see
+    :func:`pass_seed`.
     """
     data = unwrapped(data)
     if is_resettable(data):
@@ -58,7 +58,7 @@ def iterate_from(
     """Iterate over the rest of an epoch, without its first `skip` batches.
 
     The sampler of a Gluon DataLoader draws the skipped batches, but they are not loaded. `before_rest` is
-    called after the skipped batches, before the next one is loaded. `number` is that of the whole pass, as
+    called after the skipped batches, before the next one is loaded. `number` is the number of the pass, as
     for :func:`iterate`.
     """
     loader: Any = unwrapped(data)
@@ -76,10 +76,10 @@ def iterate_from(
 
 
 def has_order(data: Any) -> bool:
-    """Whether a loader is a DataLoader with a batch for each item of its sampler, which draws their order.
+    """Whether a loader is a DataLoader whose batches are those that its batch sampler draws, in that order.
 
-    A subclass that iterates in its own way may repeat batches, leave some out, or draw random numbers between
-    them: nothing is known of it but what it yields.
+    This does not hold for a subclass that iterates in its own way: it may repeat batches, leave some out, or
+    draw random numbers between them.
     """
     return (
         isinstance(data, mx.gluon.data.DataLoader)
@@ -89,15 +89,15 @@ def has_order(data: Any) -> bool:
 
 
 def seed_of_pass(data: mx.gluon.data.DataLoader, number: int | None) -> int | None:
-    """Return from what the workers of a loader are seeded in a pass; None if they cannot be."""
+    """Return the seed from which a loader's workers are seeded in a pass; None if they cannot be seeded."""
     return pass_seed(data, number) if seedable(data) else None
 
 
 def in_order(
     data: mx.gluon.data.DataLoader, order: Sequence[Any], seed: int | None, first: int
 ) -> Iterator[Any]:
-    """Yield a loader's batches of given samples; `seed` and `first` are as for :func:`iterate_seeded`."""
-    rest = copy.copy(data)  # an evaluation on the loader meanwhile reads all of it
+    """Yield a loader's batches of the samples in `order`; for `seed`, `first` see :func:`iterate_seeded`."""
+    rest = copy.copy(data)  # an evaluation on the same loader meanwhile still reads all of it
     rest._batch_sampler, rest._iter, rest.auto_reload = order, None, False
     try:
         yield from _batches(rest, seed, first)
@@ -118,8 +118,8 @@ def repeat(data: Loader) -> Iterator[Any]:
 def replay_epochs(data: Loader, epochs: int, seed_epoch: Callable[[int], None]) -> None:
     """Bring a loader to the state that it has after a number of epochs.
 
-    That matters for a DataIter or a sampler that shuffles the order of the epoch before, or that carries
-    samples over to the next epoch. Only a DataIter that carries samples over loads its batches; of a
+    That matters for a DataIter or a sampler that shuffles the order of the previous epoch, or that carries
+    samples over to the next epoch. Batches are loaded only from a DataIter that carries samples over; of a
     DataLoader, only the sampler runs. ``seed_epoch(epoch)`` seeds the generators as at the start of that
     epoch.
     """
@@ -134,7 +134,7 @@ def replay_epochs(data: Loader, epochs: int, seed_epoch: Callable[[int], None]) 
 
 
 def _is_stateless(sampler: Any) -> bool:
-    """Whether each epoch of a batch sampler is independent of the epoch before: the usual case."""
+    """Whether each epoch of a batch sampler is independent of the previous epochs, as is usual."""
     gluon = mx.gluon.data
     return (
         type(sampler) is gluon.BatchSampler

@@ -21,9 +21,10 @@ KnownLabels = dict[str, tuple[Shape, Any]]
 
 
 class MissingLabels:
-    """Replaces what is missing before a loss sees it: where it is replaced afterwards, gradients are NaN.
+    """Replaces missing labels before a loss sees them: masking the loss afterwards would leave NaN gradients.
 
-    `labels` are all labels of a spec by name. `known` is what batches have shown, and is kept up to date.
+    `labels` are all labels of a spec by name. `known` holds the shapes and dtypes that batches have shown,
+    and is kept up to date.
     """
 
     def __init__(self, labels: Mapping[str, LabelSpec], known: KnownLabels | None = None) -> None:
@@ -40,7 +41,7 @@ class MissingLabels:
         return name in self._labels
 
     def fill_in(self, arrays: dict[str, Any], batch_axis: int) -> tuple[dict[str, Any], list[Problem]]:
-        """Return the arrays of a batch with an array of missing values in place of a label that is None."""
+        """Return a batch's arrays, with arrays of missing values for labels that are None, and problems."""
         if batch_axis:
             message = "labels that may be missing need samples along axis 0, and batch_axis is"
             return arrays, [Problem("data", f"{message} {batch_axis}")]
@@ -66,15 +67,15 @@ class MissingLabels:
         return f'the label "{name}" is {kind}, which has no {lacks}; give floats, or missing= another value'
 
     def rows(self, name: str, size: int, shape: Shape, dtype: Any) -> np.ndarray:
-        """Return a label's slot for `size` samples that lack it; `shape` and `dtype` are those of a batch."""
+        """Return a label's array for `size` samples that lack it, like a batch of this shape and dtype."""
         missing = self._labels[name].missing if name in self._labels else 0
         value = {NAN: np.nan}.get(missing, 0) if isinstance(missing, str) else missing
         return np.full((size, *shape[1:]), value, dtype)
 
     def replace(self, slots: Slots, cast: Callable[[str, Array], str | None]) -> Slots:
-        """Return one device's slots: 0 in place of what is missing, and slots that say what is present.
+        """Return one device's slots, with 0 in place of missing values, and a slot that says what is present.
 
-        ``cast(name, label)`` is the dtype to which a label is cast then; None if its own is fine.
+        ``cast(name, label)`` returns the dtype to which a label is then cast; None if its own is fine.
         """
         replaced: dict[str, Any] = dict(slots)
         for name, label in self._labels.items():
@@ -112,10 +113,10 @@ def _can_hold(dtype: Any, value: float) -> bool:
 
 @cache
 def sought_in(dtype: Any, cast: str | None) -> np.dtype[Any]:
-    """Return the dtype in which a label's missing values are sought, before it is cast to `cast`.
+    """Return the dtype in which a label is compared with its missing value, before it is cast to `cast`.
 
-    Whole numbers hold no NaN, and -999.9 is another number in float16 than in float32. So the label is
-    compared as it is or, if fewer digits of it are to be kept, with as many.
+    Integers hold no NaN, and -999.9 in float16 is not the same number as in float32. So the label is compared
+    in its own dtype or, if it is cast to floats of fewer digits, in those.
     """
     source, target = np.dtype(dtype), np.dtype(cast or dtype)
     is_shorter = target.kind == source.kind == "f" and target.itemsize < source.itemsize
@@ -125,7 +126,7 @@ def sought_in(dtype: Any, cast: str | None) -> np.dtype[Any]:
 def _present(label: LabelSpec, slots: Slots, dtype: str | None) -> Array:
     """Return 1 where a label is present, else 0: float32, of the label's shape.
 
-    A function gets the label cast to `dtype`, as the loss does.
+    If `missing` is a function, it gets the label cast to `dtype`, as the loss does.
     """
     values: Any = slots[label.name]
     missing = label.missing
@@ -147,12 +148,12 @@ def _present(label: LabelSpec, slots: Slots, dtype: str | None) -> Array:
     elif _can_hold(values.dtype, missing):
         present = values != missing
     else:
-        present = mx.nd.ones_like(values)  # MXNet would compare with another number
+        present = mx.nd.ones_like(values)  # MXNet would round `missing`, and compare with another number
     return _like(label, present, values).astype("float32")
 
 
 def _like(label: LabelSpec, present: Any, values: Any) -> Any:
-    """Return what is present in the label's shape; a number for each sample holds for all of its values."""
+    """Return `present` in the label's shape; a number per sample holds for all values of the sample."""
     if present.size == values.size:
         return present.reshape(values.shape)
     if present.size == len(values):

@@ -1,4 +1,4 @@
-"""Make NDArrays of numbers and NumPy arrays, without waiting for MXNet's engine."""
+"""Make NDArrays from numbers and NumPy arrays, without waiting for MXNet's engine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .host_memory import host_view
 
 
 def new_array(values: Any, context: Context | None = None, dtype: Any = None) -> Array:
-    """Return an array-like as an NDArray on a device, by default the current one and with its own dtype.
+    """Return an array-like as an NDArray; by default on the current device, and with the values' dtype.
 
     The values are written straight into the new array's memory. ``mx.nd.array`` first asks the engine whether
     the array is in use, which takes .15 ms, and longer while the engine computes.

@@ -19,9 +19,9 @@ def arrays_in(raw: Any, batch_axis: int) -> dict[str, Any] | list[Any]:
     """Return a batch's arrays, by name if the batch is a mapping, else in order (see :func:`names_in`).
 
     A batch is a mapping, an array, nested lists and tuples of arrays, a DataBatch, or a list of DataBatches,
-    one per device of the iterator (DALI's iterators yield these), which are joined. Rows that only pad a
-    DataBatch are dropped. Raises DataError if the lists are nested too deeply, or the padding is not a number
-    of rows.
+    one per device of the iterator, as DALI's iterators yield them; these are joined. Padding rows of a
+    DataBatch are dropped. Raises DataError if the lists are nested too deeply, or if `pad` is not a number of
+    rows.
     """
     if isinstance(raw, Mapping):
         return {key: as_array(value) for key, value in raw.items()}
@@ -34,7 +34,7 @@ def arrays_in(raw: Any, batch_axis: int) -> dict[str, Any] | list[Any]:
 
 
 def names_in(raw: Any) -> list[str]:
-    """Return the names of the arrays of a namedtuple, a DataBatch or a list of these, if they have any."""
+    """Return the array names of a namedtuple, a DataBatch or a list of DataBatches; empty if it has none."""
     if isinstance(raw, tuple) and hasattr(raw, "_fields"):
         return list(raw._fields)
     part = raw[0] if isinstance(raw, (list, tuple)) and raw else raw

@@ -1,4 +1,4 @@
-"""Which samples of a batch are this process's, where several processes train together."""
+"""Says which samples of a batch belong to this process when several processes train together."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from .devices import shares
 
 @dataclass(frozen=True)
 class Slice:
-    """A batch that every process has as a whole: each takes its share of the samples, as a device does.
+    """A share of a batch that every process has read as a whole: each takes a slice, as devices do.
 
-    `rank` is the number of this process, and `ranks` how many there are.
+    `rank` is the number of this process, and `ranks` is the number of processes.
     """
 
     rank: int = 0
@@ -20,13 +20,13 @@ class Slice:
 
     @property
     def cuts_nothing(self) -> bool:
-        """Whether this process takes all samples that there are."""
+        """Whether this process takes all samples, because it is the only one."""
         return self.ranks == 1
 
     def cut(self, samples: int, devices: int) -> tuple[int, list[int]]:
-        """Return the first sample of this process, and the number of samples of each of its devices.
+        """Return the first sample of this process, and the number of samples for each of its devices.
 
-        As many processes as possible get a sample, whatever their devices.
+        Samples are split over processes before devices, so that as many processes as possible get one.
 
         >>> Slice(1, 2).cut(7, devices=2)
         (4, [2, 1])
@@ -41,7 +41,7 @@ class Slice:
 
 @dataclass(frozen=True)
 class Part(Slice):
-    """A part of a batch that is this process's already, which takes all of it.
+    """A share of a batch of which each process has read its own part only: the process takes all of that.
 
     `whole` is the number of samples of the whole batch; None if it is known only after summing over the
     processes.

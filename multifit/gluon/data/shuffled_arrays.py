@@ -1,8 +1,8 @@
 """Draw the order of each pass over an NDArrayIter from NumPy's random state alone, as a DataLoader does.
 
 An NDArrayIter with ``shuffle=True`` shuffles as soon as it is made, before a run has seeded anything, and
-each reset shuffles the order of the pass before. A run that is resumed in a new process could not draw the
-order again: it would repeat samples, and leave others out.
+each reset shuffles the order of the previous pass. A run that is resumed in a new process could not draw the
+same order again: it would repeat some samples, and leave others out.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..compat import mx
 
 
 def reset_shuffled(data: Any, sources: Iterable[Any]) -> None:
-    """Reset an iterator; NDArrayIters among its `sources` shuffle their arrays as these were given."""
+    """Reset an iterator; NDArrayIters among its `sources` shuffle from the original order of their arrays."""
     shuffled = [source for source in sources if _shuffles(source)]
     if shuffled:
         _wait_for_threads(data)
@@ -27,7 +27,7 @@ def reset_shuffled(data: Any, sources: Iterable[Any]) -> None:
 
 
 def _shuffles(source: Any) -> bool:
-    """Whether an iterator is an NDArrayIter that shuffles with each reset; a subclass may do so once."""
+    """Whether an iterator is an NDArrayIter that shuffles at each reset; subclasses may shuffle otherwise."""
     usual = mx.io.NDArrayIter
     return (
         isinstance(source, usual)
@@ -39,8 +39,8 @@ def _shuffles(source: Any) -> bool:
 def _unshuffle(source: Any) -> None:
     """Undo the last shuffle of an NDArrayIter, unless other code has reset the iterator since.
 
-    `data_list`, which MXNet fills when the iterator is made and never reads, tells: it holds the arrays of
-    the last shuffle that is known here.
+    `data_list` shows that: it holds the arrays of the last shuffle made here. MXNet fills it when the
+    iterator is made, and never reads it.
     """
     if all(array is last for array, last in zip(_arrays(source), source.data_list)):
         rows = np.argsort(source.idx)
@@ -55,7 +55,7 @@ def _arrays(source: Any) -> list[Any]:
 
 
 def _wait_for_threads(data: Any) -> None:
-    """Wait until no thread of a PrefetchingIter reads."""
+    """Wait until no thread of a PrefetchingIter is reading."""
     if isinstance(data, mx.io.PrefetchingIter):
         for ready in data.data_ready:
             ready.wait()

@@ -1,4 +1,4 @@
-"""Turn the batches of several loaders, each with the slots of its task, into named arrays on every device."""
+"""Turn the batches of several loaders, each with its own task's slots, into named arrays on every device."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from .joined_batches import joined_batch
 
 
 class TaskSplitter:
-    """Splits the batches of several loaders: one at a time, or one of each joined into one.
+    """Splits the batches of several loaders: one loader's at a time, or one of each, joined into one batch.
 
-    ``make(slots)`` returns a splitter for batches of a loader's slots, and for whole batches if that is None.
+    ``make(slots)`` returns a splitter for the batches of a loader with these slots, and ``make(None)`` one
+    for joined batches.
     """
 
     def __init__(
@@ -39,7 +40,7 @@ class TaskSplitter:
         return self.distribute(raw, parts)
 
     def name_arrays(self, raw: TaskBatch) -> tuple[list[dict[str, Any]], list[Problem]]:
-        """Return the arrays of a raw batch by slot, not placed yet, and what is wrong with them."""
+        """Return the arrays of a raw batch by slot, not placed yet, and the problems found."""
         named: dict[str, list[dict[str, Any]]] = {}
         problems: list[Problem] = []
         for task, batch in raw.batches.items():

@@ -1,8 +1,8 @@
-"""Batches from the workers of a DataLoader, which are watched: one that dies, hangs or raises is named.
+"""Read batches from the workers of a DataLoader, and raise an error if a worker dies, hangs or raises.
 
 A pool silently replaces a worker that dies, but neither repeats its task nor frees the locks that it held:
-Gluon's own iteration then waits for its whole timeout, and the pool cannot be ended. Here, no worker is
-replaced, because one that died ends the pass.
+Gluon's own iteration then waits for its whole timeout, and the pool cannot be ended. Here, workers are not
+replaced: if one dies, the pass ends with an error.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from ...errors import DataError, last_line, shown, user_error
 from ..compat import mx
 
 LOOK = 0.5  # seconds between two looks at the workers
-PATIENCE = 2.0  # seconds in which a pool can be ended whose workers are alive
+PATIENCE = 2.0  # seconds, enough to end a pool whose workers are all alive
 
 
 class _Watched:
-    """A worker as its pool sees it: one that never ends, so that the pool forks no other in its place.
+    """Stands for a worker in its pool, and never ends, so that the pool does not fork a replacement.
 
-    The pool would fork in a thread of its own. MXNet's engine stops before a fork and starts after it, and
-    the work that another thread gives it meanwhile can be lost: this process, or a worker, then hangs.
+    The pool would fork in a thread of its own. MXNet's engine stops before a fork and starts again after it,
+    and work that another thread submits meanwhile can be lost: this process, or a worker, then hangs.
     """
 
     exitcode = None
@@ -46,11 +46,11 @@ def batches_from_workers(
     arguments: Iterable[tuple[Any, ...]],
     first: int = 0,
 ) -> Iterator[Any]:
-    """Yield what workers return for each tuple of a task's arguments, in order, a few ahead as Gluon does.
+    """Yield the results of workers that call `task` with each tuple of `arguments`, in order.
 
-    The last argument of a tuple names the batch's samples in messages, and is not passed on; `first` is the
-    number of the first batch. Raises DataError if a worker dies or hangs, which ends the pool, and
-    UserCodeError if the data set or the batchify function raises.
+    As in Gluon, a few batches are made ahead. The last item of a tuple is the batch's samples, for messages;
+    it is not passed to the task. `first` is the number of the first batch. Raises DataError if a worker dies
+    or hangs, which ends the pool, and UserCodeError if the data set or the batchify function raises.
     """
     pool, pin = data._worker_pool, mx.gluon.data.dataloader._as_in_context
     watch(pool)
@@ -83,12 +83,12 @@ def batches_from_workers(
 
 
 def watch(pool: Any) -> None:
-    """Keep a pool from replacing its workers; to be called before it is given a task."""
+    """Keep a pool from replacing its workers; call this before a task is submitted."""
     pool._pool[:] = [worker if isinstance(worker, _Watched) else _Watched(worker) for worker in pool._pool]
 
 
 def wait(pool: Any, result: AsyncResult[Any], where: str, timeout: float) -> None:
-    """Wait for a result; raises DataError, and ends the pool, if a worker died or the time is over."""
+    """Wait for a result; if a worker dies, or after the timeout, end the pool and raise DataError."""
     end = time.monotonic() + timeout
     while not result.ready():
         result.wait(LOOK)
@@ -104,7 +104,7 @@ def wait(pool: Any, result: AsyncResult[Any], where: str, timeout: float) -> Non
 
 
 def end_pool(pool: Any) -> None:
-    """End a pool, also if a worker holds a lock that ending it needs."""
+    """End a pool, even if a worker holds a lock that the pool needs for that."""
     ending = threading.Thread(target=pool.terminate, daemon=True)
     ending.start()
     ending.join(PATIENCE)
@@ -134,7 +134,7 @@ def _receive(pool: Any, result: AsyncResult[Any], where: str, timeout: float) ->
 
 
 def _unpickle(pool: Any, batch: bytes, where: str) -> Any:
-    """Return a batch whose arrays a worker holds in shared memory until they are read."""
+    """Unpickle a batch; a worker holds its arrays in shared memory until they are read."""
     try:
         return pickle.loads(batch)
     except (OSError, EOFError) as error:
@@ -145,9 +145,9 @@ def _unpickle(pool: Any, batch: bytes, where: str) -> Any:
 
 
 def _drop(pool: Any, results: Sequence[AsyncResult[Any]] = ()) -> None:
-    """Drop batches that a pass has left: a worker holds their memory and descriptors until they are taken.
+    """Drop the batches that a pass left unread: workers hold their memory and descriptors until then.
 
-    Nothing is waited for: those that are not made yet stay in a list of the pool's, for the next pass.
+    This does not wait: batches that are not made yet stay in the pool's list `left` for the next call.
     """
     if not isinstance(pool, ThreadPool):
         pool.left = [result for result in (*getattr(pool, "left", ()), *results) if not _is_dropped(result)]
@@ -162,7 +162,7 @@ def _is_dropped(result: AsyncResult[Any]) -> bool:
 
 
 def _exit_codes(pool: Any) -> list[int]:
-    watch(pool)  # one that took another's place just before the pool was watched
+    watch(pool)  # a replacement that was forked just before the pool was watched
     return [worker.process.exitcode for worker in pool._pool if worker.process.exitcode is not None]
 
 

@@ -22,7 +22,7 @@ DETERMINISTIC = {_vision.Cast, _vision.CenterCrop, _vision.Normalize, _vision.Re
 CONTAINERS = {_vision.Compose, _nn.Sequential, _nn.HybridSequential}
 
 _importing_pools: WeakSet[Any] = WeakSet()  # pools whose workers can import this file
-_passes: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # by loader: passes for which no number was given
+_passes: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # by loader: the last number counted here
 
 
 def has_own_workers(data: Any) -> bool:
@@ -33,8 +33,9 @@ def has_own_workers(data: Any) -> bool:
 def seedable(data: Any) -> bool:
     """Whether :func:`iterate_seeded` works for a loader.
 
-    It does for Gluon's DataLoader with worker processes, but not for one that draws the order of an epoch
-    ahead (``auto_reload``), a subclass that iterates in its own way, or workers that cannot import multifit.
+    It works for Gluon's DataLoader with worker processes. It does not work for one that draws the order of an
+    epoch ahead (``auto_reload``), for a subclass that iterates in its own way, or if the workers cannot
+    import multifit.
     """
     return has_own_workers(data) and _begins_now(data) and _can_import(data._worker_pool, data._timeout)
 
@@ -46,22 +47,22 @@ def has_threads(data: Any) -> bool:
 
 
 def iterates_as_gluon(data: mx.gluon.data.DataLoader) -> bool:
-    """Whether a DataLoader yields a batch for each item of its batch sampler; its subclasses may not."""
+    """Whether a DataLoader yields a batch for each item of its batch sampler; subclasses may not do that."""
     gluon = mx.gluon.data.DataLoader
     return all(getattr(type(data), name) is getattr(gluon, name) for name in ("__iter__", "_prefetch_iter"))
 
 
 def _begins_now(data: mx.gluon.data.DataLoader) -> bool:
-    """Whether a DataLoader iterates as Gluon's, and draws the order of an epoch when that begins."""
+    """Whether a DataLoader iterates as Gluon's does, and draws the order of an epoch when that begins."""
     return iterates_as_gluon(data) and data._iter is None and not data.auto_reload
 
 
 def pass_seed(data: mx.gluon.data.DataLoader, number: int | None) -> int:
-    """Return the number from which the seeds of a pass over the data are derived; draws nothing.
+    """Return the number from which the seeds of a pass over the data are derived; draws no random numbers.
 
     It depends on NumPy's random state, so that ``np.random.seed`` or the run's seed make a run repeatable,
-    workers included; and on the pass's number in its run (by default, how often it was called for this
-    loader), because a loader that does not shuffle leaves that state as it is.
+    including its workers. It also depends on the pass's `number` in its run, because a loader that does not
+    shuffle leaves the random state as it is; by default, the calls for this loader are counted.
     """
     if number is None:
         number = _passes[data] = _passes.get(data, -1) + 1
@@ -69,10 +70,10 @@ def pass_seed(data: mx.gluon.data.DataLoader, number: int | None) -> int:
 
 
 def iterate_seeded(data: mx.gluon.data.DataLoader, seed: int, first: int = 0) -> Iterator[Any]:
-    """Iterate over a :func:`seedable` loader with its own workers, each batch made with its own seed.
+    """Iterate over a :func:`seedable` loader with its own workers; each batch is made with its own seed.
 
-    `seed` is from :func:`pass_seed`. `first` is the number of the loader's first batch in its epoch, if it
-    holds the rest of one.
+    `seed` comes from :func:`pass_seed`. If the loader holds the rest of an epoch, `first` is the number of
+    its first batch in that epoch.
     """
     # Seeding takes a millisecond, nearly all of it in MXNet.
     random = data._batchify_fn not in DEFAULTS or may_use_randomness(data._dataset)
@@ -92,7 +93,7 @@ def iterate_threads(data: mx.gluon.data.DataLoader, first: int = 0) -> Iterator[
 
 
 def _make_batch(seeded: tuple[int | None, Any], batchify: Callable[..., Any], dataset: Any = None) -> Any:
-    """Seed the generators and make a batch; runs in a worker instead of Gluon's function."""
+    """Seed the generators and make a batch; runs in a worker in place of Gluon's function."""
     seed, samples = seeded
     if seed is not None:
         seed_everything(seed)
@@ -100,13 +101,13 @@ def _make_batch(seeded: tuple[int | None, Any], batchify: Callable[..., Any], da
 
 
 def _can_import(pool: Any, timeout: float) -> bool:
-    """Whether a pool's workers can import this file; otherwise they would fail silently on a first task."""
+    """Whether a pool's workers can import this file; if not, they would fail silently on their first task."""
     if pool not in _importing_pools:
         name = f"{__name__}.{_make_batch.__name__}.__name__"  # a string, because the result is pickled
         watch(pool)
         try:
             result = pool.apply_async(pydoc.locate, (name,))
-        except ValueError:  # it has ended; Gluon's own iteration, which is used then, says so
+        except ValueError:  # the pool has ended; Gluon's own iteration, which is then used, raises for that
             return False
         wait(pool, result, "the loader's first task", timeout)
         if not (result.successful() and result.get()):
@@ -118,7 +119,7 @@ def _can_import(pool: Any, timeout: float) -> bool:
 def may_use_randomness(dataset: Any) -> bool:
     """Whether a data set may draw random numbers for a sample.
 
-    False only for arrays, and for transforms of them by Gluon's deterministic ones.
+    False only for arrays, and for arrays under Gluon's deterministic transforms.
     """
     while type(dataset) is _data.dataset._LazyTransformDataset:
         function = dataset._fn
