@@ -1,1 +1,1 @@
-"""A step's computation: the net, its losses and device metrics, as graphs."""
+"""Computes a step: the net, its losses and device metrics, as graphs."""

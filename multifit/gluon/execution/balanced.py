@@ -1,4 +1,4 @@
-"""What a training stage keeps apart: for a method of balancing, or for losses that are bound to trainers."""
+"""Says which losses a training stage keeps apart, to balance them or because they are bound to trainers."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from .loss_graph import SUM
 
 @dataclass(frozen=True)
 class Balanced:
-    """How the objective is computed, and what further figures there are; by default, nothing is balanced.
+    """How the objective is computed, and which further figures there are; by default, nothing is balanced.
 
-    With `tasks`, the task of each loss, the graph of net and losses is cut where these part; its body is
-    passed back several times if it `repeats`, and `exact_dropout` says whether Dropout is right then; `moved`
-    returns the names of the parameters that trainers move, which alone count as shared. `bound` returns the
-    names of the parameters that losses move, by loss; those of all others move all.
+    `form` is that of the objective (see :class:`LossGraph`), and `means` are the further figures. `tasks` is
+    the number of each loss's task: the graph of net and losses is then cut where the tasks part. If it
+    `repeats`, the backward pass through the shared body runs once for each task, and `exact_dropout` says
+    whether Dropout is then computed correctly. `moved` returns the names of the parameters that trainers
+    move; only these count as shared. `bound` returns, by loss, the names of the parameters that the loss
+    moves; a loss that it does not name moves all.
     """
 
     form: str = SUM
@@ -34,7 +36,7 @@ class Balanced:
 
     @property
     def needs_graph(self) -> bool:
-        """Whether net and losses must be one graph, also for the first batch."""
+        """Whether net and losses must be one graph, even for the first batch."""
         return self.tasks is not None or self.bound is not None
 
 

@@ -14,14 +14,14 @@ from .multi_box import NAME, multi_box_loss
 from .traceable import is_traceable
 
 GRAPHS: dict[str, Callable[..., Any]] = {NAME: multi_box_loss}
-"""Functions of a loss, of F and of its arguments, by the loss's full name: a subclass may do anything."""
+"""By the full name of a loss, a function of the loss, F and its arguments; subclasses are not covered."""
 
 
 class BatchLossGraph:
-    """The terms of scope "batch" of one step graph; each gets lists of one device.
+    """The terms of scope "batch" of one step graph; each loss gets lists with the array of one device.
 
-    Computed are, by name, ``part.<loss>`` as other losses have them, ``sums.<loss>``, the sum of each part in
-    float64, of shape (parts,), and ``objective.<loss>``. `dtype` is that of the objective.
+    For each loss, it computes ``part.<loss>``, as for other losses; ``sums.<loss>``, the sum of each part in
+    float64, of shape (parts,); and ``objective.<loss>``. `dtype` is that of the objective.
     """
 
     def __init__(self, terms: Sequence[Term], dtype: str) -> None:

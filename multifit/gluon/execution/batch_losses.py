@@ -16,20 +16,20 @@ from .result import StepResult
 
 
 class BatchLosses:
-    """The terms of scope "batch", each called once per batch with a list per device of every argument.
+    """The terms of scope "batch": each loss is called once per batch, with a list over devices per argument.
 
-    What a loss returns (per part a list per device, or one array) is already normalised: its sum is the term.
-    With several processes, each one's sum counts by its part of the normalizer. `forms` hold what a loss
-    returns to what it was in the first batch.
+    What a loss returns (for each part a list over devices, or one array) is already normalised: its sum is
+    the term. With several processes, the sum of each is weighted by its part of the normalizer. `forms` check
+    that a loss returns the same form as in the first batch.
     """
 
     def __init__(self, terms: Sequence[Term], training: bool, forms: ResultForms) -> None:
         self.terms, self._training, self._forms = list(terms), training, forms
 
     def __call__(self, result: StepResult, scale: BatchLossScale) -> dict[str, list[Array]]:
-        """Compute all terms from the result's outputs; add their objectives and parts to it.
+        """Compute all terms from the result's outputs; add their objectives and parts to the result.
 
-        Returns by term the sum of each part over all devices: float64, on the first device.
+        Returns, for each term, the sum of each part over all devices: float64, on the first device.
         """
         sums: dict[str, list[Array]] = {}
         if not self.terms or not result.outputs:
@@ -67,7 +67,7 @@ class BatchLosses:
 
 
 def split_parts(term: Term, values: list[Any]) -> list[list[Any]]:
-    """Return what a loss returns as a list for each of its parts, with an array for each device, or one."""
+    """Return the values of a loss as a list for each part, with an array for each device or a single one."""
     if not term.spec.returns:
         values = [values]  # one part, a list per device
     return [list(value) or [None] if isinstance(value, (list, tuple)) else [value] for value in values]

@@ -1,4 +1,4 @@
-"""Graphs that are bound to arrays once: MXNet's Executor, which starts a small graph faster than autograd."""
+"""Graphs bound to arrays once, as MXNet's Executors, which start a small graph faster than autograd does."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from ..optim.gradients import set_fresh
 from .loss_graph import Backward
 
 MAX_BYTES = 2**20  # of a batch, which copies in .06 ms
-CONSTANTS = 0, 1  # the first arrays of a run, the number of samples and weights, which are never written to
+CONSTANTS = 0, 1  # a run's first two arrays, number of samples and weights: they are never written to
 
 Gradients = Mapping[int, "tuple[Array, str]"]
-"""The array for the gradient of each argument, by its place, and "write" or "add"."""
+"""By the place of an argument: the array for its gradient, and "write" or "add"."""
 
 
 class ExecutedStep(Protocol):
     """Runs a training batch on Executors."""
 
     def forward(self, arguments: Sequence[Array]) -> list[Array]:
-        """Return the outputs of the graph; its objectives hold until the next run."""
+        """Return the outputs of the graph; its objectives are valid until the next run."""
 
     @property
     def backward(self) -> Backward:
-        """What passes the objectives back."""
+        """The function that runs the backward pass of the objectives."""
 
 
 class ExecutedSteps:
     """Runs batches on Executors where that is possible: one step for each device and signature of batches.
 
-    ``new(arguments, context)`` makes a step; it returns None if the graph, or the size of its batches, does
-    not suit. `running` is the step that ran the last batch; None if autograd must run it.
+    ``new(arguments, context)`` makes a step; it returns None if the graph is not suitable, or the batches are
+    too large. `running` is the step that ran the last batch; None if that must run with autograd.
     """
 
     def __init__(self, new: Callable[[Sequence[Array], Any], Optional[ExecutedStep]]) -> None:
@@ -42,7 +42,10 @@ class ExecutedSteps:
         self.running: Any = None
 
     def run(self, arguments: Sequence[Array], planned: Hashable, context: Any) -> list[Array] | None:
-        """Run a batch; None if autograd must. `planned` is its signature if it comes again and again."""
+        """Run a batch; return None if it must run with autograd.
+
+        `planned` is the signature of a batch whose shapes repeat; None for any other batch.
+        """
         self.running = None
         if planned is None or not (mx.autograd.is_recording() and mx.autograd.is_training()):
             return None
@@ -54,19 +57,19 @@ class ExecutedSteps:
 
     @property
     def backward(self) -> Backward | None:
-        """What passes the objectives of the last run back; None if autograd has recorded them."""
+        """The function for the last run's backward pass; None if autograd has recorded the objectives."""
         return None if self.running is None else self.running.backward
 
     def clear(self) -> None:
-        """Forget all, as when the arrays of parameters were replaced."""
+        """Forget all steps, because the arrays of parameters were replaced."""
         self._by_signature.clear()
 
 
 def suits(symbol: Any, arguments: Sequence[Array], data: Iterable[int]) -> bool:
     """Whether batches should run on an Executor; `data` are the places of their arrays among the arguments.
 
-    Running statistics would be written without the engine's knowledge, as with planned operators; and all
-    shapes must be known before anything is computed.
+    They should not if the graph has running statistics, which would be written without the engine's
+    knowledge, as with planned operators; if a batch is large; or if a shape is unknown before the run.
     """
     if symbol.list_auxiliary_states() or sum(size_in_bytes(arguments[at]) for at in data) > MAX_BYTES:
         return False
@@ -76,10 +79,10 @@ def suits(symbol: Any, arguments: Sequence[Array], data: Iterable[int]) -> bool:
 
 
 class BatchArrays:
-    """Arrays of a graph's own, to which each batch is copied.
+    """Arrays that belong to a graph, to which each batch is copied.
 
-    `places` are those of data among `arguments`, by their number in a run; all others are parameters, which
-    are `bound` as they are. Batches have the shapes and dtypes of the data.
+    `places` says where the arrays of a batch are among `arguments`, by their number in a run. All other
+    arguments are parameters, which are `bound` as they are. All batches have the same shapes and dtypes.
     """
 
     def __init__(self, arguments: Sequence[Array], places: Mapping[int, int]) -> None:
@@ -106,9 +109,9 @@ class BatchArrays:
 
 
 class BoundExecutor:
-    """A graph bound to `arguments`, whose gradients go where `gradients` says.
+    """A graph bound to `arguments`; `gradients` says to which arrays their gradients are written.
 
-    `outputs` hold until the next run.
+    `outputs` are valid until the next run.
     """
 
     def __init__(self, symbol: Any, arguments: Sequence[Array], gradients: Gradients, context: Any) -> None:
@@ -129,11 +132,11 @@ class BoundExecutor:
         self._executor.forward(is_train=True)
 
     def copied(self, but: Collection[int]) -> list[Array]:
-        """Return the outputs as copies that the next run does not change, `but` some as they are."""
+        """Return the outputs as copies, which the next run does not change; those in `but` are not copied."""
         return [each if at in but else each.copy() for at, each in enumerate(self.outputs)]
 
     def backward(self, heads: Mapping[int, Array]) -> None:
-        """Compute the gradients; `heads` are those of outputs, by number, 0 for all others."""
+        """Compute the gradients; `heads` are the head gradients of outputs by number, 0 if not given."""
         self._executor.backward([heads.get(at, zeros) for at, zeros in enumerate(self._zeros)])
         for array in self._parameters:
             set_fresh(array, True)

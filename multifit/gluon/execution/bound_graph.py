@@ -9,16 +9,17 @@ from ..graph_builder import Entry, GraphBuilder, Input, Node
 from .graph_cut import moves_bias_alone, stops
 from .traced_graph import as_json
 
-Group = Optional[int]  # of outputs whose gradients reach the same parameters; None where no gradient flows
+# The number of a group of outputs whose gradients reach the same parameters; None where no gradient flows.
+Group = Optional[int]
 
 
 def bound_graph(symbol: Any, reaches: Sequence[frozenset[str]], trained: Collection[str]) -> Any:
-    """Return a graph with the same outputs, whose gradients reach the parameters `reaches` names for each.
+    """Return a graph with the same outputs, whose gradients reach certain parameters only.
 
-    `trained` are the names of all variables that are parameters with a gradient. An operator is computed once
-    for each set of its inputs' gradients: where two outputs pass through it and move different parameters
-    before it, it is computed twice, as by hand with ``detach``. Nothing is passed back twice, so that Dropout
-    is right, and draws its masks independently for each.
+    `reaches` names these parameters for each output, and `trained` all variables that are parameters with a
+    gradient. If two outputs depend on an operator, and move different parameters before it, the operator is
+    copied and computed twice, as it would be by hand with ``detach``. Each copy has one backward pass, so
+    that Dropout is correct; it draws its masks independently for each copy.
     """
     graph = json.loads(as_json(symbol))
     groups = list(dict.fromkeys(reaches))
@@ -29,7 +30,7 @@ def bound_graph(symbol: Any, reaches: Sequence[frozenset[str]], trained: Collect
 
 
 def reaches_any(symbol: Any, reaches: Sequence[frozenset[str]]) -> list[bool]:
-    """Return for each output whether its gradient reaches one of the parameters that `reaches` names."""
+    """Return for each output whether its gradient reaches a parameter that `reaches` names for it."""
     graph = json.loads(as_json(symbol))
     learns = {group: _learns(graph["nodes"], group) for group in set(reaches)}
     return [learns[group][node] for (node, *_), group in zip(graph["heads"], reaches)]
@@ -45,7 +46,10 @@ def _learns(nodes: Sequence[Node], parameters: Collection[str]) -> list[bool]:
 
 
 class _Rewriting:
-    """Copies a graph, with a copy of a node for each group whose gradients go another way through it."""
+    """Copies a graph, with one copy of a node for each way in which groups' gradients go through it.
+
+    `learns` says, for each group and node, whether the node's gradient reaches one of the group's parameters.
+    """
 
     def __init__(self, graph: Mapping[str, Any], learns: Sequence[Sequence[bool]], trained: set[str]) -> None:
         self._nodes, self._learns, self._trained = graph["nodes"], learns, trained
@@ -65,9 +69,9 @@ class _Rewriting:
         return self._builder.symbol([self._entry(entry, group) for entry, group in heads])
 
     def _needed(self, heads: Sequence[tuple[Entry, Group]]) -> list[set[Group]]:
-        """Return the groups for which each node must be copied: None for values alone.
+        """Return, for each node, the groups for which it must be copied; None if only its values are needed.
 
-        Where a node is copied for a group, its values are known, and need no copy of their own.
+        A node that is copied for a group has its values already, and needs no copy for None.
         """
         needed: list[set[Group]] = [set() for _ in self._nodes]
         for (node, _), group in heads:
@@ -91,7 +95,7 @@ class _Rewriting:
         return self._copies[key]
 
     def _entry(self, entry: Entry, group: Group) -> Input:
-        """Return an entry of a node that was copied before; no gradient flows if the group has none there."""
+        """Return the copy of an entry for a group, behind a BlockGrad if the group has no gradient there."""
         node, out = entry
         through, places = self._through(node, group), self._places[node]
         if through is not None or (None in places and self._nodes[node]["name"] not in self._trained):

@@ -19,18 +19,19 @@ _TRACING = threading.RLock()  # warnings are filtered for the whole process, not
 
 
 class CachedGraph(mx.gluon.HybridBlock):
-    """A graph of blocks that are not registered as children, so that the user's net stays as it is.
+    """A graph of blocks that are not registered as its children, so that the user's net is not changed.
 
     Hybridizing the net itself would freeze whichever mode traced it first: a net that branches on
     ``autograd.is_training()`` would return its training outputs when evaluating. With a graph for each stage,
     each has its own mode, and switching costs nothing.
 
-    The graph is traced once and runs in two ways: for arrays of any shapes, and, for shapes that come again
-    and again, with memory and operators planned beforehand (MXNet's ``static_alloc`` and ``static_shape``),
-    which halves the time of small nets; subclasses may run training batches on an Executor instead.
-    `function`, ``function(F, *arrays) -> list of arrays``, is called once, with symbols; `parameters` returns
-    the ParameterDict of everything that it uses. `signature` is that of arrays that were seen before the
-    graph was made, as :meth:`run` takes it.
+    The graph is traced once and runs in two ways: for arrays of any shapes; and, for shapes that repeat, with
+    memory and operators planned in advance (MXNet's ``static_alloc`` and ``static_shape``), which halves the
+    time of small nets. Subclasses may run training batches on an Executor instead.
+
+    `function`, ``function(F, *arrays) -> list of arrays``, is called once, with symbols. `parameters` returns
+    the ParameterDict of everything that it uses. `signature` is the signature, as in :meth:`run`, of a batch
+    that was seen before the graph was made.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class CachedGraph(mx.gluon.HybridBlock):
 
     @property
     def backward(self) -> Backward | None:
-        """What passes the objectives of the last run back; None if autograd has recorded them."""
+        """The function for the last run's backward pass; None if autograd has recorded the objectives."""
         return self._executed.backward
 
     @property
@@ -65,7 +66,7 @@ class CachedGraph(mx.gluon.HybridBlock):
         return self._function(F, *arrays)
 
     def symbol(self, arrays: Sequence[Any]) -> tuple[list[str], Any]:
-        """Trace the graph and do not compile it; return the names of its inputs, and the symbol."""
+        """Trace the graph without compiling it; return the names of its inputs, and the symbol."""
         with _TRACING:
             inputs, symbol = self._get_graph(*arrays)
         return [each.name for each in inputs], symbol
@@ -73,8 +74,8 @@ class CachedGraph(mx.gluon.HybridBlock):
     def run(self, arrays: Sequence[Any], signature: Hashable = None) -> list[Any]:
         """Run the graph on arrays of one device, some of which may be None; the first call traces it.
 
-        Arrays of equal shapes and dtypes have equal signatures; without a signature, memory is never planned.
-        Raises ValueError if other arrays are None than in the first call.
+        Arrays of equal shapes and dtypes must have equal signatures. Without a signature, memory is never
+        planned. Raises ValueError if different arrays are None than in the first call.
         """
         graph_arguments = self._arguments or self._trace(arrays)
         if [array is not None for array in arrays] != self._is_array:
@@ -90,11 +91,11 @@ class CachedGraph(mx.gluon.HybridBlock):
         return self._call(arguments, planned, context) if outputs is None else outputs
 
     def _call(self, arguments: list[Any], planned: Hashable, context: Any) -> list[Any]:
-        """Run the graph; `planned` is the signature for which memory is planned, else None."""
+        """Run the graph with autograd; with planned memory unless `planned` is None."""
         return as_list((self._cached_op if planned is None else self._static_op())(*arguments))
 
     def _new_step(self, arguments: Sequence[Any], context: Any) -> Any:
-        """Return what runs training batches like this one on an Executor; None if autograd records them."""
+        """Return a step that runs training batches like this on an Executor; None to run with autograd."""
         return None
 
     def _release_plans(self) -> None:
@@ -108,7 +109,10 @@ class CachedGraph(mx.gluon.HybridBlock):
         return self._arguments
 
     def _static_op(self) -> Any:
-        """Return the planned operator; one that runs with and without gradients would plan anew each time."""
+        """Return the operator with planned memory: one with gradients, and another without.
+
+        A single operator would plan anew each time that recording is switched on or off.
+        """
         recorded = mx.autograd.is_recording()
         if recorded not in self._static_ops:
             is_data = [is_data for is_data, _ in self._cached_op_args]
@@ -116,21 +120,21 @@ class CachedGraph(mx.gluon.HybridBlock):
         return self._static_ops[recorded]
 
     def _planned_operator(self, symbol: Any, is_data: Sequence[bool]) -> Any:
-        """Return an operator with planned memory; `is_data` says which of its inputs are no parameters."""
+        """Return an operator with planned memory; `is_data` says which of its inputs are not parameters."""
         flags: list[tuple[str, Any]] = [
             ("data_indices", [i for i, each in enumerate(is_data) if each]),
             ("param_indices", [i for i, each in enumerate(is_data) if not each]),
         ]
-        # With static shapes, operators write running statistics without the engine's knowledge, and reading
-        # them after a batch would not wait for it; and the loops of F.contrib.foreach and while_loop compute
-        # nonsense. Then only the memory is planned.
+        # With static shapes, operators write running statistics without the engine's knowledge, so that
+        # reading them after a batch would not wait for it; and the loops of F.contrib.foreach and while_loop
+        # compute wrong numbers. In these cases, only the memory is planned.
         assert self._arguments is not None
         static = not symbol.list_auxiliary_states() and self._arguments.dense and not has_control_flow(symbol)
         return mx.nd.CachedOp(symbol, [*flags, ("static_alloc", True), ("static_shape", static)])
 
 
 def as_list(outputs: Any) -> list[Any]:
-    """Return what an operator of a graph returns as a list: MXNet returns a single output as it is."""
+    """Return the outputs of a graph's operator as a list: MXNet returns a single output as it is."""
     return outputs if isinstance(outputs, list) else [outputs]
 
 
@@ -140,11 +144,11 @@ def has_control_flow(symbol: Any) -> bool:
 
 
 def give_graph(net: mx.gluon.HybridBlock, inputs: Sequence[Any]) -> None:
-    """Trace a hybridized net that has no graph of its own yet, as it evaluates.
+    """Trace a hybridized net that has no graph of its own yet, in evaluation mode.
 
-    Such a net gets one when it is called, which the graphs here never do; ``net.export`` and Gluon's
-    CheckpointHandler need it. Gluon keeps the mode of the first call. A net that cannot be traced in this
-    mode, or has parameters of unknown shape, is left without.
+    Gluon traces a net when it is called directly, which the graphs here never do; ``net.export`` and Gluon's
+    CheckpointHandler need that graph. Gluon keeps the mode of the first call. A net that cannot be traced in
+    evaluation mode, or that has parameters of unknown shape, gets no graph.
     """
     if not net._cached_graph and not any(p._deferred_init for p in net.collect_params().values()):
         with suppress(Exception), mx.autograd.pause(train_mode=False):

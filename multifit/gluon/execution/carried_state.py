@@ -15,17 +15,18 @@ States = list[dict[str, Array]]  # of each device
 
 
 class StatesElsewhere(Elsewhere, Protocol):
-    """Where another engine holds the state."""
+    """The state, where another engine holds it."""
 
     def before(self) -> Optional[States]:
-        """Return the state with which the last batch began; None if it was that in its slots."""
+        """Return the state with which the last batch began; None if that is the state in its slots."""
 
 
 class CarriedState:
-    """What a stage's last batch left for the next one, on each device: outputs, without their gradients.
+    """The outputs of a stage's last batch that are inputs of the next one, on each device, without gradients.
 
-    `shapes` are those of each slot, with 0 for the number of samples; `dtype` is that of the net. If another
-    engine runs the batches, the state is `elsewhere`, and arrays of its shapes stand for it in the slots.
+    `shapes` are the shapes of these slots, with 0 for the number of samples; `dtype` is that of the net. If
+    another engine runs the batches, it holds the state `elsewhere`, and the slots get arrays of the same
+    shapes in its place.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class CarriedState:
         self.load([])
 
     def fill_in(self, batch: Batch) -> None:
-        """Add the state to a batch's slots; raises DataError if it is of another number of samples."""
+        """Add the state to a batch's slots; raises DataError if their numbers of samples differ."""
         self._given = [self._of(context, size) for context, size in zip(batch.contexts, batch.sizes)]
         for slots, states in zip(batch.slots, self._given):
             slots.update(states)
@@ -51,11 +52,11 @@ class CarriedState:
         """Remember the outputs of a batch; raises as :meth:`check` does."""
         self.check(batch, outputs)
         for context, arrays in zip(batch.contexts, outputs):
-            # copies: an output that is a parameter would change with it
+            # copied, because an output that is a parameter changes when that is updated
             self._arrays[context] = {name: arrays[name].copy() for name in self.shapes}
 
     def check(self, batch: Batch, outputs: Sequence[Mapping[str, Any]]) -> None:
-        """Raise SpecError if an output, an array of any engine, has another shape than its slot."""
+        """Raise SpecError if an output, an array of any engine, does not have the shape of its slot."""
         for slots, arrays in zip(batch.slots, outputs):
             taken: Mapping[str, Any] = slots
             for name in self.shapes:

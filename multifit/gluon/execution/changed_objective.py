@@ -1,4 +1,4 @@
-"""The objective of a batch as handlers change it, and its backward pass."""
+"""Let handlers change the objective of a batch, and run its backward pass."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def change_objective(result: StepResult, hooks: TrainingHooks, balanced: Balance
     """Let handlers change the objectives of a result; raises SpecError if `balanced` does not allow that."""
     views = result.named()
     with mx.autograd.record():
-        # One way back into the graph, however many handlers take it: gradients are then added in the same
-        # order whether there is a graph or, as with the first batch, none.
+        # However many handlers use an array, a single identity leads back into the graph. Gradients are then
+        # added in the same order with a graph and without one, as in the first batch.
         for kind in ("pred", "loss"):
             views[kind] = {name: _identities(arrays) for name, arrays in views[kind].items()}
         objectives = hooks.change_objective(result.objectives, **views, scale=result.scale)
@@ -37,7 +37,7 @@ def change_objective(result: StepResult, hooks: TrainingHooks, balanced: Balance
 
 
 def refuse_blends(hooks: TrainingHooks, balanced: Balanced) -> None:
-    """Raise SpecError if handlers blend losses, but `balanced` keeps these apart."""
+    """Raise SpecError if handlers blend losses that `balanced` keeps apart."""
     blending = hooks.blending
     if blending and balanced is not NOTHING_BALANCED:
         does = "replaces a share of losses by others, which would not count as those of a task"
@@ -52,7 +52,7 @@ def _not_with(balanced: Balanced, problem: str) -> str:
 
 
 def differentiate(result: StepResult) -> None:
-    """Compute the gradients of a result's objectives; raises SpecError if there are none."""
+    """Compute the gradients of a result's objectives; raises SpecError if an objective has no gradient."""
     heads: Sequence[Array | None] = result.head_gradients or [None] * len(result.objectives)
     recorded, start = list[Any](), 0
     for count, backward in result.backwards:
@@ -74,10 +74,10 @@ def differentiate(result: StepResult) -> None:
 
 
 class ChangedObjective:
-    """The objective that handlers make of a batch that another engine has computed, on one device.
+    """The objective as handlers change it, for a batch that another engine has computed, on one device.
 
-    They get outputs, what the losses returned, and the objectives as arrays that nothing has computed: what
-    they do with them is all that MXNet differentiates.
+    Handlers get the outputs, what the losses returned, and the objectives, as arrays without history: MXNet
+    differentiates only what the handlers do with them.
     """
 
     def __init__(
@@ -102,16 +102,16 @@ class ChangedObjective:
         change_objective(self._result, hooks, balanced)
 
     def gradients(self) -> tuple[Arrays, Arrays, Mapping[int, Array]]:
-        """Return those of outputs, parts and objectives (by number) that the changed objective depends on.
+        """Return the gradients of outputs, parts and objectives (by number) that the objective depends on.
 
-        Those of parameters that handlers have computed with are left in the net.
+        Gradients of parameters with which handlers have computed stay in the net.
         """
         differentiate(self._result)
         return _reached(self._outputs), _reached(self._parts), _reached(self._objectives)
 
 
 class ChangedOutputs:
-    """What handlers make of the outputs of a net that another engine has computed, on one device."""
+    """The outputs of a net as handlers change them, if another engine has computed them, on one device."""
 
     def __init__(self, change: Any, outputs: Arrays, slots: Mapping[str, Any]) -> None:
         self._given = _variables(outputs)
@@ -120,7 +120,7 @@ class ChangedOutputs:
             self.arrays: dict[str, Array] = change(identities, slots)
 
     def gradients(self, heads: Arrays) -> Arrays:
-        """Return the gradients of the outputs that were given, for those of the changed ones."""
+        """Return the gradients of the original outputs; `heads` are those of the changed outputs."""
         zero = mx.nd.zeros((1,), dtype=next(iter(heads.values())).dtype)
         zero.attach_grad()  # a handler may return constants alone, which MXNet refuses to differentiate
         with mx.autograd.record():
@@ -131,7 +131,7 @@ class ChangedOutputs:
 
 
 def _variables(arrays: Any) -> Any:
-    """Let arrays of real numbers receive gradients."""
+    """Attach gradients to the arrays of real numbers."""
     for array in arrays.values():
         if np.dtype(array.dtype).kind == "f":
             array.attach_grad()

@@ -1,4 +1,4 @@
-"""What goes where between the two parts of a cut graph."""
+"""Says which arrays go where between the two parts of a cut graph."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from .graph_cut import Cut
 
 
 class CutPlaces(NamedTuple):
-    """The numbers of the arrays that pass between the parts of a cut graph.
+    """Numbers the arrays that the parts of a cut graph take, in one list.
 
-    `body` and `rest` are the inputs of both: the whole graph's arguments, copies of what the body computes,
-    and `in_both`, data of the arguments that both take. `copied` is, for each copy, the output of the body.
-    `ends` are the outputs of the body that tasks take, `tasks` these tasks for each, and `taken` their
-    copies.
+    The list holds the whole graph's arguments, then copies of the body's outputs, then `in_both`: the
+    arguments that both parts take, once more. `body` and `rest` are the numbers of each part's inputs.
+    `copied` is, for each copy, the number of the body's output. `ends` are the outputs of the body that tasks
+    take, `tasks` are these tasks for each end, and `taken` are the copies for them, by number.
     """
 
     body: list[int]
@@ -26,7 +26,7 @@ class CutPlaces(NamedTuple):
 
 
 def cut_places(cut: Cut, inputs: Sequence[str]) -> CutPlaces:
-    """Return the places in a graph with these inputs."""
+    """Return the places for a cut graph, whose inputs before it was cut were `inputs`."""
     copies = [(number, task) for number, variables in enumerate(cut.copies) for task in variables]
     names = [*inputs, *(cut.copies[number][task] for number, task in copies)]
     at = {name: place for place, name in enumerate(names)}

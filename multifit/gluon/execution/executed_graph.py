@@ -1,4 +1,4 @@
-"""A traced graph whose forward and backward pass run on MXNet's Executor where batches are small."""
+"""A traced graph whose forward and backward passes run on MXNet's Executor if batches are small."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from .cached_graph import CachedGraph
 
 
 class ExecutedGraph(CachedGraph):
-    """Runs the graph of a training batch without autograd, which takes small nets longer than computing.
+    """Runs the graph of a training batch without autograd, which for small nets takes longer than computing.
 
-    To record a batch and pass it back keeps Python busy for .15 ms. An Executor is bound to its arrays once,
-    and takes .02 ms to start the same computation: it copies each batch to arrays of its own, and writes its
-    results to the same arrays. Only the objective is differentiated; it holds until the next run. All other
-    outputs are copied. `objective` returns its number among the outputs, once the graph is traced.
+    Autograd keeps Python busy for .15 ms to record a batch and run its backward pass. An Executor takes
+    .02 ms to start the same computation. It is bound to its arrays once: each batch is copied to its own
+    input arrays, and it always writes to the same output arrays. Only the objective is differentiated; it is
+    valid until the next run. All other outputs are copied. `objective` returns the objective's number among
+    the outputs, once the graph is traced.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class ExecutedGraph(CachedGraph):
 
 
 class _Step:
-    """A batch on an Executor."""
+    """Runs batches of one signature on an Executor."""
 
     def __init__(self, batch: BatchArrays, executor: BoundExecutor, objective: int) -> None:
         self._batch, self._executor, self._objective = batch, executor, objective
@@ -53,6 +54,6 @@ class _Step:
         return self._executor.copied(but=(self._objective,))
 
     def backward(self, heads: Sequence[Array | None]) -> None:
-        """Compute the gradients of the parameters; the head is that of the objective, 1 by default."""
+        """Compute the parameters' gradients; the only head is the objective's gradient, None for 1."""
         (head,) = heads
         self._executor.backward({self._objective: self._one if head is None else head})

@@ -13,11 +13,11 @@ from .parting import Parting, TaskRows
 
 
 class ExecutedSplit:
-    """Runs batches through a body, and the tasks' own parts on what it computes, without copies between.
+    """Runs batches through the body, then the tasks' own parts on the body's outputs, without copying these.
 
-    `gradients` are where those of the `batch`'s arguments go; `parameters` are those of the body, and
-    `objectives` the numbers of the outputs that are differentiated. `parting` is always the same: its arrays
-    are written anew by each batch.
+    `gradients` says where the gradients of the `batch`'s arguments go. `parameters` are those of the body,
+    and `objectives` are the numbers of the outputs that are differentiated. `parting` is always the same
+    object; each batch overwrites its arrays.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class ExecutedSplit:
         return self._rest.copied(but=self._objectives)
 
     def backward(self, heads: Sequence[Array | None]) -> None:
-        """Compute the tasks' gradients where they part, and of their own parameters."""
+        """Compute each task's gradients where the tasks part, and those of the tasks' own parameters."""
         head_gradients = [one if head is None else head for head, one in zip(heads, self._ones)]
         self._rest.backward(dict(zip(self._objectives, head_gradients)))
 
@@ -61,6 +61,6 @@ class ExecutedSplit:
 def _bound(
     symbol: Any, places: Sequence[int], arguments: Sequence[Array], gradients: Gradients, context: Any
 ) -> BoundExecutor:
-    """Return a symbol bound to those of the arguments that are at its places."""
+    """Return a symbol bound to the arguments at its places."""
     of_symbol = {at: gradients[place] for at, place in enumerate(places) if place in gradients}
     return BoundExecutor(symbol, [arguments[place] for place in places], of_symbol, context)

@@ -12,17 +12,17 @@ from ..compat import mx
 
 
 class ResultForms:
-    """Holds outputs and losses to the form that they had in the first batch; only shapes are read.
+    """Checks that outputs and losses keep the form that they had in the first batch; only shapes are read.
 
-    The number of parts of a loss, the number of axes and the dtype of an array never change. A first axis
-    with an element per sample keeps one or more per sample (or its length, which may have been that by
-    chance); one of another length may change from batch to batch, as that of boxes does. A loss that was one
-    number for all samples stays one number: it is a mean, and counts for all of them, whereas elements are
-    added up. A batch of a single sample does not show which of these an array is; the first batch with more
-    does.
+    The number of parts of a loss, the number of axes and the dtype of an array must not change. If the first
+    axis had one element per sample, its length must stay a multiple of the number of samples, or stay the
+    same, because it may have matched by chance. A first axis of any other length may change from batch to
+    batch, as the number of boxes does. A loss that was one number for all samples must stay one number: it is
+    a mean that counts for all samples, whereas elements are added up. A batch of a single sample does not
+    show which of these an array is; the first batch with more samples decides.
 
-    `samples` is the number of samples of the device whose arrays come next. If `batch_axis` is not the first
-    axis, no first axis has an element per sample.
+    `samples` is the number of samples of the device whose arrays are checked next. If `batch_axis` is not the
+    first axis, no first axis has an element per sample.
     """
 
     def __init__(self) -> None:
@@ -36,14 +36,14 @@ class ResultForms:
         return form is not None and form.is_number
 
     def hold_outputs(self, outputs: Mapping[str, Any]) -> None:
-        """Check one device's outputs; raises SpecError if one has another form than in the first batch."""
+        """Check one device's outputs; raises SpecError if one does not have its form of the first batch."""
         for name, value in outputs.items():
             self._hold((f'outputs: the net returns "{name}" as', 0), value, self.samples)
 
     def hold_loss(self, term: Term, parts: Sequence[Any], samples: int | None = None) -> None:
         """Check the parts of a loss on one device; raises SpecError as :meth:`hold_outputs` does.
 
-        With 0 samples its elements are added up in any case, so that the shape may change.
+        With ``samples=0``, the shape may change, because the elements are added up in any case.
         """
         samples = self.samples if samples is None else samples
         before = self._parts.setdefault(term.where, len(parts))
@@ -82,7 +82,7 @@ _WAY_OUT = (
 
 
 def _is_alike(first: _Form, form: _Form, has_rows: bool) -> bool:
-    """Whether an array has the form of the first batch's; `has_rows` if samples are along the first axis."""
+    """Whether an array has the form of the first batch; `has_rows` if the first axis holds the samples."""
     if form.dtype != first.dtype or form.samples == 0:
         return form.dtype == first.dtype
     if first.is_number:
@@ -90,5 +90,5 @@ def _is_alike(first: _Form, form: _Form, has_rows: bool) -> bool:
     if len(form.shape) != len(first.shape):
         return False
     had_rows = has_rows and first.samples > 1 and first.shape[:1] == (first.samples,)
-    # several rows for each sample: tokens, of which the first batch may have had one a sentence
+    # there may be several rows per sample, such as tokens, even if the first batch had one token per sentence
     return not had_rows or form.shape[0] == first.shape[0] or form.shape[0] % form.samples == 0

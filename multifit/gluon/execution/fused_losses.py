@@ -11,19 +11,19 @@ from ..compat import mx
 from ..losses import SegmentationCELoss, sample_sums
 from ..ops import largest, split_maps
 
-MANY_CLASSES = 24  # from here on a softmax over the last axis fills the processor's vectors
+MANY_CLASSES = 24  # with as many, a softmax over the last axis fills the processor's vector registers
 
 
 def fused_loss(loss: Any, args: Sequence[Any]) -> Callable[..., Any] | None:
-    """Return a function that computes the same as a loss, faster; None if there is none.
+    """Return a function that computes the same as a loss, but faster; None if there is none.
 
-    One exists for the softmax cross entropy of maps, with the classes in axis 1, where MXNet's
-    ``log_softmax`` takes two to four times as long as :func:`negative_log_likelihood`; and one for a class
-    per sample, :func:`cross_entropy`, which leaves out the mean over the single value of a sample.
+    There is one for the softmax cross entropy of maps with the classes in axis 1: there, MXNet's
+    ``log_softmax`` takes two to four times as long as :func:`negative_log_likelihood`. There is another for
+    one class per sample, :func:`cross_entropy`, which leaves out the mean over the single value of a sample.
 
-    ``SoftmaxCrossEntropyLoss`` and ``SegmentationCELoss`` are known, but not their subclasses, and none with
-    hooks. `args` are the loss's arguments: logits (N, C, ...), labels (N, ...), optionally sample weights.
-    Except for :func:`cross_entropy`, the function is valid for this C only.
+    ``SoftmaxCrossEntropyLoss`` and ``SegmentationCELoss`` are supported, but no subclasses, and no losses
+    with hooks. `args` are the loss's arguments: logits (N, C, ...), labels (N, ...), optionally sample
+    weights. Except for :func:`cross_entropy`, the function is valid for this C only.
     """
     reduce = REDUCTIONS.get(type(loss))
     if reduce is None or loss._forward_hooks or loss._forward_pre_hooks or mx.util.is_np_array():
@@ -40,11 +40,11 @@ def cross_entropy(logits: Any, label: Any) -> Any:
 
 
 def negative_log_likelihood(F: Any, logits: Any, label: Any, classes: int) -> Any:
-    r"""Return :math:`-\log \mathrm{softmax}(x)_y` of every position of a map.
+    r"""Return :math:`-\log \mathrm{softmax}(x)_y` for every position of a map.
 
-    With few classes this is :math:`\log \sum_c e^{x_c - m} + m - x_y`, map by map, where m is the largest of
-    the scores: MXNet has a vectorised kernel for :math:`e^x - 1` of negative numbers (``elu``), and none for
-    softmax along an axis that is not the last. With many, the classes go to the last axis.
+    With few classes, it is computed as :math:`\log \sum_c e^{x_c - m} + m - x_y`, map by map, where m is the
+    largest score: MXNet has a vectorised kernel for :math:`e^x - 1` of negative numbers (``elu``), but none
+    for softmax along an axis other than the last. With many classes, these are moved to the last axis.
     """
     if classes >= MANY_CLASSES:
         maps = F.transpose(F.reshape(logits, (0, 0, -1)), (0, 2, 1))

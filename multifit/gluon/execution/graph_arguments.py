@@ -7,7 +7,7 @@ from typing import Any, Sequence
 
 
 class GraphArguments:
-    """What a graph is called with: new arrays each time, and parameters, looked up once a device."""
+    """The arguments of a graph: arrays, new in each call, and parameters, looked up once for each device."""
 
     def __init__(self, arguments: Sequence[tuple[bool, Any]]) -> None:
         self._arrays = [(at, index) for at, (is_data, index) in enumerate(arguments) if is_data]
@@ -19,7 +19,7 @@ class GraphArguments:
 
     @property
     def places(self) -> dict[int, int]:
-        """Where the new arrays that are used are among the arguments, by their number in a run."""
+        """The place of each array that is used among the arguments, by the array's number in a run."""
         return {number: at for at, number in self._arrays}
 
     @property
@@ -29,13 +29,13 @@ class GraphArguments:
         return kinds <= {"default"}
 
     def gradients(self, arguments: Sequence[Any]) -> dict[int, tuple[Any, str]]:
-        """Return where the gradients of parameters that learn go, by place, and how they are written."""
+        """Return, by place, the gradient array of each parameter that learns, and "write" or "add"."""
         requests = {at: parameter.grad_req for at, parameter in self._parameters}
         return {at: (arguments[at].grad, how) for at, how in requests.items() if how != "null"}
 
     def fill(self, arrays: Sequence[Any], context: Any) -> tuple[list[Any], bool]:
         """Return all arguments, and whether a parameter's arrays were replaced since the last call."""
-        # Gluon makes a new list of a parameter's arrays whenever it makes new arrays
+        # Gluon makes a new list whenever it makes new arrays for a parameter
         lists = [parameter._data for _, parameter in self._parameters]
         lists += [parameter._grad for _, parameter in self._parameters]
         replaced = len(lists) != len(self._lists) or not all(map(operator.is_, lists, self._lists))

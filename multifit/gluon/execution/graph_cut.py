@@ -1,4 +1,4 @@
-"""Cut a traced graph where its tasks part: into a body that they share, and the rest."""
+"""Cut a traced graph where its tasks part: into a body that several tasks share, and the rest."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any, Collection, Mapping, Sequence
 
 from ..graph_builder import Entry, GraphBuilder, Input, Node
 
-# Operators through which no gradient flows. One that is missing here makes the body larger, not wrong.
+# Operators through which no gradient flows. If one is missing here, the body gets larger, but not wrong.
 STOPS = {
     "BlockGrad", "stop_gradient", "_zeros", "_ones", "zeros_like", "ones_like", "argmax", "argmin", "one_hot",
     "sign", "round", "rint", "floor", "ceil", "trunc", "fix", "shape_array", "size_array", "argsort",
 }  # fmt: skip
-TOPK_STOPS = {"indices", "mask"}  # what else topk returns are values, to which a gradient flows
+TOPK_STOPS = {"indices", "mask"}  # all else that topk returns are values, through which a gradient flows
 
 
 def stops(node: Node) -> bool:
@@ -24,11 +24,11 @@ def stops(node: Node) -> bool:
 
 
 def moves_bias_alone(node: Node, learns: Sequence[bool]) -> bool:
-    """Return whether an operator is a dense layer whose bias learns, and whose weight does not.
+    """Return whether an operator is a dense layer whose bias learns, but whose weight does not.
 
-    `learns` says for each node whether a gradient goes on to what is trained. The bias must then be an
-    operator of its own: on CPUs, MXNet's FullyConnected computes its gradient only along with that of the
-    weight.
+    `learns` says for each node whether its gradient reaches a trained parameter. The bias must then be added
+    by an operator of its own: on CPUs, MXNet's FullyConnected computes the gradient of the bias only together
+    with that of the weight.
     """
     if node["op"] != "FullyConnected" or len(node["inputs"]) < 3:
         return False
@@ -38,11 +38,12 @@ def moves_bias_alone(node: Node, learns: Sequence[bool]) -> bool:
 
 @dataclass
 class Cut:
-    """A graph in two.
+    """A graph cut in two.
 
-    `body` computes the arrays at which the tasks part, from which `rest` computes the outputs of the whole
-    graph. `copies` are, for each output of the body, the variables of the rest that take it, by task; None is
-    what no task's gradient reaches. `shared` are the parameters that several tasks' gradients reach.
+    `body` computes the arrays at which the tasks part; from these, `rest` computes the outputs of the whole
+    graph. `copies` are, for each output of the body, the variables of the rest that take it, by task; the key
+    None is for a variable that no task's gradient reaches. `shared` are the parameters that the gradients of
+    several tasks reach.
     """
 
     body: Any
@@ -52,10 +53,12 @@ class Cut:
 
 
 def cut_graph(symbol: str, tasks: Sequence[int | None], trained: Collection[str]) -> Cut | None:
-    """Cut a graph in JSON, whose outputs belong to `tasks`, where these part; None if no parameter is shared.
+    """Cut a graph where the tasks of its outputs part; return None if they share no parameter.
 
-    `trained` are the names of the variables that are parameters with a gradient. What computes with labels
-    alone is not shared. A shared parameter that a task uses by itself goes through the body as it is.
+    `symbol` is the graph in JSON. `tasks` are the tasks of its outputs, None for an output without one.
+    `trained` are the names of the variables that are parameters with a gradient. Operators that depend on no
+    trained parameter are not shared. If a task also uses a shared parameter outside of the body, it gets the
+    parameter as an output of the body.
     """
     graph = json.loads(symbol)
     nodes: list[Node] = graph["nodes"]
@@ -72,7 +75,7 @@ def cut_graph(symbol: str, tasks: Sequence[int | None], trained: Collection[str]
 
 
 def _reached(graph: Mapping[str, Any], tasks: Sequence[int | None]) -> list[set[int]]:
-    """Return for every node the tasks to whose outputs a gradient flows from it."""
+    """Return for every node the tasks from whose outputs a gradient flows to it."""
     nodes = graph["nodes"]
     reached: list[set[int]] = [set() for _ in nodes]
     for (node, *_), task in zip(graph["heads"], tasks):
@@ -106,16 +109,16 @@ def _split(
     reached: Sequence[set[int]],
     learns: Sequence[bool],
 ) -> Cut:
-    """Return the cut; the `parameters` of the body reach the rest through it.
+    """Return the cut; the rest takes the `parameters` of the body as outputs of the body.
 
-    What no parameter of the body learns from is taken without a gradient.
+    The rest takes an output of the body without a gradient if no parameter of the body learns from it.
     """
     nodes = graph["nodes"]
     outputs: dict[Entry, int] = {}  # of the body
     result, rest = Cut(None, None), GraphBuilder(graph)
 
     def taken(entry: Entry, task: int | None) -> Input:
-        """Return the input of the rest in place of an entry of the body."""
+        """Return the variable of the rest that stands for an entry of the body."""
         number = outputs.setdefault(entry, len(outputs))
         if number == len(result.copies):
             result.copies.append({})

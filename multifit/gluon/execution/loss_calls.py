@@ -1,4 +1,4 @@
-"""How a loss is called: with which arrays, and what its parts are called."""
+"""Call losses with their arrays, and name the parts that they return."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .present_losses import present_loss
 
 
 def call_loss(term: Term, arrays: Mapping[Ref, Any], function: Callable[..., Any] | None = None) -> list[Any]:
-    """Return the parts that a term's loss returns, or a function of the same arguments in its place."""
+    """Return the parts that a term's loss returns; `function` replaces the loss, if given."""
     arguments = [arrays[ref] for ref in term.args]
     call = function or term.spec.fn
     if call is None:
@@ -38,8 +38,8 @@ def by_reference(outputs: Mapping[str, Any], slots: Mapping[str, Any]) -> dict[R
 def as_variable(weights: Any) -> Any:
     """Return a copy of the weights that is a variable of the recorded graph.
 
-    This way the objective can be differentiated even if all losses are constant (no sample had anything to
-    learn); the gradient then reaches no parameter.
+    The objective can then be differentiated even if all losses are constant, because no sample had anything
+    to learn; its gradient then reaches no parameter.
     """
     if mx.autograd.is_recording():
         weights = weights.copy()
@@ -48,5 +48,5 @@ def as_variable(weights: Any) -> Any:
 
 
 def detached(term: Term, arrays: Mapping[Ref, Any]) -> dict[Ref, Any]:
-    """Return what a term reads, without the graph that computed it."""
+    """Return the arrays that a term reads, detached from the graph that computed them."""
     return {ref: None if arrays[ref] is None else arrays[ref].detach() for ref in term.refs}

@@ -1,4 +1,4 @@
-"""What follows the net on one device: losses, the objective, and the statistics of figures.
+"""Computes what follows the net on one device: losses, the objective, and the statistics of figures.
 
 The same functions run on NDArrays and, traced once, on symbols.
 """
@@ -24,7 +24,7 @@ MAX_FLOAT = 3e38
 SUM, BY_TERM, APART = "sum", "by term", "apart"  # forms of the objective
 
 Backward = Callable[[Sequence[Optional[Array]]], None]
-"""Computes the gradients of parameters for a head gradient of each objective, None for 1."""
+"""Runs the backward pass; takes a head gradient for each objective, None for 1."""
 
 
 @dataclass
@@ -35,8 +35,8 @@ class LossOutputs:
     minimised parts; None without terms or when evaluating. ``parts`` are what the losses returned, element by
     element, by figure; ``<loss>`` is the part that is minimised. ``statistics``, float64 of shape (width,),
     are the sums of every part, then each metric's statistics, with the counts of wrong labels between them.
-    ``objectives`` are those of the terms, where they are computed apart. ``backward`` passes all objectives
-    back, if autograd has not recorded them.
+    ``objectives`` are the objectives by term, if they are computed apart. ``backward`` runs the backward pass
+    of all objectives; None if autograd has recorded them.
     """
 
     objective: Array | None = None
@@ -46,7 +46,7 @@ class LossOutputs:
     backward: Backward | None = None
 
     def by_losses(self, keys: Sequence[str]) -> dict[tuple[str, ...], Array]:
-        """Return all objectives by the losses that they are of, which are these `keys` for the whole."""
+        """Return all objectives by the losses that they contain: `keys` for the objective of all terms."""
         whole = {} if self.objective is None else {tuple(keys): self.objective}
         return {**whole, **{(key,): objective for key, objective in self.objectives.items()}}
 
@@ -54,10 +54,10 @@ class LossOutputs:
 class LossGraph:
     """Some of a spec's terms and metrics, computed together.
 
-    Each term adds one sum per part to the statistics, each metric its `width` statistics. `forms` know what
-    the losses returned in the first batch, and hold what they return on arrays to it. `fused` are faster
-    functions for the losses of some terms. `dtype` is that of the objective, `weights` and `size`. The losses
-    named `own_gradients` ignore the gradient that they receive, and so their weights and normalizers: the
+    Each term adds one sum per part to the statistics, each metric its `width` statistics. `forms` check, on
+    arrays, that losses return the same form as in the first batch. `fused` are faster functions for the
+    losses of some terms. `dtype` is that of the objective, `weights` and `size`. The losses named in
+    `own_gradients` ignore the gradient that they receive, and with it their weights and normalizers: the
     gradients that they return are scaled instead. `label_checks` count the labels that break a rule. `form`
     is that of the objective: SUM, BY_TERM (with an element for each term), or APART (in a traced graph an
     array for each term, so that the graph can be cut).
@@ -102,7 +102,7 @@ class LossGraph:
         """Compute everything for the outputs and slots of one device, with ``mx.nd`` or ``mx.sym`` as `F`.
 
         `weights`, of shape (number of terms,), are each term's weight over its normalizer; None when
-        evaluating. `size` is the device's number of samples: what a scalar loss counts for.
+        evaluating. `size` is the device's number of samples, with which a scalar loss is multiplied.
         """
         outputs, values = LossOutputs(), []
         for i, term in enumerate(self.terms):
@@ -157,7 +157,7 @@ class LossGraph:
 
     def _sum_losses(self, F: Any, values: Sequence[Sequence[Any]], size: Any) -> tuple[Any, list[Any]]:
         """Return the sums of the minimised parts as one vector, and the sums of all parts in pieces."""
-        if F is mx.nd:  # symbols, which are traced after a batch of arrays, have no shapes
+        if F is mx.nd:  # symbols have no shapes; they are traced after a batch of arrays has run
             self._only_rows = bool(values) and all(map(self._is_row, self.terms, values))
         if self._only_rows:
             losses = self._cast(F, _sum_rows(F, [parts[0] for parts in values]))
@@ -198,13 +198,13 @@ class LossGraph:
 
 
 def _scale_gradient(F: Any, array: Any, scale: Any) -> Any:
-    """Return an array as it is, with a gradient that is multiplied with `scale`, of shape (1,)."""
+    """Return an array as it is, but multiply its gradient by `scale`, of shape (1,)."""
     finite = F.clip(array, -MAX_FLOAT, MAX_FLOAT)  # the difference of two infinities would be NaN
     return F.BlockGrad(array) + F.broadcast_mul(finite - F.BlockGrad(finite), scale)
 
 
 def _sum_rows(F: Any, rows: Sequence[Tensor]) -> Tensor:
-    """Return the sum of each row as one vector; cheaper than one sum after the other."""
+    """Return the sum of each row as one vector; this is cheaper than one sum after the other."""
     return F.sum(F.stack(*rows, axis=0), axis=1) if len(rows) > 1 else F.sum(rows[0])
 
 
@@ -217,5 +217,5 @@ def _count_equal(F: Any, rows: Sequence[Tensor]) -> Tensor:
 
 
 def _concat(F: Any, pieces: Sequence[Any]) -> Any:
-    """Return vectors as one; None for none."""
+    """Return the vectors concatenated; None if there are none."""
     return F.concat(*pieces, dim=0) if len(pieces) > 1 else next(iter(pieces), None)

@@ -1,4 +1,4 @@
-"""What each term is multiplied with: its weight over its normalizer."""
+"""Compute the factor of each term: its weight over its normalizer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MAX_VECTORS = 256  # cached on the devices; more only if weights change with eve
 class BatchLossScale:
     """The weights of one batch's terms, and their normalizers over the whole batch, by term.
 
-    `own` are this process's part of the normalizers.
+    `own` holds this process's parts of the normalizers.
     """
 
     def __init__(self, weights: dict[str, float], norms: dict[str, Any], own: dict[str, Any]) -> None:
@@ -37,11 +37,11 @@ class BatchLossScale:
         self.vectors: dict[Any, Any] = {}  # by loss graph and device
 
     def factor(self, term: Term, context: Context) -> Any:
-        """Return a term's weight / normalizer as an NDArray of float64 of shape (1,); 0 if that is 0."""
+        """Return a term's weight / normalizer, float64 of shape (1,); 0 if the normalizer is 0."""
         return self._cached(term, context, self.weights[term.key], "factor")
 
     def part(self, term: Term, context: Context) -> Any:
-        """Return this process's part of a term's normalizer, from 0 to 1, as :meth:`factor` does."""
+        """Return this process's part of a term's normalizer, from 0 to 1, in the form of :meth:`factor`."""
         return self._cached(term, context, self.own[term.key], "part")
 
     def is_empty(self, term: Term) -> bool:
@@ -71,7 +71,7 @@ class LossScaler:
         self._vectors: dict[Any, Any] = {}
 
     def scale(self, batch: Batch, state: RunState | None) -> BatchLossScale:
-        """Return the weights and normalizers of a batch, whose total number of samples is then known.
+        """Return the weights and normalizers of a batch; afterwards, its total number of samples is known.
 
         Raises SpecError if a weight function returns something that is not a weight.
         """
@@ -100,7 +100,7 @@ class LossScaler:
         return scale.vectors[losses, context]
 
     def parts(self, terms: Sequence[Term], scale: BatchLossScale, context: Context) -> Array:
-        """Return the weights of losses of scope "batch", each times this process's part, as one NDArray."""
+        """Return the weights of losses of scope "batch", times this process's parts, as one NDArray."""
         pairs = [(scale.own[term.key], scale.norms[term.key]) for term in terms]
         weights = self.constant(tuple(scale.weights[term.key] for term in terms), context)
         return self._quotients(pairs, context) * weights
@@ -147,7 +147,8 @@ def _weight(term: Term, state: RunState | None) -> float:
 def normalizer(term: Term, batch: Batch) -> Any:
     """Return this process's part of a term's normalizer: a float, or an NDArray of shape (1,).
 
-    Raises SpecError if it is known, without waiting for the engine, that a loss cannot be divided by it.
+    Raises SpecError if a loss cannot be divided by it, as far as that is known without waiting for the
+    engine.
     """
     if not term.optional.isdisjoint(batch.absent):
         return 0.0
@@ -170,7 +171,7 @@ def normalizer(term: Term, batch: Batch) -> Any:
 
 
 def without_empty(sums: Array, norm: Any) -> Array:
-    """Return the sums of a term's parts, or 0 if its normalizer is 0: nothing counts then, not even NaN."""
+    """Return the sums of a term's parts, or 0 if its normalizer is 0: then nothing counts, not even NaN."""
     if not isinstance(norm, mx.nd.NDArray):
         return sums if norm else mx.nd.zeros_like(sums)
     present = mx.nd.tile(norm.as_in_context(sums.context) != 0, len(sums))

@@ -1,4 +1,4 @@
-"""gluoncv's SSD loss as a graph of one device: the loss itself reads a number back to Python."""
+"""gluoncv's SSD loss as a graph on one device: the original reads an array in Python, and is no graph."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ NAME = "gluoncv.loss.SSDMultiBoxLoss"
 
 
 def multi_box_loss(loss: Any, F: Any, *arguments: list[Any]) -> tuple[list[Any], list[Any], list[Any]]:
-    """Return what an ``SSDMultiBoxLoss`` does for lists of one device: losses by sample (N,), in lists.
+    """Return the sum, class and box losses of an ``SSDMultiBoxLoss``, each a list of one array (N,).
 
-    The cross entropy of the anchors that are matched with an object, and of the others with the largest ones,
-    at most `negative_mining_ratio` for each that is matched; and a smooth L1 distance of the boxes that are
-    matched. Both are divided by the number of those in the batch.
+    The class loss is the cross entropy of the anchors that are matched with an object, and of the unmatched
+    anchors where it is largest, at most `negative_mining_ratio` of these for each matched anchor. The box
+    loss is a smooth L1 distance of the matched boxes. Both are divided by the number of matched anchors in
+    the batch.
 
     Parameters
     ----------
     loss : gluoncv.loss.SSDMultiBoxLoss
-        Has the options.
+        Its options are used.
     F : module
         ``mx.nd`` or ``mx.sym``.
     arguments : lists of one array
@@ -43,9 +44,9 @@ def multi_box_loss(loss: Any, F: Any, *arguments: list[Any]) -> tuple[list[Any],
 
 
 def _hard_negatives(loss: Any, F: Any, entropy: Any, matched: Any) -> Any:
-    """Return which anchors count as examples of no object.
+    """Return which anchors count as examples without an object.
 
-    Ranks are float32 in MXNet, whatever the net is: gluoncv's own loss does not run in float64.
+    MXNet computes ranks in float32, whatever the dtype of the net; gluoncv's own loss fails in float64.
     """
     order = F.argsort(entropy * (matched - 1), axis=1)
     most = F.maximum(F.sum(matched, axis=1) * loss._negative_mining_ratio, loss._min_hard_negatives)

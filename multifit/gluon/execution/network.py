@@ -1,4 +1,4 @@
-"""How a net is called: as it is, or as its own graph for each stage."""
+"""Call a net: as it is, or as a graph of its own for each stage."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ ChangeOutputs = Callable[[Mapping[str, Any], Mapping[str, Any]], "dict[str, Any]
 class Network:
     """Calls the net for one stage of one spec and picks the declared outputs by name.
 
-    A net that the user hybridized is traced again for this stage; any other net, and one with its own
-    `forward` or hooks, is called as it is. Only a graph can be lowered to another precision than float32.
-    `stage` is for messages. If `repeats` is False, no graph plans memory for repeating batches: other code
-    may compute gradients first, which would detach a planned graph from the parameters' gradients.
+    A net that the user hybridized is traced again for this stage. Any other net, and one with its own
+    `forward` or hooks, is called as it is. Only a graph can be lowered to a precision below float32. `stage`
+    is for messages. With ``repeats=False``, no graph plans memory for batches whose shapes repeat: other code
+    may compute gradients first, and a planned graph would then no longer write to the parameters' gradients.
 
     `change_outputs(outputs, slots) -> outputs` changes the outputs before anything is computed from them; the
-    net is then a graph apart from its losses.
+    net and its losses are then separate graphs.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Network:
         """Call the net, and find the declared outputs in its result."""
         result = self._run(slots)
         problems = self._bind(result)
-        if not (self.precision.elsewhere and self.recorded):  # else it is lowered when it is recorded
+        if not (self.precision.elsewhere and self.recorded):  # a recorded net is lowered when it is recorded
             problems += self._not_lowered(self.traced)
         if problems:
             return None, problems
@@ -106,7 +106,7 @@ class Network:
 
     @property
     def recorded(self) -> bool:
-        """Whether another engine records what the net does with arrays, as no symbol runs through it."""
+        """Whether another engine must record what the net does with arrays, as it takes no symbols."""
         return not self.traced and self.obstacle is None
 
     def form(self, slots: Mapping[str, Any]) -> Hashable:
@@ -127,7 +127,7 @@ class Network:
     def symbols(self, inputs: Sequence[Any], arrays: Sequence[Any] = ()) -> dict[str, Any]:
         """Call the net with symbols, inside a graph that is being traced.
 
-        A net that no symbol runs through is called with the `arrays` of a batch instead, and recorded.
+        A net that takes no symbols is called with the `arrays` of a batch instead, and recorded.
         """
         if not self.traced:
             with user_code(lambda: f"the net's forward pass ({self.stage}), which is recorded,"):
@@ -141,7 +141,7 @@ class Network:
         return self._pick(regroup(structure, iter(self._lower(flat))))
 
     def trace(self, slots: Mapping[str, Any]) -> TracedGraph:
-        """Trace the declared outputs for another engine; the net was called before."""
+        """Trace the declared outputs for another engine; the net must have been called before."""
         inputs = list(self.spec.inputs)
         arrays = [slots[name] for name in inputs]
         graph = CachedGraph(
@@ -155,7 +155,7 @@ class Network:
 
     @contextmanager
     def lowering(self) -> Iterator[None]:
-        """Lower what is traced in the block, also for another engine that alone computes in the precision."""
+        """Lower what is traced in the block, even if only another engine computes in the lower precision."""
         before, self._lowers = self._lowers, True
         try:
             yield
@@ -167,7 +167,7 @@ class Network:
         return "the net" if self.stage == TRAIN else "the net when evaluating"
 
     def _bind(self, result: Any) -> list[Problem]:
-        """Find the paths of the declared outputs in a result; return what does not fit."""
+        """Find the paths of the declared outputs in a result; return the problems."""
         self._bound = flatten(result, [])
         self.paths, problems = bind_outputs(self.spec.outputs, result, self._where)
         return problems
@@ -207,7 +207,7 @@ class Network:
         return self._lower(flat)
 
     def _lower(self, symbols: list[Any]) -> list[Any]:
-        """Return the net's outputs, computed in the lower precision where there is one.
+        """Return the net's outputs, lowered to the network's precision.
 
         An output that is a parameter is copied: MXNet would return the parameter's array, without a gradient.
         """

@@ -1,4 +1,4 @@
-"""Where tasks part in a batch: the arrays that the body computed, and each task's gradient there."""
+"""The arrays at which the tasks of a batch part, and each task's gradients with respect to them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ..optim.preserve_state import kept_statistics
 
 PLANNED = (("static_alloc", True), ("static_shape", True))
 Rows = dict[Any, Array]
-"""For parameters, the tasks' gradients of one device, of shape (tasks, size)."""
+"""By parameter, the tasks' gradients on one device, of shape (tasks, size)."""
 
 
 class TaskRows:
-    """The gradients of some tasks with respect to an array, in one array: each batch writes them anew.
+    """The gradients of some tasks with respect to an array, as rows of one array; each batch rewrites them.
 
-    `tasks` are theirs, in order; `shape` is that of a gradient; `values` are the rows, and `views` the
-    gradients.
+    `tasks` are the tasks, in the order of the rows, and `shape` is that of a gradient. `values` is the array
+    of rows, and `views` are the rows in the shape of a gradient.
     """
 
     def __init__(self, array: Array, tasks: Sequence[int]) -> None:
@@ -35,7 +35,7 @@ class TaskRows:
         self.values = zeros(count, array.size)
         self.views = [self.values[number].reshape(self.shape) for number in range(count)]
         combined = zeros(1, array.size)
-        self._head, self._last = combined.reshape(self.shape), [0.0] * count  # what the weights are
+        self._head, self._last = combined.reshape(self.shape), [0.0] * count  # the last weights
         self._combine = InPlaceCall("dot", [zeros(1, count), self.values], [combined])
         self.is_float = np.dtype(array.dtype).kind == "f"
 
@@ -51,10 +51,10 @@ class TaskRows:
 
 
 class Parting:
-    """The arrays of one device and batch at which tasks part, and `rows` for each.
+    """The arrays at which tasks part, for one device and batch, and the tasks' gradients in `rows` for each.
 
-    After a backward pass of the losses, the rows have each task's gradient. `parameters` are those of the
-    body; ``pass_back(arrays, heads)`` computes their gradients, for what autograd has recorded by default.
+    After a backward pass of the losses, the rows hold each task's gradient. `parameters` are those of the
+    body. ``pass_back(arrays, heads)`` computes their gradients; by default, autograd does.
     """
 
     def __init__(
@@ -66,11 +66,11 @@ class Parting:
         pass_back: Callable[[Sequence[Array], Sequence[Array]], None] = mx.autograd.backward,
     ) -> None:
         self.rows, self.arrays, self.parameters = rows, arrays, parameters
-        self._train_mode = train_mode  # a layer's gradient depends on it too
+        self._train_mode = train_mode  # of the backward pass, on which the gradients of some layers depend
         self._pass_back = pass_back
 
     def measure(self, losses: Sequence[Array]) -> tuple[list[Any], list[float]]:
-        """Return the Gramian of each array's gradients, with its tasks, and losses; reads them at once."""
+        """Return the tasks and the Gramian of each array's gradients, and the losses, all read in one go."""
         measure = _measure(len(losses), tuple([each.is_float for each in self.rows]))
         values = measure(*[each.values for each in self.rows], *losses).asnumpy()
         gramians, start = [], 0
@@ -97,9 +97,9 @@ class Parting:
     def parameter_rows(self, tasks: int, parameters: Iterable[Any], before: Rows) -> Rows:
         """Return for every parameter of the body the tasks' gradients, of shape (tasks, size).
 
-        There is a backward pass for each task. MXNet counts running statistics, which are among `parameters`,
-        in the backward pass; only the first one counts. The gradients are added to the rows `before`, of
-        which there are none where gradients are not added up.
+        There is a backward pass for each task. MXNet updates running statistics, which are among
+        `parameters`, in the backward pass; only the first pass may update them. The gradients are added to
+        the rows `before`, which is empty if gradients are not added up over batches.
         """
         parameters = list(parameters)
         gradients = {each: each.grad(self.arrays[0].context) for each in self.parameters}

@@ -1,6 +1,7 @@
-"""Losses whose labels may be missing: what is missing adds nothing to them, and has no gradient.
+"""Losses whose labels may be missing: missing values add nothing to the loss, and have no gradient.
 
-The functions run on NDArrays and on symbols, which have no shapes: what a loss can mask depends on its class.
+The functions run on NDArrays and on symbols. Symbols have no shapes, so that a loss's class decides what it
+can mask.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ _CE = mx.gluon.loss.SoftmaxCrossEntropyLoss
 
 
 def present_loss(term: Term, arrays: Mapping[Ref, Any], call: Callable[..., Any]) -> Any:
-    """Return what a term's loss, which `call` calls, returns where all its labels are present.
+    """Return a term's loss, in which missing labels do not count; `call` calls the loss.
 
-    Stock losses that compare element by element, or take class indices, leave out single values; so does
-    SegmentationCELoss. Of all others, a sample counts if it is present as a whole.
+    Stock losses that compare element by element, or that take class indices, leave out single values; so does
+    SegmentationCELoss. For all other losses, a sample counts only if all its values are present.
     """
     fn: Any = term.spec.fn
     arguments = [arrays[ref] for ref in term.args]
@@ -43,7 +44,7 @@ def present_loss(term: Term, arrays: Mapping[Ref, Any], call: Callable[..., Any]
 
 
 def present_share(term: Term, slots: Mapping[str, Any]) -> Any:
-    """Return which part of each sample of one device's batch counts for a term, of shape (N,)."""
+    """Return the share of each sample in one device's batch that counts for a term, of shape (N,)."""
     masks = [slots[ref.name].reshape((0, -1)) for ref in term.present]
     if _weighs_values(term):
         return mx.nd.mean(masks[0], axis=1)
@@ -72,7 +73,7 @@ def _takes_pair(term: Term) -> bool:
 
 
 def _as_weight(F: Any, fn: Any, arguments: Sequence[Any], mask: Tensor) -> Tensor:
-    """Return a mask in the dtype of what the loss multiplies with it; masks themselves are float32."""
+    """Return a mask in the dtype of the values that the loss multiplies by it; masks are float32."""
     output, label = arguments[:2]
     axis = class_axis(fn)
     if axis is None:  # the loss compares element by element, so the label has the output's dtype
@@ -82,7 +83,7 @@ def _as_weight(F: Any, fn: Any, arguments: Sequence[Any], mask: Tensor) -> Tenso
 
 
 def _rows(F: Any, masks: Sequence[Tensor]) -> Tensor:
-    """Return 1 for the samples that are present in all masks, else 0; of shape (N,)."""
+    """Return 1 for the samples whose values are present in all masks, else 0; of shape (N,)."""
     rows = [F.min(F.reshape(mask, (0, -1)), axis=1) for mask in masks]
     product = rows[0]
     for row in rows[1:]:
@@ -96,4 +97,4 @@ def _masked(F: Any, term: Term, values: Any, rows: Any) -> Tensor:
             f"{term.where}: its label may be missing, and it returns an array of shape {values.shape} for "
             f"{len(rows)} samples; return a value for each sample, so that some can be left out"
         )
-    return F.where(rows, values, F.zeros_like(values))  # a product would need the dtype of the values
+    return F.where(rows, values, F.zeros_like(values))  # to multiply, rows would need the values' dtype

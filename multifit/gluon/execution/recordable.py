@@ -1,4 +1,4 @@
-"""Which nets may be recorded, and what of them and of a batch a recording is bound to."""
+"""Says which nets may be recorded, and on what of a net and a batch a recording depends."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ SEVERAL = (list, tuple, set, frozenset)
 
 
 def obstacle_of(net: Any) -> tuple[str, str] | None:
-    """Return why a net's forward pass must not be recorded, and the way out; None if it may.
+    """Return why a net's forward pass must not be recorded, and the way out; None if it may be recorded.
 
-    A recording freezes what the net's Python does, as hybridizing does: the user must have asked for that.
+    A recording freezes what the net's Python code does, as hybridizing does: the user must ask for that.
     """
     hybrid = [block for block in shell_of(net).values() if isinstance(block, mx.gluon.HybridBlock)]
     if not hybrid or not all(block._active for block in hybrid):
@@ -29,15 +29,15 @@ def obstacle_of(net: Any) -> tuple[str, str] | None:
 def form_of(net: Any, inputs: Sequence[Any]) -> Hashable:
     """Return what batches must have in common to share a recording.
 
-    Shapes and types, and the attributes of the blocks whose Python Gluon runs in each call: numbers that a
-    handler may change.
+    These are shapes and dtypes, and the plain attributes of the blocks whose Python code Gluon runs in each
+    call, such as numbers that a handler may change.
     """
     types = [array if array is None else (array.shape, array.dtype) for array in inputs]
     return tuple(types), tuple(plain_attributes(shell_of(net)).items())
 
 
 def blocks_of(net: Any, name: str = "") -> dict[str, Any]:
-    """Return a net and all blocks in it by their names, such as ``encoder.0``; the net's own is ""."""
+    """Return a net and all blocks in it by their names, such as ``encoder.0``; the name of the net is ""."""
     blocks = {name: net}
     for child, block in net._children.items():
         blocks.update(blocks_of(block, f"{name}.{child}".lstrip(".")))
@@ -45,7 +45,7 @@ def blocks_of(net: Any, name: str = "") -> dict[str, Any]:
 
 
 def shell_of(net: Any, name: str = "") -> dict[str, Any]:
-    """Return the blocks whose Python Gluon runs in each call, and those right below them, by their names."""
+    """Return, by name, the blocks whose Python code Gluon runs in each call, and their direct children."""
     blocks = {name: net}
     if not isinstance(net, mx.gluon.HybridBlock) or type(net).forward is not mx.gluon.HybridBlock.forward:
         for child, block in net._children.items():
@@ -56,7 +56,7 @@ def shell_of(net: Any, name: str = "") -> dict[str, Any]:
 def plain_attributes(blocks: Mapping[str, Any]) -> dict[str, str]:
     """Return the attributes of blocks that are numbers, strings, or collections of these, by their names.
 
-    Those of toolkits' blocks, which count calls for names of their own, are left out.
+    Toolkits' blocks are left out: some count their calls to make names.
     """
     return {
         f"{name}.{attribute}".lstrip("."): repr(value)

@@ -29,9 +29,9 @@ IN_PLACE = "writes into an array that it has used", "compute a new one with oper
 UNKNOWN = "uses an array, of shape {}, that comes neither from its inputs nor from operators in this call"
 AS_PARAMETER = "make it a parameter, as with params.get_constant()"
 
-# Generators that all modules share, and their functions' modules.
+# Modules, and the generators behind their random functions, which all code shares.
 GENERATORS = ((random, random._inst), (np.random, np.random.mtrand._rand))
-# Functions of MXNet's library behind which its graph ends.
+# Functions of MXNet's library that leave the graph, and what to say when a net calls them.
 DOORS = {
     "MXNDArraySyncCopyToCPU": READS,
     "MXNDArrayToDLPack": READS,
@@ -45,19 +45,20 @@ DOORS = {
 
 
 class Recorder:
-    """Makes a node of a symbol for each operator that this thread runs on arrays while :meth:`active`.
+    """Makes a symbol's node for each operator that this thread runs on arrays, while :meth:`active`.
 
-    `known` are the arrays that may be used, inputs and parameters, with their symbols. What operators make of
-    them and of nothing, and what is copied from Python's numbers, is known too. Any other array is refused:
-    it could depend on the inputs in a way that no symbol shows. So is everything behind DOORS, and what
-    draws from GENERATORS.
+    `known` are the arrays that the net may use, inputs and parameters, with their symbols. Arrays that
+    operators compute from known arrays, or from none, and arrays copied from Python's numbers become known
+    too. The recorder refuses any other array, because it could depend on the inputs in a way that no symbol
+    shows. It also refuses the functions in DOORS and those that draw from GENERATORS.
 
     `blocks` are the net's blocks by their names, for messages. `constants` are the arrays that were copied
     from Python, by the names of their variables.
     """
 
     def __init__(self, known: Iterable[tuple[Any, Any]], blocks: dict[str, Any]) -> None:
-        self._known = {id(array): (array, symbol) for array, symbol in known}  # held: no other has this id
+        # holds the arrays, so that no other array gets the same id
+        self._known = {id(array): (array, symbol) for array, symbol in known}
         self._names = {id(block): name for name, block in blocks.items()}
         self._thread, self._nodes = threading.get_ident(), 0
         self._refusal: SpecError | None = None
@@ -71,7 +72,7 @@ class Recorder:
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """Record in the block; raises SpecError for what cannot be recorded, also if the net catches it."""
+        """Record in the block; raises SpecError for what cannot be recorded, even if the net catches it."""
         array, library = mx.nd.NDArray, mx.base._LIB
         with ExitStack() as stack:
             replace = partial(self._replace, stack)
@@ -100,7 +101,7 @@ class Recorder:
     def _replace(
         self, stack: ExitStack, where: Any, name: str, new: Callable[..., Any], kind: Any = lambda each: each
     ) -> Callable[..., Any]:
-        """Let this thread call another function until the stack is closed; return the old one."""
+        """Replace a function, for this thread, until the stack is closed; return the original function."""
         old, thread = getattr(where, name), self._thread
 
         def call(*args: Any, **options: Any) -> Any:
@@ -119,7 +120,7 @@ class Recorder:
         result = self._run(handle, arrays, keys, values, out, *form)
         results = result if isinstance(result, (list, tuple)) else [result]
         name, number_of_inputs = _operator(handle)
-        if name == "_copyto":  # its result has the type of the array that it is copied to
+        if name == "_copyto":  # the result has the dtype of the array that is written
             made = mx.sym.cast(*inputs, dtype=np.dtype(result.dtype).name, name=self._new_name())
         else:
             attributes = dict(zip(keys, values))
@@ -131,7 +132,7 @@ class Recorder:
         return result
 
     def _take_numbers(self, array: Any, numbers: Any) -> None:
-        """Copy Python's numbers to a new array, which is a constant: nothing was read from the inputs."""
+        """Copy Python's numbers to a new array; it is a constant, as numbers cannot be read from inputs."""
         self._check_new([array])
         self._copy(array, numbers)
         name = f"#constant{len(self.constants)}"
@@ -151,7 +152,7 @@ class Recorder:
         raise self._refusal
 
     def _place(self) -> str:
-        """Return the block that is called, with its line; the innermost of the net's."""
+        """Return the innermost block of the net that is being called, with the line."""
         frame = sys._getframe(1)
         while frame is not None:
             block = frame.f_locals.get("self")

@@ -1,4 +1,4 @@
-"""A net that no symbol runs through, as the symbol of what it does with arrays of certain shapes."""
+"""Turn a net that takes no symbols into a symbol, by recording what it does with arrays of certain shapes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AGAIN = "leave out what changes from call to call, or compute it with operators 
 
 
 class Recording(NamedTuple):
-    """The symbols of a net's outputs, and the values of variables that are neither inputs nor parameters."""
+    """The symbols of a net's outputs, and the values of its variables that are no inputs or parameters."""
 
     outputs: dict[str, Any]
     constants: dict[str, np.ndarray]
@@ -26,11 +26,12 @@ class Recording(NamedTuple):
 def record(
     net: Any, call: Callable[..., Mapping[str, Any]], symbols: Sequence[Any], arrays: Sequence[Any]
 ) -> Recording:
-    """Record `call`, which calls the net and returns its outputs, with `symbols` for its arguments.
+    """Record `call`, a function that calls the net and returns its outputs.
 
-    `arrays` are the arguments; None has no symbol. The net is called twice, the second time with the samples
-    in reverse order, and must do the same. Raises SpecError for a net that does not, and for what
-    :class:`Recorder` refuses. Running statistics stay.
+    `arrays` are its arguments, and `symbols` stand for them; an argument that is None has no symbol. The net
+    is called twice, the second time with the samples in reverse order, and must run the same operators both
+    times. Raises SpecError if it does not, and for anything that :class:`Recorder` refuses. Running
+    statistics stay as they are.
     """
     blocks = blocks_of(net)
     attributes = plain_attributes(blocks)
@@ -54,7 +55,7 @@ def _record_once(
     arrays: Sequence[Any],
 ) -> Recording:
     parameters = [p for p in blocks[""].collect_params().values() if p._data is not None]
-    known = [(p._data[0], copy(p.var())) for p in parameters]  # a symbol counts who changes its statistics
+    known = [(p._data[0], copy(p.var())) for p in parameters]  # copied: a variable counts what updates it
     known += [pair for pair in zip(arrays, symbols) if pair[0] is not None]
     recorder = Recorder(known, blocks)
     with recorder.active():
@@ -65,7 +66,7 @@ def _record_once(
 
 @contextmanager
 def _run_by_python(blocks: Iterable[Any]) -> Iterator[None]:
-    """Let hybridized blocks run as if they were not, and keep their graphs."""
+    """Run hybridized blocks as if they were not hybridized, and keep their graphs."""
     active = [block for block in blocks if getattr(block, "_active", False)]
     for block in active:
         block._active = False

@@ -1,4 +1,4 @@
-"""What a step computed from a batch."""
+"""The result of a step for a batch."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ class StepResult:
     """What a stage computed from a batch.
 
     `outputs` and `parts` are, for each device, the net's outputs and what the losses returned, by name. The
-    sum of all `objectives` is minimised: each of their elements times its `head_gradients`, if there are any.
-    `objective_losses` are the losses that each objective is of; if they are balanced, an element each.
-    `backwards` are pairs, in the order of the objectives: how many are passed back at once, and by what; None
-    if autograd has recorded them. `scale` holds the batch's weights and normalizers. `partings` are, for each
-    device, where the tasks part, if their gradients are compared.
+    sum of all elements of the `objectives` is minimised, each times its element of `head_gradients`, if
+    there are any. `objective_losses` are, for each objective, the losses that it contains; if losses are
+    balanced, it has an element for each. `backwards` are pairs, in the order of the objectives: how many have
+    a backward pass in common, and the function that runs it, or None if autograd has recorded them. `scale`
+    holds the batch's weights and normalizers. `partings` say, for each device, where the tasks part, if their
+    gradients are compared.
     """
 
     spec: TaskSpec
@@ -40,7 +41,7 @@ class StepResult:
     partings: list[Parting] = field(default_factory=list)
 
     def add(self, objectives: Mapping[tuple[str, ...], Array], backward: Backward | None = None) -> None:
-        """Add arrays to the objectives, by the losses that they are of, and what passes them back."""
+        """Add objectives, by the losses that each contains, and the function for their backward pass."""
         self.objectives += objectives.values()
         self.objective_losses += objectives
         self.backwards.append((len(objectives), backward))
@@ -50,7 +51,7 @@ class StepResult:
         return [value for objective in self.objectives for value in objective.asnumpy().tolist()]
 
     def like_objectives(self, values: Sequence[Numbers]) -> list[Array]:
-        """Return numbers as arrays of the dtypes and on the devices of the objectives."""
+        """Return numbers as arrays with the dtypes and devices of the objectives."""
         return [new_array(each, to.context, to.dtype) for each, to in zip(values, self.objectives)]
 
     def objective_dtypes(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""A second backward pass through one forward pass, which MXNet computes wrongly for Dropout."""
+"""Refuse a second backward pass through the same forward pass, which is wrong for Dropout in MXNet."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ _RETAIN_GRAPH, _CREATE_GRAPH = 5, 6  # positions among the arguments of MXAutogr
 
 @contextmanager
 def refuse_second_backward(network: Network, objectives: Sequence[Array]) -> Iterator[None]:
-    """Raise UserCodeError if gradients were computed within, and those of `objectives` would then be wrong.
+    """Raise UserCodeError if the block computes gradients that make those of `objectives` wrong.
 
-    Without ``retain_graph=True`` the graph is gone after the first backward pass, and MXNet raises.
+    Only gradients with ``retain_graph=True`` matter: without, MXNet deletes the graph after the first
+    backward pass, and raises in the second.
     """
     library = mx.base._LIB
     backward, retained = library.MXAutogradBackwardEx, []
@@ -43,7 +44,7 @@ def refuse_second_backward(network: Network, objectives: Sequence[Array]) -> Ite
 
 
 def _symbols(network: Network, objectives: Sequence[Array]) -> Iterator[Any]:
-    """Yield the graphs through which a batch went: what was recorded, and what it holds as one operator."""
+    """Yield the graphs through which a batch went: recorded ones, and those that are one operator in them."""
     yield from network.traced_symbols
     yield from (mx.autograd.get_symbol(objective) for objective in objectives)
     blocks: list[Any] = []
@@ -52,6 +53,6 @@ def _symbols(network: Network, objectives: Sequence[Array]) -> Iterator[Any]:
 
 
 def drops(symbol: Any) -> bool:
-    """Whether a graph has a Dropout, which MXNet computes wrongly in a second backward pass."""
+    """Whether a graph contains Dropout, which MXNet computes wrongly in a second backward pass."""
     nodes = json.loads(symbol.tojson())["nodes"]
     return any(node["op"] == "Dropout" and float(node.get("attrs", {}).get("p", 0.5)) > 0 for node in nodes)

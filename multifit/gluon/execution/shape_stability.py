@@ -1,14 +1,14 @@
-"""Whether the shapes of batches repeat, so that planning memory for them pays off."""
+"""Find out whether the shapes of batches repeat, so that planning memory for them pays off."""
 
 from __future__ import annotations
 
 from typing import Hashable
 
-MAX_CHANGES = 4  # of the shapes that memory is planned for: each change costs the time of several batches
+MAX_CHANGES = 4  # of the planned shapes at most: each change costs the time of several batches
 
 
 class ShapeStability:
-    """Finds the signature that comes again and again on one device."""
+    """Finds the signature that repeats on one device: two batches in a row have it."""
 
     def __init__(self, last: Hashable) -> None:
         self._stable: Hashable = None

@@ -1,4 +1,4 @@
-"""A traced graph that runs in two parts, so that each task's gradients are known where the tasks part."""
+"""A traced graph that runs in two parts, to measure each task's gradients where the tasks part."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ SPARSE = "sparse gradients are not compared; build the layer with sparse_grad=Fa
 
 
 class SplitGraph(CachedGraph):
-    """Runs a graph as two: a body, and the tasks' own parts on copies of what the body computes.
+    """Runs a graph as two: a body, then the tasks' own parts on copies of the body's outputs.
 
-    `tasks` returns the task of each output of the graph once it is traced, None for outputs without one, and
-    `objectives` the numbers of the outputs that are differentiated; `moved` returns MXNet's names of the
-    parameters that trainers move. Each operator is passed back once, unless the body `repeats`. Raises
-    SpecError if the tasks share no such parameter, or if a body that repeats cannot be passed back several
-    times.
+    Once the graph is traced, `tasks` returns the task of each of its outputs, None for outputs without one,
+    and `objectives` the numbers of the outputs that are differentiated. `moved` returns MXNet's names of the
+    parameters that trainers move. There is one backward pass through each part, but if the body `repeats`,
+    one for each task through the body. Raises SpecError if the tasks share no parameter that trainers move,
+    or if the body repeats, but more than one backward pass through it is impossible or wrong.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class SplitGraph(CachedGraph):
         return self._recorded if self._executed.running is None else self._executed.running.parting
 
     def describe(self, names: Mapping[str, str]) -> str:
-        """Return what the tasks share, for the plan; `names` are structural names, by MXNet's."""
+        """Return what the tasks share, for the plan; `names` are structural names, by MXNet's names."""
         assert self._cut is not None and self.parting is not None
         used = [{task for task in taken if task is not None} for taken in self._cut.copies]
         counts = counted(len(self._cut.shared), "parameter"), counted(sum(map(bool, used)), "array")
@@ -105,7 +105,8 @@ class SplitGraph(CachedGraph):
         body, rest = self._operators.get(is_planned) or self._new_operators(is_planned)
         arrays = as_list(body(*[arguments[place] for place in places.body]))
         copies = [arrays[number].detach() for number in places.copied]
-        # MXNet frees what it recorded of the rest's inputs before it passes back through the body
+        # detached: after the rest's backward pass, MXNet frees what it recorded of the inputs of the rest,
+        # and the body's backward pass still needs it
         again = [arguments[place].detach() for place in places.in_both]
         ends = [arrays[number] for number in places.ends]
         rows, taken = self._rows_for(ends, context), [copies[place] for place in places.taken]
@@ -116,7 +117,7 @@ class SplitGraph(CachedGraph):
         return as_list(rest(*[arguments[place] for place in places.rest]))
 
     def _rows_for(self, ends: Sequence[Array], context: Any) -> list[TaskRows]:
-        """Return where the tasks' gradients go: the same arrays again if the shapes are those of before."""
+        """Return the arrays for the tasks' gradients: the same as in the last run if the shapes are."""
         rows = self._rows.get(context, [])
         if [each.shape for each in rows] != [array.shape for array in ends]:
             assert self._places is not None
@@ -124,7 +125,7 @@ class SplitGraph(CachedGraph):
         return rows
 
     def _cut_places(self) -> CutPlaces:
-        """Return what goes where between the two parts; the graph is cut when this is first called."""
+        """Return which arrays go where between the two parts; the first call cuts the graph."""
         if self._places is None:
             self._cut, self._places = self._new_cut()
         return self._places
@@ -132,7 +133,7 @@ class SplitGraph(CachedGraph):
     def _new_cut(self) -> tuple[Cut, CutPlaces]:
         parameters, moved = self._parameters().values(), self._moved()
         trained = {p.name for p in parameters if p.grad_req != "null" and p.name in moved}
-        # without casts to a lower precision, in which MXNet cannot combine gradients
+        # tojson() leaves out casts to a lower precision, in which MXNet cannot combine gradients
         cut = cut_graph(self._cached_graph[1].tojson(), self._tasks(), trained)
         if cut is None:
             raise SpecError(NOTHING_SHARED)

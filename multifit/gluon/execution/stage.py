@@ -1,4 +1,4 @@
-"""One stage, training or evaluating: runs batches through net, losses and metrics on all devices."""
+"""Run the batches of a stage, training or evaluating, through net, losses and metrics on all devices."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from .traced_graph import BATCH_WEIGHTS, SAMPLES, WEIGHTS
 
 
 class Prepared(NamedTuple):
-    """A batch's graph, the scale of its losses, and what the graph is called with besides slots, by name."""
+    """A batch's graph, the scale of its losses, and the graph's inputs besides the slots, by name."""
 
     graph: StepGraph
     scale: BatchLossScale
@@ -47,12 +47,12 @@ class Stage:
     `network` is the net, as this stage calls it; its spec says what is routed where. Gradients are recorded
     if `training`. `changes_objective` says whether handlers compute an objective from outputs and losses, and
     `dtype` is that of the objective: the dtype of the net's parameters. `finite_only` says whether labels
-    that are not finite are an error. `balanced` is what is kept apart.
+    that are not finite are an error. `balanced` says which losses are kept apart.
 
-    `figures` are what was measured so far, and `checked` says whether a first batch was checked. `is_partial`
-    says whether the stage trains on batches that may lack slots, so that only a part of the net is used. Set
-    `needs_outputs` before an epoch: arrays that nothing reads need not be computed. Without
-    `train_mode`, a net that is trained computes as if it evaluated.
+    `figures` hold what was measured so far, and `checked` says whether a first batch was checked.
+    `is_partial` says whether the stage trains on batches that may lack slots, so that only a part of the net
+    is used. Set `needs_outputs` before an epoch: outputs that nothing reads need not be computed. If
+    `train_mode` is False, the net runs in evaluation mode, even while training.
     """
 
     def __init__(
@@ -93,10 +93,10 @@ class Stage:
 
     @property
     def reruns(self) -> bool:
-        """Whether the first batch of each kind, which is checked operator by operator, then runs as a graph.
+        """Whether first batches run twice: operator by operator, to be checked, and then as a graph.
 
-        Only the graph keeps tasks apart, or leaves out what a batch does not reach. Figures are those of the
-        graph, as in later batches.
+        Only the graph keeps tasks apart, or leaves out what a batch does not reach. The figures are those of
+        the graph, as for later batches.
         """
         return self.balanced.needs_graph or (self.is_partial and self.network.joins_losses)
 
@@ -125,13 +125,13 @@ class Stage:
             batch_sums = self._batch_losses(result, scale)
         if self.carried is not None:
             self.carried.keep(batch, result.outputs)
-        self._add(ran, scale, batch)  # outside of the recording: sums are not part of the graph
+        self._add(ran, scale, batch)  # after recording, so that sums are not part of the graph
         self._batch_losses.add(batch_sums, scale, self.figures.sums)
         self._throttle.push(_last_arrays(ran))
         return result
 
     def again(self, batch: Batch, state: RunState | None = None) -> StepResult:
-        """Compute the objectives of a batch once more, as in training; without gradients or figures."""
+        """Compute the objectives of a batch once more, in training mode, without gradients or figures."""
         result, scale = StepResult(self.spec, batch), self._scaler.scale(batch, state)
         with mx.autograd.pause(train_mode=True):
             for context, slots, size in zip(batch.contexts, batch.slots, batch.sizes):
@@ -141,9 +141,10 @@ class Stage:
         return result
 
     def prepare(self, batch: Batch, state: RunState | None = None) -> Prepared:
-        """Return a batch's graph and what it is called with besides the slots, for another engine.
+        """Return a batch's graph and the graph's inputs besides the slots, for another engine.
 
-        No figure changes. The first batch of a form runs through the net, to show what it returns.
+        Figures do not change. The first batch of each kind runs through the net, to find out what net and
+        losses return.
         """
         scale = self._scaler.scale(batch, state)
         context, slots, size = batch.contexts[0], batch.slots[0], batch.sizes[0]
@@ -161,7 +162,7 @@ class Stage:
         return Prepared(graph, scale, {name: array for name, array in constants.items() if array is not None})
 
     def hold_outputs(self, batch: Batch, outputs: Mapping[str, Any]) -> None:
-        """Raise SpecError if handlers have given outputs another form than in the first batch."""
+        """Raise SpecError if handlers have changed the form that outputs had in the first batch."""
         self.graphs.forms.samples, self.graphs.forms.batch_axis = batch.sizes[0], batch.axis
         self.graphs.forms.hold_outputs(outputs)
 
@@ -184,7 +185,7 @@ class Stage:
             self.carried.reset()
 
     def describe(self) -> str:
-        """Return one line that says what is traced into graphs, and what is not; after the first batch."""
+        """Return one line that says what is traced into graphs and what is not; needs a first batch."""
         assert self.graphs.first is not None
         batch_scope = "; losses of scope batch run on all devices at once" if self._batch_losses.terms else ""
         return f"{self.graphs.first.describe()}{self.network.precision_note}{batch_scope}"
@@ -220,7 +221,7 @@ class Stage:
             weights, planned = self._weights(graph, scale, context), None if checked else signature
             self._seed(state, len(result.outputs))
             computed, losses = graph.run(slots, weights, samples, planned, needs_outputs)
-            outputs = computed or outputs  # of a first batch, the plan shows all
+            outputs = computed or outputs  # the plan shows all outputs of a first batch
         result.outputs.append(outputs)
         result.parts.append(_parts(losses) or _parts(checked))
         for group, losses_of in zip(graph.loss_graphs, losses):
@@ -276,7 +277,7 @@ def _parts(losses: Sequence[LossOutputs]) -> dict[str, Array]:
 
 
 def _last_arrays(ran: Sequence[tuple[StepGraph, list[LossOutputs]]]) -> list[Array]:
-    """Return small arrays, of each device, that are computed last, and that no other batch writes to."""
+    """Return small arrays of each device that are computed last, and to which no other batch writes."""
     arrays = [
         each.objective if each.statistics is None else each.statistics for _, all_ in ran for each in all_
     ]

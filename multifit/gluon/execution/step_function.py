@@ -1,4 +1,4 @@
-"""What a step graph computes, from symbols: net, losses and metrics."""
+"""The function that a step graph computes, on symbols: net, losses and metrics."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from .traced_graph import BATCH_WEIGHTS, OUTPUT, SAMPLES, WEIGHTS, TracedGraph, 
 
 
 class StepFunction:
-    """The losses and metrics of `losses`, with the net before them if it can be traced.
+    """Computes the losses and metrics of `losses`, and the net before them if it can be traced.
 
-    `differentiable` says whether something outside of the graph differentiates through its outputs. The
-    gradients of losses that `balanced` has bound reach some parameters only. `taken` are the only outputs of
-    the net that are computed, if not all are: layers that only the other outputs need must get no gradient,
-    not even one of 0.
+    `differentiable` says whether something outside of the graph differentiates through its outputs. If
+    `balanced` binds losses to trainers, their gradients reach only the parameters of these trainers. `taken`
+    names the net's outputs that are computed, None for all: layers that only other outputs need must get no
+    gradient, not even a gradient of 0.
 
-    `with_net` says whether the net is part of it. It is computed from the slots named `slot_names` and, if
-    the net is not part of it, from the net's outputs in `outputs_read`.
+    `with_net` says whether the net is part of the function. Its arguments are the slots named `slot_names`
+    and, if the net is not part of it, the net's outputs named `outputs_read`.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class StepFunction:
     def arguments(
         self, outputs: Mapping[str, Any], slots: Mapping[str, Any], weights: Any, size: Any
     ) -> list[Any]:
-        """Return what it is called with, after `F`, for arrays; `weights` are None when evaluating."""
+        """Return the arrays to call it with, after `F`; `weights` are None when evaluating."""
         from_net = [] if self.with_net else [outputs[name] for name in self.outputs_read]
         return [
             size,
@@ -63,7 +63,7 @@ class StepFunction:
     def __call__(
         self, names: list[str], full: bool, weighted: bool, F: Any, size: Any, *arrays: Any
     ) -> list[Any]:
-        """Return symbols, and fill in their `names`; with all outputs and losses of samples if `full`."""
+        """Return symbols, and fill in their `names`; `full` adds all outputs and the losses by sample."""
         weights, arrays = (arrays[0], arrays[1:]) if weighted else (None, arrays)
         slots = dict(zip(self.slot_names, arrays))
         outputs: Mapping[str, Any] = dict(zip(self.outputs_read, arrays[len(self.slot_names) :]))
@@ -76,10 +76,10 @@ class StepFunction:
     def trace(self, slots: Mapping[str, Any], weighted: bool, of_batch: BatchLossGraph | None) -> TracedGraph:
         """Trace everything for another engine, with all outputs and the losses `of_batch`.
 
-        A net that no symbol runs through is recorded, for batches of the same form as these slots.
-        `weighted` says whether there is an objective. Besides slots, the inputs are SAMPLES, and the WEIGHTS
-        and BATCH_WEIGHTS of the losses that there are; and, if the net is not part of it, its outputs, each
-        named OUTPUT and then its name.
+        A net that takes no symbols is recorded, for batches of the same form as these slots. `weighted` says
+        whether there is an objective. Besides the slots, the inputs are SAMPLES, and WEIGHTS and
+        BATCH_WEIGHTS if there are such losses. If the net is not part of the graph, its outputs are inputs
+        too; their names begin with OUTPUT.
         """
         names: list[str] = []
         network = self._network
@@ -113,7 +113,7 @@ class StepFunction:
         return TracedGraph(as_json(symbol), dict(zip(variables, present)), tuple(names), network.constants)
 
     def parameters(self) -> Any:
-        """Return the ParameterDict of all that is part of it."""
+        """Return the ParameterDict of the net, if it is part of the function, and of the losses."""
         parameters = mx.gluon.ParameterDict()
         blocks = [term.spec.fn for term in self._losses.terms]
         for block in [self._network.net, *blocks] if self.with_net else blocks:
@@ -131,20 +131,20 @@ class StepFunction:
         full: bool,
         with_net: bool,
     ) -> dict[str, Any]:
-        """Return everything that follows from outputs and slots, by name, the outputs first."""
+        """Return everything that is computed from outputs and slots, by name, the outputs first."""
         losses = self._losses(F, by_reference(outputs, slots), weights, size)
         results = {name: getattr(losses, name) for name in ("objective", "statistics")}
         results = {name: symbol for name, symbol in results.items() if symbol is not None}
         results.update({f"objective.{loss}": symbol for loss, symbol in losses.objectives.items()})
         views = {f"output.{name}": outputs[name] for name in self._output_names if with_net}
-        # With the outputs first, dropout draws its masks in the order of a hand-written loop.
+        # Outputs come first, so that Dropout draws its masks in the same order as in a hand-written loop.
         if full or not results or not _keeps_order(F, views, results):
             views.update({f"part.{name}": part for name, part in losses.parts.items()})
             results = {**{name: self._view(F, symbol) for name, symbol in views.items()}, **results}
         return results
 
     def _bind(self, F: Any, results: Mapping[str, Any]) -> list[Any]:
-        """Return the graph's outputs; the gradients of losses that are bound to trainers stop elsewhere."""
+        """Return the graph's outputs; a bound loss's gradient reaches only its trainers' parameters."""
         outputs = list(results.values())
         if self._balanced.bound is None:
             return outputs
@@ -169,7 +169,7 @@ class StepFunction:
 
 
 def _keeps_order(F: Any, first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
-    """Whether a graph of `second` alone runs the operators of `first` in the order of `first`."""
+    """Whether a graph of `second` alone runs the operators of `first` in the same order as `first`."""
     operators, all_operators = (
         F.Group(list(symbols.values())).get_internals().list_outputs() if symbols else []
         for symbols in (first, second)

@@ -1,4 +1,4 @@
-"""What runs for batches of one signature: net, losses and metrics as one graph, where possible."""
+"""Run batches of one signature: net, losses and metrics as one graph, where possible."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ PARTS = "; do not hybridize the net itself but its parts, such as net.body.hybri
 
 
 class StepGraph:
-    """Net, losses and metrics of one device's batch.
+    """Computes net, losses and metrics of one device's batch.
 
     The traced losses are one graph with the net if the net can be traced, else a graph of their own behind
     it. The eager losses run operator by operator. The first batch of each signature is checked, and runs
-    without a graph; `forms` hold its results, with which those of later batches without a graph are compared.
-    `differentiable` says whether something outside of the graph differentiates through the outputs. If
-    `balanced` has tasks, the graph is cut where these part; if it has bound losses, their gradients reach
-    some parameters only. It must then be one graph with the net. `taken` is as for :class:`StepFunction`.
-    `label_rows` are to be held until they are counted. `batch_losses` are part of what :meth:`trace` returns
-    alone.
+    without a graph. `forms` remember the form of its results, and check later batches that run without a
+    graph. `differentiable` says whether something outside of the graph differentiates through the outputs.
+    If `balanced` has tasks, the graph is cut where these part; if it binds losses to trainers, their
+    gradients reach some parameters only. In both cases, net and losses must be one graph. `taken` is as for
+    :class:`StepFunction`. `label_rows` are labels that are kept until they are checked. `batch_losses` are
+    only part of the graph that :meth:`trace` returns.
     """
 
     def __init__(
@@ -72,11 +72,11 @@ class StepGraph:
         signature: Hashable = None,
         needs_outputs: bool = True,
     ) -> tuple[dict[str, Any], list[LossOutputs]]:
-        """Run everything on one device; return the outputs, and what the traced and eager losses computed.
+        """Run everything on one device; return the outputs, and the results of the traced and eager losses.
 
         `weights` are those of the traced and of the eager losses, each None when evaluating. `size`, of shape
-        (1,), is the device's number of samples. `signature` is that of the slots. Unless outputs or the
-        losses of single samples are needed, a graph may leave them out.
+        (1,), is the device's number of samples. `signature` is that of the slots. Without `needs_outputs`,
+        the graph may leave out the outputs and the losses of single samples.
         """
         outputs = {} if self._is_graph and self._with_net else self._call_net(slots)
         if self._is_graph:
@@ -88,8 +88,8 @@ class StepGraph:
                 if any(graph.is_traced for graph, _ in self._graphs.values()):
                     with user_code(lambda: "the graph of the net and its losses", *slots.items()):
                         raise
-                # Losses and nets may look at shapes or call mx.nd: that is allowed, but cannot be traced. A
-                # real error is raised again by the eager run, which can name it.
+                # Losses and nets may look at shapes or call mx.nd, which is allowed but cannot be traced. A
+                # real error is raised again by the run without a graph, which can name its place.
                 if self._must_trace:
                     raise self._not_traced(last_line(error.__cause__ or error)) from error
                 self._is_graph = False
@@ -114,7 +114,7 @@ class StepGraph:
 
     @property
     def parting(self) -> Parting | None:
-        """Where the tasks part, as computed in the last run; None if the graph is not cut."""
+        """Where the tasks part in the last run; None if the graph is not cut."""
         return self._last.parting if isinstance(self._last, SplitGraph) else None
 
     def describe(self) -> str:
@@ -164,7 +164,7 @@ class StepGraph:
         signature: Hashable,
         needs_outputs: bool,
     ) -> LossOutputs:
-        """Run the graph, with the net's outputs or, if the net is part of it, adding them to `outputs`."""
+        """Run the graph on the net's outputs; if the net is part of it, add the outputs to `outputs`."""
         full = needs_outputs or bool(self.eager.width) or self._differentiable
         if full not in self._graphs:
             self._graphs[full] = self._new_graph(full, weights is not None, signature)
@@ -189,7 +189,7 @@ class StepGraph:
             tasks = {f"objective.{loss}": task for loss, task in of_task.items()}
             of_outputs = (lambda: [tasks.get(name) for name in names]), partial(_objectives, names)
             return SplitGraph(*common, *of_outputs, self._balanced.moved, *repeats), names
-        # whether one number, or a vector, is all that is differentiated, back through the net as well
+        # whether a single objective is differentiated, and the net is part of the graph
         is_one_objective = weighted and self._with_net and self.traced.terms and self._balanced.form != APART
         if full or not is_one_objective:
             return CachedGraph(*common), names

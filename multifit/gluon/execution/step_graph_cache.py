@@ -1,4 +1,4 @@
-"""The step graphs of a stage: one for each signature of batches."""
+"""The step graphs of a stage: one for each kind of batches."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class StepGraphCache:
     """Finds and builds the step graphs of a stage.
 
     `figures` decides which metrics are computed in the graphs, and `differentiable` says whether something
-    outside of a graph differentiates through the outputs. `forms` hold outputs and losses of all graphs to
-    those of the first batch. `dtype` is that of the objective. `own_gradients` names the losses that ignore
-    the gradient that they receive, which the check of the first batch finds. `balanced` is what is
-    kept apart.
+    outside of a graph differentiates through the outputs. `forms` check that the outputs and losses of all
+    graphs have the form of the first batch. `dtype` is that of the objective. `own_gradients` names the
+    losses that ignore the gradient that they receive; the check of the first batch finds them. `balanced`
+    says which losses are kept apart.
     """
 
     def __init__(
@@ -61,12 +61,12 @@ class StepGraphCache:
 
     @property
     def outside_terms(self) -> list[Term]:
-        """The losses that are not in the graphs: they run operator by operator, or on all devices at once."""
+        """The losses outside of the graphs: they run operator by operator, or on all devices at once."""
         return [term for term in self._network.spec.terms if term not in self._traced]
 
     @property
     def untraceable_terms(self) -> list[Term]:
-        """The losses that are not in :meth:`StepGraph.trace`."""
+        """The losses that the graph of :meth:`StepGraph.trace` does not contain."""
         return [term for term in self.outside_terms if term not in self._of_batch]
 
     @property
@@ -81,7 +81,7 @@ class StepGraphCache:
     def build(
         self, outputs: Mapping[str, Any], slots: Mapping[str, Any], size: int, signature: Signature
     ) -> StepGraph:
-        """Build the graph for a new signature from the first batch of it on one device.
+        """Build the graph for a new signature from its first batch on one device.
 
         `signature` is that of the slots, `size` the number of samples.
         """
@@ -114,7 +114,7 @@ class StepGraphCache:
         return graph
 
     def _outputs_taken(self, arrays: Mapping[Ref, Any]) -> Collection[str] | None:
-        """Return the outputs that a batch without some of the slots needs; None for all."""
+        """Return the outputs that losses and metrics read in a batch that lacks some slots; None for all."""
         spec, metrics = self._network.spec, self._figures.metrics
         takers: list[Taker] = [*spec.terms, *(metric.term for metric in metrics)]
         there = [taker for taker in takers if has_slots(taker, arrays)]
@@ -125,8 +125,8 @@ class StepGraphCache:
     def _key(self, signature: Signature, size: int) -> tuple[Any, ...]:
         """Return what batches must have in common to share a graph.
 
-        A graph fits arrays of any size; only device metrics and fused losses are bound to the sizes of a
-        sample, and labels are held until they are counted only if samples have one value each.
+        A graph takes arrays of any size. Only device metrics and fused losses depend on the sizes of a
+        sample; and labels are kept until they are checked only if they have one value per sample.
         """
         fixed = self._fixed_sizes or bool(self._figures.on_device)
         shapes = [each and each[0] for each in signature]
@@ -134,7 +134,7 @@ class StepGraphCache:
         return size == 1, *fixed_parts
 
     def _units(self, signature: Signature) -> set[int]:
-        """Return the numbers of units of layers, less those that could be a size of this batch's arrays."""
+        """Return the layers' numbers of units, without those that are a size of one of the batch's arrays."""
         parameters = [p for p in self._network.net.collect_params().values() if p._data is not None]
         units = {size for parameter in parameters for size in parameter._data[0].shape[:1]}
         return units - {size for shape, _ in filter(None, signature) for size in shape}

@@ -1,4 +1,4 @@
-"""How far Python may run ahead of the engine."""
+"""Limit how far Python may run ahead of the engine."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Iterable
 from ...protocols import Array
 from ..data.arrays import size_in_bytes
 
-MAX_BATCHES = 64  # that may wait for the engine at most, and
-MIN_BATCHES = 2  # at least
-MAX_BYTES = 64 * 2**20  # that the arrays of waiting batches may take, unless MIN_BATCHES take more
+MAX_BATCHES = 64  # the largest number of batches that may wait for the engine
+MIN_BATCHES = 2  # this many may always wait
+MAX_BYTES = 64 * 2**20  # of the arrays of waiting batches, unless MIN_BATCHES take more
 
 
 class Throttle:
     """Makes Python wait for the engine when it is many batches ahead.
 
-    Python only asks for computations, which is often faster than computing, and every batch stays in memory
-    until it is computed. A few batches ahead keep the engine busy. Python waits for the oldest of these,
-    never for the newest, so the engine never runs dry.
+    Python only submits computations, which is often faster than computing them, and every batch stays in
+    memory until it is computed. A few batches ahead keep the engine busy. Python waits for the oldest of
+    these, never for the newest, so that the engine always has work.
     """
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class Throttle:
 
     def fit_to(self, arrays: Iterable[Array | None]) -> None:
         """Lower the limit if these arrays of one batch are large."""
-        # sparse arrays have no size; MXNet makes them dense for operators that know nothing else
+        # a sparse array counts as if it were dense: MXNet makes it dense for operators that need that
         size = sum(size_in_bytes(array) for array in arrays if array is not None)
         self.limit = max(MIN_BATCHES, min(self.limit, MAX_BYTES // max(size, 1)))
 

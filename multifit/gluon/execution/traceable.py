@@ -1,4 +1,4 @@
-"""What may become part of a traced graph."""
+"""Says what may become part of a traced graph."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def is_traceable(block: Any) -> bool:
     """Whether a loss may become part of a graph: it is hybridized, or belongs to a toolkit.
 
     A user's own HybridBlock that is not hybridized may hold state that changes while training, and a function
-    may do anything; a graph would silently freeze them.
+    may do anything: a graph would silently freeze what they do.
     """
     return isinstance(block, mx.gluon.HybridBlock) and (is_hybridized(block) or _is_stock(block))
 
@@ -23,22 +23,23 @@ def is_hybridized(block: Any) -> bool:
 
 
 def hybridizing(net: Any) -> tuple[str, str]:
-    """Return why a net that is not hybridized is not, and the way out."""
+    """Return why a net cannot be traced if it is not hybridized, and the way out."""
     if isinstance(net, mx.gluon.HybridBlock):
         return "it is not hybridized", "call net.hybridize()"
     return "it is a Block, which cannot be traced", "write it as a HybridBlock, and call net.hybridize()"
 
 
 def _is_stock(block: Any) -> bool:
-    # a HybridLambda and a container may hold code of the user's
+    # a HybridLambda and a container may hold the user's code
     stock = type(block).__module__.startswith(STOCK) and not isinstance(block, mx.gluon.nn.HybridLambda)
     return stock and all(_is_stock(child) for child in block._children.values())
 
 
 def runs_python(net: Any) -> bool:
-    """Whether Python of a hybridized net runs at every call, which a graph would skip.
+    """Whether a hybridized net has Python code that runs at every call, which a graph would skip.
 
-    That is so for its own hooks, not for those of its children, and for methods that Gluon calls directly.
+    It has if it has hooks, or overrides a method that Gluon calls directly. Hooks of its children do not
+    count: hybridizing skips them too.
     """
     if net._forward_hooks or net._forward_pre_hooks:
         return True

@@ -14,10 +14,10 @@ OBJECTIVE = "objective."
 
 @dataclass(frozen=True)
 class TracedCut:
-    """A traced graph in two; see :class:`multifit.gluon.execution.graph_cut.Cut`.
+    """A traced graph cut in two; see :class:`multifit.gluon.execution.graph_cut.Cut`.
 
-    `copies` are, for each output of the body, the inputs of the rest that take it, by task; None is what no
-    task's gradient reaches.
+    `copies` are, for each output of the body, the inputs of the rest that take it, by task; the key None is
+    for an input that no task's gradient reaches.
     """
 
     body: TracedGraph
@@ -26,9 +26,9 @@ class TracedCut:
 
 
 def cut_traced(traced: TracedGraph, tasks: Mapping[str, int], trained: Collection[str]) -> TracedCut:
-    """Cut a graph where its tasks part, which share a parameter.
+    """Cut a graph where its tasks part; they must share a parameter.
 
-    `tasks` are those of the losses; `trained` are the names of the variables that are parameters with a
+    `tasks` are the losses' tasks by name; `trained` are the names of the variables that are parameters with a
     gradient.
     """
     of_outputs = [tasks.get(name.partition(OBJECTIVE)[2]) for name in traced.outputs]

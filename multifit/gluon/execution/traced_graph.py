@@ -1,4 +1,4 @@
-"""A graph as another engine reads it."""
+"""A graph that another engine runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class TracedGraph:
     symbol : str
         The graph, as MXNet writes it in JSON.
     inputs : dict of str to str
-        What each variable of the symbol stands for that is given with each call.
+        The variables that get a value with each call, and the name of what each stands for.
     outputs : tuple of str
         The names of what the graph returns, in order.
     constants : mapping of str to numpy.ndarray
