@@ -231,9 +231,10 @@ class Stage:
         return graph, losses
 
     def _seed(self, state: RunState | None, device: int) -> None:
-        """Seed MXNet's generator for a graph that is needed, if the run has a seed.
+        """Seed MXNet's generator before the graph runs, if the run has a seed and first batches run twice.
 
-        A first batch runs twice, and draws twice: without this, a resumed run would draw other numbers.
+        First batches then draw random numbers twice: without this, a resumed run, which has first batches of
+        its own, would draw other numbers.
         """
         if state is not None and state.seed is not None and self.reruns:
             place = state.epoch, state.step, device, self._rank

@@ -1,9 +1,9 @@
-"""Metrics that are computed on the device, so that only reading a figure waits for it.
+"""Metrics that are computed on the device, so that only reading a figure waits for the device.
 
 Every stock metric of mxnet copies its arrays to the host at each update. Here, the same metrics are graphs of
-plain operators: a device's batch becomes a short vector of sums, vectors add up over devices and batches, and
-:meth:`DeviceMetric.load` writes an epoch's totals into the metric. Its ``get()`` then returns what it would
-have returned after updates with every batch.
+plain operators: a device's batch becomes a short vector of sums, the vectors are added up over devices and
+batches, and :meth:`DeviceMetric.load` writes an epoch's totals into the metric. Its ``get()`` then returns
+what it would have returned after an update with each batch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sums over an epoch that stay on the devices until a figure is read."""
+"""Sum over an epoch on the devices, without waiting until a figure is read."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import numpy as np
 from ...protocols import Array, Context
 from ..compat import mx
 
-CHUNK = 64  # arrays that are added in one call,
-SMALL = 4096  # unless they have more elements than this
+CHUNK = 64  # arrays that are added in one call, if they are small
+SMALL = 4096  # elements of a small array, at most
 
 
 class Accumulator:
     """A float64 vector per device to which batches are added; float64 counts exactly up to 2**53.
 
-    `context` is that of all batches, if it is known: to ask an array costs time.
+    `context` is the device of all batches, if it is known: to ask each array for it takes time.
     """
 
     def __init__(self, context: Context | None = None) -> None:
         self._context = context
         self._pending: dict[Any, list[Array]] = {}  # per device: the sum so far, then arrays yet to be added
-        self._most = 0  # how many there may be
+        self._most = 0  # arrays per device, besides the sum
 
     def add(self, values: Array) -> None:
         """Add an NDArray of float64, without waiting for it."""
@@ -36,7 +36,8 @@ class Accumulator:
     def read(self) -> np.ndarray | float:
         """Return the sum over all devices, 0 if nothing was added; this waits for the engine.
 
-        Reading changes nothing, so the order of additions, and with it rounding, does not depend on it.
+        Reading changes nothing, so that the order of additions, and with it the rounding, does not depend on
+        when figures are read.
         """
         return sum((mx.nd.add_n(*arrays).asnumpy() for arrays in self._pending.values()), 0.0)
 

@@ -1,4 +1,4 @@
-"""Accuracies on the device: how many predictions are right."""
+"""Accuracies on the device: the share of predictions that are right."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .base import DeviceMetric, PairGraph, as_float64, sample_size
 
 
 class MatchCount(DeviceMetric):
-    """The number of elements in which predictions and labels agree, and the number of all elements."""
+    """The base of metrics that count elements in which predictions and labels agree, among all elements."""
 
     counts_labels = True
 
@@ -69,8 +69,8 @@ class DeviceBinaryAccuracy(MatchCount):
 class DeviceTopKAccuracy(DeviceMetric):
     """``mx.metric.TopKAccuracy``: the right class is among the k highest scores.
 
-    Of equal scores around the k-th place, the ones with the lowest index are chosen here, and arbitrary ones
-    by NumPy, so that the two can differ on them.
+    If scores around the k-th place are equal, this metric chooses those with the lowest index, but NumPy
+    chooses arbitrary ones, so that the two can differ.
     """
 
     def _graph_for(self, label: Shape, output: Shape) -> PairGraph | None:

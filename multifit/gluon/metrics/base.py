@@ -18,18 +18,18 @@ PairGraph = Callable[[ModuleType, Any, Any], "list[Tensor]"]
 class DeviceMetric:
     """The statistics from which one metric is computed, as a graph of mxnet's operators.
 
-    It is used in this order: :meth:`bind` once with real shapes; :meth:`statistics` for each device's batch
-    (eagerly with ``mx.nd`` or in a graph with ``mx.sym``), whose results are added up; :meth:`load` at the
+    It is used in this order: call :meth:`bind` once with real shapes; :meth:`statistics` for each device's
+    batch (eagerly with ``mx.nd`` or in a graph with ``mx.sym``), and add up the results; :meth:`load` at the
     end. The statistics are `width` numbers.
 
-    `counts_labels` metrics count labels. If `returns_rows`, which is known after :meth:`bind`,
-    :meth:`statistics` returns two rows of float32 with an element per sample, the prediction and the label,
-    instead of sums: the caller counts where they agree (labels are truncated), for all such metrics together,
-    and counts the samples.
+    `counts_labels` metrics count the labels that are predicted correctly. After :meth:`bind`, `returns_rows`
+    says whether :meth:`statistics` returns, instead of sums, two float32 rows with an element per sample: the
+    predictions and the labels. The caller then counts where they agree (labels are truncated), for all such
+    metrics together, and counts the samples.
 
     A `per_batch` metric is a mean over updates of a value that is not a sum: the statistics of one batch are
-    added over its devices and go through :meth:`fold`, whose results add up over batches. A `per_part` one is
-    a mean of such values, of each device's part of a batch.
+    added over its devices and go through :meth:`fold`, whose results are added over batches. A `per_part`
+    metric is a mean of such values too, but with a value for each device's part of a batch.
     """
 
     width: int = 2
@@ -51,10 +51,10 @@ class DeviceMetric:
         raise NotImplementedError
 
     def bind(self, labels: Sequence[Shape], outputs: Sequence[Shape], samples: int | None = None) -> bool:
-        """Choose the graphs for batches of these shapes; False if they are not supported.
+        """Choose the graphs for batches of these shapes; return False if they are not supported.
 
-        Later batches may have another number of samples, but not another number of axes or other sizes of the
-        axes behind the first. `samples` is the number of samples, if it is the size of the labels' first axis
+        Later batches may have a different number of samples, but must have the same axes, and the same sizes
+        of all axes but the first. `samples` is the number of samples, if the labels' first axis has that size
         in every batch.
         """
         pairs = self._match(labels, outputs) or []
@@ -83,11 +83,11 @@ class DeviceMetric:
         return statistics
 
     def load(self, totals: np.ndarray) -> None:
-        """Replace the state of `metric` by an epoch's totals, the sums of all statistics, (width,)."""
+        """Set the state of `metric` to an epoch's totals, the sums of all statistics, of shape (width,)."""
         self._set(float(totals[0]), int(round(totals[1])))
 
     def _set(self, value: float, count: int) -> None:
-        """Set the sum and the count, of which mxnet's metrics have a local and a global one."""
+        """Set the sum and the count, both the local and the global ones of mxnet's metrics."""
         self.metric.sum_metric = self.metric.global_sum_metric = value
         self.metric.num_inst = self.metric.global_num_inst = count
 

@@ -1,4 +1,4 @@
-"""F1 and MCC on the device, over all samples ("micro") or batch by batch ("macro")."""
+"""F1 and MCC on the device, over all samples ("micro") or as a mean over batches ("macro")."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .base import DeviceMetric, PairGraph, as_float64
 class DeviceF1(DeviceMetric):
     """``mx.metric.F1``: the harmonic mean of precision and recall of class 1.
 
-    The statistics are the true positives, the predicted positives, the positive labels, the samples, and the
-    labels of a third value, of which mxnet allows none.
+    The statistics are the numbers of true positives, predicted positives, positive labels, samples, and
+    labels of a third value, which mxnet does not allow.
     """
 
     width = 5

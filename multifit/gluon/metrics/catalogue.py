@@ -53,7 +53,8 @@ KNOWN: dict[str, tuple[str, Device]] = {
 def device_metric(metric: mx.metric.EvalMetric) -> DeviceMetric | None:
     """Return the device metric of a metric; None if the metric itself must be updated.
 
-    That is so if its class is not known, has unsupported options, or one of its methods was replaced.
+    This is the case if its class is not known, if it has unsupported options, or if one of its methods was
+    replaced.
     """
     _, kind = KNOWN.get(class_name(metric), (None, None))
     if kind is None or {"update", "get", "reset"} & set(vars(metric)):

@@ -11,9 +11,9 @@ from ..compat import mx
 def copy_metric(metric: mx.metric.EvalMetric) -> mx.metric.EvalMetric:
     """Copy a metric and reset the copy.
 
-    Attributes that cannot be copied, such as the lock of gluoncv's SegmentationMetric, are shared; on them
-    ``copy.deepcopy`` alone would raise. Blocks and Parameters are shared too, because a metric that uses a
-    net means that very net.
+    Attributes that cannot be copied, such as the lock of gluoncv's SegmentationMetric, are shared;
+    ``copy.deepcopy`` alone would raise for them. Blocks and Parameters are shared too, because a metric that
+    uses a net must use that same net.
     """
     twin = _copy(metric, {})
     twin.reset()
@@ -21,9 +21,9 @@ def copy_metric(metric: mx.metric.EvalMetric) -> mx.metric.EvalMetric:
 
 
 def _copy(value: Any, memo: dict[int, Any]) -> Any:
-    """Copy what can be copied; metrics, also those in lists, attribute by attribute.
+    """Copy what can be copied; copy metrics, also those in lists, attribute by attribute.
 
-    `memo` is that of ``copy.deepcopy``: an object that the original holds twice is copied once.
+    `memo` is the memo of ``copy.deepcopy``: an object that the original holds twice is copied once.
     """
     if id(value) in memo:
         return memo[id(value)]

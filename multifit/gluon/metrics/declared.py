@@ -17,7 +17,7 @@ from .stage_metric import StageMetric
 
 
 def declared_metrics(spec: TaskSpec) -> dict[str, list[StageMetric]]:
-    """Return each stage's metrics; an EvalMetric that serves twice is copied, so that its sums do not mix."""
+    """Return each stage's metrics; an EvalMetric used twice is copied, so that its sums do not mix."""
     used: set[int] = set()
     metrics: dict[str, list[StageMetric]] = {}
     for name, declared in zip(STAGES, (spec, spec.evaluation)):
@@ -34,7 +34,7 @@ def declared_metrics(spec: TaskSpec) -> dict[str, list[StageMetric]]:
 
 
 def _identities(metric: Any) -> set[int]:
-    """Return the identities of a metric and of those that it is made of."""
+    """Return the identities of a metric and of the metrics that it is composed of."""
     parts = metric.metrics if isinstance(metric, mx.metric.CompositeEvalMetric) else ()
     return {id(metric)}.union(*map(_identities, parts))
 

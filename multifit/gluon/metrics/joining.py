@@ -1,4 +1,4 @@
-"""Joins the arrays of all devices, so that a metric gets what one device alone would have given it."""
+"""Join the arrays of all devices, so that a metric gets the same as from a single device."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ..data.arrays import sample_axis, to_numpy
 
 
 class Joining(NamedTuple):
-    """How the devices' pieces become one array: along `axis`; `sizes` are their numbers of samples."""
+    """Joins the devices' pieces of an array along `axis`; `sizes` are their numbers of samples."""
 
     sizes: Sequence[int]
     axis: int
 
     def whole_or_each(self, columns: Sequence[Sequence[Any]]) -> Iterable[Sequence[Any]]:
-        """Yield the devices' pieces of several arrays as one NDArray each, on the first device.
+        """Yield the arrays, each joined from the devices' pieces on the first device, in one list.
 
-        Yields each device's pieces instead if the sample axis of any array is not clear, or if a piece is no
-        NDArray. Waits for nothing.
+        If the sample axis of any array is not clear, or if a piece is not an NDArray, yields a list for each
+        device with its pieces instead. Does not wait for the engine.
         """
         axes = [self._axis(pieces) for pieces in columns]
         if len(columns[0]) == 1 or None in axes:
@@ -36,10 +36,10 @@ class Joining(NamedTuple):
         return sample_axis(pieces, self.sizes, self.axis) if are_arrays else None
 
     def __call__(self, where: str, pieces: Sequence[Any]) -> np.ndarray:
-        """Return the devices' pieces of one array as one, joined along the first axis if not along `axis`.
+        """Return one array joined from the devices' pieces, along `axis` or else the first axis.
 
-        An output need not have its samples where slots have them: the last step of a sequence has no axis of
-        steps. Raises SpecError, with `where`, if the other axes differ.
+        The samples of an output need not be along the same axis as those of slots: the last step of a
+        sequence has no axis of steps. Raises SpecError, with `where`, if the other axes differ.
         """
         arrays = [to_numpy(piece) for piece in pieces]
         is_along = all(array.shape[self.axis :][:1] == (size,) for array, size in zip(arrays, self.sizes))

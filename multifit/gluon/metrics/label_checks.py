@@ -1,4 +1,4 @@
-"""Counts labels that break a rule: in the step graph, or in the labels of many batches at once."""
+"""Count the labels that break a rule: in the step graph, or for many batches at once."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .label_rules import LabelRule, violations
 class LabelChecks:
     """Counts in the step graph how many labels of a batch break each rule, on one device and without waiting.
 
-    `constant` are the keys of rules whose number of classes is the same in every batch; that of others is
-    read from each batch's output.
+    `constant` are the keys of the rules whose number of classes is the same in every batch. For other rules,
+    it is read from the size of each batch's output.
     """
 
     def __init__(self, rules: Sequence[LabelRule], constant: Collection[str]) -> None:
@@ -39,28 +39,29 @@ class LabelChecks:
 
 
 class LabelColumns:
-    """Where a loss graph's statistics have the counts of some rules: a slice, in the order of `keys`."""
+    """The slice of a loss graph's statistics that holds the counts of some rules, in the order of `keys`."""
 
     def __init__(self, keys: tuple[str, ...], start: int) -> None:
         self.keys, self.slice = keys, slice(start, start + len(keys))
 
     def count(self, held: Sequence[Sequence[Array]]) -> Array:
-        """Return the counts in the statistics of batches: float64, of shape (batches, keys)."""
+        """Return the counts from the statistics of batches: float64, of shape (batches, keys)."""
         return mx.nd.stack(*[statistics for (statistics,) in held], axis=0)[:, self.slice]
 
 
 class _Group(NamedTuple):
-    """Rules for labels of equal shape and dtype; if of classes, the last ones, of shape (1, rules, 1)."""
+    """Rules for labels of equal shape and dtype; `last` are their last classes, of shape (1, rules, 1)."""
 
     rules: Sequence[LabelRule]
     last: np.ndarray | None
 
 
 class LabelRows:
-    """Labels of one value per sample, which are small enough to be held until they are counted.
+    """Counts labels with one value per sample, which are small enough to be kept until they are counted.
 
-    An operator in the step graph takes as long for a few values as for many: the labels of many batches are
-    counted at once. The labels of a group have equal shapes, and rules that differ in the number of classes.
+    An operator in the step graph takes as long for a few values as for many. So the labels of many batches
+    are counted at once. The labels of a group have equal shapes, and rules that differ only in the number of
+    classes.
     """
 
     def __init__(self, groups: Sequence[Sequence[LabelRule]]) -> None:
@@ -70,7 +71,7 @@ class LabelRows:
         self.names = [rule.label.name for rule in rules]
 
     def count(self, held: Sequence[Sequence[Array]]) -> Array:
-        """Return the counts in the labels of batches of equal size: float64, of shape (batches, keys)."""
+        """Return the counts for the labels of batches of equal size: float64, of shape (batches, keys)."""
         counts, start = [], 0
         for rules, last in self._groups:
             end = start + len(rules)
@@ -94,7 +95,7 @@ def _stack(labels: Sequence[Array]) -> Array:
 
 
 def _sum_rows(labels: Array, rules: Sequence[LabelRule], last: Array | None) -> Array:
-    """Return how many values break the rules, by batch and rule, whose labels take turns in `labels`."""
+    """Return how many values break the rules, by batch and rule; rows of `labels` go through the rules."""
     rows = labels.reshape((len(labels) // len(rules), len(rules), -1))
     wrong: Any = violations(mx.nd, rows, rules[0].classes, rules[0].ignored, last)
     return wrong.sum(axis=2).astype("float64")
@@ -103,9 +104,10 @@ def _sum_rows(labels: Array, rules: Sequence[LabelRule], last: Array | None) -> 
 def label_checks(
     rules: Sequence[LabelRule], arrays: Mapping[Ref, Any], size: int, constant: Collection[str]
 ) -> tuple[LabelRows | None, LabelChecks | None]:
-    """Return what holds labels to the rules, and what does so in the step graph; None for no rule.
+    """Divide the rules into those checked for many batches at once and those checked in the step graph.
 
-    `arrays` are those of a batch of `size` samples on one device; for `constant` see :class:`LabelChecks`.
+    Either is None if it has no rules. `arrays` are those of a batch of `size` samples on one device; for
+    `constant` see :class:`LabelChecks`.
     """
     groups: dict[Any, list[LabelRule]] = {}
     others = []

@@ -1,4 +1,4 @@
-"""Counts the labels of an epoch that break a rule."""
+"""Count the labels of an epoch that break a rule."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from ..compat import mx
 from ..data.new_array import new_array
 from .label_checks import LabelColumns, LabelRows
 
-HELD = 256  # batches checked in one call, which takes as long as checking one,
-MAX_HELD = 2**18  # unless they have more elements than this
+HELD = 256  # batches that are checked in one call, which takes as long as checking a single one
+MAX_HELD = 2**18  # elements that are checked in one call, unless a single batch has more
 NEVER = 2**52  # no batch has this number
 
 Source = Union[LabelColumns, LabelRows]
 Kind = tuple[Source, int, int]
-"""What counts, the number of samples, and the number of the device."""
+"""The source of the counts, the number of samples, and the number of the device."""
 
 
 class _Held(NamedTuple):
-    """Statistics or labels of at most so many batches, and the numbers of these."""
+    """Statistics or labels of some batches, `most` at most, and the numbers of these batches."""
 
     most: int
     values: list[Sequence[Array]]
@@ -27,7 +27,7 @@ class _Held(NamedTuple):
 
 
 class LabelCounts:
-    """The labels of an epoch that broke a rule, counted on the devices and without waiting."""
+    """Counts the labels of an epoch that break a rule, on the devices and without waiting."""
 
     def __init__(self) -> None:
         self._copies = False
@@ -71,9 +71,9 @@ class LabelCounts:
             self._count(kind)
 
     def read(self) -> dict[str, tuple[int, int]]:
-        """Return by rule how many labels broke it, and the first batch with one; this waits for the engine.
+        """Return, by rule, the number of labels that broke it, and the first batch with one.
 
-        Rules that no label broke are left out.
+        Rules that no label broke are left out. This waits for the engine.
         """
         found: dict[str, tuple[int, int]] = {}
         for keys, array in self.state():
@@ -95,14 +95,15 @@ class LabelCounts:
         self.merge(state)
 
     def merge(self, state: Sequence[tuple[Sequence[str], Array]]) -> None:
-        """Add what :meth:`state` returned elsewhere, where batches had the same numbers."""
+        """Add what :meth:`state` returned in another process, where batches had the same numbers."""
         for keys, array in state:
             self._add((tuple(keys), array.context), array[0], array[1])
 
     def _copy_held(self, again: Collection[int]) -> None:
-        """Copy the labels that are held, and from now on all: an array that comes again was written again.
+        """Copy the labels that are held, and from now on all labels, because loaders reuse arrays.
 
-        What such an array held before is lost, and counts as right; what it holds now counts once.
+        `again` are the identities of arrays that came again, and so were overwritten: their earlier labels
+        are lost, and count as right; their present labels count once.
         """
         self._copies = True
         for (source, _, _), held in self._held.items():

@@ -1,7 +1,7 @@
-"""What the values of labels must be: classes that exist, or numbers that are finite.
+"""Rules for the values of labels: they must be existing classes, or finite numbers.
 
-MXNet's losses silently truncate and clip class indices, and one NaN spoils all parameters. Values that
-break a rule are looked for in the first batch, and counted on the devices in all others.
+MXNet's losses silently truncate and clip class indices, and a single NaN spoils all parameters. The first
+batch is searched for values that break a rule; in later batches, these are counted on the devices.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ ELEMENTWISE = (
 
 @dataclass(frozen=True)
 class LabelRule:
-    """What the values of one label must be.
+    """A rule for the values of one label.
 
-    With `classes`, they are class indices, which are that many; without, finite numbers. Values that equal
-    one of `ignored` do not count, nor do those that one of `masks` hides: where a weight is 0, or past a
-    sequence's length. Each mask comes with how it is applied. `output` is the loss's output, whose axis of
-    classes may have another size in another batch; None if the number of classes is declared.
+    With `classes`, the number of classes, they must be class indices; without, finite numbers. Values that
+    equal one of `ignored` are not checked, nor are values that one of `masks` hides: where a weight is 0, or
+    past a sequence's length. Each mask comes with the way it is applied. `output` is the loss's output, whose
+    class axis may have a different size in another batch; None if the number of classes is declared.
     """
 
     where: str
@@ -45,18 +45,18 @@ class LabelRule:
 
     @property
     def key(self) -> str:
-        """Its name in a checkpoint."""
+        """The rule's name in a checkpoint."""
         return f"{self.where}: {self.label}"
 
     @property
     def refs(self) -> set[Ref]:
-        """Everything that it reads."""
+        """All arrays that the rule reads."""
         return {self.label, *(ref for ref, _ in self.masks), *([self.output] if self.output else [])}
 
     def violations(self, F: ModuleType, arrays: Mapping[Ref, Any], top: Tensor | None = None) -> Any:
         """Return 1 for each value of the label that breaks the rule, else 0; of the label's shape.
 
-        `top` is the last class, of shape (1,), if it is not that of the first batch.
+        `top` is the last class, of shape (1,), if it is read from each batch.
         """
         wrong = violations(F, arrays[self.label], self.classes, self.ignored, top)
         for ref, how in self.masks:
@@ -72,7 +72,10 @@ class LabelRule:
 def violations(
     F: ModuleType, values: Tensor, classes: int | None, ignored: Sequence[float], top: Tensor | None = None
 ) -> Tensor:
-    """Return 1, of float32, for values that are neither ignored nor one of the classes, or finite, else 0."""
+    """Return 1 for values that are wrong and not ignored, else 0, as float32.
+
+    Values are wrong if they are not one of the `classes` or, if that is None, not finite.
+    """
     if classes is None:
         return F.cast(values * 0 != 0, "float32")  # NaN for NaN and for infinity
     values = F.cast(values, "float32")
@@ -87,7 +90,7 @@ def violations(
 
 
 def label_rules(spec: TaskSpec, arrays: Mapping[Ref, Any]) -> list[LabelRule]:
-    """Return the rules for a stage's labels, by one device's outputs and slots."""
+    """Return the rules for a stage's labels, from one device's outputs and slots."""
     terms = [term for term in spec.terms if has_slots(term, arrays)]
     rules = [*_declared(spec, arrays), *(rule for term in terms for rule in _taken(spec, term, arrays))]
     different = {(r.label, r.classes, r.ignored, r.masks): r for r in reversed(rules)}
@@ -95,12 +98,12 @@ def label_rules(spec: TaskSpec, arrays: Mapping[Ref, Any]) -> list[LabelRule]:
 
 
 def has_slots(taker: Taker, arrays: Mapping[Ref, Any]) -> bool:
-    """Whether a batch has what a loss or a metric takes, of the slots that some batches lack."""
+    """Whether a batch has the slots that a loss or metric takes, among those that some batches lack."""
     return all(arrays.get(Ref(SLOTS, name)) is not None for name in taker.optional)
 
 
 def class_axis(fn: Any) -> int | None:
-    """Return the class axis of a loss that takes class indices and would clip them; None for other losses."""
+    """Return the class axis of a loss that takes class indices, and clips them; None for other losses."""
     if isinstance(fn, SegmentationCELoss):
         return int(fn._axis)
     if not getattr(fn, "_sparse_label", False):
@@ -139,7 +142,7 @@ def _is_dense(array: Array | None) -> bool:
 
 
 def _mask(mask: Array, label: Array) -> str:
-    """Return how an array that a loss takes too hides values of its label; "" if it does not."""
+    """Return how another argument of a loss hides values of its label; "" if it does not."""
     if len(label.shape) > 1 and mask.shape == label.shape[:1]:
         return LENGTH
     if len(mask.shape) == len(label.shape):
@@ -148,7 +151,11 @@ def _mask(mask: Array, label: Array) -> str:
 
 
 def _ignored(spec: TaskSpec, term: Term, name: str) -> list[float]:
-    """Return the values that stand for "no label"; a LabelSpec alone does not make a loss ignore them."""
+    """Return the values that mean "no label".
+
+    That is the value that the loss ignores. A value that only the LabelSpec declares counts if the loss also
+    takes a mask.
+    """
     by_loss = getattr(term.spec.fn, "_ignore_label", None)
     label = spec.label_specs.get(name)
     masked = len(term.args) > 2 and label is not None and label.ignore is not None

@@ -1,4 +1,4 @@
-"""Figures that say how much of each of several loaders an epoch took."""
+"""Figures that say how many batches of each of several loaders an epoch took."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from ...sampling import COUNTS, TaskLoaders
 
 
 class LoaderCounts:
-    """The batches that the running epoch has taken of each loader, and how many passes over it that are."""
+    """The number of batches that the running epoch has taken from each loader, and the passes over it."""
 
     def __init__(self, loaders: TaskLoaders) -> None:
         self._loaders = loaders
         self.names = [f"{what}_{name}" for what in COUNTS for name in loaders.loaders]
 
     def reset(self) -> None:
-        """Do nothing: reading the loaders anew counts anew."""
+        """Do nothing: the count starts again when the loaders are read again."""
 
     def read(self) -> dict[str, float]:
         """Return the figures by name."""
@@ -24,9 +24,9 @@ class LoaderCounts:
         return dict(zip(self.names, [*map(float, taken.values()), *passes]))
 
     def state(self) -> dict[str, Any]:
-        """Return the batches that were taken, by loader."""
+        """Return the number of batches that were taken, by loader."""
         return dict(self._loaders.taken)
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Restore what :meth:`state` returned; a finished run reads no loader, which would count anew."""
-        self._loaders.taken.update(state)  # older checkpoints have none
+        """Restore what :meth:`state` returned: a finished run does not read its loaders again."""
+        self._loaders.taken.update(state)  # older checkpoints have no counts

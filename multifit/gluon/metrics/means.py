@@ -1,4 +1,4 @@
-"""Figures that are means over the batches of an epoch, of numbers that a step computes anyway."""
+"""Figures that are means over an epoch's batches, of numbers that a step computes anyway."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Sums(Protocol):
         """Return the sum in NumPy, 0 if nothing was added; this waits."""
 
     def state(self) -> list[Array]:
-        """Return NDArrays whose sum it is, for a checkpoint."""
+        """Return NDArrays that add up to the sum, for a checkpoint."""
 
     def load(self, state: Sequence[Array]) -> None:
         """Restore what :meth:`state` returned."""
@@ -29,7 +29,7 @@ class Sums(Protocol):
 class Means:
     """The means of some numbers over the batches; nothing waits for them until they are read.
 
-    `new_sums` makes what adds up the arrays of an engine.
+    `new_sums` makes an object that adds up arrays of an engine.
     """
 
     def __init__(self, names: Sequence[str], new_sums: Callable[[], Sums] = Accumulator) -> None:
@@ -42,9 +42,9 @@ class Means:
         self._host_sum = np.zeros(len(self.names))
 
     def add(self, values: Array | np.ndarray) -> None:
-        """Add the numbers of a batch: an array of float64, NumPy's or on a device, by the order of names.
+        """Add the numbers of a batch: a float64 array, in NumPy or on a device, in the order of the names.
 
-        Elements that an array on a device has beyond these are ignored.
+        Further elements of an array on a device are ignored.
         """
         if isinstance(values, np.ndarray):
             self._host_sum = self._host_sum + values
@@ -53,7 +53,7 @@ class Means:
         self._batches += 1
 
     def read(self) -> dict[str, float]:
-        """Return the means by name, NaN without a batch; this waits for the engine."""
+        """Return the means by name, NaN if no batch was added; this waits for the engine."""
         sums = self._host_sum + np.ravel(self._sum.read())[: len(self.names)]
         return {
             name: float(value) / self._batches if self._batches else np.nan

@@ -1,4 +1,4 @@
-"""The sums of a stage's losses and device metrics, and the losses' figures that are computed from them."""
+"""Sum a stage's losses and device metrics, and compute the losses' figures from the sums."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Layout = tuple[tuple[str, int], ...]  # of a vector of statistics: the name and 
 
 
 def slices(layout: Layout) -> Iterator[tuple[str, slice]]:
-    """Yield the name of each part of a vector of statistics, and where it is."""
+    """Yield the name and the slice of each part of a vector of statistics."""
     start = 0
     for name, width in layout:
         yield name, slice(start, start + width)
@@ -23,9 +23,9 @@ def slices(layout: Layout) -> Iterator[tuple[str, slice]]:
 
 
 class Totals(NamedTuple):
-    """What figures are computed from, read from the devices.
+    """The totals from which figures are computed, read from the devices.
 
-    `sums` are those of losses and metrics by name; the others are as in :class:`MetricSums`.
+    `sums` are those of losses and metrics by name; the other fields are as in :class:`MetricSums`.
     """
 
     samples: int
@@ -48,9 +48,9 @@ class MetricSums:
     A term's figure is Σ loss / Σ normalizer over the epoch; the objective is the weighted sum of the terms'
     figures.
 
-    `batches` and `samples` were added since the last :meth:`clear`. `vectors` are the statistics of all
-    batches by layout. `norms` are the normalizers of terms that have another one than the number of
-    samples. `weighted` are the weighted losses of terms whose weight is a function.
+    `batches` and `samples` are the numbers of batches and samples since the last :meth:`clear`. `vectors` are
+    the summed statistics by layout. `norms` are the normalizers of terms that are not normalised by the
+    number of samples. `weighted` are the weighted losses of terms whose weight is a function.
     """
 
     def __init__(self, terms: Sequence[Term]) -> None:
@@ -71,7 +71,7 @@ class MetricSums:
             self.vectors.setdefault(layout, Accumulator()).add(statistics)
 
     def count(self, samples: int, norms: Mapping[str, Any]) -> None:
-        """Count a batch, whose statistics were added, by its samples and the normalizers of terms."""
+        """Count a batch whose statistics were added: its samples, and the normalizers of terms."""
         for key, norm in self.norms.items():
             norm.add(norms[key])
         self.batches += 1
@@ -96,9 +96,9 @@ class MetricSums:
         )
 
     def loss_figures(self, totals: Totals) -> dict[str, float]:
-        """Return the objective, every term and every part; NaN for what no batch had the labels of.
+        """Return the objective, every term and every part; NaN for terms whose labels no batch had.
 
-        The objective is measured if a term of it is; the others then add nothing to it.
+        The objective is NaN only if all its terms are; otherwise, terms that are NaN add nothing to it.
         """
         figures: dict[str, float] = {}
         norms = {term.key: totals.norms.get(term.key, float(totals.samples)) for term in self.terms}
@@ -106,7 +106,7 @@ class MetricSums:
         objective = math.nan if weighed and not any(weighed) else 0.0
         for term in self.terms:
             norm = norms[term.key]
-            sums = totals.sums.get(term.where, np.zeros(len(term.parts)))  # no batch may have had its slots
+            sums = totals.sums.get(term.where, np.zeros(len(term.parts)))  # 0 if no batch had its slots
             parts = [float(value) / norm if norm else 0.0 for value in sums]
             measured = parts if norm else [math.nan] * len(parts)
             figures.update(zip(term.figures, [measured[term.minimized], *measured]))
@@ -133,7 +133,7 @@ class MetricSums:
         self.merge(state)
 
     def merge(self, state: Mapping[str, Any]) -> None:
-        """Add what :meth:`state` returned elsewhere, where batches had the same numbers."""
+        """Add what :meth:`state` returned in another process, where batches had the same numbers."""
         self.samples += state["samples"]
         for layout, arrays in state["vectors"]:
             for array in arrays:

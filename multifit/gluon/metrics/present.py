@@ -1,4 +1,4 @@
-"""Metrics of labels that may be missing: they see what is present, and a figure says how much that is."""
+"""Metrics of labels that may be missing: they see only present labels, and a figure gives their share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .base import DeviceMetric, PairGraph, as_float64, float64_sum
 
 
 class Coverage(mx.metric.EvalMetric):
-    """The share of a label's values that are present; its labels are 1 where they are, else 0."""
+    """The share of a label's values that are present; it is updated with 1 where they are, else 0."""
 
     def __init__(self, name: str = "coverage") -> None:
         super().__init__(name)
@@ -42,9 +42,9 @@ class DeviceCoverage(DeviceMetric):
 
 
 class PresentMatches(DeviceMetric):
-    """A metric that counts where one prediction and one label per sample agree, if the label is present.
+    """Counts the samples whose prediction and label agree, among those whose label is present.
 
-    The last label says where it is.
+    Its last label is 1 where the label is present, else 0.
     """
 
     def __init__(self, matches: DeviceMetric) -> None:
@@ -52,7 +52,7 @@ class PresentMatches(DeviceMetric):
         self._matches = matches
 
     def bind(self, labels: Sequence[Shape], outputs: Sequence[Shape], samples: int | None = None) -> bool:
-        """See :meth:`DeviceMetric.bind`; False unless there is one label, of one value per sample."""
+        """See :meth:`DeviceMetric.bind`; returns False unless there is one label, with a value per sample."""
         return (
             len(labels) == 2
             and self._matches.bind(labels[:1], outputs, samples)
@@ -71,7 +71,7 @@ def present_rows(
 ) -> tuple[dict[Ref, Array], dict[str, Array]] | None:
     """Return one device's arrays without the samples that are missing in any slot of `present`.
 
-    None if all are missing. This waits for the engine.
+    Returns None if all are missing. This waits for the engine.
     """
     masks = [arrays[ref].asnumpy() for ref in present]
     rows = np.all([mask.reshape(len(mask), -1).all(axis=1) for mask in masks], axis=0)

@@ -12,8 +12,8 @@ from .base import DeviceMetric, PairGraph, as_float64, float64_sum, sample_size
 class DeviceCrossEntropy(DeviceMetric):
     """``mx.metric.CrossEntropy`` and ``mx.metric.NegativeLogLikelihood``, which compute the same.
 
-    Negative labels count from the end, as indices of NumPy do. For a label that is not a class, NumPy raises
-    IndexError; a graph cannot, and the metric becomes NaN.
+    Negative labels count from the end, like NumPy's indices. For a label that is not a class, NumPy raises
+    IndexError; a graph cannot raise, so that the metric becomes NaN.
     """
 
     def _graph_for(self, label: Shape, output: Shape) -> PairGraph | None:

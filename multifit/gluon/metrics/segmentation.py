@@ -13,15 +13,15 @@ from ..compat import mx
 from ..ops import first_largest, reaches
 from .base import DeviceMetric, PairGraph, as_float64
 
-MAX_CLASSES = 6  # up to this many, inner products are faster on one thread
+MAX_CLASSES = 6  # up to this many classes, inner products are faster on one thread
 MAX_PIXELS = 2**21  # float32 counts up to 2**24, and later batches may be larger than the first
 
 
 class DeviceSegmentation(DeviceMetric):
     """gluoncv's ``SegmentationMetric``: outputs (N, C, ...) against labels (N, ...), labels below 0 ignored.
 
-    The statistics are counts of pixels by label (rows: ignored, the classes, labels past the last class) and
-    by predicted class (columns).
+    The statistics are a table that counts pixels: by label in the rows (ignored, each class, past the last
+    class), and by predicted class in the columns.
     """
 
     def __init__(self, metric: mx.metric.EvalMetric) -> None:
@@ -30,7 +30,7 @@ class DeviceSegmentation(DeviceMetric):
         self.width = (self.classes + 2) * self.classes
 
     def _graph_for(self, label: Shape, output: Shape) -> PairGraph | None:
-        """Return the graph; fewer scores than classes are supported, more are not."""
+        """Return the graph; outputs may have fewer scores than classes, but not more."""
         same = len(output) > 1 and label == output[:1] + output[2:]
         if not same or output[1] > self.classes:
             return None
@@ -38,10 +38,10 @@ class DeviceSegmentation(DeviceMetric):
         return partial(self._by_products if few else self._by_scattering, output[1])
 
     def _by_scattering(self, scores: int, F: ModuleType, label: Tensor, output: Tensor) -> list[Tensor]:
-        """Count by scattering ones, with the operator that is the gradient of ``gather_nd``.
+        """Count by scattering ones, with the operator that computes the gradient of ``gather_nd``.
 
-        ``histogram`` has no gradient and cannot be used in a graph that is trained; a product of one-hot
-        matrices and a loop over the classes are slower.
+        ``histogram`` has no gradient and cannot be used in a graph that is trained. A product of one-hot
+        matrices would be slower, and so would a loop over the classes.
         """
         column = F.cast(first_largest(F, output, scores), "int32")
         row = F.clip(F.cast(label, "int32"), a_min=-1, a_max=self.classes) + 1
@@ -50,7 +50,7 @@ class DeviceSegmentation(DeviceMetric):
         return as_float64(F, F._internal._backward_gather_nd(ones, cell, shape=(self.width,)))
 
     def _by_products(self, scores: int, F: ModuleType, label: Tensor, output: Tensor) -> list[Tensor]:
-        """Count by inner products of masks; those of predictions mean "this class or a later one"."""
+        """Count by inner products of masks; those of predictions are 1 for "this class or a later one"."""
         label = F.reshape(F.cast(F.cast(label, "int32"), "float32"), (-1,))
         rows = [label == each for each in range(self.classes)] + [label >= self.classes]
         columns = [F.ones_like(label)] + [F.reshape(each, (-1,)) for each in reaches(F, output, scores)]

@@ -25,26 +25,26 @@ from .metric_sums import MetricSums, Totals
 from .stage_metric import Place, StageMetric
 
 WrongLabels = Mapping[str, Sequence[int]]
-"""How many labels broke a rule, and in which batch, from 1, the first one: by rule."""
+"""By rule: how many labels broke it, and the number (from 1) of the first batch with one."""
 
 
 class Elsewhere(Protocol):
-    """Values that another engine holds on its device, until somebody reads them."""
+    """Values that another engine holds on its device until they are read."""
 
     def fetch(self) -> None:
-        """Hand them over, and forget them; this waits for the device."""
+        """Move the values to the host; this waits for the device."""
 
     def clear(self) -> None:
-        """Discard them."""
+        """Discard the values."""
 
 
 class StageFigures:
     """The figures of a stage: `sums` of its losses, its `metrics`, and counts of its `labels`.
 
-    Some metrics can be computed on the device only if there is one device, so that batches are not split.
-    `finite_only` says whether labels that are not finite are an error. `means` are further figures, which
-    their owners add up, and `stage` is whose figures they are. `constant_classes` are the classes of rules
-    for labels, by key; None where their number may differ between batches.
+    With `one_device`, batches are not split: some metrics can be computed on the device only then.
+    `finite_only` says whether labels that are not finite are an error. `means` are further figures, to which
+    other objects add. `stage` is the name of the stage. `constant_classes` are the numbers of classes of the
+    label rules, by key; None if the number may differ between batches.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class StageFigures:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Let one pass have the figures; RuntimeError within another, whose sums would be lost."""
+        """Reserve the figures for one pass; raises RuntimeError within another, whose sums would be lost."""
         if self._in_use:
             raise RuntimeError(
                 "evaluate was called by an event handler, in the middle of an evaluation; call it in "
@@ -83,7 +83,7 @@ class StageFigures:
     def read(self) -> dict[str, float]:
         """Return all figures by name, without prefix; empty before the first batch. Waits for the engine.
 
-        They are of this process alone, unless :meth:`replace` was called since the last reset. Raises
+        They are those of this process alone, unless :meth:`replace` was called since the last reset. Raises
         DataError if labels broke a rule, such as an index beyond the last class.
         """
         if self._replaced is not None:
@@ -98,7 +98,7 @@ class StageFigures:
         """Return everything that was added up on the devices; this waits for the engine."""
         self.fetch()
         with user_code(lambda: "an operator in one of the batches so far"):
-            return self.sums.totals(), self.labels.read()  # the engine raises when it is read
+            return self.sums.totals(), self.labels.read()  # errors of the engine are raised by reading
 
     def figures_of(self, totals: Totals, wrong: WrongLabels) -> dict[str, float]:
         """Return all figures by name; raises as :meth:`read` does."""
@@ -113,7 +113,7 @@ class StageFigures:
         return figures
 
     def fetch(self) -> None:
-        """Add what another engine has summed so far, if there is one; this waits for it."""
+        """Add what another engine has summed so far, if there is one; this waits for its device."""
         if self.elsewhere is not None:
             self.elsewhere.fetch()
 
@@ -124,7 +124,7 @@ class StageFigures:
             means.reset()
 
     def reset_own(self) -> None:
-        """Discard what only this process has measured; `means` are the same on all ranks."""
+        """Discard what this process alone has measured, but not `means`, which are equal on all ranks."""
         if self.elsewhere is not None:
             self.elsewhere.clear()
         self.sums.clear()
@@ -146,12 +146,12 @@ class StageFigures:
     def place(
         self, groups: Sequence[Sequence[Term]], arrays: Mapping[Ref, Any], size: int
     ) -> list[list[tuple[MetricTerm, DeviceMetric]]]:
-        """Decide by one device's outputs and slots where each metric is computed.
+        """Decide where each metric is computed; `arrays` are one device's outputs and slots.
 
-        `groups` are the losses that are computed together; a metric fed with losses must be computed beside
-        them. Returns for each group the metrics to compute beside it. A metric moves from the device to the
-        host if it cannot be computed on arrays such as these; never back, as the sums would then be in two
-        places.
+        `groups` are the losses that are computed together; a metric of losses must be computed in the same
+        group. Returns, for each group, the metrics to compute in it. A metric moves from the device to the
+        host if it cannot be computed on such arrays. It never moves back, because its sums would then be in
+        two places.
         """
         placed: list[list[tuple[MetricTerm, DeviceMetric]]] = [[] for _ in groups]
         for metric in self.metrics:
@@ -170,18 +170,19 @@ class StageFigures:
         return self.sums.read()
 
     def label_rules(self, arrays: Mapping[Ref, Any]) -> list[LabelRule]:
-        """Return the rules for labels, by one device's outputs and slots."""
+        """Return the rules for labels, from one device's outputs and slots."""
         rules = label_rules(self._spec, arrays)
         return [rule for rule in rules if self._finite_only or rule.classes is not None]
 
     def label_checks(
         self, arrays: Mapping[Ref, Any], size: int, units: Collection[int]
     ) -> tuple[LabelRows | None, LabelChecks | None]:
-        """Return what counts the wrong labels of batches like this one, outside of the graph and in it.
+        """Return what counts wrong labels in batches like this one, outside of the graph and in the graph.
 
-        `size` is the number of samples. An axis of classes that is as long as one of `units`, when its rule
-        is first met, has that size in every batch. That is remembered, also by a resumed run: what is counted
-        in the graph is a part of its statistics, and sums of vectors that differ in length round otherwise.
+        `size` is the number of samples. If the class axis of an output has the size of one of `units` when
+        its rule is first used, it is taken to have that size in every batch. A resumed run restores this: the
+        counts in the graph are a part of its statistics, and vectors of another length are rounded
+        differently when they are summed.
         """
         rules = self.label_rules(arrays)
         self._rules.update({rule.key: rule for rule in rules})
@@ -192,7 +193,7 @@ class StageFigures:
         return label_checks(rules, arrays, size, constant)
 
     def hold_labels(self, rows: LabelRows | None, slots: Slots, size: int, device: int, reused: bool) -> None:
-        """Hold the labels of a batch that is about to be added to the sums; see :meth:`LabelCounts.add`."""
+        """Keep the labels of a batch that is about to be added to the sums; see :meth:`LabelCounts.add`."""
         if rows is not None:
             labels: list[Any] = [slots[name] for name in rows.names]
             self.labels.add(rows, labels, self.sums.batches + 1, size, device, reused)
@@ -205,7 +206,7 @@ class StageFigures:
         ]
 
     def names(self) -> list[str]:
-        """Return the names of all figures, without prefix; a metric's key if it does not know them yet."""
+        """Return the names of all figures, without prefix; for a metric without names yet, its key."""
         losses = [figure for term in self._terms for figure in term.figures]
         metrics = [name for metric in self.metrics for name in metric.names]
         return [
@@ -227,7 +228,7 @@ class StageFigures:
         return max(metrics, key=lambda metric: len(metric.term.key)).direction if metrics else None
 
     def name_problems(self) -> list[Problem]:
-        """Return which metrics return figures without names of their own, once a batch was measured."""
+        """Return the problems with metrics' names, such as missing or equal ones; needs a measured batch."""
         if any(listed(metric.term.spec.names) for metric in self.on_device):
             self.read()  # a metric knows how many figures it has once it has measured something
         problems = [metric.problem() for metric in self.metrics]
@@ -246,7 +247,7 @@ class StageFigures:
 
 
 def _group(metric: StageMetric, groups: Sequence[Sequence[Term]]) -> int | None:
-    """Return the index of the losses beside which a metric can be computed; None if there are none."""
+    """Return the index of the losses with which a metric can be computed; None if there are none."""
     if metric.term.spec.transform is not None or not metric.takes_preds:
         return None
     needed = set(metric.term.losses)

@@ -34,9 +34,9 @@ class Place(Enum):
 class StageMetric:
     """A metric in one stage: where it is computed, and its figures.
 
-    `measured` says whether the metric itself holds something measured since the last reset; `width` is that
-    of its sums on the device, which a fit's first batch decides. `is_exact` says whether, on the host, it is
-    updated with what all processes have that evaluate together.
+    `measured` says whether the metric object holds something measured since the last reset. `width` is the
+    width of its sums on the device, which a fit's first batch decides. `is_exact` says whether an update on
+    the host gets the arrays of all processes that evaluate together.
     """
 
     def __init__(self, term: MetricTerm, metric: Any) -> None:
@@ -65,8 +65,8 @@ class StageMetric:
         outputs = [arrays[ref].shape for ref in self.term.outputs] + [(1,)] * len(self.term.losses)
         labels = [arrays[ref].shape for ref in (*self.term.labels, *self.term.present)]
         # Sums without the number of labels (which is then the number of samples) cannot be added to sums with
-        # it, which graphs for other shapes may have. Where batches may lack what the metric takes, the
-        # samples of those that have it are not counted.
+        # it, which graphs for other shapes may have. If batches may lack slots of the metric, nothing counts
+        # the samples of those that have them.
         samples = None if self.term.optional or self.width not in (None, width) else size
         if not device.bind(labels, outputs, samples) or self.width not in (None, device.width):
             return None
@@ -74,7 +74,7 @@ class StageMetric:
         return device
 
     def move_to(self, place: Place, sums: Callable[[], Mapping[str, np.ndarray]]) -> None:
-        """Compute it at `place` from now on; what the device has summed is handed to the metric itself.
+        """Compute the metric at `place` from now on; sums on the device are loaded into the metric object.
 
         `sums` returns the stage's sums by name; it is called only if the metric leaves the device.
         """
@@ -83,7 +83,7 @@ class StageMetric:
         self.place = place
 
     def load_sums(self, sums: Mapping[str, np.ndarray]) -> None:
-        """Load what was summed on the devices into the metric; nothing if no batch had what it takes."""
+        """Load the sums on the devices into the metric object, if any batch had the slots that it takes."""
         device, totals = device_metric(self.metric), sums.get(self.term.where)
         if totals is None:
             return
@@ -97,10 +97,10 @@ class StageMetric:
     def update(
         self, arrays: Sequence[Mapping[Ref, Any]], parts: Sequence[Mapping[str, Any]], joining: Joining
     ) -> None:
-        """Update the metric with lists per device; most metrics wait for the engine here.
+        """Update the metric object on the host; most metrics wait for the engine here.
 
-        `arrays` are the outputs and slots, `parts` what the losses returned, both per device; nothing happens
-        without a device. `joining` makes one array of all devices'.
+        `arrays` are the outputs and slots, `parts` what the losses returned, both per device. Does nothing if
+        no device had samples. `joining` joins the arrays of all devices.
         """
         if not arrays:
             return
@@ -236,9 +236,9 @@ def _is_stock(metric: Any) -> bool:
 
 
 def _names_and_values(result: Any) -> tuple[list[str], list[float]]:
-    """Split what a metric's ``get()`` returned: a name and a value, lists of them, or bare values.
+    """Split the result of a metric's ``get()``: a name and a value, lists of these, or values without names.
 
-    Bare values, without names, are what gluoncv's SegmentationMetric returns.
+    gluoncv's SegmentationMetric returns values without names.
     """
     names, values = result if isinstance(result, (list, tuple)) and len(result) == 2 else ((), result)
     names = [names] if isinstance(names, str) else names
