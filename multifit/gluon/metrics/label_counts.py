@@ -49,9 +49,9 @@ class LabelCounts:
         device: int,
         reused: bool = False,
     ) -> None:
-        """Add one device's statistics, or labels, of a batch of `size` samples, which has this number.
+        """Add one device's statistics or labels of a batch, given its number and its number of samples.
 
-        `reused` says whether what yielded the labels may write other values into their memory.
+        `reused` says whether the iterator that yielded the labels may overwrite them later.
         """
         kind = source, size, device
         held = self._held.get(kind)

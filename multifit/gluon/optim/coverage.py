@@ -30,10 +30,10 @@ def moved_names(
     candidates: Mapping[str, Parameter],
     frozen: set[str],
 ) -> tuple[list[str], list[Problem]]:
-    """Return the names of the parameters that a trainer moves.
+    """Return the names of the parameters that a trainer moves, and the problems found.
 
-    `where` is its name in messages. `candidates` are the trainable parameters; the frozen ones are subtracted
-    from a TrainerSpec's, and must not be among a gluon.Trainer's.
+    `where` is the trainer's name in messages, and `candidates` are the trainable parameters. Frozen
+    parameters are subtracted from those of a TrainerSpec, and must not be among those of a gluon.Trainer.
     """
     if not isinstance(declared, TrainerSpec):
         return _moved_by_trainer(where, declared, candidates, frozen)
@@ -72,7 +72,7 @@ def coverage_problems(
 ) -> list[Problem]:
     """Check that each trainable parameter has exactly one trainer, or is frozen.
 
-    `moved` are the parameters' names by trainer.
+    `moved` are the names of each trainer's parameters.
     """
     owners: dict[str, list[str]] = {name: [] for name in candidates}
     for trainer, names in moved.items():
@@ -99,7 +99,7 @@ def coverage_problems(
 
 
 def _pattern(name: str, moved: Sequence[str]) -> str:
-    """Return a pattern that selects a parameter, as many of its kind as it can, and none of those `moved`."""
+    """Return a pattern that selects a parameter, as many similar ones as possible, and none in `moved`."""
     parts = name.split(".")
     blocks = [f"{'.'.join(parts[:depth])}.*" for depth in range(1, len(parts))]
     kinds = [f".*{part}" for part in parts[1:][-1:]]

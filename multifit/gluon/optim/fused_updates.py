@@ -1,4 +1,4 @@
-"""Move a trainer's parameters with fewer or faster calls than the trainer itself makes."""
+"""Update a trainer's parameters with fewer or faster calls than the trainer itself makes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ STOCK = {name: getattr(mx.gluon.Trainer, name) for name in ("update", "_update")
 
 
 class FusedUpdate:
-    """Moves the parameters of one trainer by gradients that are reduced and normalised.
+    """Updates the parameters of one trainer; their gradients must be reduced and normalised.
 
     It does what ``trainer.update(1, ignore_stale_grad=True)`` does, with the optimizer's own counts, rates
-    and states. SGD and Adam move small arrays in groups (``multi_sgd_mom_update``, ``multi_adamw_update``)
+    and states. SGD and Adam update small arrays in groups (``multi_sgd_mom_update``, ``multi_adamw_update``)
     and large ones one by one; the result equals the trainer's own update within 1e-5. For other optimizers,
     subclasses, sparse arrays and dtypes other than float32, the trainer's own update is called.
     """
@@ -29,10 +29,10 @@ class FusedUpdate:
         self._trainer = trainer
         self._groups: dict[int, _DeviceGroups] = {}
         self._moved: list[tuple[int, mx.gluon.Parameter]] = []
-        self._checked: list[Any] = []  # the gradients that were found to be dense and of float32
+        self._checked: list[Any] = []  # the gradients that were checked to be dense and float32
 
     def __call__(self) -> None:
-        """Move all parameters whose gradient is fresh."""
+        """Update all parameters whose gradient is fresh."""
         trainer, rule = self._trainer, self._rule()
         if rule is None:
             trainer.update(1, ignore_stale_grad=True)
@@ -49,7 +49,7 @@ class FusedUpdate:
 
     @property
     def calls(self) -> int | None:
-        """How many calls move all parameters on one device; None for the trainer's own update."""
+        """How many calls update all parameters on one device; None for the trainer's own update."""
         rule = self._rule()
         if rule is None:
             return None
@@ -83,7 +83,7 @@ class FusedUpdate:
     ) -> None:
         optimizer = self._trainer.optimizer
         optimizer._set_current_context(weights[0].context.device_id)
-        # no state yet is not None, which SGD keeps without momentum
+        # ... means no state yet; None is the state of SGD without momentum
         groups, states = self._groups.get(device), [updater.states.get(index, ...) for index in indices]
         if groups is None or not groups.hold(weights, gradients, states):
             states = [_state(updater, index, weight) for index, weight in zip(indices, weights)]
@@ -100,7 +100,7 @@ class FusedUpdate:
 
 
 class _DeviceGroups:
-    """The arrays of one device, in groups; made again only if an array was replaced."""
+    """The arrays of one device, in groups; rebuilt only if an array was replaced."""
 
     def __init__(
         self, weights: Sequence[Array], gradients: Sequence[Array], states: Sequence[Any], limit: int
@@ -120,7 +120,7 @@ class _DeviceGroups:
 
 
 def _count_updates(optimizer: mx.optimizer.Optimizer, indices: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Count updates in the groups in which MXNet counts them, because a schedule reads the counts so far."""
+    """Count updates in the same groups as MXNet does, because a schedule reads the counts so far."""
     size = len(indices) if optimizer.lr_scheduler is None else max(1, optimizer.aggregate_num)
     for start in range(0, len(indices), size):
         optimizer._update_count(indices[start : start + size])
@@ -128,7 +128,7 @@ def _count_updates(optimizer: mx.optimizer.Optimizer, indices: Sequence[int]) ->
 
 
 def _state(updater: Any, index: int, weight: Array) -> Any:
-    """Return the optimizer's state of a parameter, as MXNet's updater does."""
+    """Return the optimizer's state for a parameter, created or synchronised as by MXNet's updater."""
     if index not in updater.states:
         updater.states[index] = updater.optimizer.create_state_multi_precision(index, weight)
     elif not updater.states_synced.get(index, True):

@@ -1,4 +1,4 @@
-"""Check that a run can move parameters with a user's own gluon.Trainer."""
+"""Check that a run can train with a user's own gluon.Trainer."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ STEP = mx.gluon.Trainer.step
 def gluon_trainer_problems(
     where: str, trainer: mx.gluon.Trainer, contexts: Sequence[Context]
 ) -> list[Problem]:
-    """Check that a gluon.Trainer is built for the devices of the run, and for phases that take means.
+    """Check that a gluon.Trainer fits the devices of the run, and the phases of a training step.
 
-    A training step reduces the gradients of all trainers, then clips them, then moves parameters: a
-    trainer's own ``step`` has no place in it, and an override may rely on sums and a batch size.
-    `where` is its name in messages.
+    A training step reduces the gradients of all trainers, then clips them, then updates parameters. So a
+    trainer's own ``step`` is not called, and an override of it would be ignored; gradients are means over the
+    batch, not sums. `where` is the trainer's name in messages.
     """
     messages = [*_kvstore_messages(trainer, len(contexts)), *_context_messages(trainer, contexts)]
     if getattr(trainer.step, "__func__", None) is not STEP:

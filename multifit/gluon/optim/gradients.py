@@ -1,6 +1,6 @@
-"""The gradients of a trainer's parameters: which are fresh, and what happens to them before an update.
+"""The gradients of a trainer's parameters: which are fresh, and how they are prepared for an update.
 
-A gradient is fresh from the backward pass that wrote it until a trainer uses it. MXNet keeps that flag with
+A gradient is fresh from the backward pass that writes it until a trainer uses it. MXNet stores this flag on
 the array of the parameter's values.
 """
 
@@ -21,7 +21,7 @@ def is_fresh(values: mx.nd.NDArray) -> bool:
 
 
 def is_recorded(array: mx.nd.NDArray) -> bool:
-    """Whether autograd knows where an array comes from: it is a variable, or was computed from one."""
+    """Whether autograd knows the origin of an array: it is a variable, or was computed from one."""
     try:
         mx.autograd.get_symbol(array)
     except mx.base.MXNetError:
@@ -35,10 +35,10 @@ def set_fresh(values: mx.nd.NDArray, fresh: bool) -> None:
 
 
 def set_grad_req(parameter: mx.gluon.Parameter, request: str) -> None:
-    """Let gradients of a parameter be written ("write") or added up ("add"), in the arrays that it has.
+    """Set whether a parameter's gradients are overwritten ("write") or added up ("add"), and set them to 0.
 
-    They become 0. To set ``grad_req`` would replace the arrays, and a block that was hybridized with
-    ``static_shape=True`` would go on writing to those that it has written to before.
+    This keeps the arrays. Setting ``parameter.grad_req`` would replace them, and a block that was hybridized
+    with ``static_shape=True`` would still write to the old arrays.
     """
     if parameter._grad is None or parameter.grad_req == request:  # there is nothing to replace
         parameter.grad_req = request
@@ -49,7 +49,7 @@ def set_grad_req(parameter: mx.gluon.Parameter, request: str) -> None:
 
 
 def replicas(parameter: mx.gluon.Parameter) -> list[mx.nd.NDArray]:
-    """Return a parameter's arrays, one per device; those of a sparse parameter hold the rows used last."""
+    """Return a parameter's arrays, one per device; a sparse parameter's hold only the rows used last."""
     return parameter._check_and_get(parameter._data, list)
 
 
@@ -59,16 +59,16 @@ def fresh_flags(parameter: mx.gluon.Parameter) -> list[bool]:
 
 
 def pending_gradients(parameters: Mapping[str, mx.gluon.Parameter]) -> dict[str, np.ndarray]:
-    """Return the fresh gradients of parameters, of the first device, for another engine; waits for MXNet."""
+    """Return parameters' fresh gradients on the first device, for another engine; waits for MXNet."""
     trained = {name: p for name, p in parameters.items() if p.grad_req != "null" and p._data is not None}
     fresh = {name: p for name, p in trained.items() if is_fresh(replicas(p)[0])}
     return {name: parameter.list_grad()[0].asnumpy() for name, parameter in fresh.items()}
 
 
 def set_pending(parameters: Mapping[str, mx.gluon.Parameter], gradients: Mapping[str, np.ndarray]) -> None:
-    """Set fresh gradients of parameters that are on one device, also where something is recorded.
+    """Set fresh gradients of parameters that are on one device; this also works while autograd records.
 
-    Those of all others are used.
+    The gradients of all other parameters are marked as used.
     """
     trained = {name: p for name, p in parameters.items() if p.grad_req != "null" and p._data is not None}
     with mx.autograd.pause(train_mode=mx.autograd.is_training()):
@@ -87,7 +87,7 @@ def mark_used(parameters: Iterable[mx.gluon.Parameter]) -> None:
 
 
 def discard_gradients(parameters: Iterable[mx.gluon.Parameter]) -> None:
-    """Mark gradients as used on all devices without using them; those that are added up become 0."""
+    """Mark gradients as used on all devices without using them; gradients that are added up become 0."""
     for parameter in parameters:
         mark_used([parameter])
         if parameter.grad_req == "add":
@@ -100,11 +100,11 @@ def moved_parameters(trainer: mx.gluon.Trainer) -> list[Any]:
 
 
 def zero_stale(trainer: mx.gluon.Trainer, on_kvstore: bool) -> None:
-    """Set stale gradients to 0 that the update would use nevertheless.
+    """Set stale gradients to 0 if the update would use them nevertheless.
 
     On several devices, the sum of a parameter's gradients would contain the old gradient of a device whose
-    share of the batch did not reach the parameter. A kvstore that moves the parameters uses all gradients,
-    also those that no device wrote.
+    share of the batch did not reach the parameter. A kvstore that updates the parameters uses all gradients,
+    even those that no device wrote.
     """
     if len(trainer._contexts) == 1 and not on_kvstore:
         return
@@ -118,7 +118,7 @@ def zero_stale(trainer: mx.gluon.Trainer, on_kvstore: bool) -> None:
 
 
 def scale_gradients(parameters: Iterable[mx.gluon.Parameter], factor: float) -> None:
-    """Multiply fresh gradients, on each device, in place."""
+    """Multiply fresh gradients by a factor, on each device and in place."""
     for parameter in parameters:
         for values, gradient in zip(replicas(parameter), parameter.list_grad()):
             if is_fresh(values):
@@ -126,7 +126,7 @@ def scale_gradients(parameters: Iterable[mx.gluon.Parameter], factor: float) -> 
 
 
 def clip_gradients(trainer: mx.gluon.Trainer, norm: float) -> None:
-    """Scale a trainer's fresh, reduced gradients so that their global norm is at most `norm`."""
+    """Scale a trainer's fresh gradients, which are reduced, so that their global norm is at most `norm`."""
     fresh = [p for p in moved_parameters(trainer) if is_fresh(replicas(p)[0])]
     for context in fresh[0].list_ctx() if fresh else ():
         # each device scales its own copy; checking the norm for infinity would wait for the device
@@ -142,9 +142,9 @@ def _clip(gradients: list[Any], norm: float) -> None:
         gradient *= scale
 
 
-@lru_cache(256)  # batches that reach other parameters have others
+@lru_cache(256)  # batches that reach other parameters need another operator
 def _scale(norm: float, forms: Sequence[tuple[int, str]]) -> Any:
-    """Return an operator that computes what to multiply flat gradients of these sizes and dtypes with.
+    """Return an operator that computes the factor for flat gradients of these sizes and dtypes.
 
     It costs as much as one operator; a dot product takes a fraction of the time of MXNet's norm.
     """

@@ -1,4 +1,4 @@
-"""Let a trainer that has made steps hold further parameters."""
+"""Add parameters to a trainer that has already made steps."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from ..compat import mx
 
 
 def hold(trainer: mx.gluon.Trainer, parameters: Sequence[mx.gluon.Parameter]) -> None:
-    """Let a trainer hold these parameters, as if it had been built with them: all of its own, and others.
+    """Let a trainer hold `parameters`, as if it had been built with them: those it has already, and new ones.
 
-    Its own keep their states and counts. A trainer counts updates in the order of its parameters, and a
-    schedule's rate follows from the counts so far: so their order must not depend on when one came in. The
-    trainer must not update on its kvstore, which is made anew.
+    Parameters that it has already keep their states and counts. A trainer counts updates in the order of its
+    parameters, and a schedule's rate depends on the counts so far: so this order must not depend on when a
+    parameter was added. The trainer must not update on its kvstore, which is reset.
     """
     numbers = {parameter: number for number, parameter in enumerate(parameters)}
     before = [numbers[parameter] for parameter in trainer._params]

@@ -21,10 +21,11 @@ def initialize(
     initializer: Any,
     log_once: Callable[[str], None],
 ) -> list[Problem]:
-    """Initialise what is not initialised yet, and move all parameters to `contexts`.
+    """Initialise the parameters that are not initialised yet, and place all parameters on `contexts`.
 
-    `parameters` are named by structure. Of a mapping of initializers, the first pattern that matches a name
-    counts; None is Gluon's default. `log_once` is called with a line to log if the initializer is not used.
+    `parameters` are named by structure. In a mapping of patterns to initializers, the first pattern that
+    matches a name is used; None is Gluon's default. `log_once` is called with a line to log if the
+    initializer is not used. Returns the problems found.
     """
     rules, problems = _rules(initializer, parameters)
     if problems:
@@ -83,8 +84,8 @@ def _invalid(where: str, value: object) -> list[Problem]:
 def _initialize(
     parameter: mx.gluon.Parameter, value: Any, contexts: Sequence[Context], by_pattern: bool
 ) -> None:
-    # Given by pattern, an initializer is meant for just these parameters and wins over the parameter's own.
-    # Those that cannot fill a vector leave biases to Gluon's rule, so that "encoder.*": Xavier() works.
+    # An initializer given by pattern is meant for just these parameters, and overrides the parameter's own.
+    # If it cannot fill vectors, biases are left to Gluon's rule, so that "encoder.*": Xavier() works.
     matrices_only = (mx.init.Xavier, mx.init.Orthogonal, mx.init.Bilinear)
     is_vector = parameter.shape is not None and len(parameter.shape) < 2
     if by_pattern and value is not None and not (is_vector and isinstance(value, matrices_only)):

@@ -1,4 +1,4 @@
-"""A trainer's schedule while its optimizer asks it: what it raises or returns is refused in its name."""
+"""Name the trainer in errors of its schedule: if the schedule raises, or returns something invalid."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from .schedules import Wrapper
 
 @contextmanager
 def named_schedule(trainer: str, optimizer: mx.optimizer.Optimizer) -> Iterator[None]:
-    """Name a trainer in the errors of its schedule, which its optimizer asks within.
+    """Name a trainer in the errors of its schedule, while the optimizer calls the schedule in the block.
 
-    The optimizer asks as often as it ever does, and before it moves the first parameter. Raises UserCodeError
-    if the schedule raises, and TrainerError if it returns something other than a finite number of at least 0.
+    There are no additional calls of the schedule, and the optimizer calls it before it updates the first
+    parameter. Raises UserCodeError if the schedule raises, and TrainerError if it returns something other
+    than a finite number of at least 0.
     """
     schedule = optimizer.lr_scheduler
     if schedule is None:
@@ -34,7 +35,7 @@ def named_schedule(trainer: str, optimizer: mx.optimizer.Optimizer) -> Iterator[
         if error is not named.error:
             raise
     finally:
-        if optimizer.lr_scheduler is named:  # else the optimizer has set another one
+        if optimizer.lr_scheduler is named:  # unless another schedule was set meanwhile
             optimizer.lr_scheduler = schedule
     if named.error is not None:  # even if it was raised in a kvstore, which ignores errors
         with user_code(lambda: named.call):
@@ -42,7 +43,7 @@ def named_schedule(trainer: str, optimizer: mx.optimizer.Optimizer) -> Iterator[
 
 
 class _Named(Wrapper):
-    """A schedule that keeps the first error that it raised, and the call that raised it."""
+    """A schedule that stores the first error that it raised, and the call that raised it."""
 
     def __init__(self, scheduler: Schedule, name: str) -> None:
         super().__init__(scheduler)
@@ -50,7 +51,7 @@ class _Named(Wrapper):
         self.error: Exception | None = None
 
     def __getattr__(self, name: str) -> Any:
-        """Return what the optimizer reads of its schedule."""
+        """Return an attribute of the wrapped schedule."""
         return getattr(vars(self)["scheduler"], name)
 
     def __call__(self, num_update: int) -> float:

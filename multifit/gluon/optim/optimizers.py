@@ -15,8 +15,8 @@ from ...spec import TrainerSpec
 from ..compat import mx
 
 MATRIX = (2, 2)  # the shape of an array to try an optimizer on
-KNOWN = ("mxnet.", "gluonnlp.")  # where optimizers are whose options are known
-# What is valid for options of MXNet's optimizers; of all other numbers, those that are finite.
+KNOWN = ("mxnet.", "gluonnlp.")  # modules of optimizers whose options are known
+# The valid values of some options of MXNet's optimizers. Other numeric options must be finite.
 LIMITS: dict[str, Any] = {
     **dict.fromkeys(("learning_rate", "wd", "epsilon", "eps"), NotNegative),
     **dict.fromkeys(("momentum", "beta1", "beta2", "gamma1", "gamma2", "rho"), Share),
@@ -27,10 +27,10 @@ INTERNAL = {"self", "param_idx2name", "sym", "param_dict", "begin_num_update"}
 def build_optimizer(
     where: str, declared: TrainerSpec | mx.gluon.Trainer, parameters: Iterable[mx.gluon.Parameter] = ()
 ) -> tuple[mx.optimizer.Optimizer | None, list[Problem]]:
-    """Return the optimizer of a TrainerSpec or gluon.Trainer, and what is wrong with it.
+    """Return the optimizer of a TrainerSpec or gluon.Trainer, and the problems; None if it cannot be built.
 
-    `where` is the trainer's name in messages, `parameters` are those that it moves. The optimizer of a
-    gluon.Trainer is only tried; None if one could not be built.
+    `where` is the trainer's name in messages; `parameters` are those that it moves. A step of the optimizer
+    is tried out; the optimizer of a gluon.Trainer is otherwise not checked.
     """
     messages: list[str] = []
     if isinstance(declared, mx.gluon.Trainer):
@@ -90,7 +90,7 @@ def _option_problems(where: str, kind: Any, options: Mapping[str, Any], schedule
     for base in reversed(kind.__mro__[:-1]):
         parameters = inspect.signature(base.__init__).parameters.values()
         default = {p.name: p.default for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD}
-        # a user's own may take anything in place of a number
+        # a user's own optimizer may take anything in place of a number
         valid.update(default if base.__module__.startswith(KNOWN) else dict.fromkeys(default))
     for name in INTERNAL:
         valid.pop(name, None)
@@ -109,7 +109,7 @@ def _option_problems(where: str, kind: Any, options: Mapping[str, Any], schedule
 
 
 def _kind(parameter: mx.gluon.Parameter) -> tuple[str, str, int, str]:
-    """Return what matters to an optimizer: storage types, number of axes and dtype."""
+    """Return the properties that matter to an optimizer: storage types, number of axes and dtype."""
     dtype = np.dtype(parameter.dtype).name
     axes = len(parameter.shape or MATRIX)
     return parameter._stype, parameter._grad_stype, axes, dtype if dtype == "float64" else "float32"
@@ -118,17 +118,18 @@ def _kind(parameter: mx.gluon.Parameter) -> tuple[str, str, int, str]:
 def _try_step(
     where: str, optimizer: mx.optimizer.Optimizer, stype: str, grad_stype: str, axes: int, dtype: str
 ) -> list[str]:
-    """Let a copy of the optimizer move a small array of one kind of parameter.
+    """Let a copy of the optimizer update a small array of one kind of parameter.
 
-    An error within an update would leave half of it done, and a kvstore, which moves sparse parameters, would
-    even ignore it. Only those of MXNet and gluonnlp are tried: a user's own may rely on its parameters.
+    An error in a real update would leave half of the parameters updated, and a kvstore, which updates sparse
+    parameters, would even ignore it. Only optimizers of MXNet and gluonnlp are tried: a user's own may rely
+    on its parameters.
     """
     if not type(optimizer).__module__.startswith(KNOWN):
         return []
     kind, ones = type(optimizer).__name__.lower(), mx.nd.ones((2,) * axes, dtype=dtype)
     weight, gradient = ones.tostype(stype), ones.tostype(grad_stype)
     try:
-        twin = copy.deepcopy(optimizer)  # which leaves out its parameters
+        twin = copy.deepcopy(optimizer)  # without its parameters
         twin.param_dict = {0: SimpleNamespace(lr_mult=1.0, wd_mult=1.0)}
         mx.optimizer.get_updater(twin)(0, gradient, weight)
         finite = bool(np.isfinite(weight.asnumpy()).all())

@@ -18,8 +18,8 @@ from ..waiting import wait_for_operators
 def named_parameters(net: mx.gluon.Block, losses: Mapping[str, object]) -> dict[str, mx.gluon.Parameter]:
     """Return all parameters by name, each once.
 
-    A net's have their structural names (``body.0.weight``); a SymbolBlock keeps its flat ones. Those of
-    losses that are Blocks are named ``losses.<key>.<name>``.
+    The parameters of a net have their structural names (``body.0.weight``); a SymbolBlock keeps its flat
+    names. The parameters of losses that are Blocks are named ``losses.<key>.<name>``.
     """
     all_names = _of_block(net, "")
     for key, loss in losses.items():
@@ -47,7 +47,7 @@ def trainable(parameters: Mapping[str, mx.gluon.Parameter]) -> dict[str, mx.gluo
 
 
 def statistics(parameters: Mapping[str, mx.gluon.Parameter]) -> dict[str, mx.gluon.Parameter]:
-    """Return the parameters with values that no gradient moves, such as the running ones of BatchNorm."""
+    """Return the parameters with values but without gradients, such as BatchNorm's running statistics."""
     return {name: p for name, p in parameters.items() if not p._differentiable and p._data is not None}
 
 
@@ -57,18 +57,18 @@ def sparse(parameters: Mapping[str, mx.gluon.Parameter]) -> dict[str, mx.gluon.P
 
 
 def values_of(parameters: Mapping[str, mx.gluon.Parameter]) -> dict[str, np.ndarray]:
-    """Return the values of the parameters that have some, those of the first device; waits for the engine."""
+    """Return the values, on the first device, of the parameters that have values; waits for the engine."""
     wait_for_operators()
     return {name: p._data[0].asnumpy() for name, p in parameters.items() if p._data is not None}
 
 
 def set_values(parameters: Mapping[str, mx.gluon.Parameter], values: Mapping[str, np.ndarray]) -> None:
-    """Set the values of parameters on all of their devices, also where something is recorded."""
+    """Set the values of parameters on all of their devices; this also works while autograd records."""
     with mx.autograd.pause(train_mode=mx.autograd.is_training()):
         for name, value in values.items():
             for array in parameters[name]._data or ():
                 if array.context.device_type == "cpu" and array.stype == "default":
-                    host_view(array)  # nothing can be copied to what oneDNN keeps in a layout of its own
+                    host_view(array)  # out of oneDNN's own layout, to which nothing can be copied
             parameters[name].set_data(new_array(value, mx.cpu()))
 
 
@@ -79,7 +79,8 @@ def select(where: str, params: Any, parameters: Mapping[str, Parameter]) -> tupl
     """Return the names of the parameters that a pattern, Block, ParameterDict or Parameter selects.
 
     A pattern must match a whole name (``re.fullmatch``). `parameters` are those to select from, by structural
-    name; `where` is what was declared, for messages, such as ``frozen``.
+    name. `where`, such as ``frozen``, says in messages where the selection was declared. Also returns the
+    problems found.
     """
     if isinstance(params, str):
         return _by_pattern(where, params, parameters)
@@ -118,7 +119,7 @@ def _selects_nothing(
     text = f"{where}: {what} selects none of the net's parameters"
     begun = [name for name in parameters if pattern is not None and pattern.match(name)]
     if pattern is not None and begun:
-        whole = f"{pattern.pattern}.*"  # of alternatives, only the last is made longer
+        whole = f"{pattern.pattern}.*"  # in a pattern of alternatives, this extends only the last
         is_enough = all(re.fullmatch(whole, name) for name in begun)
         text += f' (did you mean "{whole if is_enough else f"({pattern.pattern}).*"}"?)'
     elif pattern is not None:

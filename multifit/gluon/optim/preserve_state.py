@@ -1,4 +1,4 @@
-"""Use parameters and trainers, and leave them as they were."""
+"""Restore parameters and trainers after they were used."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ STARTS = {"zeros": 0, "ones": 1}  # of running statistics
 def preserve_state(
     parameters: Iterable[mx.gluon.Parameter], trainers: Iterable[mx.gluon.Trainer | TrainerHandle]
 ) -> Iterator[None]:
-    """Restore parameters and trainers when the block ends, also by an exception.
+    """Restore parameters and trainers when the block ends, even by an exception.
 
-    Values, running statistics and gradients are copied, and copied back into the parameters' arrays, which
-    net and graphs hold. Within the block, a trainer works with copies of its optimizer, states and schedule,
-    and with its own kvstore. No trainer may be distributed (see :func:`refuse_distributed`).
+    Values, running statistics and gradients are copied, and copied back into the same arrays, which net and
+    graphs hold. Within the block, a trainer works with copies of its optimizer, states and schedule, and with
+    a separate kvstore. No trainer may be distributed (see :func:`refuse_distributed`).
     """
     with ExitStack() as stack:
         stack.enter_context(_preserve_parameters([p for p in parameters if p._data is not None]))
@@ -37,9 +37,9 @@ def preserve_state(
 
 @contextmanager
 def kept_statistics(parameters: Iterable[mx.gluon.Parameter]) -> Iterator[None]:
-    """Restore running statistics, and other parameters without a gradient, without waiting for them.
+    """Restore running statistics and other parameters without gradients when the block ends; does not wait.
 
-    Statistics that the block initialises become what they were before its first batch: zeros, or ones.
+    Statistics that are initialised within the block are reset to their initial values: zeros, or ones.
     """
     constant = [parameter for parameter in parameters if parameter.grad_req == "null"]
     new = [parameter for parameter in constant if parameter._data is None]
@@ -48,7 +48,7 @@ def kept_statistics(parameters: Iterable[mx.gluon.Parameter]) -> Iterator[None]:
     try:
         yield
     finally:
-        with mx.autograd.pause():  # else MXNet takes them for results of what was recorded
+        with mx.autograd.pause():  # else MXNet would record the copies
             for array, saved in zip(arrays, copies):
                 saved.copyto(array)
             for parameter in new:
@@ -70,7 +70,7 @@ def _preserve_parameters(parameters: list[mx.gluon.Parameter]) -> Iterator[None]
         yield
     finally:
         for parameter, saved in zip(parameters, copies):
-            for array, kept in zip(_arrays(parameter), saved):  # a changed grad_req has made new gradients
+            for array, kept in zip(_arrays(parameter), saved):  # a changed grad_req may have made new arrays
                 with suppress(mx.MXNetError):  # the error of an operator that failed to write this array
                     array.wait_to_read()
                 kept.copyto(array)

@@ -1,4 +1,4 @@
-"""How often trainers move, and the gradients of those that wait."""
+"""How often trainers move parameters, and the gradients of trainers that wait."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from .parameters import listing
 
 
 class Rhythm(NamedTuple):
-    """A trainer moves after every so many batches, by the mean of their gradients if it accumulates."""
+    """A trainer moves once in `every` batches; with `accumulate`, by the mean of their gradients."""
 
     every: int
     accumulate: bool = False
 
     def waits(self, step: int) -> bool:
-        """Whether the trainer does not move after a batch of the run, counted from 0."""
+        """Whether the trainer does not move after batch number `step` of the run, counted from 0."""
         return (step + 1) % self.every > 0
 
 
 def rhythm_problems(where: str, declared: Any, parameters: Mapping[str, mx.gluon.Parameter]) -> list[Problem]:
-    """Return why the gradients of a trainer, `where` in messages, cannot be added up."""
+    """Return why the gradients of a trainer cannot be added up; `where` is its name in messages."""
     adds = getattr(declared, "accumulate", False)
-    if not isinstance(adds, (bool, np.bool_)) or not adds:  # what it is otherwise, its check says
+    if not isinstance(adds, (bool, np.bool_)) or not adds:  # other types are reported elsewhere
         return []
     sparse = [name for name, p in parameters.items() if p._grad_stype != "default"]
     message = (
@@ -41,11 +41,11 @@ class AddedGradients:
 
     def __init__(self, trainers: Sequence[mx.gluon.Trainer]) -> None:
         self._trainers = trainers
-        self._written: list[mx.gluon.Parameter] = []  # whose gradients are written when nothing trains
+        self._written: list[mx.gluon.Parameter] = []  # whose grad_req was "write" before training
         self._kept: dict[mx.gluon.Parameter, tuple[Sequence[Any], list[bool]]] = {}
 
     def begin(self) -> None:
-        """Let MXNet add gradients up instead of overwriting them, from where the last fit ended."""
+        """Let MXNet add gradients up instead of overwriting them, starting with those of the last fit."""
         self._written = [p for each in self._trainers for p in each._params if p.grad_req == "write"]
         for parameter in self._written:
             set_grad_req(parameter, "add")
@@ -57,7 +57,7 @@ class AddedGradients:
                 set_fresh(values, fresh)
 
     def end(self) -> None:
-        """Let gradients be written as before."""
+        """Let MXNet overwrite gradients again, and keep the sums for the next fit."""
         reached = [p for p in self._written if p._data is not None]
         self._kept = {p: ([g.copy() for g in p.list_grad()], fresh_flags(p)) for p in reached}
         for parameter in self._written:

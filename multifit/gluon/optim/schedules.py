@@ -85,8 +85,8 @@ class Wrapper(mx.lr_scheduler.LRScheduler):
 class WarmUp(Wrapper):
     """A linear rise to the first rate of any schedule, which starts when the rise is over.
 
-    Unlike ``warmup_steps`` of MXNet's own schedules, this delays the wrapped schedule: its update 0 is update
-    `steps` here.
+    Unlike ``warmup_steps`` of MXNet's own schedules, this delays the wrapped schedule, which is at its update
+    0 at update `steps`.
 
     Parameters
     ----------
@@ -124,13 +124,13 @@ class ScaledSchedule(Wrapper):
         self.factor = 1.0
         self.rate = 0.0  # the rate that was set last
         self.since = -1  # the update at which it was set
-        self.holds = False  # whether it holds until the wrapped schedule leaves 0
+        self.holds = False  # whether `rate` holds until the wrapped schedule leaves 0
 
     def set(self, rate: float, num_update: int) -> None:
         """Set the rate of update `num_update` to exactly `rate`, and scale all later ones accordingly.
 
-        A rate of 0 cannot be scaled: then `rate` holds until the wrapped schedule leaves 0, whose later rates
-        are scaled as before.
+        A rate of 0 cannot be scaled: if the wrapped schedule is at 0, `rate` holds until it leaves 0. Its
+        later rates are then scaled as before.
         """
         unscaled = self.scheduler(num_update)
         self.rate, self.since, self.holds = rate, num_update, unscaled == 0

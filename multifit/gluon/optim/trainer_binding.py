@@ -1,4 +1,4 @@
-"""Build the trainers that are declared for a net, and check what was given as ``trainers=``."""
+"""Build the trainers that are declared for a net, and check ``trainers=``."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ def bind_trainers(
     """Build the trainers, and check that every trainable parameter has exactly one.
 
     By default, :data:`DEFAULT` moves all parameters. `parameters` are all parameters by structural name,
-    initialised; `frozen` selects those that no trainer moves. Trainers that are `built` already get the
-    parameters that have become trainable since; they keep those that are not any more, with their states.
-    Returns None with problems, if there are any, those that are `known` first; no trainer has changed then.
+    initialised; `frozen` selects those that no trainer moves. If the trainers are `built` already, parameters
+    that have become trainable since are added to them; parameters that are no longer trainable stay in them,
+    with their states. Returns None and the problems if there are any, beginning with those `known` before;
+    no trainer has changed then.
     """
     single = not isinstance(declared, Mapping)
     named = {"trainer": DEFAULT if declared is None else declared} if single else declared
@@ -47,7 +48,8 @@ def bind_trainers(
         selected, more = moved_names(where[name], value, selectable, frozen_set)
         moved[name] = [each for each in selected if each in candidates]
         selection_problems += more
-    if not selection_problems and len(valid) == len(named):  # otherwise, missing parameters are no surprise
+    # if trainers are invalid, it is no surprise that parameters have none
+    if not selection_problems and len(valid) == len(named):
         selection_problems = coverage_problems(moved, candidates, frozen_set)
     problems += selection_problems
     optimizers: dict[str, Any] = {}
@@ -93,7 +95,7 @@ def _build(
 ) -> mx.gluon.Trainer:
     if isinstance(declared, mx.gluon.Trainer):
         return declared
-    on_kvstore = None if sparse(parameters) else False  # sparse parameters are moved on a kvstore only
+    on_kvstore = None if sparse(parameters) else False  # only a kvstore can update sparse parameters
     held = list(parameters.values())
     return mx.gluon.Trainer(held, optimizer, kvstore="device", update_on_kvstore=on_kvstore)
 
@@ -110,7 +112,7 @@ def _is_trainer(value: object) -> bool:
 
 
 def _declared_problems(named: Mapping[Any, Any], where: Mapping[Any, str]) -> list[Problem]:
-    """Check that trainers are trainers with names, and that no two share an optimizer object."""
+    """Check the types and names of trainers, and that no two share an optimizer object."""
     messages = [
         f"trainers: {shown(name)} is not a name; name each trainer with a string"
         for name in named
@@ -163,7 +165,7 @@ def _sparse_problems(
 
 
 def _unread_problems(held: Mapping[str, mx.gluon.Parameter], moved: Iterable[str]) -> list[Problem]:
-    """Check that each row_sparse parameter has a trainer, without which MXNet cannot read it."""
+    """Check that each row_sparse parameter has a trainer: MXNet cannot read it without one."""
     unread = [name for name, p in held.items() if p._trainer is None and name not in set(moved)]
     way_out = "leave them to a trainer, and set their lr_mult to 0"
     message = (

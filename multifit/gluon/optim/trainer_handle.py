@@ -18,19 +18,19 @@ HANDLE_ATTRIBUTES = {"name", "trainer", *CONTROLS}
 class TrainerHandle:
     """A ``gluon.Trainer`` with a name, and with controls that can be read and set at any time.
 
-    All other attributes are those of the trainer, to read and to set. ``isinstance(handle, gluon.Trainer)``
-    is true, and the handle equals its trainer. A control that the optimizer lacks is None and cannot be set.
+    All other attributes are read from the trainer, and set on it. ``isinstance(handle, gluon.Trainer)`` is
+    true, and the handle equals its trainer. A control that the optimizer lacks is None and cannot be set.
 
     * `learning_rate`: float, without the multipliers of single parameters. Setting it while a schedule runs
       scales the schedule from now on. (While the schedule is at 0, the rate that was set holds.)
       :meth:`reset_schedule` returns to the schedule's own rates. AdaDelta uses no rate.
     * `weight_decay`: float, the optimizer's ``wd``.
-    * `momentum`: float, the share of the past in the mean of gradients: ``momentum``, ``beta1`` of Adam and
-      its relatives, or ``gamma2`` of a centered RMSProp. Raised from 0, it starts with an empty mean.
+    * `momentum`: float, the share of the past in the running mean of gradients: ``momentum``, ``beta1`` of
+      Adam and its variants, or ``gamma2`` of a centered RMSProp. Raised from 0, it starts with a mean of 0.
     * `betas`: pair of float, ``beta1`` and ``beta2``.
 
-    The trainer may update on its kvstore, but no control can be set if distributed servers update with copies
-    of the optimizer.
+    The trainer may update on its kvstore. But if that is distributed, its servers update with copies of the
+    optimizer, and no control can be set.
     """
 
     name: str
@@ -64,7 +64,7 @@ class TrainerHandle:
 
     @property
     def learning_rate(self) -> float:
-        """The learning rate now; raises an error that names the trainer if its schedule returns none."""
+        """The current learning rate; if the schedule fails to return a rate, the error names the trainer."""
         optimizer = self.trainer.optimizer
         with named_schedule(self.name, optimizer):
             return float(optimizer.learning_rate)
@@ -116,7 +116,7 @@ class TrainerHandle:
 
     @property
     def betas(self) -> tuple[float, float] | None:
-        """The decay of the means of gradients and of their squares; None if the optimizer has none."""
+        """The decay rates of the running means of gradients and their squares; None if there are none."""
         return self._read("betas")
 
     @betas.setter
@@ -140,7 +140,7 @@ class TrainerHandle:
         return f'trainers["{self.name}"].{control}'
 
     def _attributes(self, control: str) -> tuple[str, ...]:
-        """Return the optimizer's attributes for a control; none if it lacks it."""
+        """Return the optimizer's attributes for a control; empty if it lacks the control."""
         optimizer = self.trainer.optimizer
         attributes: dict[str, tuple[str, ...]] = {
             "learning_rate": () if isinstance(optimizer, mx.optimizer.AdaDelta) else ("lr",),
@@ -162,7 +162,7 @@ class TrainerHandle:
             setattr(optimizer, name, value)
 
     def _optimizer(self, control: str) -> mx.optimizer.Optimizer:
-        """Return the optimizer; raises TrainerError if setting this control on it has no effect."""
+        """Return the optimizer; raises TrainerError if setting this control would have no effect."""
         if not self._attributes(control):
             valid = quoted(self.settable)
             raise TrainerError(f"{self._where(control)}: {self._kind} has none; it has {valid}")
@@ -174,9 +174,12 @@ class TrainerHandle:
         return self.trainer.optimizer
 
     def _reset_states(self, before: float) -> None:
-        """Delete states, so that the next update creates them: without momentum, MXNet keeps none."""
+        """Delete the optimizer's states, so that the next update creates them with momentum.
+
+        MXNet keeps no states without momentum, the value `before`.
+        """
         problems = build_optimizer(f'trainers["{self.name}"]', self.trainer, self.trainer._params)[1]
-        if problems:  # not every optimizer of MXNet's works with momentum
+        if problems:  # not every MXNet optimizer works with momentum
             self._write("momentum", [before])
             raise TrainerError(problems)
         on_kvstore = self.trainer._kvstore and self.trainer._update_on_kvstore

@@ -25,13 +25,13 @@ from .zero_rates import refuse_next_rates
 class Trainers(Mapping[str, TrainerHandle]):
     """The trainers by name, each behind a :class:`TrainerHandle`.
 
-    For a step, gradients must be reduced and clipped for every trainer before the first one moves a
+    In a step, the gradients of all trainers must be reduced and clipped before the first trainer moves a
     parameter, so that a failure does not leave half a step.
 
-    `clip_norms` are the largest global gradient norms of the trainers that clip; `parameter_names` are the
-    structural names of the parameters that each trainer moves; `options` are those of optimizers that were
-    declared by name. `rhythms` are those of the trainers that do not move after every batch; `waiting` are
-    the trainers that do not move after the last one. `handles` are all trainers.
+    `clip_norms` are the largest global gradient norms of the trainers that clip. `parameter_names` are the
+    structural names of the parameters that each trainer moves. `options` are the options of optimizers that
+    were declared by name. `rhythms` are those of the trainers that do not move after every batch; `waiting`
+    names the trainers that do not move after the last batch. `handles` are all trainers.
     """
 
     def __init__(
@@ -66,9 +66,9 @@ class Trainers(Mapping[str, TrainerHandle]):
         return len(self._trainers)
 
     def hold(self, names: Mapping[str, Sequence[str]], parameters: Mapping[str, mx.gluon.Parameter]) -> None:
-        """Let each trainer move some parameters, by name; those that it does not hold yet are added to it.
+        """Let each trainer move the parameters that `names` lists for it; those that it lacks are added.
 
-        `parameters` are all parameters. The states and counts of those that it holds stay as they are.
+        `parameters` are all parameters. Parameters that a trainer has already keep their states and counts.
         """
         self.parameter_names = dict(names)
         for name, trainer in self._trainers.items():
@@ -77,9 +77,9 @@ class Trainers(Mapping[str, TrainerHandle]):
                 hold(trainer, [parameter for parameter in parameters.values() if parameter in held])
 
     def due(self, step: int) -> dict[str, TrainerHandle]:
-        """Return the trainers that move after a batch of the run, counted from 0.
+        """Return the trainers that move after batch number `step` of the run, counted from 0.
 
-        The gradients of the others are used up, unless they accumulate.
+        The gradients of the other trainers are discarded, unless they accumulate.
         """
         self.waiting = frozenset(name for name, rhythm in self.rhythms.items() if rhythm.waits(step))
         for name in self.waiting - self._accumulating:
@@ -91,13 +91,13 @@ class Trainers(Mapping[str, TrainerHandle]):
         return next(name for name, each in self._trainers.items() if parameter in moved_parameters(each))
 
     def batches_added(self, name: str) -> int:
-        """Return by how many batches a trainer's gradients are divided before it moves."""
+        """Return the number of batches by which a trainer's gradients are divided before it moves."""
         return self.rhythms[name].every if name in self._accumulating else 1
 
     def reduce(self, name: str) -> None:
         """Add up a trainer's gradients over the devices, unless its kvstore does that itself.
 
-        Gradients that were accumulated are divided by the number of batches before.
+        Gradients that were accumulated are first divided by the number of batches.
         """
         trainer = self._trainers[name]
         if name in self._accumulating:
@@ -108,7 +108,7 @@ class Trainers(Mapping[str, TrainerHandle]):
             trainer.allreduce_grads()
 
     def scale_gradients(self, factor: float) -> None:
-        """Multiply the gradients that the last backward pass wrote, on each device."""
+        """Multiply all fresh gradients by a factor, on each device."""
         for trainer in self._trainers.values():
             scale_gradients(moved_parameters(trainer), factor)
 
@@ -118,11 +118,11 @@ class Trainers(Mapping[str, TrainerHandle]):
             clip_gradients(self._trainers[name], self.clip_norms[name])
 
     def update(self, name: str) -> None:
-        """Move a trainer's parameters by gradients that are reduced and clipped.
+        """Update a trainer's parameters; their gradients must be reduced and clipped.
 
-        Parameters that the batch did not reach, whose gradients are stale, stay as they are. Raises
-        UserCodeError or TrainerError if the trainer's schedule raises, or returns no rate, or one of 0 by
-        which its optimizer would divide.
+        Parameters that the batch did not reach have stale gradients, and stay as they are. Raises
+        UserCodeError if the trainer's schedule raises. Raises TrainerError if the schedule returns something
+        other than a rate, or returns 0 and the optimizer divides by the rate.
         """
         trainer = self._trainers[name]
         on_kvstore = updates_on_kvstore(trainer)
@@ -130,7 +130,7 @@ class Trainers(Mapping[str, TrainerHandle]):
             refuse_next_rates(name, trainer.optimizer)
             if on_kvstore:
                 trainer.step(1, ignore_stale_grad=True)
-                mark_used(moved_parameters(trainer))  # MXNet forgets to
+                mark_used(moved_parameters(trainer))  # MXNet does not
             else:
                 self._updates[name]()
         for parameter in trainer._params:
@@ -138,14 +138,14 @@ class Trainers(Mapping[str, TrainerHandle]):
                 parameter.zero_grad()
 
     def calls(self, name: str) -> int | None:
-        """Return the number of calls that move a trainer's parameters; None if that is up to the trainer."""
+        """Return the number of calls that update a trainer's parameters; None if the trainer decides that."""
         on_kvstore = updates_on_kvstore(self._trainers[name])
         return None if on_kvstore else self._updates[name].calls
 
     def check_gradient_access(self) -> None:
         """Raise TrainerError if handlers cannot change gradients between their reduction and the update.
 
-        That is so if there are several devices, and a kvstore both adds up the gradients and moves the
+        They cannot if there are several devices, and a kvstore both adds up the gradients and updates the
         parameters.
         """
         closed = [
@@ -168,7 +168,7 @@ class Trainers(Mapping[str, TrainerHandle]):
 
 
 def refuse_distributed(trainers: Mapping[str, TrainerHandle], tool: str) -> None:
-    """Raise TrainerError if a trainer's state is on servers, from which `tool` could not restore it."""
+    """Raise TrainerError if a trainer's states are on servers, from which `tool` could not restore them."""
     for name, trainer in trainers.items():
         if trainer._distributed:
             raise TrainerError(
@@ -178,7 +178,7 @@ def refuse_distributed(trainers: Mapping[str, TrainerHandle], tool: str) -> None
 
 
 def updates_on_kvstore(trainer: mx.gluon.Trainer) -> bool:
-    """Whether a trainer's kvstore, not the trainer, moves the parameters."""
+    """Whether a trainer's kvstore updates the parameters, instead of the trainer itself."""
     if not trainer._kv_initialized:
         trainer._init_kvstore()
     return bool(trainer._kvstore and trainer._update_on_kvstore)

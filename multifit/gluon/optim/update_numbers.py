@@ -1,4 +1,4 @@
-"""A trainer's optimizer as another engine reads it: options, rates, counts and states."""
+"""Give another engine the numbers of a trainer's optimizer: options, rates, counts and states."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .zero_rates import refuse_rates
 
 
 class UpdateNumbers:
-    """The numbers by which an engine moves a trainer's parameters, which stay with its optimizer.
+    """The numbers with which another engine updates a trainer's parameters; the optimizer keeps them.
 
     So the schedule, the controls of a trainer, and its checkpoints are the same for all engines.
 
@@ -21,7 +21,8 @@ class UpdateNumbers:
     handle : TrainerHandle
         The trainer; its own update is never called.
     parameters : sequence of gluon.Parameter
-        Those that it moves; they are numbered in this order, the trainer may number them otherwise.
+        The parameters that it moves. `numbers` below are their places in this sequence; the trainer may
+        number them differently.
     """
 
     def __init__(self, handle: TrainerHandle, parameters: Sequence[mx.gluon.Parameter]) -> None:
@@ -37,7 +38,7 @@ class UpdateNumbers:
     def count(self, numbers: Sequence[int]) -> tuple[list[float], list[float], list[int]]:
         """Count an update of some parameters; return the rate, the weight decay and the count of each.
 
-        Raises an error that names the trainer if its schedule returns no rate, or one that it cannot use.
+        If the schedule returns no rate, or one that the optimizer cannot use, the error names the trainer.
         """
         optimizer, indices = self._trainer.optimizer, self._indices(numbers)
         self.options, optimizer.rescale_grad = optimizer, self._trainer._scale
@@ -63,7 +64,7 @@ class UpdateNumbers:
             updater.states_synced[index] = True
 
     def _indices(self, numbers: Iterable[int]) -> list[int]:
-        """Return the trainer's own numbers, which change if it gets further parameters."""
+        """Return the trainer's own numbers of parameters, which change if it gets further parameters."""
         known = self._trainer._param2idx
         return [known[self._names[number]] for number in numbers]
 

@@ -1,7 +1,7 @@
-"""Move arrays as SGD and Adam do: small ones in groups, a large one by itself.
+"""Update arrays as SGD and Adam do: small ones in groups, large ones one by one.
 
-MXNet's operators for groups take one element of each array in turn. That saves calls, but with large arrays
-every element misses the cache: `small` is the number of elements up to which a rule uses groups.
+MXNet's operators for groups process one element of each array in turn. That saves calls, but with large
+arrays every element misses the cache. `small` is the number of elements up to which a rule uses groups.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..in_place_call import InPlaceCall
 
 
 class ParameterGroup:
-    """Arrays that are moved in one call: those at some positions among all arrays of a trainer."""
+    """Arrays that are updated in one call: those at `positions` among all arrays of a trainer."""
 
     def __init__(
         self,
@@ -32,10 +32,10 @@ class ParameterGroup:
         self._call: InPlaceCall | None = None
 
     def call(self, operator: str, *columns: Sequence[Array], factor: float | None = None) -> InPlaceCall:
-        """Return the call of an operator that moves the weights.
+        """Return the call of an operator that updates the weights.
 
-        It takes an array of each column in turn, then a `factor`, if there is one, as an array. The columns
-        are always the same ones for an operator.
+        The operator takes the arrays in rows, one of each column, then the `factor`, if there is one, as an
+        array. For an operator, the columns must be the same at each call.
         """
         if self._call is None or self._operator != (operator, factor):
             arrays = [array for row in zip(*columns) for array in row]
@@ -46,7 +46,7 @@ class ParameterGroup:
 
 
 class SGD:
-    """``mx.optimizer.SGD``; arrays of at most `small` elements are moved in groups."""
+    """``mx.optimizer.SGD``; arrays of at most `small` elements are updated in groups."""
 
     small = 10_000
 
@@ -85,7 +85,7 @@ class SGD:
 
 
 class Adam:
-    """``mx.optimizer.Adam``; without weight decay, AdamW, which has an operator for groups, is the same.
+    """``mx.optimizer.Adam``; its groups use MXNet's operator for AdamW: without weight decay, both are equal.
 
     Kingma and Ba 2015, https://arxiv.org/abs/1412.6980; Loshchilov and Hutter 2019,
     https://arxiv.org/abs/1711.05101.

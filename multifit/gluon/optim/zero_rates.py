@@ -1,4 +1,4 @@
-"""MXNet's optimizers that divide by the learning rate, which turn parameters into NaN where it is 0."""
+"""Refuse learning rates of 0 for optimizers that divide by the rate, and would turn parameters into NaN."""
 
 from __future__ import annotations
 
