@@ -1,1 +1,1 @@
-"""What is checked on the first batch, before any update."""
+"""Checks the first batch, before any update."""

@@ -1,4 +1,4 @@
-"""Images with the channels last, as in Keras and NumPy, in front of convolutions that take them first."""
+"""Warn of images with the channels last, as in Keras and NumPy, if convolutions take the channels first."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from ..execution.result import StepResult
 
 
 def channels_last(result: StepResult, net: Any) -> Iterator[str]:
-    """Yield a warning for each input whose rows a convolution has taken for its channels.
+    """Yield a warning for each input whose rows a convolution seems to have taken for channels.
 
-    A deferred one takes any number. Nets that move the channels themselves have a convolution of as many.
+    A convolution with deferred initialisation accepts any number of channels. There is no warning if a
+    convolution has the size of the last axis: then the net moves the channels itself.
     """
     convolutions = [block for block in blocks_of(net).values() if isinstance(block, mx.gluon.nn.Conv2D)]
     channels = {

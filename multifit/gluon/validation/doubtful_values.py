@@ -1,6 +1,7 @@
-"""Values that a loss or a metric takes without an error, but not for what they are.
+"""Warn of values that a loss or a metric accepts without an error, but misinterprets.
 
-Most come from Keras, where nets return probabilities, and `from_logits` means the opposite of Gluon's.
+Most of these mistakes come from Keras, where nets return probabilities, and `from_logits` means the opposite
+of Gluon's.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ Values = Mapping[Ref, "np.ndarray[Any, Any]"]
 
 
 def doubtful_values(result: StepResult) -> Iterator[str]:
-    """Yield a warning for each output or label that its loss or metric hardly means.
+    """Yield a warning for each output or label whose values its loss or metric was hardly meant for.
 
-    Such a loss trains, but slowly, or with nonsense: that of a net that is always right stays far above 0, or
-    it has no lower bound. Waits for the outputs.
+    Such a loss trains, but slowly or on nonsense: even if the net is always right, the loss stays far above
+    0, or it has no lower bound. Waits for the outputs.
     """
     arrays = result.arrays()[0]
     for term in result.spec.terms:

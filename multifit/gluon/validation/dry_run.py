@@ -1,4 +1,4 @@
-"""The dry run: the first batch, checked for everything before the first update."""
+"""The dry run: check everything on the first batch, before the first update."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ NO_LOSS = "losses: there is none to train on; declare at least one in the TaskSp
 
 @dataclass(frozen=True)
 class DryRun:
-    """What was computed from the first batch of each loader, by stage; none if there is no validation data.
+    """The results of the first batch of each loader, by stage; empty for a stage without data.
 
-    `loaders` say what training takes of each of several loaders.
+    `loaders` describe each loader and what training takes from it, if there are several.
     """
 
     results: Mapping[str, Sequence[StepResult]]
@@ -34,16 +34,16 @@ class DryRun:
 
     @property
     def train(self) -> StepResult:
-        """What was computed from the first training batch."""
+        """The result of the first training batch."""
         return self.results[TRAIN][0]
 
 
 def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
     """Check everything on one batch, and return what net, losses and metrics computed from it.
 
-    Nothing is updated. The first batch of `val_data` is evaluated, and its figures are discarded. Either may
-    be the :class:`FirstBatches` of several loaders; of those that train, too, figures are discarded. Raises
-    SpecError, DataError or TrainerError with everything that is wrong, at once.
+    Nothing is updated. The first batch of `val_data` is evaluated, and its figures are discarded. `raw` and
+    `val_data` may be the :class:`FirstBatches` of several loaders; the figures of training are then discarded
+    too. Raises SpecError, DataError or TrainerError with all problems at once.
     """
     problems = [] if engine.spec.terms else [Problem("spec", NO_LOSS)]
     uninitialized = engine.model.initialize()
@@ -68,7 +68,7 @@ def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
             outputs.append(stage_outputs)
             problems += stage_problems
     except UserCodeError:
-        raise_problems(problems)  # these may be why it failed, and are easier to fix
+        raise_problems(problems)  # they may be the cause of the error, and are easier to fix
         raise
     raise_problems(problems)
     raise_problems(engine.trainers.unreached())
@@ -93,7 +93,7 @@ def _fetch(engine: Engine, name: str, data: Any) -> tuple[Batch | None, list[Pro
                 data, _ = engine.readers[name].peek_first(data, "val_data")
         except DataError as error:
             return None, list(error.problems)
-    # of several loaders, first batches are checked before a batch begins, for which handlers wait
+    # first batches of several loaders are checked before training begins, without handlers that change them
     begins = not isinstance(data, Peeked)
     if isinstance(data, Peeked):
         engine.readers[name].current.share, data = data.share, data.raw

@@ -1,4 +1,4 @@
-"""Everything that can be checked of a stage on its first batch."""
+"""Check everything about a stage that can be checked on its first batch."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from .normalizers import inspect_normalizer
 def check_first_batch(stage: Stage, batch: Batch) -> tuple[Any, list[Problem]]:
     """Run the net on the first device's samples, and check outputs, losses and metrics; nothing is updated.
 
-    Returns the net's outputs, for :meth:`Stage.run`, and everything that is wrong; the stage counts as
-    checked if nothing is.
+    Returns the net's outputs, for :meth:`Stage.run`, and all problems. If there are none, the stage is marked
+    as checked.
     """
     problems = [problem for term in stage.spec.terms for problem in check_call(term)]
     slots = batch.slots[0]
@@ -55,7 +55,7 @@ def check_first_batch(stage: Stage, batch: Batch) -> tuple[Any, list[Problem]]:
 
 
 def _not_in_one_graph(stage: Stage) -> list[Problem]:
-    """Return what keeps net and losses from being one graph, if they must be."""
+    """Return why net and losses cannot be one graph, if they must be one."""
     if not stage.balanced.needs_graph:
         return []
     bound = {term.key for term in stage.spec.terms if term.trainers}
@@ -77,7 +77,7 @@ def _not_in_one_graph(stage: Stage) -> list[Problem]:
 
 
 def _moves_the_rest(stage: Stage) -> list[Problem]:
-    """Return what keeps a batch of one loader from moving only what it reaches."""
+    """Return why a batch of one loader would move parameters that it does not reach."""
     if not stage.is_partial or stage.network.joins_losses or not stage.network.hybridized:
         return []
     why = (
@@ -94,7 +94,7 @@ def _why_not(term: Term) -> str:
 
 
 def _unchangeable(stage: Stage) -> list[Problem]:
-    """Return the losses whose gradients do not follow from the objective's."""
+    """Return the losses whose gradients ignore the objective's gradient, if that must have an effect."""
     if not stage.changes_objective and not stage.balanced.active:
         return []
     who = "balance=" if stage.balanced.active else "handlers that change the objective"
@@ -108,7 +108,7 @@ def _unchangeable(stage: Stage) -> list[Problem]:
 
 
 def _outside_autograd(stage: Stage, outputs: Mapping[str, Any]) -> list[Problem]:
-    """Return a problem if no output leads back to a parameter of the net, though some are trained."""
+    """Return a problem if the net has trained parameters, but no output was recorded by autograd."""
     trained = any(parameter.grad_req != "null" for parameter in stage.network.net.collect_params().values())
     if not (stage.training and trained) or any(map(is_recorded, outputs.values())):
         return []
@@ -118,9 +118,10 @@ def _outside_autograd(stage: Stage, outputs: Mapping[str, Any]) -> list[Problem]
 
 
 def _averages_samples(term: Term, arrays: Mapping[Ref, Any], batch: Batch) -> list[Problem]:
-    """Return whether a Gluon loss averages each device's samples: the means of all devices would be added.
+    """Return a problem if a Gluon loss averages over the samples, because its batch axis is another axis.
 
-    One without a batch axis returns a scalar, which counts as its device's mean.
+    The means of all devices would then be added up. A loss without a batch axis returns a scalar, which
+    counts as its device's mean.
     """
     axis, samples = getattr(term.spec.fn, "_batch_axis", None), batch.sizes[0]
     if len(batch.contexts) == 1 or not isinstance(axis, int):
@@ -139,7 +140,7 @@ def _averages_samples(term: Term, arrays: Mapping[Ref, Any], batch: Batch) -> li
 
 
 def run_batch(stage: Stage, batch: Batch, state: RunState) -> StepResult:
-    """Run a stage on a batch; its first is checked, and everything that is wrong is raised at once."""
+    """Run a stage on a batch; its first batch is checked, and all problems are raised at once."""
     if stage.checked:
         return stage.run(batch, state)
     outputs, problems = check_first_batch(stage, batch)

@@ -1,4 +1,4 @@
-"""The first batches of several loaders: which slots each of them has, and whether that is enough."""
+"""Read the first batches of several loaders, and check which slots each loader has."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from ..user_code import user_code
 
 
 def first_batches(engine: Engine, stage: str, data: TaskLoaders, what: str) -> FirstBatches:
-    """Read the first batch of each loader; `what` is their name in messages.
+    """Read the first batch of each loader; `what` is the loaders' name in messages.
 
-    Random states stay as they are. Raises SpecError or DataError with all loaders that are empty, cannot be
-    read, have unknown slots, or do not have what the losses take.
+    Random states stay as they are. Raises SpecError or DataError with all problems: loaders that are empty,
+    cannot be read, or have unknown slots, and losses whose labels no loader has.
     """
     spec = engine.spec if stage == TRAIN else engine.spec.evaluation
     if spec.state:
@@ -111,7 +111,7 @@ def _slots_of_dict(spec: TaskSpec, own: TaskSlots, batch: Mapping[str, Any], whe
 
 
 def _lacking_messages(spec: TaskSpec, slots: Mapping[str, TaskSlots], joined: bool) -> Iterator[str]:
-    """Yield which losses no loader has the labels of, and what keeps batches from being joined."""
+    """Yield the losses whose labels no loader has, and the reasons why batches cannot be joined."""
     per_loader = {name: set(own.values()) for name, own in slots.items()}
     everything = set().union(*per_loader.values())
     found = "; ".join(f"{name} has {quoted(names.values())}" for name, names in slots.items())
@@ -138,7 +138,7 @@ def _lacking_messages(spec: TaskSpec, slots: Mapping[str, TaskSlots], joined: bo
 
 
 def _without_inputs(spec: TaskSpec, slots: Mapping[str, TaskSlots], what: str) -> Iterator[str]:
-    """Yield which loaders, whose batches are not joined, lack an input."""
+    """Yield the loaders that lack an input, if their batches are not joined."""
     way_out = "let all loaders have all inputs, or train with Together() and validate on whole batches"
     for name, own in slots.items():
         lacking = [slot for slot in spec.inputs if slot not in own.values()]

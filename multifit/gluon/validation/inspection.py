@@ -1,4 +1,4 @@
-"""What one batch shows about losses and metrics, before anything is updated."""
+"""Check losses and metrics on one batch, before anything is updated."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from .sample_weights import inspect_sample_weights
 _CE = mx.gluon.loss.SoftmaxCrossEntropyLoss
 _METRICS = mx.metric
 ELEMENTWISE_METRICS = (_METRICS.MSE, _METRICS.RMSE, _METRICS.MAE)
-# These compare each output with a label; `Loss` alone takes no labels.
+# These compare each output with a label; of MXNet's metrics, only `Loss` takes no labels.
 PAIRING = (
     _METRICS.Accuracy, _METRICS.TopKAccuracy, _METRICS.F1, _METRICS.MCC, _METRICS.CrossEntropy, _METRICS.PCC,
     _METRICS.Perplexity, _METRICS.PearsonCorrelation, *ELEMENTWISE_METRICS,
 )  # fmt: skip
-ALONG_AXIS_1 = (_METRICS.F1, _METRICS.MCC, _METRICS.PCC)  # where they look for the classes
-TAKING_CLASSES = (_METRICS.Accuracy, _METRICS.PCC)  # in place of scores, if they have a label's shape
+ALONG_AXIS_1 = (_METRICS.F1, _METRICS.MCC, _METRICS.PCC)  # these expect the classes along axis 1
+TAKING_CLASSES = (_METRICS.Accuracy, _METRICS.PCC)  # these take outputs of a label's shape for classes
 
 Named = tuple[str, Any]
 
@@ -46,7 +46,7 @@ def check_call(term: Term) -> list[Problem]:
 
 
 def inspect_slots(spec: TaskSpec, devices: Sequence[Mapping[str, Any]]) -> list[Problem]:
-    """Check that no slot is missing that something takes."""
+    """Check that no slot that a loss or metric takes is None."""
     first = devices[0]
     takers = [item for item in spec.takers if all(first.get(name) is not None for name in item.optional)]
     read = {ref.name for item in takers for ref in item.labels}
@@ -69,7 +69,7 @@ def inspect_labels(rules: Sequence[LabelRule], batch: Batch) -> list[Problem]:
             values, wrong = arrays[rule.label].asnumpy(), rule.violations(mx.nd, arrays).asnumpy()
             pieces.append(np.where(wrong != 0, values, np.zeros_like(values)))
         whole = joined(pieces, batch.sizes, batch.axis)
-        labels = whole if isinstance(whole, list) else [whole]  # pieces of other lengths cannot be joined
+        labels = whole if isinstance(whole, list) else [whole]  # pieces of different lengths stay a list
         per_array = (label_problems(rule.where, rule.label.name, values, rule.classes) for values in labels)
         problems += next(filter(None, per_array), [])
     return problems
@@ -78,7 +78,7 @@ def inspect_labels(rules: Sequence[LabelRule], batch: Batch) -> list[Problem]:
 def inspect_term(
     term: Term, arrays: Mapping[Ref, Any], own_gradients: set[str], labels_fit: bool, training: bool
 ) -> list[Problem]:
-    """Check shapes on one device's arrays and, if the labels' values fit, the loss's result and gradient."""
+    """Check shapes on one device's arrays and, if the labels are valid, the loss's result and gradient."""
     outputs = [(ref.name, arrays[ref]) for ref in term.outputs]
     slots = [(ref.name, arrays[ref]) for ref in term.labels]
     problems = _not_real(term, outputs)
@@ -89,7 +89,7 @@ def inspect_term(
 
 
 def inspect_metric(stage_metric: StageMetric, arrays: Mapping[Ref, Any]) -> list[Problem]:
-    """Check the number of a metric's arguments, and their sizes where it would broadcast."""
+    """Check the number of a metric's arguments, and whether a stock metric can compare them."""
     term, metric = stage_metric.term, stage_metric.metric
     arguments = [str(ref) for ref in term.args] + list(term.losses)
     messages: list[str | None] = []
@@ -116,7 +116,7 @@ def _unpaired(term: MetricTerm, metric: Metric) -> str:
 
 
 def _comparing(term: MetricTerm, metric: Metric, arrays: Mapping[Ref, Any]) -> Iterator[str | None]:
-    """Check a stock metric that compares outputs with labels, at last by updating a copy of it."""
+    """Check a stock metric that compares outputs with labels; if shapes fit, update a copy of the metric."""
     messages: list[str | None] = []
     for output, label in zip(term.outputs, term.labels):
         scores, classes = arrays[output], arrays[label]
@@ -140,7 +140,7 @@ def _comparing(term: MetricTerm, metric: Metric, arrays: Mapping[Ref, Any]) -> I
 
 
 def _one_class(term: MetricTerm, output: Array, metric: Metric, axis: int) -> str | None:
-    """Check that a metric has two classes at least, of which it takes the one of the largest score."""
+    """Check that there are at least two classes for a metric that takes the class of the largest score."""
     kind = type(metric)
     if output.shape[axis] != 1 or not (kind is _METRICS.Accuracy or kind in ALONG_AXIS_1):
         return None
@@ -160,7 +160,7 @@ def _signature(fn: Any, arguments: Sequence[str]) -> tuple[Callable[..., Any], S
 
 
 def _not_real(term: Term, outputs: Sequence[Named]) -> list[Problem]:
-    """Check that Gluon's losses get real numbers: on integers the engine fails, and may not recover."""
+    """Check that Gluon's losses get real numbers: with integers the engine fails, and may not recover."""
     stock = isinstance(term.spec.fn, mx.gluon.loss.Loss)
     return [
         Problem(

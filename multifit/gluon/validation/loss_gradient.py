@@ -1,4 +1,4 @@
-"""Check a loss on copies of the first batch: its result, and that its gradient follows its weight."""
+"""Check a loss on copies of the first batch: its result, and that its gradient scales with its weight."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..losses import SegmentationCELoss
 from ..optim.gradients import is_recorded
 from ..user_code import user_code
 
-TRUSTED = ("mxnet.gluon.loss", SegmentationCELoss.__module__)  # modules whose losses follow their weight
+TRUSTED = ("mxnet.gluon.loss", SegmentationCELoss.__module__)  # modules whose losses are known to do so
 NO_GRADIENT = (
     "returns numbers that autograd has not computed from the outputs, so they train nothing; compute "
     "them from the outputs, without asnumpy(), detach() or autograd.pause(), or give weight=0 to have the "
@@ -28,12 +28,12 @@ NO_GRADIENT = (
 def check_loss_gradient(
     term: Term, arrays: Mapping[Ref, Any], own_gradients: set[str], training: bool
 ) -> list[Problem]:
-    """Check the result of a loss, and that its gradient follows its weight, on copies of its arguments.
+    """Check the result of a loss, and that its gradient scales with its weight, on copies of its arguments.
 
     A loss built on an operator with its own gradient (SoftmaxOutput) silently ignores its weight and its
     normalizer. With a weight of 1 it is added to `own_gradients`: a step then scales the gradient that it
-    returns. When `training`, a loss without a gradient is an error, unless it is 0: its batch has nothing to
-    learn. No parameter and no gradient of the net is changed.
+    returns. When `training`, a loss without a gradient is an error, unless the loss is 0, because there may
+    be nothing to learn in the batch. No parameter and no gradient of the net is changed.
     """
     copies = detached(term, arrays)
     outputs = [copies[ref] for ref in term.outputs]
@@ -92,11 +92,11 @@ def _result_problem(term: Term, values: Sequence[Any], dtype: str) -> str | None
 
 
 def _is_constant(term: Term, copies: Mapping[Ref, Any], losses: list[Array]) -> bool:
-    """Whether a loss that counts is not 0, but does not come from its outputs either."""
+    """Whether a loss with a weight is not 0, but was not computed from its outputs by autograd."""
     is_suspect = term.spec.weight != 0 and not any(map(is_recorded, losses))
     if not is_suspect or not any(loss.asnumpy().any() for loss in losses):
         return False
-    with mx.autograd.record():  # it may have a gradient in training alone
+    with mx.autograd.record():  # some losses have a gradient in training mode only
         return not any(map(is_recorded, _minimized(term, _call(term, copies))))
 
 
@@ -110,7 +110,7 @@ def _weight_problem(
     try:
         gradients = [_gradients(losses, variables, scale) for scale in (1.0, 4.0)]
     except mx.base.MXNetError:
-        return None  # unknown: it does not depend on these outputs, or cannot be differentiated
+        return None  # unknown: the loss does not depend on these outputs, or cannot be differentiated
     pairs = [(one.asnumpy(), four.asnumpy()) for one, four in zip(*gradients)]
     decidable = [
         (one, four) for one, four in pairs if np.isfinite(one).all() and np.abs(one).max(initial=0.0) > 0
@@ -147,7 +147,7 @@ def _decreases(
     variables: list[Array],
     gradients: list[Array],
 ) -> bool:
-    """Whether what a loss returns decreases along its gradient: that of SoftmaxOutput are probabilities."""
+    """Whether a loss decreases along its gradient; SoftmaxOutput returns probabilities, which do not."""
     rate = 0.1 / max(float(mx.nd.abs(gradient).max().asscalar()) for gradient in gradients)
     moved = {id(array): array - rate * gradient for array, gradient in zip(variables, gradients)}
     with mx.autograd.pause(train_mode=False):

@@ -1,4 +1,4 @@
-"""The plan: what a dry run established, as data that can be printed."""
+"""Make the plan: the facts found by a dry run, as data that can be printed."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ PLACES = {
 
 
 def make_plan(engine: Engine, run: DryRun, log_once: LogOnce, trained: bool) -> Plan:
-    """Describe devices, stages and trainers after a dry run; warn of what trains, but hardly as meant.
+    """Describe devices, stages and trainers after a dry run; warn of mistakes that do not stop training.
 
-    Such are losses that pull against each other, and values that a loss or metric hardly means.
-    Which losses reach which trainer is found with backward passes. They are left out if the batch will be
-    `trained` on: MXNet computes other gradients in a second pass through Dropout.
+    Such mistakes are losses that pull against each other, and values for which a loss or metric was hardly
+    meant. Backward passes show which losses reach which trainer. They are left out if the batch will be
+    `trained` on: MXNet computes wrong gradients in a second pass through Dropout.
     """
     trained_on, evaluated = run.results[TRAIN], run.results[EVALUATE]
     warnings = [m for each in trained_on for m in opposing_losses(engine, each)]
@@ -61,7 +61,7 @@ def make_plan(engine: Engine, run: DryRun, log_once: LogOnce, trained: bool) -> 
 
 
 def _stage(stage: Stage, results: Sequence[StepResult]) -> StagePlan:
-    """Describe a stage by its first batch; what that lacks, by the first batches of other loaders."""
+    """Describe a stage by its first batch; slots that it lacks, by the first batches of other loaders."""
     declared = {metric.key for metric in stage.spec.metric_terms}
     metrics = [
         (m.term.key, m.names, PLACES[m.place]) for m in stage.figures.metrics if m.term.key in declared
@@ -73,7 +73,7 @@ def _stage(stage: Stage, results: Sequence[StepResult]) -> StagePlan:
 
 
 def _first(dicts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the first array of each name, of those that are not None."""
+    """Return, for each name, the first array that is not None."""
     found: dict[str, Any] = {}
     for arrays in dicts:
         found.update({name: a for name, a in arrays.items() if a is not None and name not in found})

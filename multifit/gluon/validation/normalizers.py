@@ -1,4 +1,4 @@
-"""Checks what losses are divided by, in the first batch, where this may wait."""
+"""Check the normalizers of losses in the first batch, where waiting for them is allowed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..execution.loss_weights import VALID_NORMALIZER, normalizer
 
 
 def inspect_normalizer(term: Term, batch: Batch) -> list[Problem]:
-    """Check the sum of what a loss is normalized by, over all devices; waits for the engine."""
+    """Check the sum of a loss's normalizer over all devices; waits for the engine."""
     if term.spec.normalize_by is None:
         return []
     try:

@@ -1,4 +1,4 @@
-"""What does not go together with trainers that move less often than after every batch."""
+"""Find what cannot be used with trainers that do not move after every batch."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ..execution.result import StepResult
 
 
 def out_of_step(engine: Engine) -> list[Problem]:
-    """Return the handlers that count updates, or wait for gradients, which trainers do by themselves."""
+    """Return the handlers that hold back updates or read gradients, while trainers have their own rhythm."""
     return [Problem("trainer", message) for message in _messages(engine)]
 
 
 def shared_out_of_step(engine: Engine, results: Sequence[StepResult]) -> list[Problem]:
-    """Return why gradients that are compared task by task cannot be added up: trainers move apart.
+    """Return a problem if tasks' gradients are compared, but their trainers add up those of other batches.
 
     `results` are those of first batches.
     """

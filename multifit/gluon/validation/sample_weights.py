@@ -1,4 +1,4 @@
-"""Checks that sample weights multiply the losses of their own samples."""
+"""Check that each sample weight multiplies the losses of its own sample."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PARAMETER = "sample_weight"  # what all losses call it
 
 
 def inspect_sample_weights(term: Term, arrays: Mapping[Ref, Any]) -> list[Problem]:
-    """Check the shape of the slot that a stock loss takes as sample weights, on one device's arrays."""
+    """Check the shape of a stock loss's sample weights, if these are a slot, on one device's arrays."""
     losses = _shape_of_losses(term.spec.fn, arrays[term.args[0]].shape)
     if losses is None:
         return []
@@ -32,7 +32,7 @@ def inspect_sample_weights(term: Term, arrays: Mapping[Ref, Any]) -> list[Proble
 
 
 def _shape_of_losses(fn: Any, prediction: Shape) -> Shape | None:
-    """Return the shape of the losses that a loss multiplies with sample weights; None if it is not known."""
+    """Return the shape of the losses that are multiplied by sample weights; None if it is not known."""
     if type(fn) in ELEMENTWISE:
         return prediction
     if type(fn) is mx.gluon.loss.SoftmaxCrossEntropyLoss:

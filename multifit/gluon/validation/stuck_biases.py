@@ -1,4 +1,4 @@
-"""Biases that a trainer should move, but for which MXNet computes no gradient."""
+"""Find biases that a trainer should move, but for which MXNet computes no gradient."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from ...stages import TRAIN
 from ..compat import mx
 from ..engine import Engine
 
-KEYS = ("", "i2h_", "h2h_")  # of a Dense, and of recurrent cells
+KEYS = ("", "i2h_", "h2h_")  # prefixes of weight and bias in Dense and recurrent cells
 
 
 def stuck_biases(engine: Engine) -> list[Problem]:
-    """Return the biases of dense layers whose weights have no gradient, which have none then either.
+    """Return the biases of dense layers whose weights have no gradient: the biases then get none either.
 
-    On CPUs, MXNet's FullyConnected computes that of the bias only along with that of the weight, and leaves
-    the array as it was. `frozen=` computes both.
+    On CPUs, MXNet's FullyConnected computes the gradient of the bias only together with that of the weight;
+    otherwise it leaves the bias's gradient as it was. With `frozen=`, both are computed.
     """
     on_cpu = any(context.device_type == "cpu" for context in engine.model.contexts)
     blocks: list[Any] = []
@@ -39,7 +39,7 @@ def stuck_biases(engine: Engine) -> list[Problem]:
 
 
 def _pairs(block: Any) -> list[tuple[Any, Any]]:
-    """Return the weights without a gradient, and the biases with one, that one operator takes."""
+    """Return a layer's pairs of a weight without and a bias with a gradient that one operator takes."""
     if not isinstance(block, (mx.gluon.nn.Dense, mx.gluon.rnn.RecurrentCell)):
         return []
     pairs = [(getattr(block, f"{key}weight", None), getattr(block, f"{key}bias", None)) for key in KEYS]

@@ -1,4 +1,4 @@
-"""With several trainers: which losses reach which trainer's parameters, and which pull against each other."""
+"""Find which losses reach which trainer's parameters, and which losses pull against each other."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from ..execution.loss_calls import by_reference, call_loss, detached
 from ..execution.result import StepResult
 from ..optim.preserve_state import kept_statistics, preserve_state
 
-OPPOSITE = -0.5  # the cosine of two gradients that are called opposite
+OPPOSITE = -0.5  # two gradients count as opposite if their cosine is below this
 
 
 def losses_by_trainer(engine: Engine, result: StepResult) -> dict[str, tuple[str, ...]]:
-    """Return for each of several trainers the losses whose gradients reach its parameters; else nothing.
+    """Return for each trainer the losses whose gradients reach its parameters.
 
-    `result` was just computed; it must not be trained on. Waits for the engine.
+    Returns an empty dict unless there are several trainers and several losses. `result` must have just been
+    computed, and must not be trained on. Waits for the engine.
     """
     trainers = engine.trainers.get()
     if len(trainers) < 2 or len(engine.spec.terms) < 2:
@@ -34,7 +35,7 @@ def losses_by_trainer(engine: Engine, result: StepResult) -> dict[str, tuple[str
     }
     reached: dict[str, tuple[str, ...]] = dict.fromkeys(moved, ())
     devices = _parts(engine, result)
-    # all parameters: BatchNorm moves its running statistics in the backward pass
+    # all parameters, because BatchNorm updates its running statistics in the backward pass
     with preserve_state(engine.model.parameters.values(), ()):
         for term in (term for term in engine.spec.terms if all(term.key in parts for parts in devices)):
             for parameters in moved.values():
@@ -53,9 +54,9 @@ def losses_by_trainer(engine: Engine, result: StepResult) -> dict[str, tuple[str
 
 
 def _parts(engine: Engine, result: StepResult) -> Sequence[Mapping[str, Any]]:
-    """Return what the losses returned on each device, with gradients.
+    """Return what the losses returned on each device, so that it can be differentiated.
 
-    A graph that the first batch runs as may pass them back in part only; net and losses then run again.
+    If the first batch ran as a graph, the graph may block these gradients; net and losses then run again.
     """
     stage = engine.stages[TRAIN]
     if not stage.reruns or stage.graphs.differentiable:
@@ -71,10 +72,10 @@ def _parts(engine: Engine, result: StepResult) -> Sequence[Mapping[str, Any]]:
 
 
 def opposing_losses(engine: Engine, result: StepResult) -> Iterator[str]:
-    """Yield a warning for each two losses that pull one output in opposite directions, with several trainers.
+    """Yield a warning for each pair of losses that pull an output in opposite directions.
 
-    Outputs of equal values are one: an adversarial net may return its score of what another net made twice,
-    once detached.
+    There is none unless there are several trainers. Outputs with equal values count as the same output: an
+    adversarial net may return its score for a generated sample twice, once of the detached sample.
     """
     trainers = engine.trainers.get()
     terms = [term for term in engine.spec.terms if term.spec.weight != 0 and term.spec.scope != "batch"]
@@ -101,7 +102,7 @@ def opposing_losses(engine: Engine, result: StepResult) -> Iterator[str]:
 
 
 def _output_gradients(term: Term, arrays: Mapping[Ref, Any]) -> dict[Ref, np.ndarray]:
-    """Return the gradients of a loss with respect to the outputs that it takes, where there are any."""
+    """Return the gradients of a loss with respect to its outputs; empty if it has none."""
     copies = detached(term, arrays)
     outputs = [ref for ref in term.outputs if np.dtype(arrays[ref].dtype).kind == "f"]
     variables: dict[Ref, Any] = {ref: copies[ref] for ref in outputs}

@@ -1,4 +1,4 @@
-"""Indices that an Embedding has no row for: MXNet takes its first or last row without an error."""
+"""Find indices for which an Embedding has no row: MXNet takes its first or last row without an error."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _REARRANGING = {
 def unknown_indices(result: StepResult, network: Network, parameters: Mapping[str, Any]) -> Iterator[str]:
     """Yield a warning for each input of a traced net with an index beyond the rows of an Embedding.
 
-    `parameters` are the net's by structural name. Nets without an Embedding are not traced. Waits for the
-    inputs.
+    `parameters` are the net's parameters by structural name. Nets without an Embedding are skipped. Waits for
+    the inputs.
     """
     blocks = blocks_of(network.net).values()
     if not network.traced or not any(isinstance(each, mx.gluon.nn.Embedding) for each in blocks):
@@ -50,6 +50,9 @@ def unknown_indices(result: StepResult, network: Network, parameters: Mapping[st
 
 
 def _source(node: Node, nodes: list[Node]) -> str:
-    """Return the name of the variable whose elements are a node's first argument; else of another node."""
+    """Return the name of the node that the elements of a node's first argument come from.
+
+    This is a variable if only operators that rearrange elements are between them.
+    """
     before = nodes[node["inputs"][0][0]]
     return _source(before, nodes) if before["op"] in _REARRANGING else str(before["name"])
