@@ -1,1 +1,1 @@
-"""Runs a method of balancing on the losses of a training step."""
+"""Runs a method of balancing on the losses or the gradients of a training step."""

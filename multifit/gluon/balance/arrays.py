@@ -1,4 +1,4 @@
-"""What a method of balancing needs of an engine's arrays."""
+"""The operations on an engine's arrays that methods of balancing need."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .parameter_gradients import ParameterGradients
 from .task_gradients import FeatureGradients, TaskGradients
 
 Operator = Callable[..., Any]
-"""A function of arrays; returns a list of arrays, or the only one."""
+"""A function of arrays; returns a list of arrays, or a single array."""
 
 PLANNED = (("static_alloc", True), ("static_shape", True), ("forward_bulk_size", 1000))
 
@@ -22,28 +22,31 @@ PLANNED = (("static_alloc", True), ("static_shape", True), ("forward_bulk_size",
 class Arrays(Protocol):
     """The arrays of an engine.
 
-    `exact_dropout` says whether Dropout is right when one forward pass gets several backward passes.
+    `exact_dropout` says whether Dropout is correct if a forward pass is followed by several backward passes.
     """
 
     exact_dropout: bool
 
     def new(self, values: Any) -> Any:
-        """Return numbers as an array of float64, where methods compute."""
+        """Return numbers as a float64 array on the device where methods compute."""
 
     def saved(self, array: Any) -> Array:
         """Return an array as an NDArray, for a checkpoint."""
 
     def loaded(self, array: Array) -> Any:
-        """Return what :meth:`saved` returned as an array, where methods compute."""
+        """Return what :meth:`saved` returned as an array on the device where methods compute."""
 
     def operator(self, symbol: Any) -> Operator:
-        """Return what computes a symbol's outputs from arrays for its inputs, in their order."""
+        """Return a function that computes a symbol's outputs from arrays, in the order of its inputs."""
 
     def sums(self) -> Sums:
-        """Return what adds up arrays without waiting for them."""
+        """Return an object that adds up arrays without waiting for them."""
 
     def task_gradients(self, on: str, parameters: Mapping[str, Any], world: World) -> TaskGradients:
-        """Return what compares and combines the tasks' gradients, as ``on=`` says, of all ranks."""
+        """Return an object that compares and combines the tasks' gradients of all ranks.
+
+        `on` is the option of a method: "features", "parameters", or a pattern of parameter names.
+        """
 
 
 class MXNetArrays:
@@ -75,7 +78,7 @@ class MXNetArrays:
         return Accumulator(self._context)
 
     def task_gradients(self, on: str, parameters: Mapping[str, Any], world: World) -> TaskGradients:
-        """Return what compares gradients that MXNet computes."""
+        """Return an object that compares gradients that MXNet computes."""
         if on == "features":
             return FeatureGradients(world)
         return ParameterGradients(None if on == "parameters" else on, parameters, world)

@@ -1,4 +1,4 @@
-"""Weighs the losses of a step as a method of balancing says."""
+"""Weigh the losses of a step with a method of balancing."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Balancer:
     """Runs a method that needs no gradients: its weights are the head gradients of the backward pass.
 
     The weights and what the method remembers are kept over all fits, on the first device if the method
-    computes there. The losses are those of all ranks of `world`. `arrays` are those of the engine that runs.
-    Raises SpecError if the method cannot weigh the losses of `spec`.
+    computes on the device. The losses are those of all ranks of `world`. `arrays` are the arrays of the
+    engine. Raises SpecError if the method cannot weigh the losses of `spec`.
 
     `figures` are the means of the weights over an epoch. `looks_back` says whether :meth:`after_update` must
     be called.
@@ -47,7 +47,7 @@ class Balancer:
         self._is_new, self._is_due = True, False
 
     def fork(self) -> Balancer:
-        """Return a balancer that goes on from here without changing this one."""
+        """Return a balancer that continues from this one's state without changing it."""
         fork = copy.copy(self)
         fork._runs = copy.copy(self._runs)  # arrays are replaced, never changed
         fork.figures = Means(self.figures.names, self.figures.new_sums)
@@ -55,7 +55,7 @@ class Balancer:
 
     @property
     def balanced(self) -> Balanced:
-        """What a training stage must keep apart."""
+        """How a training stage must compute the objective."""
         return Balanced(BY_TERM, (self.figures,))
 
     def weigh(self, result: StepResult, state: RunState) -> None:
@@ -69,7 +69,7 @@ class Balancer:
         self.figures.add(self._runs.figures)
 
     def after_update(self, again: StepResult) -> None:
-        """Let the method see the losses of the same batch `again`, after the parameters have moved."""
+        """Give the method the losses of the same batch, `again`, computed after the update."""
         if self._is_due:
             self._runs.look_back(again)
 

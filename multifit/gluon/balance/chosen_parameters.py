@@ -1,4 +1,4 @@
-"""Which parameters' gradients are compared."""
+"""Choose the parameters whose gradients are compared."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...errors import SpecError, suggest
 
 
 class ChosenParameters:
-    """The parameters whose names match `pattern`, or all if it is None; by name.
+    """The names of the parameters that match `pattern`, or of all parameters if it is None.
 
     Raises SpecError if a pattern matches none.
     """
@@ -20,9 +20,10 @@ class ChosenParameters:
         self._names = set(parameters) if pattern is None else _matching(pattern, parameters)
 
     def reached(self, own: Iterable[str]) -> list[str]:
-        """Return the chosen names among those that the samples of any rank have reached, `own` on this one.
+        """Return the chosen names among the parameters that the samples of any rank have reached.
 
-        Raises SpecError if there are none: they belong to single tasks, or are frozen.
+        `own` are the names reached on this rank. Raises SpecError if no chosen parameter was reached: they
+        all belong to single tasks, or are frozen.
         """
         every = self._world.gather_json(sorted(own), "the gradients of the tasks")
         names = sorted(self._names & set().union(*every))
@@ -35,7 +36,7 @@ class ChosenParameters:
 
 
 def _matching(pattern: str, parameters: Mapping[str, Any]) -> set[str]:
-    """Return the names that a pattern matches; raises SpecError if it is none, or matches none."""
+    """Return the names that a pattern matches; raises SpecError if it is not valid, or matches none."""
     try:
         names = {name for name in parameters if re.fullmatch(pattern, name)}
     except re.error as error:

@@ -1,4 +1,4 @@
-"""A method of balancing that computes on the device, so that nothing waits for the losses."""
+"""Run a method of balancing on the device, so that nothing waits for the losses."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from .tasks import Tasks
 from .weighing_graph import Function, WeighingGraph, shape_of
 
 Keys = tuple[tuple[str, ...], ...]
-"""The losses of the elements of arrays."""
+"""For each array of losses, the names of the losses that its elements are."""
 
 Losses = tuple[Sequence[Array], Optional[Keys]]
-"""Arrays of losses, and whose they are; without names, one array has those of all tasks."""
+"""Arrays of losses, and their names; None if a single array holds the losses of all tasks."""
 
 
 class DeviceMethod:
-    """Runs a method on the device of `context`: a graph for each batch, from losses to head gradients.
+    """Runs a method on the device of `context`: a graph computes head gradients from each batch's losses.
 
-    Raises SpecError if the method remembers something else than arrays of shape (tasks,).
+    Raises SpecError if the method remembers anything other than arrays of shape (tasks,).
     """
 
     def __init__(self, method: Balance, tasks: Tasks, context: Context, world: World, arrays: Arrays) -> None:
@@ -47,7 +47,7 @@ class DeviceMethod:
 
     @property
     def figures(self) -> Array:
-        """The last weights, and what follows them."""
+        """The last weights in the first row, then what the method remembers."""
         return self._rows
 
     def weigh(self, result: StepResult, state: RunState) -> list[Array]:
@@ -58,15 +58,15 @@ class DeviceMethod:
         return self._run(self._weigh, [self._measured], result)
 
     def keep(self, result: StepResult) -> list[Array]:
-        """Return the head gradients of a batch's objectives for the last weights."""
+        """Return the head gradients of a batch's objectives, with the last weights."""
         return self._run(None, [], result) if result.objectives else []
 
     def look_back(self, again: StepResult) -> None:
-        """Let the method see the losses of the same batch after the update."""
+        """Give the method the losses of the same batch, computed after the update."""
         self._run(self._look_back, [self._measured, self._losses(again)])
 
     def state(self) -> dict[str, Any]:
-        """Return weights and memory, for a checkpoint."""
+        """Return the weights and what the method remembers, for a checkpoint."""
         return {"rows": self._arrays.saved(self._rows)}
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -82,7 +82,7 @@ class DeviceMethod:
         return weights, self._checked("after_update", memory)
 
     def _losses(self, result: StepResult) -> Losses:
-        """Return arrays of losses on the device, and whose they are."""
+        """Return arrays of losses on the device, and the losses' names."""
         if self._method.needs == "nothing":
             return [self._arrays.new(np.ones(self._count))], None
         if not self._world.alone:
@@ -95,7 +95,7 @@ class DeviceMethod:
     def _run(
         self, function: Function | None, losses: Sequence[Losses], result: StepResult | None = None
     ) -> list[Array]:
-        """Run a function as one operator, which replaces the rows; return the head gradients of a result."""
+        """Run a function as one operator, and replace the rows; return the head gradients for a result."""
         heads = () if result is None else (tuple(result.objective_losses), *result.objective_dtypes())
         key = None if function is None else function.__name__, *[keys for _, keys in losses], heads
         graph = self._graphs.get(key)

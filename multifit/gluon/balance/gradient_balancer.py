@@ -1,4 +1,4 @@
-"""Weighs the gradients of tasks at the features where these part, as a method of balancing says."""
+"""Weigh the tasks' gradients with a method of balancing."""
 
 from __future__ import annotations
 
@@ -29,14 +29,16 @@ MOMENT = "the gradients of the tasks"
 class GradientBalancer:
     """Runs a method that needs the inner products of the tasks' gradients.
 
-    The losses are passed back to the features at which the tasks part, which gives each task's own parameters
-    the gradient of its loss; the weighted sum of the tasks' gradients goes to the body. Every batch in which
-    the weights are computed waits for K x K numbers. `parameters` are the net's, by structural name.
+    A first backward pass goes from the losses to the features at which the tasks part, and gives each task's
+    own parameters the gradient of its loss. Then the weighted sum of the tasks' gradients is passed on to
+    the shared body. Every batch in which the weights are computed waits for K x K numbers. `parameters` are
+    the net's parameters by structural name.
 
     `gradient_figures` are means over the measured batches of an epoch. `added` is the number of batches that
-    wait for :meth:`settle`, on any rank; where gradients of parameters are added up, updates are counted. The
-    weights and what the method remembers are kept over all fits. Losses and inner products are those of all
-    ranks of `world`. Raises SpecError if the method cannot weigh the losses of `spec`.
+    wait for :meth:`settle`, on any rank. If gradients of parameters are added up over batches, ``every=`` of
+    the method counts updates instead of batches. The weights and what the method remembers are kept over all
+    fits. Losses and inner products are those of all ranks of `world`. Raises SpecError if the method cannot
+    weigh the losses of `spec`.
     """
 
     def __init__(
@@ -52,7 +54,7 @@ class GradientBalancer:
         on = getattr(method, "on", "features")
         self._gradients = self._arrays.task_gradients(on, parameters, world)
         self.method, self.tasks, self._context = method, tasks_of(method, spec), context
-        # a loss of weight 0 has no gradient, and must not move the cut
+        # a loss of weight 0 has no gradient, and must not change where the graph is cut
         self._weighed = [term.key for term in spec.terms if term.spec.weight != 0]
         self._count = len(self.tasks.names)
         self._weights, self._memory, self._is_new = np.ones(self._count), ask_start(method, self._count), True
@@ -61,7 +63,7 @@ class GradientBalancer:
         self._new_figures()
 
     def fork(self) -> GradientBalancer:
-        """Return a balancer that goes on from here without changing this one."""
+        """Return a balancer that continues from this one's state without changing it."""
         fork = copy.copy(self)  # arrays are replaced, never changed
         fork._gradients = self._gradients.fork()
         fork._new_figures()
@@ -69,15 +71,15 @@ class GradientBalancer:
 
     @property
     def balanced(self) -> Balanced:
-        """What a training stage must keep apart."""
+        """How a training stage must compute the objective."""
         means = (self._weight_means, self.gradient_figures)
         tasks = {loss: self.tasks.of_loss[loss] for loss in self._weighed}
         return Balanced(APART, means, tasks, self._gradients.repeats, self._arrays.exact_dropout)
 
     def combine(self, result: StepResult, state: RunState) -> None:
-        """Pass the weighted sum of the tasks' gradients on through what they share.
+        """Give the shared parameters the weighted sum of the tasks' gradients.
 
-        Where gradients of parameters are added up over several batches, :meth:`settle` computes the weights.
+        If gradients of parameters are added up over several batches, :meth:`settle` computes the weights.
         """
         adding = self._adding
         if adding is not None:
@@ -97,10 +99,11 @@ class GradientBalancer:
         self._gradients.combine(result.partings, self._weights)
 
     def settle(self, state: RunState, batches: int) -> Mapping[str, Any]:
-        """Weigh the gradients that were added up, before the update; after :meth:`combine` of its last batch.
+        """Weigh the gradients that were added up, after the last :meth:`combine` before an update.
 
-        They count a `batches`-th each, as they will in the update; it is 0 if their trainer waits, or if no
-        sample is this process's. Returns them by parameter, if the net does not have them by now.
+        The losses and gradients are divided by `batches`, as in the update; it is 0 if the trainer waits, or
+        if this process has no samples. Returns the combined gradients by parameter, if the net does not have
+        them yet.
         """
         gradients, combined = cast(AddingGradients, self._gradients), dict[str, Any]()
         batches = int(self._world.meet(MOMENT, batches).max())
@@ -119,11 +122,11 @@ class GradientBalancer:
 
     @property
     def _adding(self) -> AddingGradients | None:
-        """What adds up gradients over batches, if those of parameters are compared."""
+        """The object that can add up gradients over batches; None if those of features are compared."""
         return cast(AddingGradients, self._gradients) if self._gradients.repeats else None
 
     def _add(self, gradients: AddingGradients, result: StepResult, pending: bool) -> None:
-        """Add the gradients of a batch, task by task if it begins or continues an update with new weights.
+        """Add the gradients of a batch: task by task if the next update gets new weights, else combined.
 
         `pending` says whether gradients of earlier batches wait for an update.
         """
@@ -137,7 +140,7 @@ class GradientBalancer:
         self.added += 1
 
     def _forget(self, gradients: AddingGradients) -> None:
-        """Forget what was added before, which was used up or discarded."""
+        """Forget the gradients added before: they were used or discarded."""
         gradients.forget()
         self.added = 0
 
@@ -156,9 +159,9 @@ class GradientBalancer:
             self._adding.load(state["added"])
 
     def measure(self, result: StepResult) -> tuple[Numbers, Numbers]:
-        """Return the losses (K,) and the Gramian (K, K) over all devices and ranks, which the figures count.
+        """Return the losses (K,) and the Gramian (K, K) over all devices and ranks; this waits for them.
 
-        This waits for them.
+        The Gramian is added to the figures.
         """
         return self._counted(*self._gradients.measure(result, self.tasks))
 

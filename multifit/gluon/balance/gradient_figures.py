@@ -1,4 +1,4 @@
-"""The figures of the tasks' gradients: lengths, cosines, and how many conflict."""
+"""The figures of the tasks' gradients: norms, cosines, and how many pairs conflict."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 from ...protocols import Numbers
 from ..metrics.means import Means
 
-CHUNK = 64  # batches whose figures are computed at once, which costs as much as those of one
+CHUNK = 64  # batches whose figures are computed at once, which takes as long as for a single batch
 
 
 class GradientFigures(Means):
-    """The means over an epoch of what the Gramians of its batches say; see :func:`gradient_figures`."""
+    """The means over an epoch of figures of each batch's Gramian; see :func:`gradient_figures`."""
 
     def __init__(self, tasks: Sequence[str]) -> None:
         self._pending: list[Numbers] = []
@@ -32,7 +32,7 @@ class GradientFigures(Means):
             self._flush()
 
     def read(self) -> dict[str, float]:
-        """Return the means by name, NaN without a batch."""
+        """Return the means by name, NaN if no batch was added."""
         self._flush()
         return super().read()
 

@@ -1,4 +1,4 @@
-"""A method of balancing that computes in NumPy, and what it remembers."""
+"""Run a method of balancing in NumPy, and keep what it remembers."""
 
 from __future__ import annotations
 
@@ -49,17 +49,17 @@ class HostMethod:
         return self.keep(result)
 
     def keep(self, result: StepResult) -> list[Array]:
-        """Return the head gradients of a batch's objectives for the last weights."""
+        """Return the head gradients of a batch's objectives, with the last weights."""
         places = self._tasks.places(result.objective_losses)
         return result.like_objectives([self._weights[list(place)] for place in places])
 
     def look_back(self, again: StepResult) -> None:
-        """Let the method see the losses of the same batch after the update."""
+        """Give the method the losses of the same batch, computed after the update."""
         losses = self._tasks.read_losses(again, self._world)
         self._memory = ask_after_update(self._method, self._measured, losses, self._memory)
 
     def state(self) -> dict[str, Any]:
-        """Return weights and memory, for a checkpoint."""
+        """Return the weights and what the method remembers, for a checkpoint."""
         return {"weights": self._weights, "memory": self._memory}
 
     def load(self, state: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Choose what runs a method of balancing."""
+"""Choose the balancer for a method of balancing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AnyBalancer = Union[Balancer, GradientBalancer]
 
 
 def of_kind(balancer: AnyBalancer | None) -> tuple[Balancer | None, GradientBalancer | None]:
-    """Return a balancer as what weighs losses, and as what weighs gradients; it is one of them, or none."""
+    """Return a pair: the balancer if it weighs losses, and if it weighs gradients; None otherwise."""
     if isinstance(balancer, GradientBalancer):
         return None, balancer
     return balancer, None
@@ -31,9 +31,10 @@ def make_balancer(
     parameters: Mapping[str, Any],
     arrays: Arrays,
 ) -> AnyBalancer | None:
-    """Return what runs a method, None without one; raises SpecError if it is none, or cannot run here.
+    """Return the balancer that runs a method, or None if `method` is None.
 
-    `arrays` are the engine's that runs.
+    `arrays` are the arrays of the engine. Raises SpecError if `method` is not a method of balancing, or
+    cannot weigh the losses of `spec`.
     """
     if method is None:
         return None

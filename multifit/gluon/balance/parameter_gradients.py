@@ -1,4 +1,4 @@
-"""Compares the tasks' gradients of the parameters that they share."""
+"""Compare the tasks' gradients with respect to the parameters that they share."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from .tasks import Tasks
 
 
 class ParameterGradients:
-    """Compares exact gradients, at the cost of a backward pass for each task.
+    """Compares exact gradients of parameters, at the cost of a backward pass for each task.
 
-    Those of parameters whose names match `pattern` are compared; of all that are shared if it is None. Where
-    gradients are added up over several batches, so are those of each task. Several ranks add up the rows that
-    are compared. Raises SpecError if a pattern matches none.
+    The compared parameters are the shared ones whose names match `pattern`, or all shared ones if it is
+    None. If gradients are added up over several batches, so are those of each task. With several ranks, the
+    compared rows are summed over the ranks. Raises SpecError if a pattern matches none.
     """
 
     repeats = True
@@ -38,22 +38,22 @@ class ParameterGradients:
         self.waits = False
 
     def measure(self, result: StepResult, tasks: Tasks) -> tuple[Numbers, Numbers]:
-        """Return losses and products; the gradients of all devices and ranks are added up before."""
+        """Return the losses and the Gramian of the gradients summed over all devices and ranks."""
         self._rows = []
         self._add_rows(result.partings, tasks)
         return self._joined(tasks.read_losses(result, ALONE))
 
     def combine(self, partings: Sequence[Parting], weights: Numbers) -> None:
-        """Combine the rows, or in a batch that was not measured pass the weighted sum back."""
+        """Combine the rows; if the batch was not measured, pass the weighted sum back through the body."""
         if not self._rows:
             for parting in partings:
                 parting.backward(weights)
         self.combine_added(weights)
 
     def add(self, result: StepResult, tasks: Tasks, weights: Numbers) -> None:
-        """Add the tasks' gradients and losses of a batch to those that wait; reads nothing.
+        """Add the tasks' gradients and losses of a batch to those that wait, without reading them.
 
-        The parameters have their sum by the `weights` that were the last.
+        The parameters get the sum of what waits, weighted by the last `weights`.
         """
         self.waits = True
         self._add_rows(result.partings, tasks)
@@ -64,7 +64,7 @@ class ParameterGradients:
         self._set(weights)
 
     def measure_added(self, tasks: Tasks, batches: int) -> tuple[Numbers, Numbers]:
-        """Return losses and products of what all ranks added; of the means, if `batches` are not 1."""
+        """Return the losses and the Gramian of what all ranks added, as means over `batches`."""
         losses = np.zeros(len(tasks.names))
         for keys, objective in self._losses:
             for key, value in zip(keys, objective.asnumpy().tolist()):
@@ -73,18 +73,18 @@ class ParameterGradients:
         return losses / batches, gramian / batches**2
 
     def combine_added(self, weights: Numbers) -> Mapping[str, Any]:
-        """Give the parameters the weighted sums of the rows; return nothing."""
+        """Give the parameters the weighted sums of the rows; return an empty dict."""
         self._set(weights)
         self.forget()
         return {}
 
     def forget(self) -> None:
-        """Begin to add anew."""
+        """Discard what waits, to begin again."""
         self.waits = False
         self._rows, self._losses = [], []
 
     def fork(self) -> ParameterGradients:
-        """Return what adds to copies."""
+        """Return a copy that does not change this one."""
         fork = copy.copy(self)
         fork._rows = [{each: row.copy() for each, row in rows.items()} for rows in self._rows]
         fork._losses = list(self._losses)
@@ -122,7 +122,7 @@ class ParameterGradients:
                 mx.nd.dot(factors, row).reshape(gradient.shape).copyto(gradient)
 
     def _joined(self, losses: Numbers) -> tuple[Numbers, Numbers]:
-        """Return the ranks' losses, and the Gramian of their rows of the chosen parameters."""
+        """Return the sum of the ranks' losses, and the Gramian of their summed rows of chosen parameters."""
         names = self._chosen.reached({self._names[parameter] for rows in self._rows for parameter in rows})
         rows = [self._of_devices(self._parameters[name], len(losses)) for name in names]
         all_reduce(self._world, rows)
@@ -131,7 +131,7 @@ class ParameterGradients:
         return summed(self._world, losses, gramian if self._world.first else np.zeros_like(gramian))
 
     def _of_devices(self, parameter: Any, tasks: int) -> Array:
-        """Return the sum of a parameter's rows over the devices; 0 if no sample here has reached it."""
+        """Return the sum of a parameter's rows over the devices; 0 if no sample on this rank reached it."""
         context = parameter.list_ctx()[0]
         rows = [each[parameter].as_in_context(context) for each in self._rows if parameter in each]
         if rows:

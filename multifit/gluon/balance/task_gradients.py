@@ -1,4 +1,4 @@
-"""Whose gradients are compared: those of the features at which tasks part, or of shared parameters."""
+"""Compare the tasks' gradients: with respect to the features at which they part, or to shared parameters."""
 
 from __future__ import annotations
 
@@ -14,45 +14,45 @@ from .tasks import Tasks
 
 
 class TaskGradients(Protocol):
-    """Finds the inner products of gradients, and combines the gradients."""
+    """Computes the inner products of the tasks' gradients, and combines the gradients."""
 
-    repeats: bool  # whether the body is passed back several times
+    repeats: bool  # whether there is a backward pass through the body for each task
 
     def measure(self, result: StepResult, tasks: Tasks) -> tuple[Numbers, Numbers]:
-        """Return the tasks' losses (K,) and Gramian (K, K) in a batch over all devices and ranks; reads them.
+        """Return a batch's losses (K,) and Gramian (K, K) over all devices and ranks; this waits for them.
 
-        All ranks call this; one may have no sample.
+        All ranks must call this, even without samples.
         """
 
     def combine(self, partings: Sequence[Parting], weights: Numbers) -> None:
         """Give the shared parameters the weighted sum of the tasks' gradients."""
 
     def fork(self) -> TaskGradients:
-        """Return what goes on from here without changing this."""
+        """Return an object that continues from this one's state without changing it."""
 
 
 class AddingGradients(TaskGradients, Protocol):
-    """Compares gradients that may be added up over several batches too.
+    """Compares gradients that may also be added up over several batches.
 
-    `waits` says whether such were added up and not combined, on any rank.
+    `waits` says whether gradients were added up, on any rank, but not combined yet.
     """
 
     waits: bool
 
     def add(self, result: StepResult, tasks: Tasks, weights: Numbers) -> None:
-        """Add the tasks' gradients and losses of a batch to those that wait; reads nothing.
+        """Add the tasks' gradients and losses of a batch to those that wait, without reading them.
 
-        The parameters have their sum by the `weights` that were the last.
+        The parameters get the sum of what waits, weighted by the last `weights`.
         """
 
     def measure_added(self, tasks: Tasks, batches: int) -> tuple[Numbers, Numbers]:
-        """Return losses and products of what all ranks added; of the means, if `batches` are not 1."""
+        """Return the losses and the Gramian of what all ranks added, as means over `batches`."""
 
     def combine_added(self, weights: Numbers) -> Mapping[str, Any]:
-        """Return the weighted sums of what was added, by parameter, if the net does not have them by now."""
+        """Combine what was added; return the weighted sums by parameter if the net does not have them yet."""
 
     def forget(self) -> None:
-        """Begin to add anew."""
+        """Discard what waits, to begin again."""
 
     def state(self) -> dict[str, Any]:
         """Return what waits, for a checkpoint."""
@@ -62,7 +62,7 @@ class AddingGradients(TaskGradients, Protocol):
 
 
 class FeatureGradients:
-    """Compares the gradients of features; one backward pass through the body."""
+    """Compares the gradients with respect to features; there is one backward pass through the body."""
 
     repeats = False
 
@@ -70,7 +70,7 @@ class FeatureGradients:
         self._world = world
 
     def measure(self, result: StepResult, tasks: Tasks) -> tuple[Numbers, Numbers]:
-        """Return losses and products, which are added up over devices and ranks."""
+        """Return the losses and the Gramian, each summed over devices and ranks."""
         count, one_device = len(tasks.names), len(result.partings) == 1
         gramian = np.zeros((count, count))
         for parting in result.partings:
@@ -89,7 +89,7 @@ class FeatureGradients:
             parting.backward(weights)
 
     def fork(self) -> FeatureGradients:
-        """Return itself: there is nothing to change."""
+        """Return this object, which has no state."""
         return self
 
 

@@ -1,4 +1,4 @@
-"""The tasks that a method weighs: which losses are which task."""
+"""The tasks that a method weighs, and which losses belong to each task."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Tasks(NamedTuple):
         return tuple(tuple(self.of_loss[loss] for loss in each) for each in losses)
 
     def described(self, method: Balance) -> str:
-        """Return the method, its options and the tasks in words."""
+        """Return one line that describes the method, its options and the tasks."""
         options = {name: value for name, value in vars(method).items() if name[0] != "_" and name != "groups"}
         arguments = ", ".join(f"{name}={shown(value)}" for name, value in sorted(options.items()))
         return f"{type(method).__name__}({arguments}): the tasks {quoted(self.names)}"
@@ -46,7 +46,7 @@ class Tasks(NamedTuple):
         return np.asarray(world.sum(self.losses(result, result.read_objectives())))
 
     def losses(self, result: StepResult, values: Sequence[float]) -> Numbers:
-        """Return the tasks' losses, for the values of the objectives' elements."""
+        """Return the tasks' losses from the values of the objectives' elements."""
         losses, rest = np.zeros(len(self.names)), iter(values)
         for keys in result.objective_losses:
             for key in keys:
@@ -55,7 +55,7 @@ class Tasks(NamedTuple):
 
 
 def tasks_of(method: Balance, spec: TaskSpec) -> Tasks:
-    """Return the tasks of a spec, as a method groups its losses; a loss in no group is a task of its own.
+    """Return the tasks of a spec: a method may group losses, and a loss in no group is a task of its own.
 
     Raises SpecError if the method cannot weigh these losses.
     """

@@ -1,4 +1,4 @@
-"""The computations of a method of balancing on a device, each as one operator."""
+"""Run each computation of a method of balancing on a device as one operator."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ Function = Callable[..., "tuple[Any, State]"]
 class WeighingGraph:
     """Runs a function on losses as one operator, and returns head gradients.
 
-    The weights and what the method remembers, by `names`, are the rows of one array, as each further input or
-    output costs time. `losses` are the tasks of the elements of its arrays of losses, for each argument of
-    `function`; `heads` those of the head gradients, with their dtypes. Without a function, the rows stay.
+    The weights, and what the method remembers by `names`, are the rows of a single array, because each
+    further input or output costs time. `losses` are, for each argument of `function` that holds losses, the
+    tasks of the elements of its arrays. `heads` are the tasks of the head gradients' elements, with the
+    dtypes. Without a function, only head gradients are computed.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class WeighingGraph:
         self._operator = arrays.operator(symbol)
 
     def __call__(self, given: Sequence[Any]) -> list[Array]:
-        """Return the rows after it, if there is a function, and the head gradients.
+        """Return the new rows, if there is a function, and the head gradients.
 
         `given` are the rows, the epoch and the arrays of losses.
         """
@@ -63,7 +64,7 @@ class WeighingGraph:
 
 
 def shape_of(value: Any) -> tuple[int, ...] | None:
-    """Return the shape of what a function computes from its arguments; None for anything else."""
+    """Return the shape of a value that was computed with ``measured.F``; None for any other value."""
     if not isinstance(value, mx.sym.Symbol):
         return None
     shapes = value.infer_shape_partial()[1]
@@ -71,7 +72,7 @@ def shape_of(value: Any) -> tuple[int, ...] | None:
 
 
 def _by_task(arrays: Sequence[Any], places: Places, tasks: int) -> Any:
-    """Return the losses of tasks, float64, as sums of the elements of arrays."""
+    """Return the tasks' losses, float64 of shape (tasks,), as sums of elements of the arrays."""
     vectors = [mx.sym.cast(array, "float64") for array in arrays]
     if len(places) == 1 and list(places[0]) == list(range(tasks)):
         return vectors[0]
