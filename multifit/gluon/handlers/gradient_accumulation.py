@@ -15,10 +15,10 @@ from ..optim.parameters import trainable
 class GradientAccumulation:
     """Adds up the gradients of `n` batches before all trainers update the parameters.
 
-    An update uses the mean of the batches' gradients, as if they had been one batch; only BatchNorm
-    normalises each batch by itself. Batches are counted from the beginning of the fit: those left over at the
-    end of an epoch count for the next one, and those left over at the end of the fit update nothing. Handlers
-    that change gradients, and clipping, see the mean.
+    An update uses the mean of the batches' gradients, as if they were one batch; only BatchNorm normalises
+    each batch by itself. Batches are counted from the beginning of the fit: batches left over at the end of
+    an epoch count for the next one, and batches left over at the end of the fit update nothing. Handlers that
+    change gradients, and clipping, see the mean.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class GradientAccumulation:
     def batches_per_update(self) -> int:
         """The number of batches by which the step divides the gradients, right before the update.
 
-        Until then they are whole: methods of balancing compare them as those of any other batch.
+        Until then they are not divided, so that methods of balancing compare them as for any other batch.
         """
         return self.n
 
@@ -63,7 +63,7 @@ class GradientAccumulation:
         return self._count > 0
 
     def train_end(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
-        """Let gradients be written as before."""
+        """Let MXNet overwrite gradients again, if it did before."""
         for name, parameter in self._parameters.items():
             set_grad_req(parameter, self._grad_reqs[name])
         self._parameters = {}

@@ -13,16 +13,16 @@ from ...events import EstimatorProtocol
 
 
 class GradientConflicts:
-    """Records how long the tasks' gradients are, and whether they pull apart, without changing training.
+    """Records the norms of the tasks' gradients, and whether they conflict, without changing training.
 
     The figures are ``train_gradnorm_<task>``, ``train_cosine_<a>_<b>`` for each pair of tasks, and
     ``train_conflict``, the share of pairs whose cosine is negative: means over the batches of an epoch that
     were measured, NaN if none was. A batch is measured after its update, in a graph of its own. There the net
-    computes as when it evaluates: Dropout is off, and BatchNorm uses its running statistics. Parameters,
+    computes in evaluation mode: Dropout is off, and BatchNorm uses its running statistics. Parameters,
     statistics, gradients and random numbers are the same with this handler as without it.
 
-    The net must be hybridized, and its losses traceable. With a method of ``multifit.balance`` that compares
-    gradients, the figures are there already, and this handler is refused.
+    The net must be hybridized, and its losses traceable. A method of ``multifit.balance`` that compares
+    gradients records these figures itself; together with it, this handler is refused.
 
     Parameters
     ----------
@@ -30,8 +30,8 @@ class GradientConflicts:
         One batch in this many is measured, counted over all fits. It takes about as long as two steps,
         and waits for the device.
     on : {"features", "parameters"} or str
-        Whose gradients are compared: those of the features at which the tasks part, of all parameters that
-        they share, or of the parameters whose names match a pattern.
+        What the compared gradients are with respect to: the features at which the tasks part, all parameters
+        that they share, or the parameters whose names match a pattern.
     tasks : mapping of str to sequence of str, optional
         The losses of each task; by default each loss is a task.
 
@@ -52,7 +52,7 @@ class GradientConflicts:
         self._meter = estimator.gradient_meter(Sum(on=self.on, tasks=self.tasks))
 
     def batch_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
-        """Remember what the batch begins with, if it is to be measured."""
+        """Remember the state at the beginning of a batch that will be measured."""
         self._state = None if estimator.state.step % self.every else copy.copy(estimator.state)
 
     def batch_end(self, estimator: EstimatorProtocol, batch: Any, **arguments: Any) -> None:
@@ -61,10 +61,10 @@ class GradientConflicts:
             self._meter.measure(batch, self._state)
 
     def epoch_end(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
-        """Record the figures, and start anew."""
+        """Record the figures, and reset them."""
         figures = self._meter.read()
         estimator.history.record({f"train_{name}": value for name, value in figures.items()})
-        self._meter.reset()  # not when an epoch begins: it may go on from a checkpoint
+        self._meter.reset()  # not when an epoch begins: that may continue one from a checkpoint
 
     def state_dict(self) -> dict[str, Any]:
         """Return what was measured in the current epoch."""

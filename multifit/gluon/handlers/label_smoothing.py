@@ -23,11 +23,12 @@ class LabelSmoothing:
     .. math:: \tilde L = (1 - \varepsilon) L(x, y) + \varepsilon \frac{1}{C} \sum_c L(x, c)
 
     that is, the cross entropy with :math:`(1 - \varepsilon)` of the label's distribution and
-    :math:`\varepsilon` of the uniform one. Weights, normalisation and padding are those of the losses, and so
-    are ignored and missing labels. Figures, in training and validation, are computed with the original ones.
+    :math:`\varepsilon` of the uniform one. Weights, normalisation, padding, and ignored and missing labels
+    are treated as in the original losses. Figures, in training and validation, are computed with the original
+    losses.
 
-    Together with `MixUp`, the mixture of labels is smoothed if all losses of the spec are smoothed; if only
-    some are, only each sample's own label is.
+    Together with `MixUp`, the mixture of labels is smoothed if all losses of the spec are smoothed. If only
+    some are smoothed, only each sample's own label is.
 
     Parameters
     ----------
@@ -94,9 +95,9 @@ class LabelSmoothing:
 
 
 def _uniform_loss(term: Term) -> Callable[..., Any] | None:
-    """Return a function of the arguments of a term's loss that computes it for uniformly distributed labels.
+    """Return a function that computes a term's loss, from the same arguments, for uniform labels.
 
-    It returns None for a loss that cannot be smoothed.
+    Returns None for a loss that cannot be smoothed.
     """
     # Exactly these types: a subclass may compute anything.
     functions: dict[type, Callable[..., Any]] = {

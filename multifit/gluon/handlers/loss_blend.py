@@ -1,4 +1,4 @@
-"""Blend losses with losses that a handler computes, weighted and normalised as the spec declares."""
+"""Blend a spec's losses with losses that a handler computes, with the same weights and normalizers."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ..compat import mx
 from ..execution.loss_calls import as_variable, by_reference
 from ..execution.loss_weights import BatchLossScale
 
-# Handlers that only blend losses come before those that add to the objective (penalties, at the normal
-# priority), so that they scale nothing but losses.
+# Handlers that only blend losses run before handlers that add to the objective (penalties, at the normal
+# priority), so that they scale losses only.
 BEFORE_PENALTIES = -100.0
 
 
@@ -36,7 +36,7 @@ class LossBlend:
         self._slots.append(slots)
 
     def computed(self, losses: Mapping[str, list[Any]]) -> list[Term]:
-        """Return the terms that the batch has computed: with a loader for each task, it may lack labels."""
+        """Return the terms that were computed: with a loader for each task, a batch may lack labels."""
         return [term for term in self.terms if not any(value is None for value in losses[term.key])]
 
     def arguments(
@@ -54,11 +54,11 @@ class LossBlend:
         scale: BatchLossScale,
         axis: int,
     ) -> list[Array]:
-        """Return objectives in which `losses` count 1 - `share`, and `replacements` count `share`.
+        """Return objectives with a share of 1 - `share` of the losses, and of `share` of the replacements.
 
-        Losses and replacements are named by loss, one array per device; `scale` is the batch's, whose samples
-        are along `axis`. If all losses of the spec are blended, the objectives are scaled by 1 - `share`,
-        which includes what other handlers have changed. Otherwise the difference is added.
+        `losses` and `replacements` hold, by loss, an array per device; `scale` is the batch's scale, and
+        `axis` the axis of its samples. If all losses of the spec are blended, the objectives are scaled by
+        1 - `share`, including what other handlers have changed. Otherwise the difference is added.
         """
         blended = [value * (1.0 - share) for value in objectives] if self._all_terms else list(objectives)
         for term in self.computed(losses):

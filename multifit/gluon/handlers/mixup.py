@@ -28,9 +28,9 @@ class MixUp:
         \tilde L = \lambda L(f(\tilde x), y) + (1 - \lambda) L(f(\tilde x), y_\pi)
 
     with one :math:`\lambda \sim \mathrm{Beta}(\alpha, \alpha)` per batch, and a permutation :math:`\pi` of
-    each device's share of it. Of several processes that train together, each draws its own. Weights and
-    normalisation are the spec's. Training figures compare the mixed samples with their own labels, so they
-    are worse than those of the validation, where nothing is mixed.
+    each device's share of the batch. With several processes that train together, each draws its own. Weights
+    and normalisation are those of the spec. Training figures compare the mixed samples with their own labels,
+    so they are worse than in validation, where nothing is mixed.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ class MixUp:
             )
         labels = {ref.name for term in self._blend.terms for ref in self._labels_of(term)}
         masks = {ref.name for term in self._blend.terms for ref in term.present}
-        # Each of them once, though several losses may read it: it must not be permuted twice.
+        # each label once, even if several losses read it, so that it is not permuted twice
         self._labels = [name for name in spec.slot_names if name in labels]
         self._labels += [mask for mask in map(presence, self._labels) if mask in masks]
 
@@ -129,7 +129,7 @@ class MixUp:
         loss: Mapping[str, list[Any]],
         scale: BatchLossScale,
     ) -> list[Any]:
-        """Replace a share of each loss by that for the permuted labels."""
+        """Replace a share of each loss by the loss for the permuted labels."""
         terms, arguments = self._blend.computed(loss), self._blend.arguments(pred, label)
         if not self._permutations:
             return objectives
@@ -147,7 +147,7 @@ class MixUp:
         return self._blend.blend(objectives, share, loss, permuted, scale, estimator.batch_axis)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the generator's state; None for NumPy's global one, which every checkpoint has."""
+        """Return the generator's state; None for NumPy's global generator, which every checkpoint saves."""
         return {"random": None if self._generator is None else list(self._generator.get_state())}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

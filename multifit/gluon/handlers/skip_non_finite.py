@@ -1,4 +1,4 @@
-"""Replace gradients that are not finite by zero."""
+"""Set gradients to zero if they are not finite."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ CHUNK = 200  # MXNet takes no more arrays at once
 class SkipNonFinite:
     """Sets all gradients of a trainer to 0 in batches where one of them is not finite.
 
-    That is where their norm, computed in float32, is NaN or infinite: one NaN, one infinity, or one number
-    beyond 1e19 is enough. Momentum and weight decay still move the parameters.
+    These are batches in which the norm of the gradients, computed in float32, is NaN or infinite: one NaN,
+    one infinity, or one number beyond 1e19 is enough. Momentum and weight decay still move the parameters.
 
     Gradients are checked on the device, without waiting for it, after all other handlers have changed them
     and before they are clipped. If batches were skipped, their number is logged at the end of the epoch. To
@@ -25,7 +25,7 @@ class SkipNonFinite:
     """
 
     priority = 900.0  # after all handlers that change gradients
-    handles_non_finite = True  # so labels that are not finite are no error
+    handles_non_finite = True  # so that labels that are not finite are no error
 
     def __init__(self) -> None:
         self._batches = 0
@@ -44,7 +44,7 @@ class SkipNonFinite:
                 self._skipped[trainer] = self._skipped.get(trainer, 0.0) + (1.0 - flag)
 
     def epoch_end(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
-        """Log how many updates were skipped, and start anew."""
+        """Log how many updates were skipped, and reset the counts."""
         for trainer, skipped in self._skipped.items():
             count = int(skipped.asscalar())
             if count:
@@ -56,7 +56,7 @@ class SkipNonFinite:
                     trainer,
                     estimator.state.epoch + 1,
                 )
-        self._batches, self._skipped = 0, {}  # not when an epoch begins: it may go on from a checkpoint
+        self._batches, self._skipped = 0, {}  # not when an epoch begins: it may continue from a checkpoint
 
     def state_dict(self) -> dict[str, Any]:
         """Return the counts of the current epoch."""
@@ -81,8 +81,9 @@ def _zero_unless_finite(gradients: list[Any]) -> Any:
 
 
 def _keep_if(gradient: Any, flag: Any) -> None:
-    # A sequence of one step, which is overwritten if it is not valid. A product would not do: 0 * NaN is NaN.
-    # `where` takes six times as long. The reshaped array shares its memory with the gradient.
+    # The gradient becomes a sequence of one step, which is overwritten if the length is 0. A product would
+    # not work, because 0 * NaN is NaN; `where` takes six times as long. The reshaped array shares its memory
+    # with the gradient.
     step = gradient.reshape((1, 1, -1))
     mx.nd.SequenceMask(step, flag, use_sequence_length=True, value=0, out=step)
 

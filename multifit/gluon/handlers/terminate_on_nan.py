@@ -19,7 +19,8 @@ class TerminateOnNaN:
 
     The parameters stay as they were before that batch, including the running statistics of BatchNorm.
     Gradients are checked because losses do not show everything: behind a relu, NaN in the input leaves the
-    loss finite and makes the weights NaN. With `SkipNonFinite`, such batches stop the fit before it acts.
+    loss finite and makes the weights NaN. Together with `SkipNonFinite`, this handler stops the fit before
+    that one acts.
 
     Checking waits for the device. If that is too slow, check fewer batches: the parameters are then those
     from before the batch that was checked.
@@ -35,7 +36,7 @@ class TerminateOnNaN:
         `every` is not a whole number of at least 1.
     """
 
-    handles_non_finite = True  # so labels that are not finite are no error
+    handles_non_finite = True  # so that labels that are not finite are no error
 
     @checked
     def __init__(self, every: Count = 1) -> None:
@@ -66,9 +67,9 @@ class TerminateOnNaN:
 
 
 def _problems(kind: str, arrays: Mapping[str, list[Any]]) -> list[str]:
-    """Return which arrays, lists per device by name, are NaN or infinite.
+    """Return which arrays are NaN or infinite; `arrays` are lists per device, by name.
 
-    A batch of one of several loaders has None for the losses of other tasks.
+    If a batch is that of one of several loaders, the losses of other tasks are None.
     """
     problems = []
     for name, values in arrays.items():
@@ -84,6 +85,6 @@ def _gradient_problems(gradients: Mapping[str, Mapping[str, list[Any]]]) -> list
     problems = []
     for parameters in gradients.values():
         flags = [all_finite(list(on_device)) for on_device in zip(*parameters.values())]
-        if not all(flag.asscalar() for flag in flags):  # the norm of large finite ones may overflow too
+        if not all(flag.asscalar() for flag in flags):  # the norm of large finite gradients overflows too
             problems += _problems("the gradient of ", parameters)
     return problems

@@ -18,12 +18,12 @@ class WeightAveraging:
     :math:`a \leftarrow a + (1 - \mathrm{decay}) (w - a)`; it starts with the first parameters averaged. With
     "swa", it is the mean of the parameters at the end of every n-th epoch.
 
-    Training itself does not change. While a fit evaluates, the net has the averages, so monitored ``val_…``
-    figures are theirs. With "ema", the running statistics of BatchNorm are averaged too. With "swa" they stay
-    those of the training: at the end, run the net over some data in training mode. The first device's
-    parameters are averaged, and all devices get the averages. Each fit starts from scratch. Together with
-    ``EarlyStoppingHandler(restore_best=True)``, use ``apply=False``, or the averages replace the best
-    parameters.
+    Training itself does not change. While a fit evaluates, the net has the averages, so that monitored
+    ``val_…`` figures are those of the averages. With "ema", the running statistics of BatchNorm are averaged
+    too. With "swa", they stay those of the training: at the end, run the net over some data in training mode.
+    The first device's parameters are averaged, and all devices get the averages. Each fit starts from
+    scratch. Together with ``EarlyStoppingHandler(restore_best=True)``, use ``apply=False``; otherwise the
+    averages replace the best parameters.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class WeightAveraging:
     and Better Generalization. UAI 2018, arXiv:1803.05407.
     """
 
-    priority = (Priority.METRICS + Priority.VALIDATION) / 2  # averages before the validation evaluates
+    priority = (Priority.METRICS + Priority.VALIDATION) / 2  # averages before the validation
 
     @checked
     def __init__(
@@ -74,7 +74,7 @@ class WeightAveraging:
         """Average after an update."""
         if self.kind != "ema":
             return
-        # If the update was held back, gradients still wait for it; if all trainers wait, none is moving.
+        # If the update was held back, there are fresh gradients; if all trainers wait, the dict is empty.
         moving = estimator.gradients()
         if moving and not any(moving.values()):
             self._average_if_due(estimator)
@@ -132,7 +132,7 @@ class WeightAveraging:
                 self.averages[name] = value.copy()
 
     def _moves(self, parameter: Any) -> bool:
-        """Return whether trainers update a parameter, or the forward pass does, which counts for "ema"."""
+        """Return whether trainers update a parameter; for "ema", also whether the forward pass does."""
         if parameter._data is None:  # no batch has reached it yet
             return False
         return parameter.grad_req != "null" or (self.kind == "ema" and not parameter._differentiable)
@@ -153,8 +153,8 @@ class WeightAveraging:
 def _approach(average: Any, value: Any, rate: float) -> None:
     """Move an average towards a value, by the share `rate` of their distance, in place."""
     # MXNet's step of gradient descent computes a - rate (a - w) in one pass, with the value as the gradient
-    # and the average as its own decay. A parameter that does not change is exactly its own average, which is
-    # not so with ``sgd_update``. Updating many arrays in one call takes longer than one by one.
+    # and the average as its own decay. If a parameter does not change, its average is exactly equal to it,
+    # unlike with ``sgd_update``. Updating many arrays in one call takes longer than one by one.
     mx.nd.multi_sgd_update(
         average, value, lrs=(rate,), wds=(1.0,), rescale_grad=-1.0, num_weights=1, out=[average]
     )
