@@ -1,1 +1,1 @@
-"""Save and load the engine's part of a run: parameters, trainers, figures, random states; no pickle."""
+"""Save and load the engine's part of a run, without pickle: parameters, trainers, figures, random states."""

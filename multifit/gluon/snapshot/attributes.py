@@ -1,7 +1,8 @@
 """Save an object's attributes as a tree, and load them into an object of the same class.
 
-The program creates the object, and the tree only fills it: no class is looked up by a name from a file, and
-nothing is called. Functions, nets, devices and locks belong to the program and are left as they are.
+The program creates the object, and the tree only sets its attributes: no class is looked up by a name from a
+file, and nothing is called. Functions, nets, devices and locks belong to the program and are left as they
+are.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ FIXED = (
 def save_attributes(
     thing: object, where: str, unsaved: list[str], skip: Iterable[str] = (), parents: tuple[int, ...] = ()
 ) -> dict[str, Any]:
-    """Return the attributes of a metric, an optimizer or a schedule, and of the objects in them, as a tree.
+    """Return the attributes of a metric, an optimizer or a schedule, and of the objects in it, as a tree.
 
-    Attributes in `skip` are left out. The names of those that cannot be saved are appended to `unsaved`; they
-    start with `where`. `parents` are the ids of the objects that contain this one.
+    Attributes in `skip` are left out. The names of attributes that cannot be saved are appended to `unsaved`,
+    each beginning with `where`. `parents` are the ids of the objects that contain this one.
     """
     attributes = {}
     for name, value in vars(thing).items():
@@ -56,7 +57,7 @@ def save_attributes(
 def load_attributes(thing: object, attributes: Mapping[str, Any], where: str) -> None:
     """Set the attributes that :func:`save_attributes` returned.
 
-    Raises ValueError if an object among the attributes is of another class than the saved one.
+    Raises ValueError if an object among the attributes is not of the class that was saved.
     """
     present = vars(thing)
     for name, value in attributes.items():
@@ -70,7 +71,7 @@ def class_name(thing: object) -> str:
 
 
 def stable_name(name: str) -> str:
-    """Return a saved class name as :func:`class_name` gives it, also one that an older version saved."""
+    """Return a saved class name in the form of :func:`class_name`, even if an older version saved it."""
     package, _, rest = name.partition(".")
     leaf = rest.rpartition(".")[2]
     return f"multifit.{RENAMED.get(leaf, leaf)}" if package == "multifit" else name
@@ -78,7 +79,7 @@ def stable_name(name: str) -> str:
 
 def _save(value: Any, where: str, unsaved: list[str], parents: tuple[int, ...]) -> Any:
     """Return a value as a tree; raises ValueError if it cannot be saved."""
-    if id(value) in parents or len(parents) > DEEPEST // 3:  # an object is two dicts
+    if id(value) in parents or len(parents) > DEEPEST // 3:  # an object becomes two nested dicts
         raise ValueError(f"{where} contains itself, or nests too deep")
     if isinstance(value, FIXED):
         return {CLASS: None}
@@ -127,14 +128,14 @@ def _load(saved: Any, present: Any, where: str) -> Any:
 
 
 def _refill(container: Any, content: Any) -> Any:
-    """Replace the content of a special container (a defaultdict, a deque with a length) and return it."""
+    """Replace the content of a container such as a defaultdict or a bounded deque, and return it."""
     container.clear()
     (container.update if isinstance(container, dict) else container.extend)(content)
     return container
 
 
 def _is_plain_object(value: object) -> bool:
-    """Whether an object has no state but its attributes, unlike generators and containers."""
+    """Whether an object's attributes are all of its state, unlike those of generators and containers."""
     kind = type(value)
     in_python = all(base.__flags__ & PYTHON_CLASS for base in kind.__mro__[:-1])
     default_pickle = kind.__reduce__ is object.__reduce__ and kind.__reduce_ex__ is object.__reduce_ex__

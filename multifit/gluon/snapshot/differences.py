@@ -10,15 +10,15 @@ from .format_1 import is_format_1, known_to_format_1, upgraded
 
 _SHOWN = 6  # differences in parameters, of which there can be thousands
 _LONGEST = 160  # characters of a value
-# The keys of these are names that the user chose; of everything else, fields.
+# In these sections, keys are names that the user chose; in all others, they are fields.
 _NAMED = {"handlers", "holds", "labels", "losses", "metrics", "options", "parameters", "summary", "trainers"}
 
 
 def differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return a line with path, saved value and present value for everything in which two identities differ.
+    """Return a line with path, saved value and present value for each difference between two identities.
 
-    `saved` may be the identity in a checkpoint of format 1. Of more than six differences in parameters, six
-    are returned.
+    `saved` may be the identity in a checkpoint of format 1. At most six differences in parameters are listed;
+    one more line counts the rest.
     """
     if is_format_1(saved):
         saved, now = upgraded(saved), known_to_format_1(now)
@@ -26,9 +26,12 @@ def differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 
 def differing(one: Mapping[str, Any], other: Mapping[str, Any], there: str, here: str) -> list[str]:
-    """Return a line for everything in which two trees of named sections differ; `there` is where `one` is."""
+    """Return a line for each difference between two trees of named sections.
+
+    `there` and `here` say in the lines where `one` and `other` come from.
+    """
     lines = []
-    for key in {**one, **other}:  # checkpoints of older versions lack some
+    for key in {**one, **other}:  # checkpoints of older versions lack some sections
         path = "" if key == "spec" else key
         section = _compare(path, key in _NAMED, one.get(key), other.get(key), there, here)
         if key == "parameters" and len(section) > _SHOWN:
@@ -57,7 +60,7 @@ def _comparable(
 
 
 def _known_shape(shape: list[int], saved: Mapping[str, Any] | None) -> list[int]:
-    """Take sizes that no batch has determined yet from the checkpoint."""
+    """Return a shape in which sizes that no batch has determined yet are those of the checkpoint."""
     if saved is None or len(saved["shape"]) != len(shape):
         return shape
     return [known if size in (0, -1) else size for size, known in zip(shape, saved["shape"])]
@@ -84,7 +87,7 @@ def _compare(path: str, named: bool, saved: Any, now: Any, there: str, here: str
 
 
 def _shown(value: Any) -> str:
-    if value == {}:  # a name in a set
+    if value == {}:  # a name without a value
         return ""
     text = json.dumps(value, ensure_ascii=False)
     return f"{text} " if len(text) <= _LONGEST else f"{text[:_LONGEST]}… "

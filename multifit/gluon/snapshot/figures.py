@@ -15,8 +15,8 @@ from .attributes import class_name, load_attributes, save_attributes, stable_nam
 def save_figures(figures: StageFigures) -> dict[str, Any]:
     """Return what a stage has measured since its last reset, as a tree.
 
-    Its ``lost`` are the keys of metrics whose state cannot be saved; they restart from zero. The tree refers
-    to the stage's arrays: write it, or load it elsewhere, before the next batch.
+    ``lost`` in the tree are the keys of metrics whose state cannot be saved; they start from zero after a
+    resume. The tree refers to the stage's arrays: write it, or load it elsewhere, before the next batch.
     """
     figures.fetch()
     metrics = {metric.term.key: _save_metric(metric) for metric in figures.metrics}
@@ -34,9 +34,9 @@ def save_figures(figures: StageFigures) -> dict[str, Any]:
 def load_figures(figures: StageFigures, state: Mapping[str, Any]) -> None:
     """Load what :func:`save_figures` returned into a stage that was just reset.
 
-    Raises ValueError if a metric is of another class than the one that was saved.
+    Raises ValueError if a metric is not of the class that was saved.
     """
-    # checkpoints of older versions lack a metric's own
+    # for checkpoints of older versions, in which metrics have no "width"
     widths = {name: width for layout, _ in state["tally"]["vectors"] for name, width in layout}
     for metric in figures.metrics:
         key = metric.term.key
@@ -45,17 +45,18 @@ def load_figures(figures: StageFigures, state: Mapping[str, Any]) -> None:
         if key in state["known"]:
             metric.names = state["known"][key]
     figures.sums.load(state["tally"])
-    figures.labels.load(state.get("labels", []))  # older checkpoints have none
+    figures.labels.load(state.get("labels", []))  # older checkpoints have no counts of labels
     figures.constant_classes.update(state.get("classes", {}))
     for means, saved in zip(figures.means, state.get("means", [])):
         means.load(saved)
 
 
 def empty_undivided(figures: StageFigures, state: Mapping[str, Any]) -> list[str]:
-    """Empty the metrics in what :func:`save_figures` returned that other processes cannot go on with.
+    """Empty the saved metrics with which a different number of processes cannot continue.
 
-    Those that their own ``update`` computes, and means over parts of batches, of which there are now more or
-    fewer. Returns the keys of those that held something.
+    `state` is what :func:`save_figures` returned. These metrics are those that their own ``update`` computes,
+    and means over devices' parts of batches, whose number is now different. Returns the keys of those that
+    held something.
     """
     emptied = []
     for metric in figures.metrics:
@@ -84,7 +85,7 @@ def _save_metric(metric: StageMetric) -> dict[str, Any]:
     attributes = None
     unsaved: list[str] = []
     on_device = metric.place is Place.DEVICE
-    # what is summed on the device is loaded into the metric whenever its figure is read
+    # a metric that is summed on the device needs no attributes: sums are loaded into it when it is read
     if not on_device and hasattr(metric.metric, "__dict__"):
         attributes = save_attributes(metric.metric, metric.term.key, unsaved)
     attributes = None if unsaved else attributes

@@ -1,6 +1,6 @@
 """Identities in checkpoints of format 1, which hold the spec as the lines of its printed summary.
 
-The wording here is frozen: it is what multifit printed when it wrote such checkpoints.
+Do not change the wording here: it is what multifit printed when it wrote such checkpoints.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ def is_format_1(saved: Mapping[str, Any]) -> bool:
 def upgraded(saved: Mapping[str, Any]) -> dict[str, Any]:
     """Return an identity of format 1 as a tree in which each line of the summary is a key."""
     return {
-        "precision": "float32",  # the only one when the earliest were written
+        "precision": "float32",  # the only one when the first checkpoints were written
         **saved,
         "spec": {"summary": {line: {} for line in _lines(saved["spec"])}},
     }
 
 
 def known_to_format_1(now: Mapping[str, Any]) -> dict[str, Any]:
-    """Return of a present identity what format 1 knew, as :func:`upgraded` does."""
+    """Return the part of a present identity that format 1 could store, in the form of :func:`upgraded`."""
     return {
         **now,
         "spec": {"summary": {line: {} for line in _printed(now["spec"])}},
@@ -38,19 +38,19 @@ def known_to_format_1(now: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _lines(summary: Iterable[str]) -> Iterator[str]:
-    """Yield the rows of a printed summary, their cells two spaces apart."""
+    """Yield the rows of a printed summary, with two spaces between cells."""
     prefix, is_row = "", False
     for line in summary:
         if line == _EVALUATING:
             prefix, is_row = f"{prefix}{_EVALUATING} ", False
-        elif line and set(line) <= {"-", " "}:  # under the titles
+        elif line and set(line) <= {"-", " "}:  # the rule below the titles
             is_row = True
         elif line and is_row:
             yield prefix + re.sub(" {2,}", "  ", line)
 
 
 def _printed(spec: Mapping[str, Any]) -> list[str]:
-    """Return the same lines for a spec's tree."""
+    """Return the lines that :func:`_lines` yields, for a spec's tree."""
     rows = [("input", name, "net") for name in spec["inputs"]]
     rows += [("output", name, _users(spec, f"outputs.{name}")) for name in _flat(spec["outputs"])]
     rows += [("label", name, _users(spec, f"labels.{name}")) for name in spec["labels"]]

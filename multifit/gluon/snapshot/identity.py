@@ -43,7 +43,7 @@ def identity(engine: Engine) -> dict[str, Any]:
 
 
 def spec_tree(spec: TaskSpec) -> dict[str, Any]:
-    """Return the declarations of a spec that make a run what it is; functions by their names."""
+    """Return the declarations of a spec that belong to a run's identity; functions by their names."""
     return {
         "inputs": list(spec.inputs),
         "outputs": plain(spec.outputs),
@@ -128,7 +128,7 @@ def _options(options: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _schedule(scheduler: mx.lr_scheduler.LRScheduler | None) -> str | None:
-    if isinstance(scheduler, ScaledSchedule):  # added when somebody sets the rate during the run
+    if isinstance(scheduler, ScaledSchedule):  # added when the rate is set during the run
         scheduler = scheduler.scheduler
     return None if scheduler is None else type(scheduler).__name__
 

@@ -1,4 +1,4 @@
-"""Save and load parameters: in Gluon's format, and separately what that format cannot hold."""
+"""Save and load parameters in Gluon's format, and what that format cannot hold separately."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Parameters = Mapping[str, mx.gluon.Parameter]
 
 
 def write_parameters(folder: Path, net: mx.gluon.Block, parameters: Parameters) -> None:
-    """Write ``net.params``, which `net.load_parameters` reads, and all others to ``losses.params``.
+    """Write the net's parameters to ``net.params``, and those of losses to ``losses.params``.
 
-    Parameters that have no shape yet, as no batch reached them, are left out. Raises OSError if a file cannot
-    be written completely.
+    ``net.load_parameters`` can read the first file. Parameters that have no shape yet, because no batch has
+    reached them, are left out. Raises OSError if a file cannot be written completely.
     """
     wait_for_operators()
     of_net = net._collect_params_with_prefix()
@@ -38,7 +38,7 @@ def write_parameters(folder: Path, net: mx.gluon.Block, parameters: Parameters) 
 def read_parameters(folder: Path, parameters: Parameters, contexts: Sequence[mx.Context]) -> None:
     """Set all parameters, whether they are initialised, deferred or neither (then on `contexts`).
 
-    Raises ValueError, before any is set, if one is missing in the files or has another shape or dtype there.
+    Raises ValueError, before any is set, if one is missing in the files, or has a different shape or dtype.
     """
     saved: dict[str, mx.nd.NDArray] = {}
     for file in (NET, OTHERS):
@@ -57,10 +57,10 @@ def read_parameters(folder: Path, parameters: Parameters, contexts: Sequence[mx.
 
 
 def save_device_state(parameters: Parameters, trained: Iterable[str]) -> dict[str, Any]:
-    """Return the values that differ between devices, and the gradients of trained parameters not used yet.
+    """Return the values that differ between devices, and trained parameters' gradients that are not used yet.
 
-    Each device has its own running statistics, of which Gluon's format stores the mean. Because of rounding,
-    even the mean of equal values can differ from them.
+    Each device has its own running statistics, but Gluon's format stores only their mean. Because of
+    rounding, the mean can differ even from equal values.
     """
     wait_for_operators()
     dense = {n: p for n, p in parameters.items() if p._data is not None and p._stype == "default"}
@@ -74,9 +74,9 @@ def save_device_state(parameters: Parameters, trained: Iterable[str]) -> dict[st
 
 
 def load_device_state(parameters: Parameters, trained: Iterable[str], state: Mapping[str, Any]) -> None:
-    """Set what :func:`save_device_state` returned, after the parameters and the trainers.
+    """Set what :func:`save_device_state` returned; load parameters and trainers before.
 
-    Raises ValueError if it was saved on another number of devices.
+    Raises ValueError if it was saved on a different number of devices.
     """
     for name, arrays in state["replicas"].items():
         _set(name, parameters[name].list_data(), arrays)

@@ -1,7 +1,7 @@
-"""What differs between the ranks of a run, in a checkpoint that the first rank writes.
+"""Save and read what differs between the ranks of a run; the first rank writes the checkpoint.
 
-A rank's own trees are in the folder ``ranks/rank-0001`` of a checkpoint, if they differ from the first
-rank's, which are in the checkpoint itself.
+The first rank's trees are in the checkpoint itself. Trees of another rank that differ from these are in a
+folder of its own, such as ``ranks/rank-0001``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Files = dict[str, bytes]
 
 
 def gather_trees(world: World, trees: Mapping[str, Any]) -> list[Files]:
-    """Return the files of every rank's own trees; only of those that differ from the first rank's."""
+    """Return, for every rank, the files of its trees that differ from those of the first rank."""
     digests = {name: _digest(name, tree) for name, tree in trees.items()}
     first = world.gather_json(digests, "a checkpoint")[0]
     differing: Files = {}
@@ -46,17 +46,17 @@ def write_ranks(folder: Path, ranks: list[Files]) -> None:
 
 
 def read_own_tree(checkpoint: Path, rank: int, name: str) -> Any:
-    """Return a rank's own tree, or else the first rank's."""
+    """Return a rank's own tree; if it has none, the first rank's."""
     return read_tree(_folder_of(checkpoint, rank) if has_own(checkpoint, rank, name) else checkpoint, name)
 
 
 def has_tree(checkpoint: Path, rank: int, name: str) -> bool:
-    """Whether there is a tree for a rank, its own or the first one's; older checkpoints lack some."""
+    """Whether there is a tree for a rank, its own or the first rank's; older checkpoints lack some trees."""
     return has_own(checkpoint, rank, name) or (checkpoint / f"{name}.json").exists()
 
 
 def has_own(checkpoint: Path, rank: int, name: str) -> bool:
-    """Whether a rank's tree differs from the first one's."""
+    """Whether a rank has a tree of its own, which differs from the first rank's."""
     return (_folder_of(checkpoint, rank) / f"{name}.json").exists()
 
 

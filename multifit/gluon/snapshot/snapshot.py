@@ -46,10 +46,10 @@ class Snapshot:
         self._engine = engine
 
     def write(self, folder: Path) -> list[str]:
-        """Write parameters, trainers, figures, random states and the run's identity, between two batches.
+        """Write parameters, trainers, figures, random states and the run's identity; called between batches.
 
-        Returns the names of what cannot be saved and starts from zero after a resume: figures
-        (``val_mAP``), and attributes of optimizers.
+        Returns the names of what cannot be saved, and so starts from zero after a resume: figures, such as
+        ``val_mAP``, and attributes of optimizers.
         """
         unsaved: list[str] = []
         trees = {
@@ -66,9 +66,9 @@ class Snapshot:
         return unsaved + _unsaved_figures(trees[FIGURES])
 
     def gather_own(self, trees: Mapping[str, Any]) -> list[Files]:
-        """Return each rank's files of `trees` and of its own state, of those that differ from the first's.
+        """Return, for each rank, the files of `trees` and of its own state that differ from the first rank's.
 
-        Its own are figures, running statistics and the like.
+        A rank's own state are its figures, running statistics and the like.
         """
         return gather_trees(
             self._engine.world, {**trees, **self._own_state(), STATISTICS: self._statistics()}
@@ -78,10 +78,10 @@ class Snapshot:
         """Load everything that :meth:`write` wrote, the random states last.
 
         The folder must be intact and without :meth:`differences`. The net may be initialised or not; the
-        stages were just reset. Returns why, by name, figures start from zero. `ranks` is how many wrote it;
-        if they are as many as now, each loads its own state. Else running statistics become the mean of all
-        ranks', and the first rank's figures the sum, of what can be added up. After a `complete` epoch, no
-        figures go on.
+        stages must have just been reset. `ranks` is the number of ranks that wrote the folder. If there are
+        as many now, each loads its own state. Otherwise, running statistics become the mean over all ranks,
+        and the first rank's figures become the sum over all ranks, as far as they can be added up. After a
+        `complete` epoch, no figures continue. Returns the figures that start from zero, each with the reason.
         """
         engine, world = self._engine, self._engine.world
         raise_problems(engine.model.initialize())
@@ -124,7 +124,7 @@ class Snapshot:
         return why
 
     def share_trainers(self) -> None:
-        """Give the trainers of all ranks the first one's states and counters, if any rank's were used."""
+        """Give the trainers of all ranks the first rank's states and counters, if any rank has states."""
         world, trainers = self._engine.world, self._engine.trainers.get()
         names = {name: self._parameter_names(trainer) for name, trainer in trainers.items()}
         trees = {name: save_trainer(trainer, names[name], name, []) for name, trainer in trainers.items()}
@@ -141,7 +141,7 @@ class Snapshot:
     def read_random(self, folder: Path) -> None:
         """Set the states of NumPy's and Python's generators to what they were when `folder` was written.
 
-        A rank that did not take part derives its own from the first one's.
+        A rank whose states are not in the folder derives its own from those of the first rank.
         """
         rank = self._engine.world.rank
         set_random_state(read_own_tree(folder, rank, RANDOM))
@@ -149,15 +149,15 @@ class Snapshot:
             seed_everything(seed_of_rank(int(np.random.get_state(legacy=False)["state"]["key"][0]), rank))
 
     def from_first(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Return the first rank's arrays; what other ranks give does not matter."""
+        """Return the first rank's arrays; those of other ranks are ignored."""
         return from_first(self._engine.world, arrays)
 
     def identity(self) -> dict[str, Any]:
-        """Return what the run is made of, as a JSON tree."""
+        """Return the identity of the run, as a JSON tree."""
         return identity(self._engine)
 
     def differences(self, folder: Path) -> list[str]:
-        """Return a line for everything in which the run that wrote `folder` and this one differ."""
+        """Return a line for each difference between the run that wrote `folder` and this one."""
         return compare(read_json(folder / IDENTITY), self.identity())
 
     def _own_state(self) -> dict[str, Any]:
@@ -189,7 +189,7 @@ class Snapshot:
             )
 
     def _redistribute(self, folder: Path, ranks: int) -> None:
-        """Give the first rank the sum of all ranks' figures, and everybody the mean of running statistics."""
+        """Give the first rank the sum of all ranks' figures, and all ranks the mean running statistics."""
         for rank in range(1, ranks):
             states = read_own_tree(folder, rank, FIGURES)
             empty_undivided(self._engine.stages[TRAIN].figures, states[TRAIN])
@@ -216,7 +216,10 @@ class Snapshot:
                 value.copyto(array)
 
     def _parameter_names(self, trainer: mx.gluon.Trainer) -> list[str]:
-        """Return the structural names of a trainer's parameters, in its order; a user's may hold any."""
+        """Return the structural names of a trainer's parameters, in its order.
+
+        Parameters that are not the model's, which a user's own trainer may hold, have MXNet's names.
+        """
         names = {id(parameter): name for name, parameter in self._engine.model.parameters.items()}
         return [names.get(id(parameter), parameter.name) for parameter in trainer._params]
 

@@ -1,7 +1,7 @@
-"""Save and load trainers: the optimizers' states of every parameter, counters, scalars and schedules.
+"""Save and load trainers: the optimizer's state of every parameter, counters, numbers and schedules.
 
-``Trainer.save_states`` uses pickle, which can run code from a file; this is a tree of names, numbers and
-arrays. All optimizers of MXNet are restored exactly, with two exceptions due to MXNet: LBSGD with
+``Trainer.save_states`` uses pickle, which can run code from a file; here, trainers become a tree of names,
+numbers and arrays. All optimizers of MXNet are restored exactly, with two exceptions due to MXNet: LBSGD with
 ``batch_scale`` above 1 accumulates in the gradient array itself, and DCASGD with momentum cannot make a step.
 """
 
@@ -14,7 +14,7 @@ from ..compat import mx
 from ..optim.schedules import ScaledSchedule
 from .attributes import class_name, load_attributes, save_attributes, stable_name
 
-# The program sets the parameters; the counters are saved by parameter name.
+# Not saved as attributes: the program sets the parameters, and the counters are saved by parameter name.
 NOT_ATTRIBUTES = ("param_dict", "idx2name", "sym_info", "_all_index_update_counts", "_index_update_count")
 SCALED = f"multifit.{ScaledSchedule.__name__}"
 
@@ -25,8 +25,8 @@ def save_trainer(
     """Return everything of a trainer that changes while it trains, as a tree.
 
     `names` are those of its parameters, in its order. The names of optimizer attributes that cannot be saved
-    are appended to `unsaved`; they start with `where`. The tree refers to the trainer's arrays: write it, or
-    copy them, before the next step.
+    are appended to `unsaved`, each beginning with `where`. The tree refers to the trainer's arrays: write it,
+    or copy the arrays, before the next step.
     """
     optimizer = trainer.optimizer
     counts = optimizer._all_index_update_counts
@@ -49,9 +49,10 @@ def load_trainer(
 ) -> None:
     """Set what :func:`save_trainer` returned; the trainer may be new or used.
 
-    Set the parameters before: when a kvstore starts, it copies the first device's values to all devices. Set
-    what differs between devices after. The order of `names` may differ from the saved one. Raises ValueError
-    if the state is of another optimizer, of other parameters or of another number of devices.
+    Load the parameters before: when a kvstore starts, it copies the first device's values to all devices.
+    Load the values that differ between devices afterwards. The order of `names` may differ from the saved
+    order. Raises ValueError if the state is that of a different optimizer, of other parameters or of a
+    different number of devices.
     """
     optimizer, index = trainer.optimizer, {name: i for i, name in enumerate(names)}
     _check(where, optimizer, state, index)
@@ -70,7 +71,7 @@ def load_trainer(
     optimizer._index_update_count = counts[state["device"]]
     for updater, states in zip(updaters, state["states"]):
         updater.states = {index[name]: value for name, value in states.items()}
-        # the updater copies them to its weights' device when it first needs them
+        # not synced: the updater copies states to its weights' device when it first needs them
         updater.states_synced = dict.fromkeys(updater.states, False)
     trainer._scale = state["scale"]
 
@@ -84,7 +85,7 @@ def _updaters(trainer: mx.gluon.Trainer) -> list[Any]:
 
 
 def _start_kvstore(trainer: mx.gluon.Trainer) -> None:
-    # as the first step would, which copies the first device's values to all devices: not within a run
+    # Done now and not by the first step, which would copy the first device's values to all devices.
     if not trainer._kv_initialized:
         trainer._init_kvstore()
     if trainer._params_to_init:
@@ -119,7 +120,7 @@ def _spread(count: int, on_kvstore: bool) -> str:
 
 
 def _wrap_schedule(optimizer: mx.optimizer.Optimizer, saved: str | None) -> None:
-    """Wrap or unwrap the schedule, as it was wrapped when the rate was set during the run."""
+    """Wrap the schedule if the saved one is wrapped, as the rate was set during the run; else unwrap it."""
     scaled = saved is not None and stable_name(saved) == SCALED
     if scaled and not isinstance(optimizer.lr_scheduler, ScaledSchedule):
         optimizer.lr_scheduler = ScaledSchedule(optimizer.lr_scheduler)

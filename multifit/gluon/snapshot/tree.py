@@ -1,8 +1,8 @@
 """Write and read trees of plain values and arrays: the structure as JSON, the arrays as a NumPy archive.
 
-JSON's own types stand for themselves. Everything else is an object of a tag with its content:
+JSON's own types stand for themselves. Everything else becomes an object with a tag and its content:
 ``{"tuple": [...]}``, ``{"dict": [[key, value], ...]}``, ``{"float": "nan"}``, ``{"array": 3}``. Nothing in
-the files can run code: JSON has none, and the archive is read without pickle.
+the files can run code: JSON holds none, and the archive is read without pickle.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..compat import mx
 from ..data.new_array import new_array
 
 MOST_BYTES = 1 << 30  # of a structure: metrics can store much text
-DEEPEST = 60  # containers in each other, of which each takes up to three levels of JSON
+DEEPEST = 60  # nested containers; each takes up to three levels of JSON
 PACKED = 32  # from this length on, a list of numbers of one type becomes one array
 VALID = "None, bool, int, float, str, list, tuple, dict, NumPy's arrays and scalars, and NDArrays but CSR's"
 
@@ -109,7 +109,10 @@ def _encode_items(items: Any, where: str, arrays: list[np.ndarray], depth: int) 
 
 
 def _pack(items: list[Any], arrays: list[np.ndarray]) -> dict[str, int] | None:
-    """Return a long list of numbers of one type as one array: metrics of detection store many thousands."""
+    """Return a long list of numbers of one type as one array; None for other lists.
+
+    Detection metrics store lists of many thousands.
+    """
     kind = type(items[0]) if len(items) >= PACKED else None
     if kind is None or any(type(item) is not kind for item in items):
         return None
