@@ -1,4 +1,4 @@
-"""Write a net for use elsewhere, as it evaluates and predicts."""
+"""Write a net, in evaluation mode, for use elsewhere."""
 
 from __future__ import annotations
 
@@ -23,19 +23,20 @@ from .tracing import trace
 if TYPE_CHECKING:
     from ..engine import Engine
 
-# what raises ImportError before anything is traced, by format
+# by format: a function that raises ImportError before anything is traced, if a library is missing
 REQUIRED = {"onnx": require_onnx, **dict.fromkeys(FUNCTIONS, require_torch)}
-MAX_BATCHES = 31  # of a loader, that are read for their shapes
+MAX_BATCHES = 31  # at most as many batches of a loader are read for their shapes
 
 
 def export(
     engine: Engine, folder: str | os.PathLike[str], data: Any = None, format: str = "gluon"
 ) -> list[Path]:
-    """Write the net as it evaluates and predicts; see :meth:`multifit.MultiEstimator.export`.
+    """Write the net in evaluation mode; see :meth:`multifit.MultiEstimator.export`.
 
-    The net itself does not change. The batch axis is the first one and may have any size, as may an axis
-    whose size differed between the batches so far, such as sentences. In Gluon's format, `export.json`, which
-    describes each input and output, is written last, and has the hashes of the other two files.
+    The net itself does not change. The batch axis is the first one. It may have any size, and so may an axis
+    whose size differed between the batches so far, such as that of words in sentences. In Gluon's format,
+    `export.json` is written last; it describes each input and output, and has the hashes of the other two
+    files.
     """
     if format in REQUIRED:
         REQUIRED[format]()
@@ -49,8 +50,8 @@ def export(
 
 
 def _signatures(engine: Engine, spec: TaskSpec, data: Any) -> list[SlotSignature]:
-    """Return the signatures of the batches so far, those with the same inputs and axes as the last one."""
-    if data is None:  # after a fit without validation data, there are only training's
+    """Return the signatures of the batches so far that have the same inputs and axes as the last one."""
+    if data is None:  # after a fit without validation data, there are only those of training
         sources = [engine.splitters.signatures[name] for name in (EVALUATE, TRAIN)]
     else:
         sources = [_read_signatures(engine, data)]
@@ -80,6 +81,6 @@ def _signature(slots: Slots) -> SlotSignature:
 
 
 def _axes(spec: TaskSpec, signature: SlotSignature) -> list[int | None]:
-    """Return each input's number of axes, None for one that is None."""
+    """Return each input's number of axes; None for an input that is None."""
     slots = [signature[name] for name in spec.inputs]
     return [None if slot is None else len(slot[0]) for slot in slots]

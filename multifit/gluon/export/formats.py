@@ -1,4 +1,4 @@
-"""The formats that a traced net is written in."""
+"""Write a traced net in one of several formats."""
 
 from __future__ import annotations
 

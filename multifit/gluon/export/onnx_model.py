@@ -16,12 +16,12 @@ from ...errors import last_line, quoted
 from ..compat import mx
 from .traced_net import PortType, TracedNet
 
-# The newest operator set that mxnet 1.9.1 knows, and the file format that came with it. By default its
+# The newest operator set that mxnet 1.9.1 knows, and the file format that came with it. By default, mxnet's
 # converter labels the model with the newest set of the installed onnx, in which some operators take other
 # arguments (ReduceMean's axes, from 18 on).
 OPSET, IR_VERSION = 13, 7
 
-# Its conversion also suppresses boxes of other classes, and pads with other values in another order.
+# Once converted, it also suppresses boxes of other classes, and pads with other values in another order.
 WRONGLY_CONVERTED = {"_contrib_box_nms"}
 
 INSTALL = 'pip install "multifit[onnx]"'
@@ -32,7 +32,7 @@ WAY_OUT = (
 
 
 def require_onnx() -> Any:
-    """Return the onnx module; ImportError if it is not installed, or newer than mxnet's converter can use."""
+    """Return the onnx module; raises ImportError if it is not installed, or too new for mxnet's converter."""
     try:
         onnx = importlib.import_module("onnx")
     except ImportError as error:
@@ -54,8 +54,8 @@ def onnx_model(net: TracedNet) -> Any:
 
     Its inputs and outputs have the spec's names and order. An output with the name of an input is called
     ``<name>_output``, since ONNX has one name space for both. The first axis is ``N`` if the net takes
-    batches of any size. Raises ValueError if mxnet's converter lacks an operator, or fails; ImportError as
-    :func:`require_onnx`.
+    batches of any size. Raises ValueError if mxnet's converter lacks an operator, or fails, and ImportError
+    as :func:`require_onnx` does.
     """
     onnx = require_onnx()
     converted_names = {name: f"multifit_output_{i}_" for i, name in enumerate(net.symbols)}
@@ -98,7 +98,7 @@ def _convert(onnx: Any, net: TracedNet, symbol: mx.sym.Symbol) -> Any:
 def _rename_ports(onnx_graph: Any, converted_names: Mapping[str, str], net: TracedNet) -> None:
     """Give a converted graph's inputs and outputs the spec's names, order and shapes.
 
-    `converted_names` are those of the spec's outputs in the graph, which is changed in place.
+    The graph is changed in place. `converted_names` are the names that the spec's outputs have in it.
     """
     # ONNX has one name space for inputs and outputs.
     final = {name: f"{name}_output" if name in net.inputs else name for name in net.outputs}
@@ -112,7 +112,8 @@ def _rename_ports(onnx_graph: Any, converted_names: Mapping[str, str], net: Trac
     for tensor in list(onnx_graph.initializer):
         tensor.name = new_names.get(tensor.name, tensor.name)
         if tensor.name not in used:
-            onnx_graph.initializer.remove(tensor)  # the converter leaves some, and onnxruntime warns
+            # the converter leaves unused ones, of which onnxruntime warns
+            onnx_graph.initializer.remove(tensor)
     del onnx_graph.input[:], onnx_graph.output[:]
     onnx_graph.input.extend(_value_info(name, type_) for name, type_ in net.inputs.items())
     onnx_graph.output.extend(_value_info(final[name], type_) for name, type_ in net.outputs.items())
@@ -132,7 +133,8 @@ def _converter() -> Any:
 def _silenced() -> Iterator[None]:
     """Suppress onnx's warnings about mxnet, and what the converter logs to the root logger.
 
-    `logging.warning` would also set up the process's logging. What matters of it was an error before.
+    The converter's calls of `logging.warning` would also set up the process's logging. What matters in these
+    messages has been raised as an error before.
     """
     root, handler = logging.getLogger(), logging.NullHandler()
     level = root.level
@@ -149,7 +151,7 @@ def _silenced() -> Iterator[None]:
 
 @contextmanager
 def _checked_by_opset(onnx: Any) -> Iterator[None]:
-    """Make onnx check nodes by our operator set; the converter asks for the newest."""
+    """Let onnx check nodes with OPSET; the converter asks for the newest operator set."""
     context = onnx.checker.DEFAULT_CONTEXT
     newest = context.opset_imports
     context.opset_imports = {"": OPSET}
@@ -160,13 +162,13 @@ def _checked_by_opset(onnx: Any) -> Iterator[None]:
 
 
 def _check_operators(net: TracedNet, symbol: mx.sym.Symbol) -> None:
-    """Raise ValueError for operators that the converter lacks, or converts to something with other values."""
+    """Raise ValueError for operators that the converter lacks, or converts wrongly."""
     registry = _converter().registry_
     known = {op for version, ops in registry.items() if version <= OPSET for op in ops} - WRONGLY_CONVERTED
     large = _nodes_of_more_than_matrices(net, symbol)
     lacking: dict[str, list[str]] = {}
     for node in json.loads(symbol.tojson())["nodes"]:
-        # dot becomes ONNX's MatMul, which is another product for more than matrices
+        # dot becomes ONNX's MatMul, which is a different product for arrays of more than two axes
         if node["op"] not in known or (node["op"] == "dot" and node["name"] in large):
             lacking.setdefault(node["op"], []).append(node["name"])
     if lacking:

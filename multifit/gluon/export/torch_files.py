@@ -15,7 +15,7 @@ FUNCTIONS = {"torch": "write_module", "pt2": "write_program"}
 
 
 def require_torch() -> Any:
-    """Return what writes files for torch; ImportError if torch is not installed."""
+    """Return the module that writes files for torch; raises ImportError if torch is not installed."""
     if find_spec("torch") is None:
         raise ImportError(INSTALL)
     return import_module("multifit.torch.export.write")

@@ -1,4 +1,4 @@
-"""A traced net: one graph with named inputs and outputs, and what holds of these for every batch."""
+"""A traced net: one graph with named inputs and outputs, and their shapes and dtypes for every batch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ InputSignature = Mapping[str, tuple[Shape, str]]
 
 @dataclass(frozen=True)
 class PortType:
-    """Shape and dtype of an input or output; the shape is None if nothing is known of it."""
+    """Shape and dtype of an input or output; the shape is None if nothing is known about it."""
 
     shape: OpenShape | None
     dtype: str
@@ -33,10 +33,11 @@ class PortType:
 class TracedNet:
     """A net as a graph.
 
-    `symbols` are the outputs by the spec's names, in its order; `inputs` and `outputs` what the spec's are,
-    without inputs that are None. `parameters` are those that the graph reads, by MXNet's own names, on the
-    CPU: the mean over the devices. `example` has the inputs' shapes in one batch; no output depends on the
-    inputs that are `unread`. `names` are the parameters' structural names; those `trained` receive gradients.
+    `symbols` are the outputs, by the spec's names and in its order. `inputs` and `outputs` are the types of
+    the spec's inputs and outputs, without inputs that are None. `parameters` are the values that the graph
+    reads, by MXNet's own names, on the CPU: the mean over the devices. `example` has the inputs' shapes in
+    one batch. No output depends on the inputs that are `unread`. `names` are the parameters' structural
+    names, and `trained` are the parameters that receive gradients.
     """
 
     symbols: Mapping[str, mx.sym.Symbol]
@@ -49,7 +50,7 @@ class TracedNet:
     trained: tuple[str, ...]
 
     def grouped(self, names: Mapping[str, str] | None = None) -> mx.sym.Symbol:
-        """Return all outputs as one symbol of identity nodes; `names` are other names than the spec's."""
+        """Return all outputs as one symbol of identity nodes; `names` replace the spec's names."""
         names = names or {}
         outputs = [
             mx.sym.identity(symbol, name=names.get(name, name)) for name, symbol in self.symbols.items()
@@ -64,15 +65,15 @@ def port_types(
 ) -> tuple[dict[str, PortType], dict[str, PortType]]:
     """Return the types of inputs and outputs; raises MXNetError if their shapes do not fit each other.
 
-    `symbols` are the outputs; `signatures` the inputs in one batch or more, the samples along the first axis;
-    `parameters` everything else that the symbols read.
+    `symbols` are the outputs. `signatures` are those of the inputs in one or several batches, with the
+    samples along the first axis. `parameters` are everything else that the symbols read.
     """
     group = mx.sym.Group(list(symbols.values()))
     samples = next(iter(signatures[-1].values()))[0][0]
     input_shapes = [_with_samples(signature, samples) for signature in signatures]
     output_shapes = [_infer_shapes(group, shapes, parameters) for shapes in input_shapes]
     larger, more = output_shapes[-1], samples
-    for size in (2 * samples, samples + 1):  # a net may take pairs of samples only
+    for size in (2 * samples, samples + 1):  # a net may only take an even number of samples
         with suppress(mx.base.MXNetError):
             larger, more = _infer_shapes(group, _with_samples(signatures[-1], size), parameters), size
     # If no output grows with the batch, the net was written for batches of one size.
@@ -115,11 +116,14 @@ def _infer_dtypes(
 
 
 def _is_unknown(shape: Shape) -> bool:
-    return not shape or min(shape) < 1  # MXNet's sign for what it cannot infer
+    return not shape or min(shape) < 1  # MXNet's sign for sizes that it cannot infer
 
 
 def _open_size(size: int | str | None, size_of_larger: int, samples: int, more: int) -> int | str | None:
-    """Return an axis's size in a batch of that many samples, given that in a batch of `more`."""
+    """Return an axis's size as it is declared: fixed, that of the batch, or None if it varies otherwise.
+
+    `size` is its size in a batch of `samples`, `size_of_larger` its size in a batch of `more`.
+    """
     if size == size_of_larger != 0:
         return size
     return BATCH if (size, size_of_larger) == (samples, more) else None

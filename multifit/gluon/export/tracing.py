@@ -1,4 +1,4 @@
-"""Trace a net: call it with symbols as when it evaluates. The net itself does not change."""
+"""Trace a net by calling it with symbols, in evaluation mode. The net itself does not change."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from .traced_net import TracedNet, port_types
 def trace(net: Net, spec: TaskSpec, signatures: Sequence[SlotSignature]) -> TracedNet:
     """Return the net as a graph with the names of the spec, whose `evaluate` is ignored.
 
-    The net has values. `signatures` are its inputs in one batch or more, the samples along the first axis;
-    sizes that differ between them are left open, and the net is called with None for inputs that are None.
-    Raises SpecError if the net cannot be called with symbols, or does not return what the spec declares;
-    ValueError if it uses parameters that have no values, or that it does not hold.
+    The net must be initialised. `signatures` are those of its inputs in one or several batches, with the
+    samples along the first axis. Sizes that differ between them are left open. The net is called with None
+    for inputs that are None. Raises SpecError if the net cannot be called with symbols, or does not return
+    what the spec declares, and ValueError if it uses parameters that have no values, or that it does not
+    hold.
     """
     variables = {name: None if signatures[-1][name] is None else mx.sym.var(name) for name in spec.inputs}
     with _as_spec_error(net, Exception), mx.autograd.pause(train_mode=False), mx.name.NameManager():
@@ -36,7 +37,7 @@ def trace(net: Net, spec: TaskSpec, signatures: Sequence[SlotSignature]) -> Trac
     read = set(mx.sym.Group(list(symbols.values())).list_inputs())
     parameters = _parameter_values(net, read, inputs)
     arrays = [{name: slot for name in inputs if (slot := signature[name])} for signature in signatures]
-    # `+` of symbols needs equal shapes, where `+` of arrays broadcasts: a net can fail here that runs.
+    # `+` of symbols needs equal shapes, but `+` of arrays broadcasts: a net that runs can fail here.
     with _as_spec_error(net, mx.base.MXNetError):
         input_types, output_types = port_types(symbols, arrays, parameters)
     example = {name: tuple(shape) for name, (shape, _) in arrays[-1].items()}
@@ -49,7 +50,7 @@ def trace(net: Net, spec: TaskSpec, signatures: Sequence[SlotSignature]) -> Trac
 
 @contextmanager
 def _as_spec_error(net: Net, kind: type[Exception]) -> Iterator[None]:
-    """Raise errors of a net that works on arrays only as SpecError, with what to do about it."""
+    """Raise errors of a net that only works on arrays as SpecError, with the way out."""
     try:
         yield
     except kind as error:
@@ -102,7 +103,7 @@ def _parameter_values(net: Net, read: set[str], inputs: Sequence[str]) -> dict[s
 
 
 def _split_symbols(result: Any) -> Any:
-    """Replace each symbol of several outputs, such as ``F.split``'s, by a list, as it would be for arrays."""
+    """Replace each symbol with several outputs, such as that of ``F.split``, by a list, as for arrays."""
     if isinstance(result, Mapping):
         return {key: _split_symbols(item) for key, item in result.items()}
     if isinstance(result, (list, tuple)):

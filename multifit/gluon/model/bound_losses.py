@@ -1,4 +1,4 @@
-"""Losses that are bound to trainers: the parameters that they move, and what is wrong with their names."""
+"""Losses that are bound to trainers: the parameters that they move, and checks of the trainers' names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .model_trainers import ModelTrainers
 
 
 def bound_parameters(terms: Sequence[Term], trainers: ModelTrainers) -> dict[str, frozenset[str]]:
-    """Return the names of the parameters that each loss moves which is bound to trainers."""
+    """Return, for each loss that is bound to trainers, the names of the parameters that it moves."""
     held = {name: moved_parameters(trainer) for name, trainer in trainers.get().items()}
     return {
         term.key: frozenset(parameter.name for name in term.trainers for parameter in held[name])

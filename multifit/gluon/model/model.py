@@ -20,10 +20,11 @@ from .static_graphs import StaticGraphs
 class Model:
     """A net with its parameters, on its devices.
 
-    `context`, `initializer` and `precision` are those of :class:`multifit.MultiEstimator`; losses that are
-    Blocks may have parameters too. `choose_precision` finds a precision as the engine allows it. Raises
-    SpecError if `net` is not a Block, or if MXNet's NumPy interface is active; and ValueError for a context
-    that does not exist, or a precision that is unknown or that the devices do not support.
+    `context`, `initializer` and `precision` are those of :class:`multifit.MultiEstimator`. Losses that are
+    Blocks may have parameters too. `choose_precision` returns the precision with a name, if the engine
+    supports it. Raises SpecError if `net` is not a Block, or if MXNet's NumPy interface is active, and
+    ValueError for a context that does not exist, or a precision that is unknown or that the devices do not
+    support.
 
     `parameters` are named by structure, such as ``body.0.weight``; `contexts` are the devices;
     `static_graphs` are those of blocks that the user hybridized.
@@ -65,9 +66,10 @@ class Model:
         return "float64" if dtypes == {"float64"} else "float32"
 
     def check_parameters(self, trains: bool = True) -> None:
-        """Raise SpecError if net and losses have other parameters now: trainers would move the old ones.
+        """Raise SpecError if net and losses no longer have the parameters that they had when it was made.
 
-        Unless it `trains`, a net may have made further ones, as some do in their first forward pass.
+        Trainers would still move the old ones. Unless it `trains`, a net may have added parameters, as some
+        nets do in their first forward pass.
         """
         current = named_parameters(self.net, self._losses)
         added, removed = _missing(current, self.parameters), _missing(self.parameters, current)
@@ -82,7 +84,7 @@ class Model:
         raise_problems([Problem("spec", f"{message}; {way_out}")] if what else [])
 
     def initialize(self) -> list[Problem]:
-        """Initialise what is not initialised yet; return what is wrong."""
+        """Initialise the parameters that are not initialised yet; return the problems."""
         problems = _numpy_problems(() if self._initialized else self.parameters.values())
         if problems or self._initialized:
             return problems
@@ -95,13 +97,13 @@ class Model:
 
 
 def _missing(parameters: Mapping[str, Any], others: Mapping[str, Any]) -> list[str]:
-    """Return the names of the parameters that are not among others, whatever these are called."""
+    """Return the names of the parameters that are not among `others`, whatever their names there."""
     known = {id(each) for each in others.values()}
     return [name for name, each in parameters.items() if id(each) not in known]
 
 
 def _numpy_problems(parameters: Iterable[Any]) -> list[Problem]:
-    """Return what is wrong if arrays are ``mx.np.ndarray``s, which the operators of losses do not take."""
+    """Return a problem if arrays are ``mx.np.ndarray``s, which the operators of losses do not take."""
     if mx.util.is_np_array() or mx.util.is_np_shape():
         message = (
             "MXNet's NumPy interface is active (npx.set_np()), which losses and metrics cannot work with"

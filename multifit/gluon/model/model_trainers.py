@@ -1,4 +1,4 @@
-"""The trainers of a model: built when first needed, as parameters must be initialised before."""
+"""The trainers of a model: built when first needed, because parameters must be initialised before."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .model import Model
 class ModelTrainers:
     """Builds the trainers of a model, and knows which parameters they move.
 
-    They are built once, as they have states. What becomes trainable later is added to them at the beginning
-    of the next fit or check.
+    They are built once, because they have states. Parameters that become trainable later are added to them at
+    the beginning of the next fit or check.
 
     `declared` and `frozen` are the `trainers` and `frozen` of :class:`multifit.MultiEstimator`.
     """
@@ -30,9 +30,9 @@ class ModelTrainers:
         self._training = False
 
     def build(self) -> list[Problem]:
-        """Initialise the parameters and build the trainers, unless done; return what is wrong.
+        """Initialise the parameters and build the trainers, unless that is done; return the problems.
 
-        Trainers that were built before other parameters became trainable get these.
+        Parameters that have become trainable since the trainers were built are added to them.
         """
         if self._trainers is not None and self._trained == trainable(self._model.parameters).keys():
             return []
@@ -54,10 +54,10 @@ class ModelTrainers:
 
     @contextmanager
     def training(self) -> Iterator[None]:
-        """Let trainers that accumulate add up gradients within the block, which may build them."""
+        """Let trainers that accumulate add up gradients within the block; they may be built within it."""
         self._training = True
         if self._trainers is not None:
-            self.build()  # what is wrong is raised with the first batch
+            self.build()  # problems are raised with the first batch
             self._trainers.added_gradients.begin()
         try:
             yield
@@ -67,9 +67,9 @@ class ModelTrainers:
                 self._trainers.added_gradients.end()
 
     def check_none_accumulates(self) -> None:
-        """Raise TrainerError if trainers add up gradients, outside of the block of :meth:`training`.
+        """Raise TrainerError if trainers add up gradients, which they do only in a :meth:`training` block.
 
-        What else is wrong with trainers is raised with the first batch.
+        Other problems with trainers are raised with the first batch.
         """
         rhythms = {} if self._are_wrong() else self.get().rhythms
         message = "accumulate=True adds up gradients within a fit only; call fit, or leave accumulate out"
@@ -80,9 +80,9 @@ class ModelTrainers:
         )
 
     def prepare(self) -> None:
-        """Initialise the parameters, and build the trainers if sparse ones need them to be read.
+        """Initialise the parameters; build the trainers too if there are sparse parameters to read.
 
-        Raises what is wrong with them.
+        Raises an error with the problems found.
         """
         raise_problems(self.build() if self.sparse() else self._model.initialize())
 
@@ -98,14 +98,15 @@ class ModelTrainers:
         return self._trainers
 
     def learning_rates(self) -> dict[str, float]:
-        """Return the learning rates; none if the trainers cannot be built.
+        """Return the learning rates; empty if the trainers cannot be built.
 
-        Handlers ask before the first batch, which raises what is wrong with trainers, spec and data at once.
+        Handlers call this before the first batch, with which all problems of trainers, spec and data are
+        raised at once.
         """
         return {} if self._are_wrong() else self.get().learning_rates()
 
     def _are_wrong(self) -> bool:
-        """Build the trainers, unless done; return whether they could not be built."""
+        """Build the trainers, unless that is done; return whether they could not be built."""
         return self._trainers is None and bool(self.build())
 
     def gradients(self) -> dict[str, dict[str, list[Array]]]:

@@ -1,4 +1,4 @@
-"""Graphs of the user's blocks that go on writing gradients to arrays that were replaced."""
+"""Discard graphs of the user's blocks that would write gradients to arrays that were replaced."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from ..compat import mx
 
 
 class StaticGraphs:
-    """Discards the graphs of blocks hybridized with ``static_shape=True`` if gradients got other arrays.
+    """Discards the graphs of blocks hybridized with ``static_shape=True`` if gradients have new arrays.
 
-    Initialising parameters again, moving them to another device, and freezing and thawing them make new
-    arrays. MXNet writes gradients to those that such a graph has written to before, and nothing would learn.
+    Parameters get new arrays when they are initialised again, moved to another device, or frozen and
+    unfrozen. Such a graph would still write gradients to the old arrays, and nothing would learn.
     """
 
     def __init__(self, blocks: Iterable[Any], parameters: Sequence[Any]) -> None:

@@ -1,1 +1,1 @@
-"""bfloat16: which precisions there are, which operators use them, and how a graph is rewritten for one."""
+"""Lower precisions, such as bfloat16: which operators use them, and how a graph is rewritten."""

@@ -18,9 +18,10 @@ FLOAT32 = "float32"
 class Rules:
     """Which of MXNet's operators compute in the lower precision; all others compute in float32.
 
-    Those in `low` always do: their inputs are cast to it. Those in `either` compute in the precision of their
-    inputs, unless an attribute has a value for which `float32_if`, ``{operator: (attribute, values)}``, says
-    otherwise; of those in `first_input_only`, such as BatchNorm, all other inputs are float32 anyway.
+    Operators in `low` always do: their inputs are cast to it. Operators in `either` compute in the precision
+    of their inputs, unless an attribute has one of the values in `float32_if`, ``{operator: (attribute,
+    values)}``: then they compute in float32. For operators in `first_input_only`, such as BatchNorm, only the
+    first input counts; the others are always float32.
     """
 
     low: Collection[str]
@@ -37,10 +38,10 @@ class Rules:
 def lower(symbols: Sequence[mx.sym.Symbol], dtype: str, rules: Rules) -> tuple[list[mx.sym.Symbol], int]:
     """Return the outputs of a graph, computed in `dtype` where the rules allow it.
 
-    The new graph casts the inputs of its operators, parameters included, and casts its outputs back. It uses
+    The new graph casts the inputs of its operators, including parameters, and casts its outputs back. It uses
     MXNet's ``amp_cast``, whose gradient has the dtype of its input: float32 parameters get float32 gradients.
-    Unlike ``mx.contrib.amp.init`` this changes nothing outside of the graph. Unlike ``amp.convert_symbol`` it
-    also casts the inputs of operators that are in no list and may have no kernel for `dtype`.
+    Unlike ``mx.contrib.amp.init``, this changes nothing outside of the graph. Unlike ``amp.convert_symbol``,
+    it also casts the inputs of operators that are in no list, which may have no kernel for `dtype`.
 
     Parameters
     ----------
@@ -72,7 +73,7 @@ def lower(symbols: Sequence[mx.sym.Symbol], dtype: str, rules: Rules) -> tuple[l
 
 
 class _LoweredGraph:
-    """A copy of a graph with the casts added; `count` of its operators compute in the lower precision."""
+    """Copies a graph and adds casts; `count` of its operators then compute in the lower precision."""
 
     def __init__(self, graph: Mapping[str, Any], dtype: str, rules: Rules) -> None:
         self.count = 0
@@ -124,8 +125,9 @@ class _LoweredGraph:
         if key not in self._casts:
             name = f"{self._builder.name(number)}_{output}_{dtype}"
             if dtype != FLOAT32:
-                # amp_cast's gradient overwrites what it should be added to: if gradients accumulate and, with
-                # static_alloc, if nine operators take the same array. The gradient of a copy does not.
+                # The gradient of amp_cast overwrites the array to which it should be added if gradients
+                # accumulate and, with static_alloc, if nine operators take the same array. The gradient of a
+                # copy does not.
                 copy = {"op": "_copy", "name": f"{name}_of", "inputs": [entry]}
                 entry = [self._append(copy, is_low=False), 0, 0]
             cast = {"op": "amp_cast", "name": name, "attrs": {"dtype": dtype}, "inputs": [entry]}

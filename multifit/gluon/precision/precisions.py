@@ -1,4 +1,4 @@
-"""The precisions that a net can compute in: float32 or, within its graph, bfloat16 or float16."""
+"""The precisions in which a net can compute: float32 or, within its graph, bfloat16 or float16."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from .lowering import Rules, lower
 
 @dataclass(frozen=True)
 class Precision:
-    """How a net computes; its gradients, losses and metrics have the dtype of its parameters.
+    """The precision in which a net computes; gradients, losses and metrics have the parameters' dtype.
 
     `name` is the dtype, and `rules` say which operators compute in it: None for float32. `of_mxnet` says
-    whether MXNet can; `elsewhere`, whether another engine does, and MXNet itself computes in float32.
+    whether MXNet can compute in it. `elsewhere` says whether another engine computes in it, while MXNet
+    itself computes in float32.
     """
 
     name: str
@@ -28,7 +29,7 @@ class Precision:
 
     @property
     def description(self) -> str:
-        """What is logged if it is not float32."""
+        """The line that is logged if it is not float32."""
         assert self.rules is not None
         operators = ", ".join(self.rules.low)
         return (
@@ -56,7 +57,7 @@ def _bfloat16_rules() -> Rules:
 
 
 FULL = Precision("float32")
-# bfloat16 has float32's exponent, and so its range: gradients need no loss scaling. Those in float16 do.
+# bfloat16 has the exponent, and so the range, of float32: it needs no loss scaling, but float16 does.
 PRECISIONS = {
     "float32": FULL,
     "bfloat16": Precision("bfloat16", _bfloat16_rules()),
@@ -68,7 +69,8 @@ PRECISIONS = {
 def cpu_supports_bfloat16() -> bool:
     """Return whether oneDNN has bfloat16 operators for this CPU, by running the smallest of them once.
 
-    oneDNN needs AVX512 for all of them. It emulates the instructions of AVX512-BF16 where only these lack.
+    oneDNN needs AVX512 for all of them. If the CPU lacks only the instructions of AVX512-BF16, oneDNN
+    emulates these.
     """
     rectifier = mx.sym.Activation(mx.sym.var("x"), act_type="relu", name="bfloat16_support")
     (lowered,), _ = lower([rectifier], "bfloat16", Rules(low=("Activation",), either=()))
