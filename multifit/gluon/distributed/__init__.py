@@ -1,1 +1,1 @@
-"""What several processes need of MXNet: sums of its arrays over the ranks."""
+"""MXNet's part of training with several processes: sums of its arrays over the ranks."""

@@ -1,4 +1,4 @@
-"""Sums and copies of NDArrays over the ranks, whatever the communicator takes."""
+"""Sum and copy NDArrays over the ranks, with any communicator."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ GROUP = 8 * 2**20  # bytes that are summed while the gradients of earlier layers
 def all_reduce(world: World, arrays: Sequence[Array]) -> None:
     """Replace each array by its sum over all ranks, which must have met just before.
 
-    The last arrays are summed first: the gradients of the last layers are there before the others. Where the
-    communicator is asynchronous, the sums are queued like any operation; else this waits for them.
+    The last arrays are summed first, because the gradients of the last layers are computed first. If the
+    communicator is asynchronous, the sums are queued like any operation; otherwise this waits for them.
     """
     if world.communicator.asynchronous:
         world.all_reduce(arrays)
@@ -29,13 +29,13 @@ def all_reduce(world: World, arrays: Sequence[Array]) -> None:
     with _on_host(world, arrays) as copies:
         groups = list(backward_groups(copies, GROUP))
         idle = len(groups) == 1
-        if idle:  # all of them are waited for: once takes less time than for each
+        if idle:  # all arrays are needed now: waiting once takes less time than for each of them
             mx.nd.waitall()
         world.all_reduce_groups([host_view(array, idle) for array in group] for group in groups)
 
 
 def broadcast(world: World, arrays: Sequence[Array]) -> None:
-    """Replace each array by rank 0's; all ranks must have met just before."""
+    """Replace each array by that of rank 0; all ranks must have met just before."""
     if world.communicator.asynchronous:
         world.broadcast(arrays)
         return
@@ -44,7 +44,7 @@ def broadcast(world: World, arrays: Sequence[Array]) -> None:
 
 
 def backward_groups(arrays: Sequence[Array], most: int) -> Iterator[list[Array]]:
-    """Yield the arrays from the last to the first, in groups of one dtype and about `most` bytes."""
+    """Yield the arrays from last to first, in groups of one dtype and of about `most` bytes."""
     group: list[Array] = []
     size = 0
     for array in reversed(arrays):
@@ -58,7 +58,7 @@ def backward_groups(arrays: Sequence[Array], most: int) -> Iterator[list[Array]]
 
 
 def from_first(world: World, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Return the first rank's arrays; what other ranks give does not matter."""
+    """Return the first rank's arrays; those of other ranks are ignored."""
     forms = [[array.shape, array.dtype.name] for array in arrays] if world.first else None
     forms = world.gather_json(forms, "arrays of the first rank")[0]
     received = list(arrays) if world.first else [np.zeros(shape, dtype) for shape, dtype in forms]
@@ -70,7 +70,10 @@ def from_first(world: World, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
 
 @contextmanager
 def _on_host(world: World, arrays: Sequence[Array]) -> Iterator[list[Any]]:
-    """Yield copies on the CPU, the arrays themselves if they are there, and copy them back; alone, none."""
+    """Yield copies of arrays on the CPU, then copy them back; empty if there is one rank.
+
+    Arrays that are on the CPU are not copied.
+    """
     copies = [] if world.alone else [array.as_in_context(mx.cpu()) for array in arrays]
     yield copies
     for array, copy in zip(arrays, copies):

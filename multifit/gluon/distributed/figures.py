@@ -1,4 +1,4 @@
-"""The figures of all ranks together, at the end of a pass over data."""
+"""Join the figures of all ranks, at the end of a pass over data."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Weighed = dict[str, tuple[float, float]]
 
 
 def join_figures(world: World, figures: StageFigures) -> None:
-    """Replace a stage's figures by those of all ranks together, the same everywhere; waits for the engine.
+    """Replace a stage's figures by those of all ranks together, equal on all ranks; waits for the engine.
 
-    Sums are added up in the order of the ranks. The figures of a metric that each rank has updated by itself,
-    with its own samples, are the mean of the ranks', weighted by what each rank's metric has counted.
+    Sums are added up in the order of the ranks. If each rank has updated a metric with its own samples only,
+    its figures become means over the ranks, weighted by what each rank's metric has counted.
     """
     if world.alone:
         return
@@ -65,7 +65,7 @@ def _joined_labels(ranks: Iterable[WrongLabels]) -> WrongLabels:
 
 
 def _measured_alone(figures: StageFigures, samples: int) -> dict[str, Weighed]:
-    """Return the figures of the metrics that only this rank's samples have updated, by metric."""
+    """Return, by metric, the figures of the metrics that were updated with this rank's samples only."""
     measured: dict[str, Weighed] = {}
     for metric in figures.metrics:
         if metric.place is Place.HOST and not metric.is_exact and metric.measured:
@@ -76,9 +76,9 @@ def _measured_alone(figures: StageFigures, samples: int) -> dict[str, Weighed]:
 
 
 def _weights(metric: Any, figures: int, samples: int) -> list[float]:
-    """Return each figure's weight: what the metric has counted, or this rank's samples if it counts nothing.
+    """Return each figure's weight: what the metric has counted, or this rank's samples if it does not count.
 
-    MXNet's metrics, and those derived from them, count in `num_inst`: samples, or arrays, or batches.
+    MXNet's metrics, and metrics derived from them, count samples, arrays or batches in `num_inst`.
     """
     if type(metric) is mx.metric.CompositeEvalMetric:
         return [w for part in metric.metrics for w in _weights(part, np.size(part.get()[1]), samples)]
@@ -89,7 +89,7 @@ def _weights(metric: Any, figures: int, samples: int) -> list[float]:
 def _with_means(
     figures: StageFigures, joined: Mapping[str, float], means: Mapping[str, Mapping[str, float]]
 ) -> dict[str, float]:
-    """Return figures with the means, by metric, in their places; this rank may not have known the names."""
+    """Return the figures, with each metric's means in place of its own, whose names may differ here."""
     keys = {
         name: metric.term.key
         for metric in figures.metrics
@@ -103,7 +103,7 @@ def _with_means(
 
 
 def _means(ranks: Sequence[Mapping[str, Weighed]]) -> dict[str, dict[str, float]]:
-    """Return the means over the ranks that have a figure; NaN does not count unless it is all there is."""
+    """Return the means over the ranks that have a figure; NaN is left out, unless all values are NaN."""
     means: dict[str, dict[str, float]] = {}
     names = dict.fromkeys(
         (key, name) for of_rank in ranks for key, figures in of_rank.items() for name in figures

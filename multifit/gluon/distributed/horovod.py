@@ -1,4 +1,4 @@
-"""Horovod: sums that are queued in MXNet's engine, by NCCL, MPI or gloo."""
+"""Horovod: sums over the ranks with NCCL, MPI or gloo, queued in MXNet's engine."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ GROUP = 16 * 2**20  # bytes that are summed at once
 class HorovodCommunicator:
     """Connects the processes that ``horovodrun`` started; see `Communicator`.
 
-    A rank that hangs is noticed by the timeout of meetings: Horovod itself would wait for it, and so would
-    MXNet and Horovod when this process ends.
+    The timeout of meetings detects a rank that hangs. Horovod itself would wait for it, and so would MXNet
+    and Horovod when this process ends.
 
     Parameters
     ----------
@@ -53,12 +53,12 @@ class HorovodCommunicator:
         host = os.environ.get("HOROVOD_HOSTNAME", socket.gethostname())
         self._star = Star(self.rank, self.size, host, self._all_gather)
         self._gathering = False
-        self._last: dict[str, Array] = {}  # the array of the last operation of each name
+        self._last: dict[str, Array] = {}  # by name: the array of the last operation with that name
 
     def all_reduce(self, arrays: Sequence[Array]) -> None:
         """Queue sums over the ranks, in a few groups of arrays, the last arrays first.
 
-        The gradients of the last layers are there first, and their sum need not wait for the others.
+        The gradients of the last layers are computed first, and their sums need not wait for the others.
         """
         for number, group in enumerate(backward_groups(arrays, GROUP)):
             form = zlib.crc32(repr([(array.shape, array.dtype) for array in group]).encode())
@@ -66,7 +66,7 @@ class HorovodCommunicator:
             self._horovod.grouped_allreduce_(group, average=False, name=name, priority=-number)
 
     def broadcast(self, arrays: Sequence[Array]) -> None:
-        """Queue copies of rank 0's arrays into those of the others."""
+        """Queue copies of rank 0's arrays to the arrays of the other ranks."""
         for number, array in enumerate(arrays):
             if array.context.device_type == "cpu":
                 host_view(array)  # Horovod cannot read the layouts of oneDNN
@@ -86,7 +86,7 @@ class HorovodCommunicator:
         self._horovod.shutdown()
 
     def leave_note(self, text: str) -> None:
-        """Leave a note at horovodrun, which outlives the ranks."""
+        """Leave a note at the server of horovodrun, which outlives the ranks."""
         request = urllib.request.Request(_url(self.rank, text), data=b"here", method="PUT")
         urllib.request.urlopen(request).close()
 
@@ -105,10 +105,10 @@ class HorovodCommunicator:
         return list(rows.reshape(self.size, vector.size))
 
     def _free(self, name: str, array: Array) -> str:
-        """Return a name, for an operation on an array, once no operation on another array bears it.
+        """Return a name for an operation on an array, once no operation on another array uses it.
 
-        Horovod knows operations of all ranks by name, and remembers how names went before; those on one array
-        follow each other.
+        Horovod matches the operations of all ranks by name, and caches what it knows of a name. Operations on
+        the same array run one after the other anyway.
         """
         last = self._last.get(name, array)
         if last is not array:
@@ -117,7 +117,7 @@ class HorovodCommunicator:
         return name
 
     def _notify_shutdown(self) -> None:
-        """Do what MXNet does when Python ends, which waits for all that is queued."""
+        """Do what MXNet does when Python ends: wait for queued operations; not if a rank may hang."""
         if not self._gathering:
             mx.base._notify_shutdown()
 

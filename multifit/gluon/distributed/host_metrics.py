@@ -1,4 +1,4 @@
-"""Metrics that their own ``update`` computes: in evaluations, on what all ranks have."""
+"""Metrics that are computed by their own ``update``: in evaluations, on the arrays of all ranks."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Devices = list[dict[Any, Any]]
 """The arrays of each device, by name."""
 
 Seen = tuple[Devices, Devices, Joining]
-"""What a metric sees of a batch: outputs and slots, what the losses returned, how arrays are joined."""
+"""What a metric gets for a batch: outputs and slots, what the losses returned, how arrays are joined."""
 
 
 class HostMetrics:
     """The metrics of one stage that are updated batch by batch.
 
     Such a metric may compute anything. If `exact`, it gets the arrays of all ranks' devices, in the order of
-    ranks: what a single process would have given it. Else each rank's metric gets that rank's own.
+    the ranks, as it would in a single process. Otherwise each rank's metric gets the arrays of that rank.
     """
 
     def __init__(self, world: World, figures: StageFigures, exact: bool) -> None:
@@ -33,9 +33,10 @@ class HostMetrics:
         self._agreed: set[frozenset[str]] = set()
 
     def due(self, absent: frozenset[str]) -> list[StageMetric]:
-        """Return the metrics to update with a batch that lacks slots; if exact, all ranks have the same.
+        """Return the metrics to update with a batch; `absent` are the slots that it lacks.
 
-        The ranks agree on a loader's first batch: those of other loaders say nothing of its metrics.
+        If exact, these are the same on all ranks. The ranks agree at the first batch of each loader: batches
+        of other loaders do not show where its metrics are computed.
         """
         on_device_so_far: list[StageMetric] = []
         if self._gathers and absent not in self._agreed:
@@ -45,9 +46,9 @@ class HostMetrics:
         return [metric for metric in due if metric.term.optional.isdisjoint(absent)]
 
     def _agree(self) -> list[StageMetric]:
-        """Let the metrics on the host be exact; return those that the device has counted the batch for.
+        """Mark the metrics on the host as exact; return those that had this batch summed on the device.
 
-        One that has measured some batches on each rank by itself goes on like that.
+        A metric that has already measured batches on each rank separately continues that way.
         """
         before = self._figures.on_device
         share_places(self._world, self._figures)
@@ -62,7 +63,7 @@ class HostMetrics:
     ) -> Seen:
         """Return the outputs and slots, and what the losses returned, of all ranks' devices.
 
-        Only what exact metrics take; nothing is exchanged if none is.
+        Only arrays that exact metrics take are exchanged; if there are no such metrics, nothing is.
         """
         exact = [metric.term for metric in metrics if metric.is_exact]
         if not exact:
@@ -83,9 +84,9 @@ class HostMetrics:
 
 
 def share_places(world: World, figures: StageFigures) -> None:
-    """Compute a metric on the host if any rank does, or if the ranks' sums of it are not of one width.
+    """Compute a metric on the host if any rank does, or if the widths of the ranks' sums differ.
 
-    Shapes, which decide about it, may differ between ranks.
+    Shapes decide where a metric is computed, and these may differ between ranks.
     """
     widths = {
         metric.term.key: 0 if metric.place is Place.HOST else metric.width

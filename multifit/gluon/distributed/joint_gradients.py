@@ -1,4 +1,4 @@
-"""The gradients of all ranks: who reached which parameter, and their sum."""
+"""The gradients of all ranks: which parameters any rank has reached, and the sums over the ranks."""
 
 from __future__ import annotations
 
@@ -17,28 +17,30 @@ from .collectives import all_reduce
 
 
 def meet(world: World, reached: Sequence[bool], *facts: bool) -> tuple[np.ndarray, list[bool]]:
-    """Return which parameters the samples of any rank have reached; and of each fact, whether any has it.
+    """Return which parameters any rank's samples have reached; and, for each fact, whether any rank has it.
 
-    `reached` says which ones those of this rank have, of parameters that are the same on all ranks.
+    `reached` says for each parameter whether this rank's samples have reached it; the parameters are the same
+    on all ranks.
     """
     flags = np.array(reached, bool)
     table = world.meet("the gradients", *map(float, facts), float(zlib.crc32(flags.tobytes())))
-    if len(set(table[:, -1])) > 1:  # a net that goes other ways on other samples, or a rank without any
+    if len(set(table[:, -1])) > 1:  # the net branches on its samples, or a rank has none
         flags = world.sum(flags) > 0
     return flags, table[:, :-1].any(axis=0).tolist()
 
 
 class JointGradients:
-    """Adds up the trainers' gradients over the ranks, in the same order everywhere; alone, does nothing."""
+    """Adds up the trainers' gradients over the ranks, in one order on all ranks; with one, does nothing."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._fresh: list[Any] = []
 
     def hold(self, held: bool, trainers: Mapping[str, Any]) -> bool:
-        """Return whether a handler of any rank holds the update of these trainers back.
+        """Return whether a handler on any rank holds back the update.
 
-        If none does, the ranks also agree on which parameters any of them has reached.
+        `held` says whether one on this rank does. If none does, the ranks also agree on which parameters of
+        these trainers any rank has reached.
         """
         if self._world.alone:
             return held
@@ -49,7 +51,7 @@ class JointGradients:
         return held
 
     def add_up(self) -> None:
-        """Replace gradients, which are reduced over each rank's devices, by their sums over the ranks."""
+        """Replace gradients by their sums over the ranks; each rank has summed them over its devices."""
         if self._world.alone:
             return
         gradients = [parameter.list_grad()[0] for parameter in self._fresh]
@@ -65,7 +67,7 @@ class JointGradients:
                 first.copyto(gradient)
 
     def problems(self, trainers: Trainers) -> list[Problem]:
-        """Return why gradients cannot be added up over the ranks; all parameters have shapes by now."""
+        """Return why gradients cannot be added up over the ranks; all parameters must have shapes."""
         return [] if self._world.alone else [Problem("trainer", line) for line in _problems(trainers)]
 
 

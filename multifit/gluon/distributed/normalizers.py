@@ -1,4 +1,4 @@
-"""The normalizers of a batch, added up over the ranks."""
+"""Add up the normalizers of a batch over the ranks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .collectives import all_reduce
 
 
 class Normalizers:
-    """Adds up a batch's normalizers over the ranks; alone, returns them as they are."""
+    """Adds up a batch's normalizers over the ranks; with one rank, returns them as they are."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -19,8 +19,8 @@ class Normalizers:
     def add_up(self, batch: Batch, own: dict[str, Any]) -> dict[str, Any]:
         """Return the sums over the ranks of normalizers by name: numbers, or arrays of shape (1,).
 
-        Sets the batch's total number of samples too, unless it is known. All ranks must call this, with the
-        same names, if one of the two is unknown.
+        Also sets the batch's total number of samples, unless it is known. If there are normalizers, or the
+        total is not known, all ranks must call this with the same names.
         """
         if self._world.alone or (batch.total is not None and not own):
             return own

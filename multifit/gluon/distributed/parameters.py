@@ -1,4 +1,4 @@
-"""The parameters of all ranks: the first rank's at the start, and the mean of running statistics later."""
+"""Keep the ranks' parameters equal: copy the first rank's at the start, and average running statistics."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHOWN = 6  # differences in a message
 
 
 class SharedParameters:
-    """Gives all ranks the first rank's parameters, and averages running statistics; alone, does nothing."""
+    """Gives all ranks the first rank's parameters, and averages running statistics; nothing with one rank."""
 
     def __init__(self, world: World, parameters: Parameters) -> None:
         self._world, self._parameters = world, parameters
@@ -29,9 +29,8 @@ class SharedParameters:
     ) -> None:
         """Prepare for a stage's first batch: the first time, all ranks get the first rank's parameters.
 
-        Problems that are known before are raised now, as another rank may have none.
-
-        ``run(batch)`` calls the net once, as it predicts, if shapes of parameters are not known before.
+        `problems` found before are raised now: otherwise, another rank without problems would wait for this
+        one. ``run(batch)`` calls the net once, in evaluation mode, if shapes of parameters are not known yet.
         Raises DataError if a rank has no sample of the batch, and SpecError if the ranks' nets differ.
         """
         world = self._world
@@ -53,7 +52,7 @@ class SharedParameters:
         self.share()
 
     def average_statistics(self) -> None:
-        """Give all ranks the mean of what no gradient moves, such as the running statistics of BatchNorm."""
+        """Give all ranks the mean of values without gradients, such as BatchNorm's running statistics."""
         averaged = statistics(self._parameters).values()
         if self._world.alone or not averaged:
             return
@@ -73,7 +72,7 @@ class SharedParameters:
         self.are_shared = True
 
     def _compare(self) -> None:
-        """Raise SpecError if the ranks' parameters have other names, shapes or dtypes."""
+        """Raise SpecError if the names, shapes or dtypes of parameters differ between ranks."""
         forms = {name: _form(p) for name, p in self._parameters.items() if p._data is not None}
         every = self._world.gather_json(forms, "the net's parameters")
         lines = [

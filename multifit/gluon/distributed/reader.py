@@ -33,15 +33,15 @@ from .task_reader import Read, TaskReader, nothing
 
 
 class Reader:
-    """Reads loaders for one stage; alone, as they are.
+    """Reads loaders for one stage; with a single rank, as they are.
 
-    With several ranks, the user's batch is that of all of them together. The order of a DataLoader's samples
-    is drawn by the first rank, and each rank loads its share of every batch. Of what other loaders yield, and
-    subclasses that iterate in their own way, each rank takes its share. A :class:`Sharded` loader has been
-    divided by the user.
+    With several ranks, a batch of the user's loader is divided among them. For a DataLoader, the first rank
+    draws the order of the samples, and each rank loads only its share of every batch. For any other loader,
+    and for subclasses that iterate in their own way, each rank reads whole batches and takes its share. A
+    :class:`Sharded` loader has been divided by the user.
 
     `current` is the share of the batch that was read last. A rank reads None for a batch of which it has no
-    sample. `in_use` are the loaders that the running epoch reads, in whichever stage.
+    sample. `in_use` are the loaders that the running epoch reads, in any stage.
     """
 
     def __init__(self, world: World, in_use: LoadersInUse) -> None:
@@ -76,14 +76,14 @@ class Reader:
         return repeat(data)
 
     def peek(self, data: Loader, what: str) -> tuple[Peeked, Iterator[Any]]:
-        """Return a loader's first batch with this rank's share; else as :meth:`peek_first`."""
+        """Return a loader's first batch with this rank's share; otherwise like :meth:`peek_first`."""
         raw, batches = self.peek_first(data, what)
         return Peeked(raw, self.current.share), batches
 
     def peek_first(
         self, data: Loader | Peeked, what: str, number: int | None = None
     ) -> tuple[Any, Iterator[Any]]:
-        """Return a loader's first batch, and an iterator over all batches, the first included.
+        """Return a loader's first batch, and an iterator over all batches, including the first.
 
         `what` is the loader's name in messages; `number` is as for :meth:`iterate`. Raises DataError if
         `data` is not a loader, is empty, or is an iterator that the running epoch reads.
@@ -91,7 +91,7 @@ class Reader:
         if isinstance(data, Peeked):
             self.current.share = data.share
             return data.raw, iter([data.raw])
-        if not isinstance(data, TaskLoaders):  # those were checked one by one
+        if not isinstance(data, TaskLoaders):  # several loaders were checked one by one
             raise_problems(loader_problems(what, data, once=True))
         raise_problems(self._in_use.problems(what, data))
         batches = self.iterate(data, number)
@@ -100,7 +100,7 @@ class Reader:
         raise DataError(no_batch_problems(what))
 
     def reading(self, data: Loader) -> ContextManager[None]:
-        """Return a block in which an epoch reads a loader: within it, nothing else reads its iterators."""
+        """Return a block in which an epoch reads a loader: within it, nothing else may read its iterators."""
         return self._in_use.reading(data)
 
     def workers(self, data: Any) -> int:
@@ -108,7 +108,7 @@ class Reader:
         return int(unwrapped(data)._num_workers) if has_own_workers(unwrapped(data)) else 0
 
     def repeats_workers(self, data: Any) -> bool:
-        """Whether what a loader's workers draw at random, if there are any, is the same in a resumed run."""
+        """Whether a loader's workers, if it has any, draw the same random numbers in a resumed run."""
         loader = unwrapped(data)
         return not has_own_workers(loader) or seedable(loader)
 
@@ -162,8 +162,8 @@ class Reader:
     def _slices(self, batches: Iterator[Any], length: int | None) -> Iterator[Any]:
         """Yield batches that every rank has as a whole.
 
-        `length` is that of a list, which has as many batches as it says: where it is the same everywhere,
-        the ranks need not meet for each of them.
+        `length` is the length of a list of batches, None for other loaders. If it is the same on all ranks,
+        these need not meet for each batch.
         """
         share = Slice(self._world.rank, self._world.size)
         first = True
@@ -177,7 +177,7 @@ class Reader:
             yield raw
 
     def _compare(self, raw: Any, length: int | None, first: bool) -> None:
-        """Raise DataError unless all ranks have a batch, or none has, and the `first` one is the same."""
+        """Raise DataError unless either all ranks have a batch or none has, and the first batch is equal."""
         number = -1 if raw is None else _checksum(raw) if first else 0
         facts = self._world.meet("the next batch", float(number), float(length or 0))
         there = facts[:, 0] >= 0
@@ -194,7 +194,7 @@ class Reader:
             raise DataError(f"the loader has different numbers of batches: {lengths}; {WAY_OUT}")
 
     def _parts(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Yield batches that are this rank's parts; None while others have more of them."""
+        """Yield batches that are this rank's parts; None while other ranks still have batches."""
         while True:
             raw = next(batches, None)
             if not self._world.meet("the next batch", float(raw is not None)).any():
@@ -213,10 +213,10 @@ def _index(sample: Any) -> int:
 
 
 def _checksum(raw: Any) -> int:
-    """Return a number that two batches have in common only if their arrays are equal."""
+    """Return a checksum of a batch's arrays."""
     try:
         arrays: Any = arrays_in(raw, 0)
-    except DataError:  # raised where the batch is split
+    except DataError:  # it is raised again where the batch is split
         return 0
     total = 0
     for array in arrays.values() if isinstance(arrays, dict) else arrays:

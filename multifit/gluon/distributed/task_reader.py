@@ -1,4 +1,4 @@
-"""Read several loaders as one: in the order of a schedule, each again when it has given all."""
+"""Read several loaders as one, in the order of a schedule; a loader that has ended begins again."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ Read = Callable[..., Iterator[Any]]
 
 
 class TaskReader:
-    """Reads :class:`TaskLoaders`, batch by batch, with `read` for the single loaders.
+    """Reads :class:`TaskLoaders` batch by batch; `read` reads each single loader.
 
-    Each pass over a loader draws the order of its samples from a seed of its own, which follows from NumPy's
-    random state at the beginning of the epoch: a run that resumes in the middle of an epoch draws the same
-    orders, and loads none of the batches that were done, of loaders whose samplers draw the order. Several
-    passes are as many epochs to a loader; with each epoch of the run all loaders start anew.
+    Each pass over a loader draws the order of its samples from its own seed, which is derived from NumPy's
+    random state at the beginning of the epoch. So a run that resumes in the middle of an epoch draws the same
+    orders. It does not load batches that were done before, if the loader's sampler draws the order. To a
+    loader, each pass is an epoch; with each epoch of the run, all loaders start a new pass.
     """
 
     def __init__(self, world: World, read: Read) -> None:
@@ -40,8 +40,8 @@ class TaskReader:
     ) -> Iterator[TaskBatch]:
         """Iterate over the rest of an epoch, without its first `skip` updates.
 
-        `before_rest` is called first. `number` is that of the epoch. Loaders without a `sampling` are read
-        one after the other, each once.
+        `before_rest` is called before the first batch. `number` is the number of the epoch. Loaders without a
+        `sampling` are read one after the other, each once.
         """
         if data.sampling is None:
             yield from self._in_turn(data, number)
@@ -87,7 +87,7 @@ class TaskReader:
                 raise DataError(no_batch_problems(f'the loader "{name}"'))
 
     def _seed(self, epoch: int) -> int:
-        """Return what the order of an epoch follows from, the same on all ranks; draws nothing."""
+        """Return the seed of an epoch's order, the same on all ranks; draws no random numbers."""
         seed = state_hash(epoch)
         return seed if self._world.alone else int(self._world.gather_json(seed, "the loaders' order")[0])
 
@@ -101,7 +101,10 @@ class _Passes:
         self._batches: Iterator[Any] | None = None
 
     def skip(self, taken: int) -> None:
-        """Bring the loader to where it is after so many batches; a pass in a drawn order begins later."""
+        """Bring the loader to where it is after `taken` batches.
+
+        If its sampler draws the order, the current pass is begun later, by :meth:`next`.
+        """
         number, done = divmod(taken, self._size)
         with preserve_rng():
             replay_epochs(self._loader, number, partial(_seed_pass, self._seed))
@@ -110,7 +113,7 @@ class _Passes:
             deque(islice(self._batches or (), done - 1), maxlen=0)
 
     def next(self, taken: int) -> Any:
-        """Return the batch after the `taken` ones of the epoch; raises DataError if there is none."""
+        """Return the batch that follows `taken` batches of the epoch; raises DataError if there is none."""
         number, done = divmod(taken, self._size)
         if self._batches is None or not done:
             batch = self._begin(number, done)
@@ -121,7 +124,7 @@ class _Passes:
         return batch
 
     def _begin(self, number: int, done: int) -> Any:
-        """Begin a pass, after the batches that are done if it draws their order; return its first batch."""
+        """Begin a pass and return its first batch; if the order is drawn, skip the batches that are done."""
         with _seeded(self._seed, number) as leave:
             # `leave` is called when the order is drawn
             self._batches = self._read(self._loader, done, leave if self._has_order else nothing, number)
@@ -142,7 +145,7 @@ class _Passes:
 
 @contextmanager
 def _seeded(seed: int, number: int) -> Iterator[Callable[[], None]]:
-    """Seed Python's and NumPy's generators for a pass within the block, or until the function is called."""
+    """Seed Python's and NumPy's generators within the block, or until the yielded function is called."""
     before = [random_state()]
 
     def leave() -> None:
@@ -157,7 +160,7 @@ def _seeded(seed: int, number: int) -> Iterator[Callable[[], None]]:
 
 
 def _seed_pass(seed: int, number: int) -> None:
-    """Seed Python's and NumPy's generators for a pass over a loader; no order is drawn from MXNet's."""
+    """Seed Python's and NumPy's generators for a pass over a loader; MXNet's does not draw orders."""
     of_pass = mixed(seed, number)
     random.seed(of_pass)
     np.random.seed(of_pass)
