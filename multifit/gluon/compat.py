@@ -2,7 +2,8 @@
 
 mxnet reads ``numpy.bool``, which numpy 1.24 removed, and ``distutils.version``, which Python 3.12 removed.
 The first is put back here *before* mxnet is imported; the second comes with setuptools, which multifit
-requires from Python 3.12 on. gluoncv refuses to be imported beside torch 2.0 and newer: it does not see it.
+requires from Python 3.12 on. gluoncv refuses to be imported if torch 2.0 or newer is installed, so torch is
+hidden from it.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ import numpy
 
 from ..threads import omp_threads
 
-# mxnet reads `bool` at import and when it indexes; gluoncv reads `float` and `int` when it makes anchors and
-# computes mAP. So the aliases stay for the life of the process.
+# mxnet reads `bool` at import and when arrays are indexed; gluoncv reads `float` and `int` for anchors and
+# mAP. So the aliases stay as long as the process runs.
 ALIASES = ("bool", "float", "int")
 
 INSTALL = (
@@ -36,7 +37,7 @@ INSTALL_DISTUTILS = (
 
 
 def refuse_numpy_2(version: str) -> None:
-    """Raise ImportError if numpy is too new for mxnet 1.9.1, which no alias can mend."""
+    """Raise ImportError if numpy is so new that mxnet 1.9.1 cannot run with it, even with aliases."""
     if int(version.split(".")[0]) >= 2:
         raise ImportError(
             f"mxnet 1.9.1 cannot run with numpy {version}: "
@@ -86,12 +87,12 @@ def load_mxnet() -> types.ModuleType:
 
 
 class HideTorch(importlib.abc.MetaPathFinder):
-    """Hides torch from gluoncv while that is imported, which is the only time it looks."""
+    """Hides torch from gluoncv while that is imported; it does not look for torch later."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Find gluoncv as other finders do; nothing else."""
+        """Find gluoncv as other finders do, and no other module."""
         finders = [each for each in sys.meta_path if each is not self] if fullname == "gluoncv" else []
         specs = (finder.find_spec(fullname, path, target) for finder in finders)
         spec = next(filter(None, specs), None)

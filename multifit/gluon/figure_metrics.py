@@ -18,11 +18,12 @@ _GLUON_PREFIXES = {"train": "training", "val": "validation"}
 
 
 class FigureMetric(mx.metric.EvalMetric):
-    """A figure as a read-only EvalMetric, an instance of the class `kind` to ``isinstance``.
+    """A figure as a read-only EvalMetric, which ``isinstance`` takes for an instance of the class `kind`.
 
-    Its `name` is the one that Gluon's Estimator would give it, such as ``training accuracy``, because Gluon's
-    handlers read that; `get` returns the figure's own name. `prefix` is "train" or "val"; `name` is the
-    figure's name without it; `read` returns all figures of the stage by full name.
+    The attribute `name` is the name that Gluon's Estimator would give it, such as ``training accuracy``,
+    because Gluon's handlers read that; `get` returns the figure's own name. The argument `prefix` is "train"
+    or "val", `name` is the figure's name without prefix, and `read` returns all figures of the stage by full
+    name.
     """
 
     def __init__(self, prefix: str, name: str, read: Callable[[], Figures], kind: type) -> None:
@@ -51,7 +52,7 @@ class FigureMetric(mx.metric.EvalMetric):
 
 
 def figure_metrics(engine: Engine, stage: str) -> list[FigureMetric]:
-    """Return a stage's metrics, then its objective, as EvalMetrics with the figures of the moment."""
+    """Return a stage's metrics, then its objective, as EvalMetrics with the current figures."""
     figures = engine.stages[stage].figures
     kinds = [type(metric.metric) for metric in figures.metrics] + [mx.metric.Loss]
     read = partial(_read, engine, stage)
@@ -60,11 +61,11 @@ def figure_metrics(engine: Engine, stage: str) -> list[FigureMetric]:
 
 @contextmanager
 def figures_in_handlers(engine: Engine, handlers: Sequence[object]) -> Iterator[None]:
-    """Let handlers of Gluon's classes read figures where they hold declared metrics, for a while.
+    """Within the block, replace declared metrics that handlers of Gluon's classes hold by figures.
 
-    The figure has the value of the moment and the name that Gluon's handlers recognise, and is not updated
-    twice; the metric itself may be summed on the device. Raises ValueError if a handler logs a metric that
-    nobody updates.
+    A figure has the current value, although the metric itself may be summed on the device; it has the name
+    that Gluon's handlers recognise, and is not updated twice. Raises ValueError if a handler logs a metric
+    that nothing updates.
     """
     declared = [
         (metric.metric, figure)
@@ -108,7 +109,7 @@ def _check_logged(handlers: Sequence[object], declared: Sequence[object]) -> Non
 
 
 def _holds(owner: object, metric: Any) -> bool:
-    """Whether an attribute is the metric, or a list with it, as handlers and composites have."""
+    """Whether an attribute of an object is the metric, or a list that contains it."""
     values = getattr(owner, "__dict__", {}).values()
     return any(
         value is metric or (isinstance(value, list) and any(each is metric for each in value))

@@ -1,4 +1,4 @@
-"""Build a graph in MXNet's JSON format from the nodes of another one."""
+"""Build a graph in MXNet's JSON format from the nodes of another graph."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from .compat import mx
 Node = dict[str, Any]
 """An operator or a variable: ``op``, ``name``, ``attrs`` and ``inputs``."""
 Entry = tuple[int, int]
-"""An output of a node: the node's number, and the output's."""
+"""An output of a node: the node's number, and the output's number."""
 Input = list[int]
-"""The same as a node's input: with a version, which is always 0."""
+"""An entry as the input of a node: with a version, which is always 0."""
 
 
 class GraphBuilder:
-    """Builds a graph from the nodes of another one, `graph`."""
+    """Builds a graph from the nodes of another graph, `graph`."""
 
     def __init__(self, graph: Mapping[str, Any]) -> None:
         self._graph, self._nodes = graph, list[Node]()
         self._at: dict[Any, int] = {}  # by the number of a node of the other graph, or by a variable's name
 
     def append(self, node: Node) -> int:
-        """Add a node, whose inputs were added before; return its place."""
+        """Add a node and return its place; its inputs must have been added before."""
         self._nodes.append(node)
         return len(self._nodes) - 1
 
@@ -32,9 +32,9 @@ class GraphBuilder:
         self._at[node] = self.node(node, inputs, bias_apart)
 
     def node(self, node: int, inputs: list[Input], bias_apart: bool = False) -> int:
-        """Add a node of the other graph with new inputs, as often as needed; return its place.
+        """Add a copy of a node of the other graph with new inputs; return its place.
 
-        With `bias_apart` it is a dense layer, whose bias becomes an operator of its own.
+        With `bias_apart`, the node must be a dense layer; its bias is then added by a separate operator.
         """
         original = self._graph["nodes"][node]
         if not bias_apart:
@@ -45,14 +45,14 @@ class GraphBuilder:
         return self.append({"op": "broadcast_add", "name": name, "inputs": [entry, inputs[2]]})
 
     def copied(self, entry: Entry) -> Input:
-        """Return an entry of a node that was added before, or of a variable, which is added now."""
+        """Return an entry of the other graph in this one; a variable that is missing is added."""
         node, out = entry
         if node not in self._at:
             self.add(node, [])
         return [self._at[node], out, 0]
 
     def variable(self, name: str) -> Input:
-        """Return a new variable, the same one for each name."""
+        """Return the variable with a name; it is added if it is missing."""
         if name not in self._at:
             self._at[name] = self.append({"op": "null", "name": name, "inputs": []})
         return [self._at[name], 0, 0]

@@ -12,11 +12,12 @@ from .compat import mx
 class InPlaceCall:
     """Calls one of MXNet's operators on `inputs`, and lets it write into `outputs`, on their device.
 
-    The functions of ``mx.nd`` look at every array in each call, which takes longer than starting it.
+    The functions of ``mx.nd`` look at every array in each call, which takes longer than to start the
+    operator.
     """
 
     def __init__(self, operator: str, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-        self._arrays = [*inputs, *outputs]  # which live as long as their handles are used
+        self._arrays = [*inputs, *outputs]  # kept alive, because their handles are used
         self._operator = ctypes.c_void_p()
         name = mx.base.c_str(operator)
         mx.base.check_call(mx.base._LIB.NNGetOpHandle(name, ctypes.byref(self._operator)))
@@ -28,7 +29,7 @@ class InPlaceCall:
         self._names = self._values = (ctypes.c_char_p * 0)()
 
     def take(self, source: Any) -> None:
-        """Let another array be the first input from now on."""
+        """Replace the first input by another array."""
         self._arrays[0], self._inputs[0] = source, source.handle
 
     def __call__(self, **options: Any) -> None:

@@ -18,7 +18,7 @@ class SequenceCELoss(mx.gluon.loss.Loss):
 
     gluonnlp's ``MaskedSoftmaxCELoss`` divides by the padded length, so that padding changes the gradients.
     With ``LossSpec(SequenceCELoss(), ..., normalize_by="target_length")`` the term is the mean per token of
-    the whole batch. Values in the padding, NaN included, affect neither the loss nor a gradient.
+    the whole batch. Values in the padding, even NaN, affect neither the loss nor a gradient.
 
     Parameters
     ----------
@@ -56,7 +56,8 @@ class SequenceCELoss(mx.gluon.loss.Loss):
         self, F: Any, pred: Tensor, label: Tensor, valid_length: Tensor, sample_weight: Tensor | None = None
     ) -> Tensor:
         """Return the loss of each sample; see the class."""
-        # Both are masked before the logarithm: masked behind it, 0 * NaN would put NaN into the gradient.
+        # Both are masked before the logarithm: if they were masked after it, 0 * NaN would put NaN into the
+        # gradient.
         logits = self._mask(F, self._last(F, pred), valid_length)
         log_prob = F.log_softmax(logits, axis=-1)
         label = self._mask(F, label if self._sparse_label else self._last(F, label), valid_length)
@@ -77,10 +78,10 @@ class SequenceCELoss(mx.gluon.loss.Loss):
 class SegmentationCELoss(mx.gluon.loss.Loss):
     """Softmax cross entropy of pixels: each sample's mean over its valid pixels, and 0 if it has none.
 
-    gluoncv's ``MixSoftmaxCrossEntropyLoss`` ignores the gradient that it receives, so weights have no effect;
-    it divides by the valid pixels of one device's batch. Here a sample's loss depends on that sample alone,
-    weights have their effect, and one device or two give the same. For an auxiliary output declare a second
-    LossSpec.
+    gluoncv's ``MixSoftmaxCrossEntropyLoss`` ignores the gradient that it receives, so that weights have no
+    effect, and divides by the valid pixels of one device's batch. Here, weights have their effect, and a
+    sample's loss depends on that sample only, so that one and two devices give the same result. For an
+    auxiliary output, declare a second LossSpec.
 
     Parameters
     ----------

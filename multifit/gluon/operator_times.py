@@ -12,19 +12,20 @@ from .compat import mx
 
 KINDS = ("all", "symbolic", "imperative", "api", "memory")
 OFF = {**{f"profile_{kind}": False for kind in KINDS}, "aggregate_stats": False, "continuous_dump": False}
-# With statistics, MXNet runs every operator by itself, also those within graphs.
+# With statistics, MXNet runs every operator separately, even within graphs.
 ON = {**OFF, "profile_symbolic": True, "profile_imperative": True, "aggregate_stats": True}
 
 
 def operator_times(run: Callable[[], Any], steps: int) -> tuple[list[tuple[str, float, float]], str]:
-    """Run steps under MXNet's profiler; no file stays behind.
+    """Run steps under MXNet's profiler; no file is left behind.
 
-    Returns each operator's name, calls per step and milliseconds per step, the longest first; and why there
-    are none, or "". A profile that the user is running ends; the next one needs its own ``set_config``.
+    Returns each operator's name, calls per step and milliseconds per step, the slowest first; and the reason
+    if there are none, else "". If the user is running a profile, it ends; the next one needs a new
+    ``set_config``.
     """
-    # MXNet deletes the file with the name of its trace, and writes a trace there when the process ends. So it
-    # gets a name in a temporary folder, which is deleted by then. Never os.devnull: run as root, the machine
-    # would lose /dev/null.
+    # MXNet deletes the file with the name of its trace, and writes a trace there when the process ends. So
+    # the name is in a temporary folder, which is deleted by then. Never use os.devnull: with root's rights,
+    # this would delete the machine's /dev/null.
     with tempfile.TemporaryDirectory(prefix="multifit-") as folder:
         return _profile(run, steps, os.path.join(folder, "trace.json"))
 
@@ -53,8 +54,8 @@ def _profile(run: Callable[[], Any], steps: int, trace: str) -> tuple[list[tuple
 
 
 def _short_name(name: str) -> str:
-    """Return a name that fits a table: operators that a graph runs in a row have all their names."""
-    operators = name.strip("[]").split(",")  # those of some graphs are in brackets
+    """Return a name that fits a table: operators that a graph runs in a row are named by all their names."""
+    operators = name.strip("[]").split(",")  # the names are in brackets for some graphs
     if len(operators) == 1:
         return name
     shown = next((each for each in operators if each.startswith("_backward")), operators[0])

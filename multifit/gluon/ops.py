@@ -26,14 +26,14 @@ def largest(F: Any, scores: Tensor, classes: int) -> Tensor:
 
 
 def first_largest(F: Any, scores: Tensor, classes: int) -> Tensor:
-    """Return the index of the largest score of each position, (N, ...), float32; the first of equal ones."""
+    """Return the index of the largest score of each position, (N, ...), float32; the first among equals."""
     reached = reaches(F, scores, classes)
     index = F.add_n(*reached) if reached else F.zeros_like(F.BlockGrad(scores))
     return F.reshape(index, (0, -3, -2))
 
 
 def reaches(F: Any, scores: Tensor, classes: int) -> list[Tensor]:
-    """Return for 1, 2, …, classes - 1 whether the largest score's index reaches it: (N, 1, ...), float32."""
+    """Return for i = 1, …, classes - 1 whether the largest score's index is at least i, (N, 1, ...)."""
     maps = _class_maps(F, scores, classes)
     best = _maximum(F, maps)
     reached: list[Tensor] = []
@@ -44,7 +44,7 @@ def reaches(F: Any, scores: Tensor, classes: int) -> list[Tensor]:
 
 
 def _class_maps(F: Any, scores: Tensor, classes: int) -> list[Tensor]:
-    """Return the maps (N, 1, ...) without gradient; as slices, since MXNet never shares splits."""
+    """Return the maps (N, 1, ...) without gradient; as slices, because MXNet never shares equal splits."""
     scores = F.BlockGrad(scores)
     return [F.slice_axis(scores, axis=1, begin=i, end=i + 1) for i in range(classes)]
 

@@ -37,17 +37,17 @@ __all__ = ["Runner", "be_deterministic", "has", "host", "make_runner"]
 
 
 def host(context: Any) -> Any:
-    """Return the context of the net's own parameters: that of the run."""
+    """Return the context of the net's own parameters, which is the context of the run."""
     return context
 
 
 def be_deterministic() -> None:
-    """Choose algorithms that compute the same bits every time; on CPUs, MXNet has no others."""
+    """Choose algorithms that compute the same bits every time; on CPUs, all of MXNet's do."""
     os.environ["MXNET_ENFORCE_DETERMINISM"] = "1"
 
 
 def make_runner(setup: Setup, state: RunState, log_once: LogOnce) -> Runner:
-    """Return what runs an estimator's batches; raises what its constructor raises."""
+    """Return the runner of an estimator's batches; raises what the estimator's constructor raises."""
     if setup.compile:
         raise ValueError(
             f'compile={setup.compile!r} needs engine="torch"; engine is "mxnet": leave compile out'
@@ -56,10 +56,10 @@ def make_runner(setup: Setup, state: RunState, log_once: LogOnce) -> Runner:
 
 
 class Runner(engines.Runner):
-    """Runs batches where the net's parameters are, so that nothing is ever copied.
+    """Runs batches on the devices of the net's own parameters, so that parameters are never copied.
 
-    The engine that another library runs is derived from this: MXNet initialises its net, checks its first
-    batches, writes its checkpoints, and runs what it cannot.
+    The runner of an engine on another library is derived from this one: MXNet initialises its net, checks
+    its first batches, writes its checkpoints, and runs what the other library cannot.
     """
 
     def __init__(self, engine: Engine, setup: Setup, log_once: LogOnce) -> None:
@@ -81,11 +81,11 @@ class Runner(engines.Runner):
         return type(self)(self._engine.fork(state), self._setup, self._log_once)
 
     def restart(self, hooks: TrainingHooks | None = None) -> None:
-        """Begin a fit, or a loop without one."""
+        """Begin a fit, or a loop without a fit."""
         self._engine.restart(hooks)
 
     def session(self) -> ContextManager[None]:
-        """Return a block in which batches are run."""
+        """Return a block in which batches run."""
         return nullcontext()
 
     def first_batches(self, stage: str, data: TaskLoaders, what: str) -> FirstBatches:
@@ -97,18 +97,18 @@ class Runner(engines.Runner):
         return nullcontext()
 
     def dry_run(self, first: Any, val_data: Any = None) -> DryRun:
-        """Check everything on a first batch, or on those of several loaders."""
+        """Check everything on a first batch, or on the first batches of several loaders."""
         return dry_run(self._engine, first, val_data)
 
     def check(self, run: DryRun) -> None:
-        """Refuse nothing more: the dry run was MXNet's own."""
+        """Check nothing more: the dry run was MXNet's own."""
 
     def make_plan(self, run: DryRun, trained: bool) -> Plan:
-        """Return what goes where, after a dry run of a batch."""
+        """Return the plan, after a dry run of a batch."""
         return make_plan(self._engine, run, self._log_once, trained)
 
     def train_step(self) -> Any:
-        """Return what trains on a batch."""
+        """Return a function that trains on a batch."""
         return TrainStep(self._engine)
 
     def evaluate_batch(self, raw: Any) -> Any:
@@ -120,25 +120,25 @@ class Runner(engines.Runner):
         join_figures(self._engine.world, self._engine.stages[stage].figures)
 
     def replacing(self, block: ContextManager[Any]) -> ContextManager[Any]:
-        """Return the block itself: the net's own values are used."""
+        """Return the block itself: batches run on the net's own values."""
         return block
 
     def publish(self) -> None:
-        """Do nothing: the net has the values."""
+        """Do nothing: the net has the current values."""
 
     def refresh(self) -> None:
-        """Do nothing: the net's own values are used."""
+        """Do nothing: batches run on the net's own values."""
 
     def wait(self) -> None:
         """Wait until the devices have done all their work."""
         self._engine.wait()
 
     def state(self) -> dict[str, Any]:
-        """Return nothing: the snapshot has all."""
+        """Return an empty dict: the snapshot has the whole state."""
         return {}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Take nothing: another engine's state is of no use here."""
+        """Do nothing: another engine's state is of no use here."""
 
     def why_inexact(self) -> str:
         """Return "": on CPUs, two runs compute the same bits."""
@@ -149,7 +149,7 @@ class Runner(engines.Runner):
         return predict(self._engine, data, gather)
 
     def export(self, folder: str | PathLike[str], data: Any, format: str) -> list[Path]:
-        """Write the net, as it evaluates, for use elsewhere."""
+        """Write the net, in evaluation mode, for use elsewhere."""
         return export(self._engine, folder, data, format)
 
     def gradients(self) -> dict[str, dict[str, list[Array]]]:
@@ -157,7 +157,7 @@ class Runner(engines.Runner):
         return self._engine.trainers.gradients()
 
     def gradient_meter(self, method: Sum) -> GradientMeter:
-        """Return what measures the tasks' gradients on batches."""
+        """Return an object that measures the tasks' gradients on batches."""
         return GradientMeter(self._engine, method)
 
     def figure_metrics(self, stage: str) -> list[FigureMetric]:
@@ -169,10 +169,10 @@ class Runner(engines.Runner):
         return figures_in_handlers(self._engine, handlers)
 
     def check_tool(self, tool: str) -> None:
-        """Refuse no tool: they all measure this engine."""
+        """Refuse no tool: all of them measure this engine."""
 
     def trial_run(self, data: Any, name: str, tool: str) -> ContextManager[tuple[DryRun, Iterator[Any]]]:
-        """Return a block in which a fork may train, and after which everything is as it was."""
+        """Return a block in which a fork may train, and after which everything is restored."""
         return trial_run(self._engine, data, name, tool)
 
     def phased_step(self, timer: Timer = untimed) -> TrainStep:
@@ -180,11 +180,11 @@ class Runner(engines.Runner):
         return TrainStep(self._engine, timer)
 
     def forward_variants(self, batch: Any) -> dict[str, Callable[[Any], object]]:
-        """Return functions that run the net alone, with losses, and with all, on a batch."""
+        """Return functions that run a batch through the net alone, with losses, and with figures too."""
         return forward_variants(self._engine, batch)
 
     def operator_times(
         self, run: Callable[[], Any], steps: int
     ) -> tuple[list[tuple[str, float, float]], str]:
-        """Return the times of MXNet's operators in `run`, and why there are none."""
+        """Return the times of MXNet's operators in `run`, and the reason if there are none."""
         return operator_times(run, steps)

@@ -1,4 +1,4 @@
-"""A net's parameters in a file of Gluon's format."""
+"""Write and read a net's parameters in Gluon's format."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ MORE = 1 << 20  # bytes
 
 
 def save_net(net: mx.gluon.Block, path: Path) -> None:
-    """Write a net's parameters, atomically; OSError if the disk does not take all of them."""
+    """Write a net's parameters atomically; raises OSError if they cannot be written completely."""
     wait_for_operators()
     _write(path, net.save_parameters)
 
 
 def save_arrays(arrays: Mapping[str, mx.nd.NDArray], path: Path) -> None:
-    """Write named arrays, atomically; OSError if the disk does not take all of them."""
+    """Write named arrays atomically; raises OSError if they cannot be written completely."""
     _write(path, lambda file: mx.nd.save(file, dict(arrays)))
 
 
@@ -30,13 +30,13 @@ def _write(path: Path, save: Callable[[str], object]) -> None:
     with atomic_path(path) as temporary:
         try:
             save(str(temporary))
-            mx.nd.load(str(temporary))  # MXNet does not report a disk that is full at the last bytes
+            mx.nd.load(str(temporary))  # MXNet does not report that the disk is full for the last bytes
         except mx.base.MXNetError as error:
             raise _reason(temporary) from error
 
 
 def _reason(path: Path) -> OSError:
-    """Return why a file could not be written: MXNet does not say it, but the disk refuses more, too."""
+    """Return why a file could not be written: MXNet does not say, but writing more fails for that reason."""
     try:
         with path.open("ab") as file:
             file.write(bytes(MORE))
@@ -46,7 +46,7 @@ def _reason(path: Path) -> OSError:
 
 
 def load_net(net: mx.gluon.Block, path: Path, contexts: Sequence[mx.Context]) -> None:
-    """Load a net's parameters; ValueError, with the reason, if the file is damaged or another net's."""
+    """Load a net's parameters; raises ValueError if the file is damaged, or is that of a different net."""
     try:
         if not path.is_file():  # MXNet would wait for a pipe, and read a folder
             raise ValueError("there is no such file")
@@ -57,6 +57,6 @@ def load_net(net: mx.gluon.Block, path: Path, contexts: Sequence[mx.Context]) ->
         raise ValueError("its arrays have no names") from error
     except AssertionError as error:
         reason = last_line(error)
-        if reason.startswith("restore_prefix"):  # it has no name of the net's
+        if reason.startswith("restore_prefix"):  # none of its names is one of the net's
             reason = f"it holds {quoted(mx.nd.load(str(path)))}"
         raise ValueError(reason) from error

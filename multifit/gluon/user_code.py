@@ -10,7 +10,7 @@ from ..checks import CHANNELS_FIRST, describe, has_channels_last
 from ..errors import CLEAR, user_error
 from .waiting import wait_for_operators
 
-# What MXNet says of arrays whose dtypes differ; of shapes that differ it says "expected [8,3], got [8,2]"
+# MXNet's messages about arrays whose dtypes differ; about shapes, it says "expected [8,3], got [8,2]"
 _DTYPES_DIFFER = re.compile(r"expected [a-z]+\d*, got [a-z]|requires uniform type")
 _CHANNELS_DIFFER = re.compile(r"conv|Shape inconsistent")
 _CAST = (
@@ -23,15 +23,15 @@ _CAST = (
 def user_code(where: Callable[[], str], *arguments: tuple[str, Any]) -> Iterator[None]:
     """Raise errors of the user's code as UserCodeError, with the place, and the arrays it was called with.
 
-    `where` returns what was called, such as "the net's forward pass (train)". Errors of multifit's own, which
-    say what is wrong with what that code returned, are passed on.
+    `where` returns the name of what was called, such as "the net's forward pass (train)". Errors that
+    multifit itself raises, because that code returned something wrong, are passed on.
     """
     try:
         yield
     except CLEAR:
         raise
     except Exception as error:
-        wait_for_operators()  # or what failed in the background would be raised again, in the next fit
+        wait_for_operators()  # otherwise, an error in the background would be raised again in the next fit
         shown = ", ".join(f"{name} {describe.structure(value)}" for name, value in arguments)
         called_with = f", called with {shown}" if shown else ""
         raised = user_error(where(), error, called_with)

@@ -8,9 +8,10 @@ from .compat import mx
 
 
 def wait_for_operators() -> None:
-    """Wait until no operator uses parameters: read while one does, a weight may be transposed.
+    """Wait until no operator uses parameters: a weight that is read meanwhile may be transposed.
 
-    With oneDNN, MXNet lays the weight of a Conv2DTranspose out anew while it reads it, and back again.
+    With oneDNN, MXNet changes the memory layout of a Conv2DTranspose's weight while it uses it, and then
+    changes it back.
     """
     with suppress(mx.MXNetError):  # an operator's error is raised again when its result is read
         mx.nd.waitall()

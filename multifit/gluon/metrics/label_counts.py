@@ -36,7 +36,7 @@ class LabelCounts:
     def clear(self) -> None:
         """Forget all labels."""
         self._held: dict[Kind, _Held] = {}
-        # per keys and device: the counts, and NEVER - the first batch with one, 0 if there is none
+        # by keys and device: the counts, and NEVER minus the number of the first wrong batch, 0 without one
         self._counts: dict[Any, Array] = {}
         self._ids: set[int] = set()  # of labels that are held
 

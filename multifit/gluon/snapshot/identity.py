@@ -1,4 +1,4 @@
-"""What a run is made of, as a JSON tree: a checkpoint of another run is refused by comparing these trees."""
+"""Describe a run as a JSON tree, its identity; a checkpoint of a run with another identity is refused."""
 
 from __future__ import annotations
 
