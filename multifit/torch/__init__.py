@@ -1,1 +1,1 @@
-"""Gluon's graphs on PyTorch. The one package that imports torch; it is imported only when it is used."""
+"""Runs Gluon's graphs on PyTorch. Only this package imports torch; it is imported only when it is used."""

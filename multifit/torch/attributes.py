@@ -1,7 +1,7 @@
-"""MXNet's attributes: strings, read by the types of an operator's keyword arguments.
+"""Read MXNet's attributes, which are strings, with the types of a function's keyword arguments.
 
-The keyword arguments of an operator's function are its table of attributes: with MXNet's names, defaults and
-types. A `Literal` lists the values that are translated; other values are refused.
+The keyword arguments of an operator's function are the table of its attributes: they have MXNet's names,
+defaults and types. A `Literal` lists the values that are translated; other values are refused.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from ..errors import shown, suggest
 
 Tensor = torch.Tensor
 Ints = tuple[int, ...]
-Bounds = tuple[Optional[int], ...]  # of slices; None: the end of the axis
+Bounds = tuple[Optional[int], ...]  # of slices; None means the end of the axis
 Layout = Literal[None, "NCW", "NCHW", "NCDHW"]
 
-_PARSER = threading.Lock()  # Python 3.11's raises SystemErrors if threads use it at the same time
+_PARSER = threading.Lock()  # Python 3.11's parser raises SystemErrors if threads use it at the same time
 
 DTYPES = {
     "float16": torch.float16,
@@ -34,9 +34,9 @@ DTYPES = {
     "int64": torch.int64,
     "bool": torch.bool,
 }
-# How and where MXNet computes, not what; and the number of inputs, which is seen anyway.
+# They say how and where MXNet computes, not what; or give the number of inputs, which is known anyway.
 IGNORED = {"workspace", "cudnn_tune", "cudnn_off", "ctx", "num_args", "key", "ndev"}
-# What the translation gives to functions that ask for it: the mode, a tensor of the graph's device, and
+# The translation passes these to functions that take them: the mode, a tensor on the graph's device, and
 # MXNet's name of the operator.
 GIVEN = {"training", "like", "operator"}
 
@@ -47,7 +47,10 @@ class AttributeProblem(ValueError):
 
 @cache
 def table(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the types of a function's attributes by name, also of those `GIVEN`; torch's own have none."""
+    """Return the types of a function's attributes by name, including those in `GIVEN`.
+
+    Functions of torch itself have no attributes.
+    """
     if (function.__module__ or "").split(".")[0] != __name__.split(".")[0]:
         return {}
     hints = get_type_hints(function)
@@ -72,7 +75,7 @@ def returns_tuple(function: Callable[..., Any]) -> bool:
 
 
 def read_attributes(function: Callable[..., Any], attributes: Mapping[str, str]) -> dict[str, Any]:
-    """Return the values of attributes for a function; one that has none ignores all, as in MXNet.
+    """Return the values of attributes for a function; a function without attributes ignores all, as in MXNet.
 
     Raises
     ------
@@ -98,7 +101,7 @@ def read_attributes(function: Callable[..., Any], attributes: Mapping[str, str])
 
 
 def _read(kind: Any, text: str) -> Any:
-    """Return the value of a type; ValueError, KeyError or TypeError if it is not one of its values."""
+    """Read a value of a type; raises ValueError, KeyError or TypeError if the text is not such a value."""
     if get_origin(kind) is Literal:
         value = _literal(text)
         if value not in get_args(kind):

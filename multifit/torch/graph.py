@@ -22,7 +22,7 @@ class Node:
     attributes : mapping of str to str
         The operator's attributes as MXNet writes them, without annotations such as ``__shape__``.
     inputs : tuple of (int, int)
-        The outputs that it is called with.
+        The outputs of other nodes with which it is called.
     """
 
     name: str
@@ -43,9 +43,9 @@ class Graph:
     Parameters
     ----------
     nodes : tuple of Node
-        Each after those that it is called with.
+        Each node comes after its inputs.
     heads : tuple of (int, int)
-        What the symbol returns.
+        The outputs of the symbol.
     """
 
     nodes: tuple[Node, ...]

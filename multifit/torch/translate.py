@@ -1,4 +1,4 @@
-"""From a symbol of MXNet to a module of torch that computes the same: a node for each operator."""
+"""Translate a symbol of MXNet to a module of torch that computes the same, with a node for each operator."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from .attributes import AttributeProblem, Tensor, read_attributes, returns_tuple
 from .graph import Graph, Node, Output, read_graph
 from .operators.catalogue import OPERATORS
 
-# by the code of torch.fx and of exported files
+# names that the code of torch.fx and of exported files uses
 USED_BY_CODE = frozenset([*keyword.kwlist, "self", "_ops", "torch", "getattr", "inf", "nan", "device"])
 
 
 def untranslated(symbol: str) -> list[Problem]:
-    """Return what of a symbol cannot be translated: operators, and values of their attributes.
+    """Return the operators of a symbol, and the values of attributes, that cannot be translated.
 
     Parameters
     ----------
@@ -51,16 +51,16 @@ def untranslated(symbol: str) -> list[Problem]:
 def tensors_of(
     arrays: Mapping[str, np.ndarray[Any, Any]], trained: Sequence[str] = (), device: Any = "cpu"
 ) -> dict[str, Tensor]:
-    """Return arrays as tensors on a device, those that are trained as `torch.nn.Parameter`.
+    """Return arrays as tensors on a device; trained arrays become a `torch.nn.Parameter`.
 
     Parameters
     ----------
     arrays : mapping of str to numpy.ndarray
-        Copied.
+        The arrays, which are copied.
     trained : sequence of str
-        Names in `arrays`.
+        The names of the trained arrays.
     device : str or torch.device
-        Where the tensors live.
+        The device of the tensors.
     """
     tensors = {name: torch.from_numpy(np.array(array)).to(device) for name, array in arrays.items()}
     return {name: torch.nn.Parameter(each) if name in trained else each for name, each in tensors.items()}
@@ -73,27 +73,27 @@ def translate(
     training: bool = False,
     names: Mapping[str, str] | None = None,
 ) -> fx.GraphModule:
-    """Return a module that computes what a symbol does.
+    """Return a module that computes the same as a symbol.
 
-    Called with tensors for `inputs`, it returns the tuple of the symbol's outputs. Training, it updates
-    running statistics in place.
+    Called with tensors for `inputs`, it returns the tuple of the symbol's outputs. With `training`, it
+    updates running statistics in place.
 
     Parameters
     ----------
     symbol : str
         What ``symbol.tojson()`` returns.
     inputs : sequence of str
-        The variables that are given with each call, in order.
+        The variables that are passed to each call, in order.
     tensors : mapping of str to torch.Tensor
         All other variables, by their names in the symbol. They are not copied, so that several modules, such
-        as one that trains and one that evaluates, can share them. A `torch.nn.Parameter` is a parameter of
-        the module, another tensor a buffer.
+        as one that trains and one that evaluates, can share them. A `torch.nn.Parameter` becomes a parameter
+        of the module, any other tensor a buffer.
     training : bool
-        Whether dropout drops, and batches are normalised by their own statistics.
+        Whether Dropout drops elements, and BatchNorm uses the statistics of the batch.
     names : mapping of str to str, optional
         The names of variables in the module, such as ``body.0.weight``; by default those in the symbol. A
-        part that every module of torch has an attribute of, such as "type", becomes "type_", and so does a
-        keyword of Python, such as "class".
+        part of a name that is an attribute of every torch module gets an underscore ("type" becomes "type_"),
+        and so does a keyword of Python, such as "class".
 
     Returns
     -------
@@ -102,7 +102,7 @@ def translate(
     Raises
     ------
     SpecError
-        Operators or attributes have no translation, all of them at once; or variables are not given.
+        Operators or attributes have no translation (all are listed), or variables have no values.
     """
     graph = read_graph(symbol)
     missing = [each for each in graph.variables if each not in tensors and each not in inputs]
@@ -112,7 +112,7 @@ def translate(
 
 
 class _Translation:
-    """A graph of torch in the making."""
+    """Builds the graph of torch."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class _Translation:
             self._read[at].add(output)
 
     def module(self) -> fx.GraphModule:
-        """Translate node after node."""
+        """Translate all nodes in order."""
         for at, node in enumerate(self._source.nodes):
             if node.is_variable:
                 self._outputs[at, 0] = self._variable(node.name)
@@ -167,7 +167,7 @@ class _Translation:
 
 
 def _free_path(target: str) -> str:
-    """Return a path whose parts can be attributes of a module in Python's code; equal only for equal ones."""
+    """Return a path whose parts can be attributes in Python code; different paths stay different."""
     parts = target.split(".")
     return ".".join(f"{each}_" if each.rstrip("_") in _taken() else each for each in parts)
 
@@ -178,7 +178,7 @@ def _taken() -> frozenset[str]:
 
 
 def _set_tensor(root: torch.nn.Module, target: str, tensor: Tensor) -> None:
-    """Put a tensor into a module, such as at "body.0.weight", with modules on the way."""
+    """Put a tensor into a module at a path such as "body.0.weight"; missing modules on the way are added."""
     *path, last = target.split(".")
     for each in path:
         if not hasattr(root, each):
@@ -191,9 +191,9 @@ def _set_tensor(root: torch.nn.Module, target: str, tensor: Tensor) -> None:
 
 
 def _identifiers(names: Sequence[str]) -> list[str]:
-    """Return names of arguments that hide nothing which the code of a module uses.
+    """Return names of arguments that do not hide names which the code of a module uses.
 
-    Other characters than letters and digits become underscores.
+    Characters other than letters and digits become underscores.
     """
     identifiers: list[str] = []
     for name in names:

@@ -1,4 +1,4 @@
-"""The backward pass of a batch, also through what handlers have made of its outputs and its objective."""
+"""The backward pass of a batch, also through changes that handlers made to its outputs and its objective."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from .tensors import Tensors, to_array, to_arrays
 
 
 class Backward:
-    """Computes the gradients of parameters; where objectives reach nothing, these are 0.
+    """Computes the gradients of parameters; they are 0 for parameters that the objectives do not reach.
 
-    `hooks` are what handlers change, if anything, and `balanced` is what the stage keeps apart.
+    `hooks` call the handlers that change the objective, if there are any, and `balanced` says which losses
+    the stage keeps apart.
     """
 
     def __init__(
@@ -37,7 +38,7 @@ class Backward:
         self._hooks = hooks if hooks and hooks.active("change_objective") else None
 
     def __call__(self, result: Result, before: Tensors) -> Tensors:
-        """Return the gradients by the names of the parameters; those of `before` wait for an update."""
+        """Return the gradients by parameter; `before` are those of earlier batches that still wait."""
         gradients: Tensors = {}
         if not result.objectives:  # no sample is this process's
             if self._balancer is not None:
@@ -80,7 +81,7 @@ class Backward:
     def _changed(self, result: Result, hooks: TrainingHooks) -> tuple[list[torch.Tensor], Tensors]:
         """Return numbers whose gradients are those of the changed objective; this waits for the device.
 
-        And the gradients of the parameters with which handlers have computed themselves.
+        Also returns the gradients of parameters with which handlers themselves have computed.
         """
         self._parameters.give_back_losses()
         outputs, parts = (
@@ -98,7 +99,7 @@ class Backward:
         return numbers, others
 
     def _with_others(self, differentiate: Callable[[], Any]) -> tuple[Any, Tensors]:
-        """Call what differentiates with MXNet; return also the gradients of parameters that it leaves."""
+        """Call a function that differentiates with MXNet; also return the parameters' gradients it leaves."""
         self._parameters.give_back_gradients({})
         result = differentiate()
         return result, self._parameters.take_gradients()

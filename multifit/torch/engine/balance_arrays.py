@@ -1,4 +1,4 @@
-"""Tensors, as methods of balancing use them."""
+"""The operations on tensors that methods of balancing need."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class TorchArrays:
         self._device = device
 
     def new(self, values: Any) -> torch.Tensor:
-        """Return numbers as a tensor of float64."""
+        """Return numbers as a float64 tensor."""
         return to_tensor(np.array(values, "float64"), self._device)
 
     def saved(self, array: torch.Tensor) -> Any:
@@ -47,11 +47,11 @@ class TorchArrays:
         return call
 
     def sums(self) -> Total:
-        """Return what adds up tensors."""
+        """Return an object that adds up tensors."""
         return Total(self._device)
 
     def task_gradients(self, on: str, parameters: Mapping[str, Any], world: World) -> TaskGradients:
-        """Return what compares gradients that torch computes."""
+        """Return an object that compares gradients that torch computes."""
         if on == "features":
             return FeatureGradients(world)
         pattern = None if on == "parameters" else on

@@ -9,10 +9,10 @@ from .tensors import Tensors, to_arrays
 
 
 class CarriedState:
-    """What a stage's last batch left for the next one, without waiting for the device.
+    """Keeps the outputs of a stage's last batch for the next one, without waiting for the device.
 
-    `gluon` is MXNet's, which checks shapes, is saved in checkpoints and begins anew. `given` are the values
-    with which the running batch began, if they are not those in its slots.
+    `gluon` is MXNet's state, which checks shapes, is saved in checkpoints, and is reset. `given` are the
+    values with which the running batch began, if they are not those in its slots.
     """
 
     def __init__(self, gluon: GluonCarriedState) -> None:
@@ -21,23 +21,23 @@ class CarriedState:
         gluon.elsewhere = self
 
     def begin(self) -> None:
-        """Give the next batch what the last one left."""
+        """Begin a batch with the state that the last one left."""
         self.given = self._left
 
     def keep(self, batch: Batch, outputs: Tensors) -> None:
-        """Remember the outputs of a batch; raises SpecError if one has another shape than its slot."""
+        """Remember the outputs of a batch; raises SpecError if one does not have the shape of its slot."""
         self._gluon.check(batch, [outputs])
         self._gluon.keep(batch, batch.slots)  # the next batch must have as many samples
-        # copies: an output may share the memory of a parameter, or of a batch that is written again
+        # copied, because an output may share its memory with a parameter, or with a batch that is overwritten
         self._left = {name: outputs[name].detach().clone() for name in self._gluon.shapes}
 
     def fetch(self) -> None:
-        """Hand the state over to MXNet's; this waits for the device."""
+        """Copy the state to MXNet's state; this waits for the device."""
         if self._left:
             self._gluon.load([to_arrays(self._left)])
 
     def before(self) -> States | None:
-        """Return the state with which the last batch began; None if it was that in its slots."""
+        """Return the state with which the last batch began; None if that is the state in its slots."""
         return [to_arrays(self.given)] if self.given else None
 
     def clear(self) -> None:

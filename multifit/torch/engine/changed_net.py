@@ -11,11 +11,11 @@ from .tensors import Tensors, to_array, to_arrays, to_tensor
 
 
 class ChangedNet:
-    """What handlers have made of the outputs of a batch, and the way back through it; waits for the device.
+    """The outputs of a batch as handlers change them, and their backward pass; waits for the device.
 
-    `outputs` are what losses and metrics see, and `arrays` the same as NDArrays; `leaves` are those that
-    receive gradients, which :meth:`objectives` takes. `trained` are the names of the parameters on which the
-    net's own outputs depend.
+    `outputs` are the changed outputs, which losses and metrics see, and `arrays` are the same as NDArrays.
+    `leaves` are the outputs that receive gradients; :meth:`objectives` takes these gradients. `trained` are
+    the names of the parameters on which the net's own outputs depend.
     """
 
     def __init__(self, change: Any, outputs: Tensors, slots: Mapping[str, Any], trained: list[str]) -> None:
@@ -37,5 +37,5 @@ class ChangedNet:
 
 
 def weighted(tensor: torch.Tensor, gradient: Any) -> torch.Tensor:
-    """Return a number with this gradient, an NDArray."""
+    """Return a number whose gradient with respect to a tensor is `gradient`, an NDArray."""
     return (tensor * to_tensor(gradient, tensor.device)).sum()

@@ -1,4 +1,4 @@
-"""Sums of tensors over the ranks, whatever the communicator takes."""
+"""Sum tensors over the ranks, with any communicator."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from ...distributed import World
 
 
 def all_reduce(world: World, tensors: Sequence[torch.Tensor]) -> None:
-    """Replace each tensor, which is contiguous, by its sum over all ranks, which must have met just before.
+    """Replace each tensor by its sum over all ranks, which must have met just before.
 
-    Tensors on a GPU are summed there if the ranks' communicator takes tensors, as torch.distributed does by
-    NCCL; else on the host.
+    Tensors must be contiguous. Tensors on a GPU are summed there if the communicator takes tensors, as
+    torch.distributed does with NCCL; otherwise they are summed on the host.
     """
     if hasattr(world.communicator, "all_reduce_tensors"):
         world.all_reduce_tensors(tensors)

@@ -11,12 +11,12 @@ WAY_OUT = "call torch.use_deterministic_algorithms(True) before, or train with -
 
 def be_deterministic() -> None:
     """Choose algorithms that compute the same bits every time; torch warns of operators that have none."""
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it, matrix products are not
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # matrix products need it
     torch.use_deterministic_algorithms(True, warn_only=True)
 
 
 def why_inexact(device: torch.device) -> str:
-    """Return why two runs on a device may differ in the last bits, and the way out; "" if they do not."""
+    """Return why two runs on a device may differ in the last bits, and the way out; "" if they cannot."""
     if device.type == "cpu" or torch.are_deterministic_algorithms_enabled():
         return ""
     return f"PyTorch's algorithms on {device} may round otherwise each time; {WAY_OUT}"

@@ -15,9 +15,9 @@ VALID = 'give one device, such as context="cuda:0" or context="cpu"'
 def device_of(context: Any) -> torch.device:
     """Return the device that a context names; by default a GPU, else the CPU.
 
-    A GPU without a number is this process's: the first, or, of several processes that a launcher started on
-    this machine, the one of the process's number. `context` is a string or a device of torch, or MXNet's
-    context. Raises ValueError if the device does not exist, or if several are given.
+    A GPU without a number is the first GPU; if a launcher started several processes on this machine, it is
+    the GPU with the number of the process. `context` is a string or a device of torch, or a context of MXNet.
+    Raises ValueError if the device does not exist, or if several are given.
     """
     contexts = list(context) if isinstance(context, (list, tuple)) else [context]
     if len(contexts) != 1:

@@ -1,4 +1,4 @@
-"""Evaluating and predicting with torch, as long as it can."""
+"""Evaluate and predict with torch, if it can."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .uploads import Uploads
 class Evaluation:
     """Evaluates and predicts with torch, until a graph has no translation.
 
-    MXNet has to run that batch and all later ones.
+    MXNet must then run that batch and all later ones.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Evaluation:
         self._on_host = False
 
     def evaluate_batch(self, raw: Any) -> Result | None:
-        """Measure losses and metrics on a batch; None if MXNet has to."""
+        """Measure losses and metrics on a batch; return None if MXNet must run it."""
         if self._on_host:
             return None
         engine, stage = self._engine, self._engine.stages[EVALUATE]
@@ -58,7 +58,7 @@ class Evaluation:
         return result
 
     def predict_batch(self, raw: Any) -> list[Piece] | None:
-        """Return what :func:`multifit.gluon.steps.evaluation.predict_batch` does; None if MXNet has to."""
+        """Do what :func:`multifit.gluon.steps.evaluation.predict_batch` does; return None if MXNet must."""
         engine, network = self._engine, self._engine.stages[EVALUATE].network
         batch = engine.splitter(EVALUATE, labels=False).split(raw)
         if self._predictor is None and not self._on_host:
@@ -82,14 +82,14 @@ class Evaluation:
         return self._predictor(batch)
 
     def _share(self, batch: Batch) -> None:
-        """Let all ranks have the first one's parameters, before a first batch that is not trained on."""
+        """Give all ranks the first rank's parameters, if the first batch is not one of training."""
         if not self._engine.shared.are_shared:
             self._engine.begin_stage(EVALUATE, batch)
             self._parameters.lent = True
 
     def _current_stage(self) -> Stage:
         stage = self._engine.stages[EVALUATE]
-        if self._stage is None or self._stage.gluon is not stage:  # other loaders make a new one
+        if self._stage is None or self._stage.gluon is not stage:  # other loaders have made a new stage
             parts = self._parameters, self._parameters.device, self._uploads, self._compiles
             self._stage = Stage(stage, *parts)
         return self._stage

@@ -1,4 +1,4 @@
-"""The gradients that no trainer has used yet."""
+"""Gradients that no trainer has used yet."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from .parameters import Parameters
 
 
 class Gradients:
-    """Gradients by the names of the parameters, as tensors; as those of the net if handlers read them.
+    """Holds gradients as tensors, by the names of the parameters, and as the net's arrays for handlers.
 
-    Those that a later batch writes again are replaced, or added up if the parameter's `grad_req` says so;
-    `added` tells whether that was so for any of the last batch. Those of a program that is `captured` are
-    copied: the next replay of a CUDA graph overwrites its own, which a later batch, or a handler, may need.
+    A later batch's gradient replaces an earlier one, or is added to it if the parameter's `grad_req` says so;
+    `added` says whether any gradient of the last batch was to be added. Gradients of a program that is
+    `captured` are copied: the next replay of a CUDA graph overwrites its results, but a later batch, or a
+    handler, may need them.
     """
 
     def __init__(self, parameters: Parameters, captured: bool = False) -> None:
@@ -23,7 +24,7 @@ class Gradients:
         self.tensors = parameters.take_gradients()
 
     def add(self, computed: Mapping[str, torch.Tensor]) -> None:
-        """Add what a backward pass computed."""
+        """Add the gradients of a backward pass, or replace those before."""
         self._lent = False
         if self._captured and computed:
             computed = dict(zip(computed, torch._foreach_mul([*computed.values()], 1.0)))
@@ -36,13 +37,13 @@ class Gradients:
         self.tensors.update({**computed, **dict(zip(both, sums))})
 
     def replace(self, computed: Mapping[str, torch.Tensor]) -> None:
-        """Let those of some parameters be others, unless a handler has used them up."""
+        """Replace the gradients of some parameters, unless a handler has used or discarded them."""
         self.take_changes()
         self._lent = False
         self.tensors.update((name, each) for name, each in computed.items() if name in self.tensors)
 
     def scale(self, names: Iterable[str], factor: float) -> None:
-        """Multiply the gradients of some parameters that have one."""
+        """Multiply the gradients of some parameters, if they have one, by a factor."""
         present = [name for name in names if name in self.tensors]
         if present:
             scaled = torch._foreach_mul([self.tensors[name] for name in present], factor)
@@ -59,21 +60,21 @@ class Gradients:
 
     @property
     def arrays(self) -> dict[str, Any]:
-        """The net's own gradients on the CPU, with the same values; this waits for the device."""
+        """The net's own gradient arrays on the CPU, set to the same values; this waits for the device."""
         if not self._lent:
             self.give_back()
             self._lent = True
         return self._parameters.gradients(self.tensors)
 
     def give_back(self) -> None:
-        """Copy them to the net; this waits for the device."""
+        """Copy the gradients to the net; this waits for the device."""
         self._parameters.give_back_gradients(self.tensors)
 
     def take(self) -> None:
-        """Copy those that the net has."""
+        """Copy the gradients from the net."""
         self.tensors, self._lent = self._parameters.take_gradients(), False
 
     def take_changes(self) -> None:
-        """Copy those of the net if handlers have read them, and so may have changed them."""
+        """Copy the gradients from the net if handlers have read, and so may have changed, them."""
         if self._lent:
             self.take()

@@ -1,4 +1,4 @@
-"""The gradients of all ranks on torch: who reached which parameter, and their sum."""
+"""The gradients of all ranks on torch: which parameters any rank has reached, and the sums over the ranks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .parameters import Parameters
 
 
 class JointGradients:
-    """Adds up gradients over the ranks, in the same order everywhere; alone, does nothing."""
+    """Adds up gradients over the ranks, in the same order on all ranks; with one rank, does nothing."""
 
     def __init__(self, world: World, parameters: Parameters) -> None:
         self._world, self._parameters = world, parameters
@@ -23,11 +23,11 @@ class JointGradients:
     def agree(
         self, held: bool, overflowed: bool, gradients: Gradients, due: Collection[str]
     ) -> tuple[bool, bool]:
-        """Return whether a handler of any rank holds the update back, and whether any gradient overflowed.
+        """Return whether a handler on any rank holds back the update, and whether any gradient overflowed.
 
-        Whether any rank adds gradients up is then known, too. If the update is not held back, parameters that
-        only other ranks' samples have reached get gradients of 0. `due` are the names of the parameters whose
-        trainers move.
+        Also sets ``gradients.added`` if any rank adds gradients up. If the update is not held back,
+        parameters that only other ranks' samples have reached get gradients of 0. `due` are the names of the
+        parameters whose trainers move.
         """
         if self._world.alone:
             return held, overflowed
@@ -48,7 +48,7 @@ class JointGradients:
         tensors: dict[int, torch.Tensor] = {}
         for name in sorted(gradients.tensors.keys() & due):
             tensor = gradients.tensors[name].detach().contiguous()
-            if tensor.data_ptr() in tensors:  # two parameters may have one gradient
+            if tensor.data_ptr() in tensors:  # two parameters may share one gradient
                 tensor = tensor.clone()
             tensors[tensor.data_ptr()] = gradients.tensors[name] = tensor
         all_reduce(self._world, list(tensors.values()))

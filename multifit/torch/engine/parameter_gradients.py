@@ -1,4 +1,4 @@
-"""Compares the tasks' gradients of the parameters that they share."""
+"""Compare the tasks' gradients with respect to the parameters that they share."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from .tensors import Tensors, to_array, to_arrays, to_tensor
 
 
 class ParameterGradients:
-    """Compares exact gradients, at the cost of a backward pass for each task.
+    """Compares exact gradients of parameters, at the cost of a backward pass for each task.
 
-    Those of parameters whose names match `pattern` are compared; of all that are shared if it is None. Where
-    gradients are added up over several batches, so are those of each task. Several ranks add up the rows that
-    are compared. Raises SpecError if a pattern matches none.
+    The compared parameters are the shared ones whose names match `pattern`, or all shared ones if it is
+    None. If gradients are added up over several batches, so are those of each task. With several ranks, the
+    compared rows are summed over the ranks. Raises SpecError if a pattern matches none.
     """
 
     repeats = True
@@ -38,7 +38,7 @@ class ParameterGradients:
         self.waits = False
 
     def measure(self, result: Any, tasks: Tasks) -> tuple[Numbers, Numbers]:
-        """Return the tasks' losses (K,) and Gramian (K, K) in a batch of all ranks; reads them."""
+        """Return a batch's losses (K,) and Gramian (K, K) over all ranks; this waits for them."""
         self._rows = {}
         for parting in result.partings:  # none if no sample is this process's
             self._rows = parting.parameter_rows(len(tasks.names))
@@ -46,7 +46,7 @@ class ParameterGradients:
         return summed(self._world, tasks.losses(result, values), gramian)
 
     def combine(self, partings: Sequence[Any], weights: Numbers) -> None:
-        """Combine the rows, or in a batch that was not measured pass the weighted sum back."""
+        """Combine the rows; if the batch was not measured, pass the weighted sum back through the body."""
         for parting in partings:
             if self._rows:
                 parting.gradients = self._combined(self._rows, weights)
@@ -55,9 +55,9 @@ class ParameterGradients:
         self.forget()
 
     def add(self, result: Any, tasks: Tasks, weights: Numbers) -> None:
-        """Add the tasks' gradients and losses of a batch to those that wait; reads nothing.
+        """Add the tasks' gradients and losses of a batch to those that wait, without reading them.
 
-        The parameters have their sum by the `weights` that were the last.
+        The parameters get the batch's gradients weighted by the last `weights`.
         """
         self.waits = True
         for parting in result.partings:
@@ -74,7 +74,7 @@ class ParameterGradients:
         self._losses = [*self._losses, *((list(keys), objective.detach()) for keys, objective in pairs)]
 
     def measure_added(self, tasks: Tasks, batches: int) -> tuple[Numbers, Numbers]:
-        """Return losses and products of what all ranks added; of the means, if `batches` are not 1."""
+        """Return the losses and the Gramian of what all ranks added, as means over `batches`."""
         losses = np.zeros(len(tasks.names))
         gramian, values = self._read(len(losses), [objective for _, objective in self._losses])
         for key, value in zip((key for keys, _ in self._losses for key in keys), values):
@@ -89,12 +89,12 @@ class ParameterGradients:
         return gradients
 
     def forget(self) -> None:
-        """Begin to add anew."""
+        """Discard what waits, to begin again."""
         self.waits = False
         self._rows, self._losses = {}, []
 
     def fork(self) -> ParameterGradients:
-        """Return what goes on from here without changing this; rows are replaced, never changed."""
+        """Return a copy that does not change this one: rows are replaced, never changed."""
         return copy.copy(self)
 
     def state(self) -> dict[str, Any]:
@@ -115,7 +115,7 @@ class ParameterGradients:
         }
 
     def _read(self, tasks: int, losses: Sequence[torch.Tensor]) -> tuple[Numbers, list[float]]:
-        """Return the Gramian of all ranks' rows, 0 on all ranks but the first, and losses."""
+        """Return the Gramian of the ranks' summed rows, 0 on all ranks but the first, and the losses."""
         names = self._chosen.reached(self._rows)
         rows = [self._rows[name] if name in self._rows else self._zeros(name, tasks) for name in names]
         if not self._world.alone:

@@ -15,11 +15,11 @@ from ...gluon.optim.update_numbers import UpdateNumbers
 class Parameters:
     """The values of a net's parameters on a device of torch, by structural name.
 
-    Between runs the net itself holds the values. A run takes them, and gives them back when somebody may look
-    at them. `lent` says that the net holds them, where somebody may set some: :meth:`take_lent` then takes
-    them before a batch.
+    Between runs, the net itself holds the values. A run takes them, and gives them back whenever other code
+    may read them. `lent` says that the net holds the values, so that other code may set some:
+    :meth:`take_lent` then takes them again before a batch.
 
-    `tensors` are the values; those that receive gradients are `torch.nn.Parameter`.
+    `tensors` are the values; those that receive gradients are a `torch.nn.Parameter`.
     """
 
     def __init__(self, parameters: Mapping[str, Any], device: torch.device) -> None:
@@ -33,11 +33,11 @@ class Parameters:
 
     @property
     def trained(self) -> set[str]:
-        """The names of those that receive gradients."""
+        """The names of the parameters that receive gradients."""
         return {name for name, tensor in self.tensors.items() if isinstance(tensor, torch.nn.Parameter)}
 
     def numbers(self, trainer: Any, names: Sequence[str]) -> UpdateNumbers:
-        """Return the numbers by which a trainer moves some of them."""
+        """Return the numbers with which a trainer updates some of the parameters."""
         return UpdateNumbers(trainer, [self._parameters[name] for name in names])
 
     def take(self) -> None:
@@ -70,11 +70,11 @@ class Parameters:
         self._give_back(self.tensors)
 
     def give_back_losses(self) -> None:
-        """Copy the values of the losses' own parameters to them, for handlers that call losses."""
+        """Copy the values of the losses' own parameters to the losses, for handlers that call these."""
         self._give_back(name for name in self.tensors if name.startswith("losses."))
 
     def adds(self, name: str) -> bool:
-        """Whether the gradients of a parameter's batches are added up."""
+        """Whether a parameter's gradients are added up over batches."""
         return bool(self._parameters[name].grad_req == "add")
 
     def gradients(self, names: Iterable[str]) -> dict[str, Any]:
@@ -82,12 +82,12 @@ class Parameters:
         return {name: self._parameters[name].list_grad()[0] for name in names}
 
     def take_gradients(self) -> dict[str, torch.Tensor]:
-        """Return the net's gradients that no trainer has used, copied."""
+        """Return copies of the net's gradients that no trainer has used."""
         gradients = pending_gradients(self._parameters)
         return {name: torch.from_numpy(value).to(self.device) for name, value in gradients.items()}
 
     def give_back_gradients(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Let these be the net's only gradients that no trainer has used; this waits for the device."""
+        """Copy gradients to the net, and mark all its other gradients as used; waits for the device."""
         set_pending(self._parameters, {name: tensor.cpu().numpy() for name, tensor in tensors.items()})
 
     def _give_back(self, names: Iterable[str]) -> None:

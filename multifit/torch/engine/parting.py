@@ -1,4 +1,4 @@
-"""Where tasks part in a batch: the tensors that the body computed, and each task's gradient there."""
+"""The tensors at which the tasks of a batch part, and each task's gradients with respect to them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Parting:
     """The tensors of a batch at which tasks part, with the tasks' copies of them.
 
     `parameters` are those of the body, by name; `adds` says whether their gradients are added up over
-    batches, and `pending` whether such of earlier batches wait for an update. `rows` are the tasks' gradients
-    at each tensor, of shape (its tasks, its size), once they were set. `gradients` are those of the
-    parameters, once they were combined. `scaling` computes them.
+    batches, and `pending` whether gradients of earlier batches wait for an update. `rows`, once set, are the
+    tasks' gradients with respect to each tensor, of shape (its tasks, its size). `gradients`, once combined,
+    are those of the parameters. `scaling` computes gradients.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Parting:
         self.rows = [torch.stack([next(rest).reshape(-1) for _ in tasks]) for tasks in self._tasks]
 
     def measure(self, losses: Sequence[torch.Tensor]) -> tuple[list[Any], list[float]]:
-        """Return the Gramian of each tensor's gradients, with its tasks, and losses; reads them at once."""
+        """Return the tasks and the Gramian of each tensor's gradients, and the losses, all read in one go."""
         products = [product(rows).reshape(-1) for rows in self.rows]
         values = numbers([*products, *losses])
         gramians, start = [], 0
@@ -76,22 +76,22 @@ class Parting:
         return rows
 
     def detach(self) -> None:
-        """Free what the backward pass needed, and the gradients, which others have by now."""
+        """Free what the backward pass needed, and the gradients, which are stored elsewhere by now."""
         self._tensors, self.copies, self.rows, self.gradients = [], [], [], {}
 
     def _passed_back(self, heads: Sequence[torch.Tensor], again: bool) -> Sequence[torch.Tensor]:
-        """Return the gradients of the parameters, for those of the tensors; `again` keeps what they need."""
+        """Return the parameters' gradients for gradients of the tensors; `again` keeps the graph."""
         return self.scaling.gradients(self._tensors, list(self.parameters.values()), heads, again)
 
 
 def product(rows: torch.Tensor) -> torch.Tensor:
-    """Return the inner products of rows; those of bfloat16 are added up in float32."""
+    """Return the inner products of rows; lower precisions are computed in float32."""
     exact = rows if rows.dtype == torch.float64 else rows.float()
     return exact @ exact.T
 
 
 def combined(rows: torch.Tensor, weights: Numbers) -> torch.Tensor:
-    """Return the sum of rows times weights."""
+    """Return the weighted sum of rows."""
     exact = rows if rows.dtype == torch.float64 else rows.float()
     factors = torch.from_numpy(weights).to(exact.device, exact.dtype, non_blocking=True)
     return (factors @ exact).to(rows.dtype)

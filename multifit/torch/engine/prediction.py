@@ -1,4 +1,4 @@
-"""Predicting with torch, batch by batch."""
+"""Predict with torch, batch by batch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .uploads import Uploads
 
 
 class Predictor:
-    """Computes a net's declared outputs, as it evaluates; raises SpecError if it has no translation.
+    """Computes a net's declared outputs in evaluation mode; raises SpecError if it has no translation.
 
     `carried` is the state from batch to batch, if there is any.
     """
@@ -35,7 +35,7 @@ class Predictor:
         self._uploads, self._carried = uploads, carried
 
     def __call__(self, batch: Batch) -> list[tuple[dict[str, Any], int]]:
-        """Return the outputs as NumPy arrays, and the number of samples, of the one device."""
+        """Return a list with the outputs as NumPy arrays and the number of samples, for the only device."""
         slots, carried = batch.slots[0], Tensors()
         program = self._programs(slots)
         if self._carried is not None:

@@ -13,17 +13,17 @@ from ..translate import tensors_of, translate
 from .compiled import compiled
 from .parameters import Parameters
 
-MAX_PROGRAMS = 256  # one for each form of batches; then the oldest is discarded
+MAX_PROGRAMS = 256  # one for each form of batches; beyond that, the oldest is discarded
 
 
 class Program:
     """Computes a traced graph.
 
-    Raises SpecError with everything in the graph that has no translation. If it `compiles`, so does a call if
-    torch cannot.
+    Raises SpecError with everything in the graph that has no translation. If it `compiles`, a call raises
+    SpecError if torch cannot compile it.
 
-    `trained` are the names of the parameters that it uses and that receive gradients. All of it is one graph:
-    there is no `parting` of tasks.
+    `trained` are the names of the parameters that it uses and that receive gradients. As it is a single
+    graph, there is no `parting` of tasks.
     """
 
     parting = None
@@ -64,6 +64,6 @@ class NetPrograms:
 
 
 def make_room(programs: dict[Hashable, Any]) -> None:
-    """Discard the oldest of some programs if there are as many as may be kept."""
+    """Discard the oldest program if there are MAX_PROGRAMS."""
     if len(programs) >= MAX_PROGRAMS:
         del programs[next(iter(programs))]

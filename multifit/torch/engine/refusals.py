@@ -1,4 +1,4 @@
-"""What the engine on torch does not do, each with the way out."""
+"""Refuse what the engine on torch does not do, and name the way out."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def refuse(what: str, way_out: str = "", kind: str = "spec") -> Problem:
 
 
 def of_options(engine: Engine) -> list[Problem]:
-    """Return what is wrong with an estimator's options."""
+    """Return the problems with an estimator's options."""
     problems = []
     if not engine.world.alone and engine.world.communicator.asynchronous:
         library = engine.world.communicator.name
@@ -30,12 +30,12 @@ def of_options(engine: Engine) -> list[Problem]:
 
 
 def of_trainers(engine: Engine) -> list[Problem]:
-    """Return what is wrong with trainers and parameters, once they are built and initialised."""
+    """Return the problems with trainers and parameters, which must be built and initialised."""
     return [*_of_parameters(engine), *_of_optimizers(engine)]
 
 
 def of_graph(stage: Stage) -> list[Problem]:
-    """Return why a stage's net and losses are no single graph, once its first batch was checked."""
+    """Return why a stage's net and losses are not a single graph; its first batch must have been checked."""
     problems = of_network(stage.network)
     for term in stage.graphs.untraceable_terms:
         way_out = "make it a HybridBlock and hybridize it"
@@ -47,7 +47,7 @@ def of_graph(stage: Stage) -> list[Problem]:
 
 
 def of_network(network: Network) -> list[Problem]:
-    """Return why a net can neither be traced nor recorded, once it was called."""
+    """Return why a net can neither be traced nor recorded; it must have been called."""
     obstacle = network.obstacle
     return [] if obstacle is None else [refuse(*obstacle)]
 

@@ -1,4 +1,4 @@
-"""What a step computed from a batch, in tensors."""
+"""The result of a step for a batch, in tensors."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from .tensors import Tensors, to_arrays
 class Result:
     """What a stage computed from a batch: the net's outputs, what the losses returned, and the objectives.
 
-    `trained` are the names of the parameters that the objectives may depend on. The sum of all `objectives`
-    is minimised: each of their elements times its `head_gradients`, if there are any. `objective_losses` are
-    the losses that each is of; if they are balanced, an element each. `scale` holds the batch's weights and
-    normalizers. `changed` are the outputs as handlers have changed them, if they have. `partings` are where
-    the tasks part, if their gradients are compared. `carried` is the state with which the batch began, if it
-    is not in its slots.
+    `trained` are the names of the parameters on which the objectives may depend. The sum of all elements of
+    the `objectives` is minimised, each times its element of `head_gradients`, if there are any.
+    `objective_losses` are, for each objective, the losses that it contains; if losses are balanced, it has an
+    element for each. `scale` holds the batch's weights and normalizers. `changed` holds the outputs as
+    handlers have changed them, if they have. `partings` say where the tasks part, if their gradients are
+    compared. `carried` is the state with which the batch began, if that is not in its slots.
     """
 
     spec: TaskSpec
@@ -44,7 +44,7 @@ class Result:
     carried: Tensors = field(default_factory=Tensors)
 
     def add(self, objective: torch.Tensor, losses: Sequence[str]) -> None:
-        """Add a tensor to the objectives, and the losses that it is of."""
+        """Add an objective, and the losses that it contains."""
         self.objectives.append(objective)
         self.objective_losses.append(tuple(losses))
 
@@ -57,7 +57,7 @@ class Result:
         self.parts = {name: tensor.detach() for name, tensor in self.parts.items()}
 
     def minimized(self) -> list[torch.Tensor]:
-        """Return numbers whose sum is minimised; those that nothing can move are left out."""
+        """Return numbers whose sum is minimised; objectives without a gradient are left out."""
         heads = self.head_gradients or [None] * len(self.objectives)
         pairs = [pair for pair in zip(self.objectives, heads) if pair[0].requires_grad]
         return [(objective if head is None else objective * head).sum() for objective, head in pairs]
@@ -67,7 +67,7 @@ class Result:
         return [value for objective in self.objectives for value in objective.tolist()]
 
     def like_objectives(self, values: Sequence[Numbers]) -> list[torch.Tensor]:
-        """Return numbers as tensors of the dtypes of the objectives, on their device."""
+        """Return numbers as tensors with the dtypes of the objectives, on their device."""
         return [
             torch.from_numpy(each).to(objective.device, objective.dtype, non_blocking=True)
             for each, objective in zip(values, self.objectives)
@@ -79,7 +79,7 @@ class Result:
 
     @cached_property
     def on_host(self) -> StepResult:
-        """The same in NDArrays, for handlers and metrics; this waits for the device."""
+        """The same result in NDArrays, for handlers and metrics; this waits for the device."""
         if not self.batch.contexts:
             return StepResult(self.spec, self.batch)
         self.batch.slots[0].update(to_arrays(self.carried))

@@ -1,7 +1,7 @@
 """Runs an estimator's batches with torch; see :class:`multifit.engines.Runner`.
 
-MXNet, on the CPU, initialises the net, checks the first batch and traces the graphs. Torch then has the
-values of the parameters, until the run ends or somebody looks at them.
+MXNet, on the CPU, initialises the net, checks the first batch and traces the graphs. Torch then holds the
+values of the parameters, until the run ends or other code reads them.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def host(context: Any) -> Any:
 
 
 def make_runner(setup: Setup, state: RunState, log_once: LogOnce) -> Runner:
-    """Return what runs an estimator's batches; raises what its constructor raises."""
+    """Return the runner of an estimator's batches; raises what the estimator's constructor raises."""
     context, arrays = host(setup.context), TorchArrays(device_of(setup.context))
     return Runner(make_engine(setup, state, log_once, context, arrays, _precision_of), setup, log_once)
 
@@ -74,7 +74,7 @@ def has(context: Any) -> bool:
 
 
 def _precision_of(name: object, contexts: Any) -> Precision:
-    """Return the precision with a name, in which torch computes alone; raises ValueError if there is none."""
+    """Return the precision with a name, in which only torch computes; raises ValueError if there is none."""
     return replace(named_precision(name), elsewhere=True)
 
 
@@ -95,9 +95,9 @@ class Runner(MXNetRunner):
         self._discard()
 
     def restart(self, hooks: TrainingHooks | None = None) -> None:
-        """Begin a fit, or a loop without one.
+        """Begin a fit, or a loop without a fit.
 
-        All graphs are traced again, and other parameters may be trainable now.
+        All graphs are traced again, because other parameters may be trainable now.
         """
         super().restart(hooks)
         self._discard()
@@ -111,7 +111,7 @@ class Runner(MXNetRunner):
 
     @contextmanager
     def session(self) -> Iterator[None]:
-        """Hold the values of parameters and optimizers' states within the outermost block."""
+        """Hold the values of parameters and optimizers' states on the device within the outermost block."""
         if self._running:
             yield
             return
@@ -135,7 +135,7 @@ class Runner(MXNetRunner):
 
     @contextmanager
     def checking(self) -> Iterator[None]:
-        """Restore figures and running statistics after the block: the batch runs again, with torch."""
+        """Restore figures and running statistics after the block, because torch runs the batch again."""
         figures = self._engine.stages[TRAIN].figures
         before = save_figures(figures) if figures.sums.batches else None  # of a run that is resumed
         shared, were_shared = self._engine.shared, self._engine.shared.are_shared
@@ -149,7 +149,7 @@ class Runner(MXNetRunner):
 
     @contextmanager
     def replacing(self, block: ContextManager[Any]) -> Iterator[None]:
-        """Take what handlers make of the net's values in the block, and what they leave after it."""
+        """Use the values that handlers set in the net, within the block and after it."""
         self.publish()
         try:
             with block:
@@ -158,10 +158,10 @@ class Runner(MXNetRunner):
             self._parameters.lent = True
 
     def train_step(self) -> TrainStep:
-        """Return what trains on a batch; raises SpecError or TrainerError for what it cannot train."""
+        """Return a function that trains on a batch; raises SpecError or TrainerError if torch cannot."""
         engine = self._engine
         raise_problems([*refusals.of_graph(engine.stages[TRAIN]), *refusals.of_trainers(engine)])
-        self._parameters.take()  # also those that the check has initialised; the first rank's
+        self._parameters.take()  # also those that the check has initialised, with the first rank's values
         self._trainers = self._trainers or Trainers(engine.trainers.get(), self._parameters)
         of_device = self._parameters, self._device, self._uploads, self._compiles
         splitter, stage = engine.splitter(TRAIN), Stage(engine.stages[TRAIN], *of_device)
@@ -193,11 +193,11 @@ class Runner(MXNetRunner):
         }
 
     def gradient_meter(self, method: Sum) -> GradientMeter:
-        """Return what measures the tasks' gradients on batches."""
+        """Return an object that measures the tasks' gradients on batches."""
         return GradientMeter(self._engine, method, self._run_apart, TorchArrays(self._device))
 
     def _run_apart(self, engine: Engine, batch: Batch, state: RunState) -> Result:
-        """Run a batch of another engine, and pass its losses back to where the tasks part."""
+        """Run a batch of another engine, and run its backward pass to where the tasks part."""
         if engine not in self._apart:
             self._apart[engine] = Stage(engine.stages[TRAIN], self._parameters, self._device, self._uploads)
         result = self._apart[engine].run(batch, state)
@@ -223,7 +223,7 @@ class Runner(MXNetRunner):
             self._step.gradients.take()
 
     def make_plan(self, run: DryRun, trained: bool) -> Plan:
-        """Return what goes where, with the device of torch."""
+        """Return the plan, with the device of torch."""
         return replace(super().make_plan(run, trained), devices=(f"{self._device} (torch)",))
 
     def check_tool(self, tool: str) -> None:
@@ -235,11 +235,11 @@ class Runner(MXNetRunner):
         return self._scaling.state()
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Take the scale of gradients."""
+        """Restore the scale of gradients."""
         self._scaling.load(state)
 
     def why_inexact(self) -> str:
-        """Return why a resumed run may differ in the last bits, and the way out; "" if it does not."""
+        """Return why a resumed run may differ in the last bits, and the way out; "" if it cannot."""
         return why_inexact(self._device)
 
     def _predict_batch(self, engine: Engine, raw: Any) -> list[evaluation.Piece]:

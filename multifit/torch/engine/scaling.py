@@ -1,4 +1,4 @@
-"""The gradients of a batch: as they are, or scaled while float16 computes them."""
+"""Compute the gradients of a batch: as they are, or scaled while they are computed in float16."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ class Unscaled:
         heads: Sequence[torch.Tensor] | None = None,
         again: bool = False,
     ) -> list[torch.Tensor]:
-        """Return the gradients of the sum of tensors times `heads`, by default 1; 0 where they reach nothing.
+        """Return the gradients of the sum of tensors times `heads`, by default 1; 0 for leaves not reached.
 
-        `again` keeps what another backward pass needs.
+        `again` keeps the graph for another backward pass.
         """
         options = {"retain_graph": again, "allow_unused": True, "materialize_grads": True}
         return list(torch.autograd.grad(tensors, leaves, heads, **options))
 
     def overflowed(self) -> bool:
-        """Return whether gradients overflowed since the last update, which is then left out: never."""
+        """Return False: gradients that overflow are used as they are."""
         return False
 
     def update(self, overflowed: bool) -> None:
-        """Set the scale for the next batch, as gradients of any process have `overflowed` or not."""
+        """Do nothing: there is no scale."""
 
     def state(self) -> dict[str, Any]:
-        """Return what the next step depends on: nothing."""
+        """Return an empty dict: there is no scale."""
         return {}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state."""
+        """Do nothing: there is no scale."""
 
 
 class Scaled:
     """Gradients of an objective that is scaled up, so that they do not vanish in float16, and scaled back.
 
-    It is :class:`torch.amp.GradScaler`: if a gradient is not finite, nothing moves, no update is counted, and
-    the scale is halved; after 2,000 steps without one it doubles. Like that class, it waits for the device in
-    each step, to know whether the update is to be called.
+    It uses :class:`torch.amp.GradScaler`: if a gradient is not finite, no parameter moves, no update is
+    counted, and the scale is halved; after 2,000 steps in which all were finite, it doubles. Like that class,
+    it waits for the device in each step, to know whether to update.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._scaler, self._device = torch.amp.GradScaler(device.type), device
-        self._batches: list[_Batch] = []  # since the last update, as the scaler knows them by their ids
+        self._batches: list[_Batch] = []  # since the last update; kept, as the scaler knows them by their ids
 
     def gradients(
         self,
@@ -58,7 +58,7 @@ class Scaled:
         heads: Sequence[torch.Tensor] | None = None,
         again: bool = False,
     ) -> list[torch.Tensor]:
-        """Return the gradients, scaled back; those of float16 in float32, where they do not vanish."""
+        """Return the gradients, scaled back; float16 becomes float32, in which they do not vanish."""
         ones = [torch.ones_like(tensor) for tensor in tensors]
         scaled = [self._scaler.scale(head).to(each.dtype) for head, each in zip(heads or ones, tensors)]
         torch.autograd.backward(tensors, scaled, again, inputs=leaves)
@@ -79,19 +79,19 @@ class Scaled:
         return not all(batch.is_finite for batch in self._batches)
 
     def update(self, overflowed: bool) -> None:
-        """Set the scale for the next batch; also where no sample was this process's."""
+        """Set the scale for the next batch; `overflowed` says whether gradients of any process did."""
         verdict = torch.full((1,), float("inf") if overflowed else 0.0, device=self._device)
-        self._scaler.scale(verdict)  # makes the scale if nothing was scaled yet
+        self._scaler.scale(verdict)  # makes the scale, if this process had no samples so far
         self._unscale([verdict])
         self._scaler.update()
         self._batches.clear()
 
     def state(self) -> dict[str, Any]:
-        """Return the scale, and how many steps it has been right."""
+        """Return the scale, and the number of steps since it last changed."""
         return dict(self._scaler.state_dict())
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Go on with a scale."""
+        """Restore what :meth:`state` returned."""
         self._scaler.load_state_dict(dict(state))
 
     def _unscale(self, gradients: Sequence[torch.Tensor]) -> None:
@@ -100,11 +100,11 @@ class Scaled:
 
 
 Scaling = Union[Unscaled, Scaled]
-"""Computes gradients, and knows whether the update from them is to be left out."""
+"""Computes gradients, and knows whether the update must be skipped."""
 
 
 class _Batch:
-    """What `GradScaler` takes for an optimizer: gradients, and a step that it calls if all are finite."""
+    """Stands for an optimizer in `GradScaler`: has gradients, and a step that is called if all are finite."""
 
     def __init__(self, gradients: Sequence[torch.Tensor]) -> None:
         carriers = [gradient.detach() for gradient in gradients]
@@ -114,5 +114,5 @@ class _Batch:
         self.is_finite: bool | None = None  # not known yet
 
     def step(self) -> None:
-        """Note that the gradients are finite."""
+        """Remember that the gradients are finite."""
         self.is_finite = True

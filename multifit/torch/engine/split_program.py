@@ -1,4 +1,4 @@
-"""A traced graph that runs in two parts, so that each task's gradients are known where the tasks part."""
+"""A traced graph that runs in two parts, to measure each task's gradients where the tasks part."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from .tensors import Tensors
 
 
 class SplitProgram:
-    """Computes a traced graph: a body, and the tasks' own parts on copies of what the body computes.
+    """Computes a traced graph as two: a body, then the tasks' own parts on copies of the body's outputs.
 
-    `tasks` are those of the losses, and `moved` MXNet's names of the parameters that trainers move; the body
-    is passed back several times if it `repeats`. `trained` are the names of the parameters that the tasks'
-    parts use and that receive gradients; `parting` has those of the body that are moved.
+    `tasks` are the tasks of the losses, and `moved` are MXNet's names of the parameters that trainers move.
+    If the body `repeats`, there is a backward pass through it for each task. `trained` are the names of the
+    parameters that the tasks' parts use and that receive gradients; `parting` has the parameters of the body
+    that trainers move.
     """
 
     def __init__(
@@ -34,11 +35,11 @@ class SplitProgram:
     ) -> None:
         names = {variable: name for variable, name in parameters.variables().items() if variable in moved}
         cut = cut_traced(traced, tasks, {v for v, name in names.items() if name in parameters.trained})
-        # what is compiled is passed back once; a CUDA graph's memory would be used again by the other part
+        # a compiled program allows one backward pass; CUDA graphs of the two parts would overwrite each other
         self._body = Program(cut.body, parameters, training, compiles is True and not repeats)
         self._rest = Program(cut.rest, parameters, training, compiles is True)
         self._copies = cut.copies
-        # in the order of MXNet's, which may go on with their gradients
+        # in MXNet's order, because that engine may continue with these gradients
         shared = [name for name in names.values() if name in set(self._body.trained)]
         self._shared = {name: parameters.tensors[name] for name in shared}
         self._parameters = parameters

@@ -1,4 +1,4 @@
-"""One stage, training or evaluating: runs batches through net, losses and metrics as programs of torch."""
+"""Run the batches of a stage, training or evaluating, through net, losses and metrics as torch programs."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ NOTHING: Tensors = {}
 class Stage:
     """Runs batches for one TaskSpec.
 
-    `gluon` is MXNet's stage, which traces graphs, computes the weights of losses, and has the figures.
-    `carried` is the state from batch to batch, if there is any. `captured` says whether programs run as CUDA
-    graphs.
+    `gluon` is MXNet's stage, which traces graphs, computes the weights of losses, and holds the figures.
+    `carried` is the state that is carried from batch to batch, if there is any. `captured` says whether
+    programs run as CUDA graphs.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Stage:
         self.carried = None if gluon.carried is None else CarriedState(gluon.carried)
         self._sums = gluon.figures.elsewhere = StageSums(gluon.figures)
         self._programs: dict[Hashable, Program | SplitProgram] = {}
-        # not captured: its backward pass waits while the graph of the losses uses the memory
+        # not captured: the CUDA graph of the losses would overwrite what its backward pass still needs
         self._nets = NetPrograms(gluon.network, parameters, gluon.training, compiles is True)
         self._constants: dict[int, tuple[Any, torch.Tensor]] = {}
 
@@ -72,7 +72,7 @@ class Stage:
         return result
 
     def again(self, batch: Batch, state: RunState) -> Result:
-        """Compute the objectives of a batch once more, as in training; without gradients or figures."""
+        """Compute the objectives of a batch once more, in training mode, without gradients or figures."""
         if not batch.contexts:  # no sample is this process's
             self.gluon.again(batch, state)
             return Result(self.gluon.spec, batch, {}, {}, [])
@@ -119,7 +119,7 @@ class Stage:
 
     def _new_program(self, key: Hashable, graph: StepGraph, batch: Batch) -> Program | SplitProgram:
         make_room(self._programs)
-        with self.gluon.recording():  # a net may look at the mode
+        with self.gluon.recording():  # sets the mode, which a net may read
             traced = graph.trace(batch.slots[0], weighted=self.gluon.training)
         balanced, options = self.gluon.balanced, (self._parameters, self.gluon.train_mode, self._compiles)
         program: Program | SplitProgram
@@ -146,7 +146,7 @@ class Stage:
         return changed
 
     def _constant(self, array: Any) -> torch.Tensor:
-        """Return an array that is often the same one as a tensor."""
+        """Return an array as a tensor; both are cached, because the same array is often passed."""
         known = self._constants.get(id(array))
         if known is None:
             if len(self._constants) == MAX_CONSTANTS:

@@ -1,4 +1,4 @@
-"""What a stage adds up on the device, until somebody reads its figures."""
+"""Sum a stage's losses and metrics on the device, until its figures are read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .tensors import to_array, to_tensor
 
 
 class StageSums:
-    """The sums of a stage's losses and metrics in float64; adding to them does not wait for the device."""
+    """Sums a stage's losses and metrics in float64; adding does not wait for the device."""
 
     def __init__(self, figures: StageFigures) -> None:
         self._figures = figures
@@ -32,7 +32,7 @@ class StageSums:
     def add(
         self, losses: LossGraph, statistics: torch.Tensor | None, scale: BatchLossScale, batch: Batch
     ) -> None:
-        """Add a batch: what its graph computed, and its numbers."""
+        """Add a batch: the statistics that its graph computed, its samples and its normalizers."""
         sums = self._figures.sums
         if statistics is not None:
             statistics = _without_empty(losses, statistics, scale)

@@ -1,4 +1,4 @@
-"""Arrays of MXNet, NumPy and torch: from one to the other."""
+"""Convert arrays between MXNet, NumPy and torch."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ Tensors = dict[str, torch.Tensor]
 
 
 def view_of(array: Any) -> torch.Tensor:
-    """Return an array of MXNet's or NumPy's as a tensor on the CPU, in the same memory where it has any.
+    """Return an array of MXNet or NumPy as a tensor on the CPU, which shares its memory if possible.
 
-    Do not write to it.
+    Do not write to the tensor.
     """
     capsule = shared(array)
     return torch.from_numpy(to_numpy(array)) if capsule is None else torch.from_dlpack(capsule)
 
 
 def to_tensor(array: Any, device: torch.device) -> torch.Tensor:
-    """Return an array of MXNet's or NumPy's as a tensor on a device, copied."""
+    """Copy an array of MXNet or NumPy to a tensor on a device."""
     return torch.from_numpy(to_numpy(array)).to(device, non_blocking=True)
 
 

@@ -26,8 +26,8 @@ from .trainers import Trainers
 class TrainStep:
     """Trains on one batch.
 
-    `hooks` are what handlers change, if anything; `balancer` weighs the losses, if there is one. `gradients`
-    are those that no trainer has used.
+    `hooks` call the handlers that change a step, if there are any; `balancer` weighs the losses, if there is
+    one. `gradients` are those that no trainer has used.
     """
 
     def __init__(
@@ -65,12 +65,12 @@ class TrainStep:
     def train(self, batch: Batch) -> Result:
         """Train on a batch that is named, cast and placed."""
         self._trainers.take_lent()
-        self._trainers.moved = True  # running statistics, at least
+        self._trainers.moved = True  # running statistics change, at least
         result = self._stage.run(batch, self._state)
         if self._of_losses is not None:
             self._of_losses.weigh(result, self._state)
         self.gradients.add(self._backward(result, self.gradients.tensors))
-        self._trainers.moved = True  # gradients, if a handler has read the parameters
+        self._trainers.moved = True  # set again, because reading the parameters in a handler resets it
         self.before_update(result)
         held, due = self.held(result), self._trainers.due(self._state.step, self.gradients)
         names, overflowed = self._trainers.names(due), self._scaling.overflowed()
@@ -90,9 +90,9 @@ class TrainStep:
         return result
 
     def before_update(self, result: Result) -> None:
-        """Call the handlers that Gluon's Estimator calls here, as MXNet's step does.
+        """Call the handlers that Gluon's Estimator calls before the update, as MXNet's step does.
 
-        The net has the gradients of the batch's sum, and trainers may be used by hand.
+        The net then has the gradients of the sum over the batch, and handlers may use trainers themselves.
         """
         if self._early is None:
             return
@@ -112,7 +112,7 @@ class TrainStep:
         self._trainers.moved = True
 
     def held(self, result: Result) -> bool:
-        """Whether a handler holds the update back; it may then set values of the net."""
+        """Whether a handler holds back the update; it may then set values of the net."""
         if self._holding is None:
             return False
         self._parameters.give_back()
@@ -122,7 +122,7 @@ class TrainStep:
         return held
 
     def settle(self, result: Result, due: Sequence[str]) -> None:
-        """Weigh gradients that were added up over several batches, if the trainers that move use them."""
+        """Weigh tasks' gradients that were added up over batches, if the trainer that uses them is due."""
         if self._of_gradients is None or not self._of_gradients.added:
             return
         batches = 0
@@ -132,16 +132,16 @@ class TrainStep:
         self.gradients.replace(self._of_gradients.settle(self._state, batches))
 
     def average(self, due: Sequence[str], names: Collection[str]) -> None:
-        """Divide gradients that trainers have accumulated, or a handler has let add up, by the batches.
+        """Divide gradients that trainers or a handler have added up over batches by the number of batches.
 
-        `names` are those of the parameters that the trainers that are due move.
+        `names` are the names of the parameters of the trainers that are due.
         """
         self._trainers.average(due, self.gradients)
         if self._batches_per_update > 1:
             self.gradients.scale(names, 1 / self._batches_per_update)
 
     def look_back(self, batch: Batch) -> None:
-        """Compute the losses of the batch again, if the method of balancing compares them."""
+        """Compute the batch's losses again after the update, if the method of balancing compares them."""
         if self._of_losses is not None and self._of_losses.looks_back:
             self._of_losses.after_update(self._stage.again(batch, self._state))
 
@@ -152,9 +152,10 @@ class TrainStep:
             self.gradients.take_changes()
 
     def update(self, due: Sequence[str], overflowed: bool) -> None:
-        """Move the parameters of the trainers that are due, unless gradients in float16 have overflowed.
+        """Update the parameters of the trainers that are due, unless gradients in float16 have overflowed.
 
-        What others have accumulated is then discarded as well, as it is not finite either.
+        If they have, the gradients that other trainers have accumulated are discarded too: they are not
+        finite either.
         """
         if overflowed:
             self.gradients.clear()

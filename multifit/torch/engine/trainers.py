@@ -1,4 +1,4 @@
-"""The trainers of a net on torch: clip gradients and move parameters by the rules of MXNet's optimizers."""
+"""The trainers of a net on torch: clip gradients, and update parameters as MXNet's optimizers do."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ OfTrainer = Mapping[str, torch.Tensor]
 
 
 class Trainers:
-    """Moves parameters as trainers say, whose optimizers keep their options, schedules and counts.
+    """Updates parameters for the trainers, whose own optimizers keep the options, schedules and counts.
 
-    `moved` says whether states and parameters are newer than those of the trainers and the net; `lent`, that
-    the optimizers hold the states, between runs, where somebody may load others.
+    `moved` says whether states and parameters here are newer than those of the trainers and the net. `lent`
+    says that, between runs, the trainers' optimizers hold the states, so that other code may load some.
     """
 
     def __init__(self, trainers: GluonTrainers, parameters: Parameters) -> None:
@@ -34,7 +34,10 @@ class Trainers:
         }
 
     def due(self, step: int, gradients: Gradients) -> list[str]:
-        """Return the trainers that move after a batch of the run; the others' gradients may be used up."""
+        """Return the trainers that move after batch number `step` of the run, counted from 0.
+
+        The gradients of the other trainers are discarded, unless they accumulate.
+        """
         trainers = self._trainers
         due = list(trainers.due(step) if trainers.rhythms else trainers)
         for name in trainers.waiting:
@@ -50,7 +53,7 @@ class Trainers:
         return self._names[tuple(due)]
 
     def batches_added(self, parameter: str, due: Sequence[str]) -> int:
-        """Return by how many batches a parameter's gradient is divided before it moves; 0 if it does not."""
+        """Return the number of batches by which a parameter's gradient is divided; 0 if it does not move."""
         names = self._trainers.parameter_names
         return next((self._trainers.batches_added(each) for each in due if parameter in names[each]), 0)
 
@@ -62,7 +65,7 @@ class Trainers:
                 gradients.scale(self._trainers.parameter_names[name], 1 / rhythm.every)
 
     def update(self, due: Sequence[str], gradients: Gradients) -> None:
-        """Clip gradients and move the parameters of the trainers that are due; these use them up."""
+        """Clip gradients and update the parameters of the trainers that are due; then drop the gradients."""
         with torch.no_grad():
             clipped = {name: self._movers[name].clip(gradients.tensors) for name in due}
             for name, of_trainer in clipped.items():
@@ -78,7 +81,7 @@ class Trainers:
             mover.take()
 
     def take_lent(self) -> None:
-        """Copy the optimizers' states from the trainers if these hold them."""
+        """Copy the optimizers' states from the trainers if those hold them."""
         if self.lent:
             self.take()
 
@@ -90,7 +93,7 @@ class Trainers:
 
 
 class _Mover:
-    """Moves the parameters of one trainer."""
+    """Updates the parameters of one trainer."""
 
     def __init__(
         self, numbers: UpdateNumbers, names: Sequence[str], clip_norm: float | None, parameters: Parameters
@@ -100,7 +103,7 @@ class _Mover:
         self._states: dict[str, State] = {}
 
     def clip(self, gradients: OfTrainer) -> dict[str, torch.Tensor]:
-        """Return the gradients of this trainer's parameters, scaled down to its largest global norm."""
+        """Return the gradients of this trainer's parameters, clipped to its largest global norm."""
         reached = {name: gradients[name] for name in self._names if name in gradients}
         if self._clip_norm is None or not reached:
             return reached
@@ -110,7 +113,7 @@ class _Mover:
         return dict(zip(reached, torch._foreach_mul(tensors, factor)))
 
     def move(self, gradients: OfTrainer) -> None:
-        """Move the parameters that have gradients."""
+        """Update the parameters that have gradients."""
         places = [place for place, name in enumerate(self._names) if name in gradients]
         if not places:
             return

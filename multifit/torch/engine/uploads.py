@@ -1,4 +1,4 @@
-"""Batches on their way to the device."""
+"""Copy batches to the device."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from .tensors import Tensors, view_of
 class Uploads:
     """Copies batches to a device, from pinned memory and on a stream of its own.
 
-    Python only asks for computations. While the device computes one batch, Python is already at the next,
-    whose copy does not wait for the computation. How many batches wait for the device is limited, as
-    :class:`multifit.gluon.execution.throttle.Throttle` limits it. On the CPU, a batch is not copied: streams
-    and events do nothing there, and a tensor shares the memory of its array.
+    Python only submits computations. While the device computes one batch, Python already copies the next one,
+    which does not wait for the computation. The number of batches that wait for the device is limited in the
+    same way as by :class:`multifit.gluon.execution.throttle.Throttle`. On the CPU, batches are not copied:
+    streams and events do nothing there, and a tensor shares the memory of its array.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._device, self._pins = device, device.type == "cuda"
         self._backend = torch.cuda if self._pins else torch.cpu
-        self._stream = self._backend.Stream(device)  # by place: a CPU's stream ignores it
+        self._stream = self._backend.Stream(device)  # positional: torch.cpu's ignores its argument
         self._last: list[torch.Tensor] = []
         self._waiting: deque[tuple[Any, list[torch.Tensor]]] = deque()
 
     def __call__(self, arrays: Mapping[str, Any]) -> Tensors:
-        """Return arrays of MXNet's as tensors on the device; None, for a slot that is absent, is left out."""
+        """Return MXNet's arrays as tensors on the device; absent slots, which are None, are left out."""
         self._limit()
         present = {name: array for name, array in arrays.items() if array is not None}
         with self._backend.stream(self._stream):
@@ -41,10 +41,10 @@ class Uploads:
         return (tensor.pin_memory() if self._pins else tensor).to(self._device, non_blocking=True)
 
     def _limit(self) -> None:
-        """Hold the last batch until the device is past it; wait for the oldest if there are too many.
+        """Keep the last batch until the device has computed it; wait for the oldest if there are too many.
 
-        The memory of a tensor belongs to the stream of its copy: it must not be freed for the next copy while
-        the batch is computed.
+        The memory of a tensor belongs to the stream that copied it: it must not be freed, and used for the
+        next copy, while the batch is computed.
         """
         done = self._backend.Event()
         done.record(self._backend.current_stream(self._device))
@@ -57,5 +57,5 @@ class Uploads:
 
 
 def too_many(sizes: Sequence[int]) -> bool:
-    """Whether batches that take so many bytes are more than may wait for the device."""
+    """Whether more batches wait for the device than allowed; `sizes` are their sizes in bytes."""
     return len(sizes) > (MIN_BATCHES if sum(sizes) > MAX_BYTES else MAX_BATCHES)
