@@ -1,1 +1,1 @@
-"""MXNet's operators as functions of torch's tensors that mean the same, one file a family."""
+"""MXNet's operators as functions of torch tensors that compute the same; one file per family."""

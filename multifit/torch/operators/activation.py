@@ -31,7 +31,10 @@ def leaky_relu(
     lower_bound: float = 0.125,
     upper_bound: float = 0.334,
 ) -> Tensor:
-    """Apply an activation with a slope below zero, which may be learned. The bounds are those of others."""
+    """Apply an activation with a slope below zero, which may be learned.
+
+    The bounds are not used: they belong to MXNet's random slopes ("rrelu").
+    """
     if gamma is not None:
         if gamma.ndim == 1:
             gamma = gamma.reshape(1, -1, *[1] * (x.ndim - 2))
@@ -50,7 +53,7 @@ def softmax(
     use_length: bool = False,
     dtype: Optional[torch.dtype] = None,
 ) -> Tensor:
-    """Return the softmax along an axis, of the first `length` elements only if lengths are given."""
+    """Return the softmax along an axis; with lengths, over the first `length` elements only."""
     x = x if temperature is None else x / temperature
     if length is None:
         return x.softmax(axis, dtype=dtype)
@@ -98,7 +101,7 @@ def dropout(
     mode: Literal["training", "always"] = "training",
     axes: Ints = (),
 ) -> Tensor:
-    """Drop elements, or along `axes` all at once, and scale up what remains."""
+    """Drop elements, and scale up the rest; elements along `axes` are dropped together."""
     if p == 0 or not (training or mode == "always"):
         return x
     if not axes:

@@ -1,4 +1,4 @@
-"""Attention with several heads, whose projections lie side by side: (T, N, heads · parts · C)."""
+"""Attention with several heads, whose projections are side by side: (T, N, heads · parts · C)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ..attributes import Tensor
 
 
 def heads_of(x: Tensor, heads: int, parts: int) -> tuple[Tensor, ...]:
-    """Return each part, such as queries, keys and values: (N · heads, T, C)."""
+    """Return the parts, such as queries, keys and values, each of shape (N · heads, T, C)."""
     steps, samples = x.shape[:2]
     x = x.reshape(steps, samples * heads, parts, -1)
     return tuple(part.transpose(0, 1) for part in x.unbind(2))
 
 
 def scaled(queries: Tensor, keys: Tensor) -> Tensor:
-    """Return the product of queries and keys over the root of their size."""
+    """Return the product of queries and keys, divided by the square root of their size."""
     return torch.bmm(queries / math.sqrt(queries.shape[-1]), keys.mT)
 
 
@@ -28,7 +28,7 @@ def weighted(weights: Tensor, values: Tensor, heads: int) -> Tensor:
 
 
 def selfatt_qk(x: Tensor, *, heads: int) -> Tensor:
-    """Return how much each step attends to each other."""
+    """Return how much each step attends to each other step."""
     queries, keys, _ = heads_of(x, heads, 3)
     return scaled(queries, keys)
 

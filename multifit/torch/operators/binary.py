@@ -1,4 +1,4 @@
-"""Operators on the elements of two tensors or more; shapes are broadcast."""
+"""Operators on the elements of two or more tensors; shapes are broadcast."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from .integers import as_float, of_type
 
 
 class Extreme(torch.autograd.Function):
-    """The larger or smaller of two elements; where they are equal the first gets the gradient.
+    """The larger or smaller of two elements; where they are equal, the first gets the gradient.
 
-    Torch divides it between them. NaN is returned, and receives no gradient.
+    Torch would divide the gradient between them. NaN is returned, and receives no gradient.
     """
 
     @staticmethod
@@ -26,7 +26,7 @@ class Extreme(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
-        """Give the gradient to the one that was returned."""
+        """Give the gradient to the element that was returned."""
         is_first, is_second = ctx.saved_tensors
         first, second = ctx.shapes
         return (gradient * is_first).sum_to_size(first), (gradient * is_second).sum_to_size(second), None
@@ -43,12 +43,12 @@ def minimum(x: Tensor, y: Tensor) -> Tensor:
 
 
 def div(x: Tensor, y: Tensor | float) -> Tensor:
-    """Return x / y; of integers, towards zero."""
+    """Return x / y; integers are rounded towards zero."""
     return torch.div(x, y, rounding_mode=None if x.is_floating_point() else "trunc")
 
 
 def mod(x: Tensor, y: Tensor) -> Tensor:
-    """Return the remainder of x / y, with the sign of `y`; 0 where `y` is, with a gradient of 1."""
+    """Return the remainder of x / y, with the sign of `y`; 0, with a gradient of 1, where `y` is 0."""
     is_zero = y == 0
     return torch.where(is_zero, x - x.detach(), torch.remainder(x, y.masked_fill(is_zero, 1)))
 
@@ -59,7 +59,7 @@ def power(x: Tensor, y: Tensor) -> Tensor:
 
 
 def hypot(x: Tensor, y: Tensor) -> Tensor:
-    """Return the root of x² + y²."""
+    """Return the square root of x² + y²."""
     return of_type(torch.hypot(as_float(x), as_float(y)), x)
 
 
@@ -77,7 +77,10 @@ COMPARISONS = {
 
 
 def compare(x: Tensor, y: Tensor, *, operator: str) -> Tensor:
-    """Return 1 where a comparison holds, else 0, in the type of `x`; of logic, all but 0 is true."""
+    """Return 1 where a comparison holds, else 0, in the type of `x`.
+
+    For logical operators, every number but 0 is true.
+    """
     name = operator.removeprefix("broadcast").removeprefix("_")
     return COMPARISONS[name](x, y).to(x.dtype)
 
@@ -91,7 +94,7 @@ def add_n(*xs: Tensor) -> Tensor:
 
 
 def where(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """Choose elements, or with a condition of one axis, rows."""
+    """Choose elements; with a condition of one axis, choose rows."""
     condition = condition != 0
     if condition.ndim < x.ndim:
         condition = condition.reshape(-1, *[1] * (x.ndim - 1))

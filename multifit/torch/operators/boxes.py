@@ -1,4 +1,7 @@
-"""Boxes: (x, y, x, y) of two corners, or (x, y, w, h) around a center; only `box_nms` has a gradient."""
+"""Operators on boxes: (x, y, x, y) of two corners, or (x, y, w, h) with a center.
+
+Only `box_nms` has a gradient.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +32,12 @@ def as_centers(boxes: Tensor, format: str) -> Tensor:
 
 
 def areas(boxes: Tensor) -> Tensor:
-    """Return areas, 0 of boxes inside out."""
+    """Return the areas of boxes; 0 if the corners are swapped."""
     return (boxes[..., 2:] - boxes[..., :2]).clamp(min=0).prod(-1)
 
 
 def intersection_over_union(x: Tensor, y: Tensor) -> Tensor:
-    """Return the overlap (..., N, M) of boxes (..., N, 4) with boxes (..., M, 4), given by corners."""
+    """Return the overlaps (..., N, M) of boxes (..., N, 4) with boxes (..., M, 4), given by corners."""
     low = torch.maximum(x[..., :, None, :2], y[..., None, :, :2])
     high = torch.minimum(x[..., :, None, 2:], y[..., None, :, 2:])
     both = (high - low).clamp(min=0).prod(-1)
@@ -43,7 +46,7 @@ def intersection_over_union(x: Tensor, y: Tensor) -> Tensor:
 
 
 def box_iou(x: Tensor, y: Tensor, *, format: Format = "corner") -> Tensor:
-    """Return the overlap of each box of `x` with each of `y`."""
+    """Return the overlap of each box of `x` with each box of `y`."""
     boxes = [as_corners(each.detach(), format).reshape(-1, 4) for each in (x, y)]
     return intersection_over_union(*boxes).reshape(*x.shape[:-1], *y.shape[:-1])
 
@@ -62,9 +65,9 @@ def box_nms(
     in_format: Format = "corner",
     out_format: Format = "corner",
 ) -> Tensor:
-    """Return the rows whose boxes do not overlap one with a better score, by score; then rows of -1.
+    """Return the rows whose boxes do not overlap a box with a better score, by score; then rows of -1.
 
-    Gradients go to the rows that are kept, as they are, also where the formats of boxes differ.
+    Gradients are passed unchanged to the rows that are kept, even if the formats of boxes differ.
     """
     rows = x.reshape(-1, *x.shape[-2:])
     score = rows[..., score_index].detach()
@@ -90,18 +93,19 @@ def box_nms(
 
 
 def _formatted(rows: Tensor, corners: Tensor, start: int, old: str, new: str) -> tuple[Tensor, Tensor]:
-    """Return the columns from the boxes on, the boxes in another format."""
+    """Return the columns from the boxes on, with the boxes in the new format."""
     boxes = rows[..., start : start + 4]
     if old != new:
-        gradient = (boxes - boxes.detach()).nan_to_num(nan=0.0)  # of value 0, for boxes of infinite size too
+        gradient = (boxes - boxes.detach()).nan_to_num(nan=0.0)  # its value is 0, even for infinite boxes
         boxes = (corners if new == "corner" else as_centers(corners, "corner")) + gradient
     return boxes, rows[..., start + 4 :]
 
 
 def not_suppressed(valid: Tensor, suppresses: Tensor) -> Tensor:
-    """Return which rows are kept, (N, M): those that no kept row before them suppresses, (N, M, M).
+    """Return which rows are kept, (N, M): those that no kept row before them suppresses.
 
-    Rows are decided from the first on. A pass decides at least one more row, in practice nearly all.
+    `suppresses` (N, M, M) says which row suppresses which. Each pass of the loop decides at least one more
+    row, from the first on; in practice it decides nearly all.
     """
     kept = valid
     while True:
@@ -122,7 +126,7 @@ def box_decode(
     clip: float = -1.0,
     format: Format = "center",
 ) -> Tensor:
-    """Return boxes by their corners, for predicted offsets from anchors."""
+    """Return boxes by their corners, from predicted offsets from anchors."""
     x, anchors = x.detach(), as_centers(anchors.detach(), format)
     x = torch.stack([part * std for part, std in zip(x.unbind(-1), (std0, std1, std2, std3))], -1)
     size = x[..., 2:].clamp(max=clip) if clip > 0 else x[..., 2:]
@@ -134,7 +138,7 @@ def box_decode(
 def box_encode(
     samples: Tensor, matches: Tensor, anchors: Tensor, references: Tensor, means: Tensor, stds: Tensor
 ) -> tuple[Tensor, ...]:
-    """Return the offsets of matched boxes from anchors, both by corners, and where they count."""
+    """Return the offsets of matched boxes from anchors, both given by corners, and which offsets count."""
     index = matches.long().unsqueeze(-1).expand(-1, -1, 4)
     matched = as_centers(references.detach().gather(1, index), "corner")
     anchors = as_centers(anchors.detach(), "corner")

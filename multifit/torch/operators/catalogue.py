@@ -1,4 +1,4 @@
-"""All operators, by the names that MXNet writes into a symbol whichever alias was called."""
+"""All operators, by the names that MXNet writes into a symbol, whatever alias was called."""
 
 from __future__ import annotations
 

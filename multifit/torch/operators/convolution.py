@@ -42,7 +42,7 @@ def deconvolution(
     no_bias: bool = True,
     layout: Layout = None,
 ) -> Tensor:
-    """Return what the gradient of a convolution is; `target_shape` takes the place of `pad` and `adj`."""
+    """Return the transposed convolution; `target_shape` replaces `pad` and `adj`."""
     axes = len(kernel)
     stride, dilate = stride or (1,) * axes, dilate or (1,) * axes
     pad, adj = pad or (0,) * axes, adj or (0,) * axes

@@ -1,4 +1,4 @@
-"""Operators that make tensors of nothing or of a shape alone, on the device of `like`."""
+"""Operators that make tensors from options or from a shape only, on the device of `like`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from .integers import number
 
 
 def sizes(shape: Ints) -> list[int]:
-    """Return a shape in which unknown sizes, MXNet's 0, are 1.
+    """Return a shape in which unknown sizes, which are 0 in MXNet, are 1.
 
-    Gluon's recurrent cells begin with zeros whose batch size is unknown; one row of them is broadcast.
+    Gluon's recurrent cells begin with zeros whose batch size is unknown; a single row of zeros is broadcast.
     """
     return [size or 1 for size in shape]
 
@@ -30,7 +30,7 @@ def ones(*, like: Tensor, shape: Ints, dtype: torch.dtype = torch.float32) -> Te
 
 
 def full(*, like: Tensor, shape: Ints, value: float, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Return one value everywhere."""
+    """Return a tensor filled with one value."""
     return torch.full(sizes(shape), value, dtype=dtype, device=like.device)
 
 
@@ -53,7 +53,7 @@ def arange(
 def arange_like(
     x: Tensor, *, start: float = 0.0, step: float = 1.0, repeat: int = 1, axis: Optional[int] = None
 ) -> Tensor:
-    """Return numbers in the shape of `x`, or as many as one of its axes has elements."""
+    """Return numbers in the shape of `x`; with `axis`, as many as that axis has elements."""
     size = x.numel() if axis is None else x.shape[axis]
     places = torch.arange(size, device=x.device).div(repeat, rounding_mode="floor")
     numbers = places.to(x.dtype) * number(x, step) + number(x, start)

@@ -1,4 +1,4 @@
-"""Operators that look elements up. Indices may be floats, which are truncated."""
+"""Operators that look up elements. Indices may be floats, which are truncated."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Mode = Literal["clip", "wrap"]
 
 
 def valid_indices(index: Tensor, size: int, mode: Mode) -> Tensor:
-    """Return indices within an axis: those outside are moved to its ends, or counted around."""
+    """Return indices within an axis: indices outside are moved to its ends, or wrapped around."""
     index = index.long()
     return index.remainder(size) if mode == "wrap" else index.clamp(0, size - 1)
 
@@ -26,7 +26,7 @@ def pick(x: Tensor, index: Tensor, *, axis: int = -1, keepdims: bool = False, mo
 
 
 def take(x: Tensor, index: Tensor, *, axis: int = 0, mode: Mode = "clip") -> Tensor:
-    """Return the slices of an axis with the indices' shape in its place."""
+    """Return the slices of an axis at the indices; the axis is replaced by the shape of the indices."""
     axis = axis % x.ndim
     slices = x.index_select(axis, valid_indices(index, x.shape[axis], mode).flatten())
     return slices.reshape(*x.shape[:axis], *index.shape, *x.shape[axis + 1 :])
@@ -46,7 +46,7 @@ def embedding(
     dtype: Optional[torch.dtype] = None,
     sparse_grad: Literal[False, 0] = False,
 ) -> Tensor:
-    """Return rows of `weight`."""
+    """Return the rows of `weight` at the indices."""
     return F.embedding(valid_indices(index, input_dim, "clip"), weight)
 
 
@@ -58,24 +58,24 @@ def one_hot(
     off_value: float = 0.0,
     dtype: torch.dtype = torch.float32,
 ) -> Tensor:
-    """Return `on_value` at each index along a new last axis; nowhere for an index outside."""
+    """Return `on_value` at each index along a new last axis, else `off_value`; ignore indices outside."""
     is_on = index.long().unsqueeze(-1) == torch.arange(depth, device=index.device)
     on, off = (torch.full((), each, dtype=dtype, device=index.device) for each in (on_value, off_value))
     return torch.where(is_on, on, off)
 
 
 def gather_nd(x: Tensor, index: Tensor) -> Tensor:
-    """Return elements or slices by indices (axes, ...)."""
+    """Return the elements or slices at indices (axes, ...)."""
     return x[tuple(index.long())]
 
 
 def scatter_nd(x: Tensor, index: Tensor, *, shape: Ints) -> Tensor:
-    """Return zeros with elements or slices of `x` at indices (axes, ...)."""
+    """Return zeros with the elements or slices of `x` at indices (axes, ...)."""
     return x.new_zeros(shape).index_put(tuple(index.long()), x)
 
 
 def scatter_add_nd(x: Tensor, index: Tensor, *, shape: Ints) -> Tensor:
-    """Return `scatter_nd`'s result, with what falls on the same place added up."""
+    """Return the same as `scatter_nd`, but add up elements with the same index."""
     return x.new_zeros(shape).index_put(tuple(index.long()), x, accumulate=True)
 
 

@@ -1,4 +1,4 @@
-"""What MXNet's operators do with integers: the result is an integer too, rounded towards zero."""
+"""Compute with integers as MXNet's operators do: the result is an integer too, rounded towards zero."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ..attributes import Tensor
 
 
 def number(x: Tensor, scalar: float) -> float:
-    """Return a number as one of the type of `x`."""
+    """Return a number as an integer if `x` has integers."""
     return scalar if x.is_floating_point() else int(scalar)
 
 
@@ -16,5 +16,5 @@ def as_float(x: Tensor) -> Tensor:
 
 
 def of_type(result: Tensor, x: Tensor) -> Tensor:
-    """Return what was computed of integers as integers of the type of `x`."""
+    """Return a result in the type of `x` if `x` has integers."""
     return result if x.is_floating_point() else result.to(x.dtype)

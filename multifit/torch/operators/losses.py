@@ -1,4 +1,4 @@
-"""MXNet's oldest losses: they return a prediction, and their gradient is that of a loss."""
+"""MXNet's oldest losses: they return a prediction, but their gradient is that of a loss."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Normalization = Literal["null", "batch", "valid"]
 
 
 class Head(torch.autograd.Function):
-    """A value with a given gradient, whatever gradient arrives."""
+    """A value with a given gradient, which ignores the gradient that arrives."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, value: Tensor, gradient: Tensor) -> Tensor:
@@ -23,7 +23,7 @@ class Head(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, _: Tensor) -> tuple[Tensor, None, None]:
-        """Return the gradient that was given."""
+        """Return the given gradient."""
         return ctx.saved_tensors[0], None, None
 
 
@@ -40,7 +40,7 @@ def softmax_output(
     out_grad: Literal[False, 0] = False,
     smooth_alpha: Literal[0] = 0,
 ) -> Tensor:
-    """Return the softmax; the gradient is that of the cross entropy, with classes or with probabilities."""
+    """Return the softmax; the gradient is that of the cross entropy. Labels are classes or probabilities."""
     if x.ndim > 2 and label.shape != x.shape and not (multi_output or preserve_shape):
         raise ValueError("SoftmaxOutput of more than two axes needs multi_output or preserve_shape")
     axis = 1 if multi_output else -1
@@ -86,7 +86,10 @@ def regression(x: Tensor, value: Tensor, gradient: Tensor, grad_scale: float) ->
 def make_loss_output(
     x: Tensor, *, grad_scale: float = 1.0, valid_thresh: float = 0.0, normalization: Normalization = "null"
 ) -> Tensor:
-    """Return `x`, a loss whose gradient is a constant; a batch is all axes but the last, as in MXNet."""
+    """Return `x`, a loss whose gradient is constant.
+
+    As in MXNet, all axes but the last count as the batch.
+    """
     divisor: Any = math.prod(x.shape[:-1]) if normalization == "batch" else 1
     if normalization == "valid":
         divisor = (x.detach() > valid_thresh).sum().clamp(min=1)

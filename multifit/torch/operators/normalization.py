@@ -28,9 +28,9 @@ def batch_norm(
 ) -> Tensor:
     """Normalise channels; training updates the running statistics.
 
-    The running variance is that of the batch divided by n, where torch divides by n - 1: so torch returns the
-    batch's own, and they are updated here. MXNet updates them in the backward pass, and so not at all where
-    no gradient flows.
+    For the running variance, MXNet divides by n, but torch by n - 1. So torch returns the statistics of the
+    batch, and the running statistics are updated here. MXNet updates them in the backward pass, and so not at
+    all if no gradient flows.
     """
     weight = None if fix_gamma else gamma
     x = x.movedim(axis, 1)
@@ -53,14 +53,14 @@ def batch_norm(
 
 
 def _norm_of_one_value(x: Tensor, gamma: Tensor | None, beta: Tensor) -> Tensor:
-    """Normalise channels of one value each, which is its own mean; torch refuses most of them."""
+    """Normalise channels that have a single value, equal to its mean; torch refuses most of these cases."""
     shape = (1, -1, *[1] * (x.ndim - 2))
     scaled = x - x if gamma is None else (x - x) * gamma.reshape(shape)
     return (scaled + beta.reshape(shape)).to(x.dtype)
 
 
 def _single(number: float) -> float:
-    """Round to float32, without an array: reading one would divide a graph that torch captures."""
+    """Round to float32 without an array: reading one would split a graph that torch captures."""
     mantissa, exponent = math.frexp(number)
     return math.ldexp(round(mantissa * 2**24), exponent - 24)
 
@@ -88,7 +88,7 @@ def group_norm(
     eps: float = 1e-5,
     output_mean_var: Literal[False] = False,
 ) -> Tensor:
-    """Normalise groups of channels of each sample; a group has one scale and one shift."""
+    """Normalise groups of channels in each sample; a group has one scale and one shift."""
     if math.prod(x.shape[1:]) == num_groups:
         return _norm_of_one_value(x, gamma, beta)
     weight, bias = (each.repeat_interleave(x.shape[1] // num_groups) for each in (gamma, beta))
@@ -105,7 +105,7 @@ def instance_norm(x: Tensor, gamma: Tensor, beta: Tensor, *, eps: float = 1e-3) 
 def l2_normalization(
     x: Tensor, *, eps: float = 1e-10, mode: Literal["instance", "channel", "spatial"] = "instance"
 ) -> Tensor:
-    """Divide by the root of the sum of squares of each sample, of each pixel, or of each channel."""
+    """Divide by the square root of the sum of squares of each sample, pixel or channel."""
     axes = {"instance": range(1, x.ndim), "channel": [1], "spatial": range(2, x.ndim)}[mode]
     return x / torch.sqrt(x.square().sum(list(axes), keepdim=True) + eps)
 

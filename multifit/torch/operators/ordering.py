@@ -12,7 +12,7 @@ from ..attributes import Tensor
 def argsort(
     x: Tensor, *, axis: Optional[int] = -1, is_ascend: bool = True, dtype: torch.dtype = torch.float32
 ) -> Tensor:
-    """Return the indices in the order of the elements."""
+    """Return the indices that sort the elements."""
     x, axis = (x.flatten(), 0) if axis is None else (x, axis)
     return x.argsort(dim=axis, descending=not is_ascend, stable=True).to(dtype)
 
@@ -32,7 +32,10 @@ def topk(
     is_ascend: bool = False,
     dtype: torch.dtype = torch.float32,
 ) -> tuple[Tensor, ...]:
-    """Return the largest or smallest `k` elements along an axis, all for 0: values, indices or a mask."""
+    """Return the largest or smallest `k` elements along an axis: values, indices or a mask.
+
+    With ``k=0``, return all elements.
+    """
     whole, x, axis = x, *((x.flatten(), 0) if axis is None else (x, axis))
     count = k if 0 < k < x.shape[axis] else x.shape[axis]
     values, indices = x.sort(dim=axis, descending=not is_ascend, stable=True)

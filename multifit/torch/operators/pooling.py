@@ -27,7 +27,7 @@ def pooling(
 ) -> Tensor:
     """Return the maximum, mean, sum or norm of each window; norms of odd powers keep the signs.
 
-    With the convention "full" windows may stand out of the padded map. Means count the padding unless
+    With the convention "full", windows may extend beyond the padded map. Means count the padding, unless
     `count_include_pad` is false, but never what is beyond it.
     """
     if global_pool:
@@ -63,7 +63,7 @@ def plain_pooling(
 
 
 def beyond_pad(x: Tensor, kernel: Ints, stride: Ints, pad: Ints) -> Ints:
-    """Return how far the last window of each axis stands out of the padded map."""
+    """Return how far the last window of each axis extends beyond the padded map."""
     surplus = []
     for size, k, s, p in zip(x.shape[2:], kernel, stride, pad):
         windows = -(-(size + 2 * p - k) // s) + 1
@@ -72,7 +72,7 @@ def beyond_pad(x: Tensor, kernel: Ints, stride: Ints, pad: Ints) -> Ints:
 
 
 def padded(x: Tensor, pad: Ints, beyond: Ints, value: float) -> Tensor:
-    """Put a value around the maps."""
+    """Pad the maps with a value."""
     widths = [n for p, b in reversed(list(zip(pad, beyond))) for n in (p, p + b)]
     return F.pad(x, widths, value=value) if any(widths) else x
 
@@ -83,7 +83,7 @@ def window_sums(x: Tensor, kernel: Ints, stride: Ints) -> Tensor:
 
 
 def adaptive_avg_pool(x: Tensor, *, output_size: Ints = (1,)) -> Tensor:
-    """Return the means of as many windows as the output has pixels."""
+    """Return the means of windows, one for each pixel of the output."""
     return F.adaptive_avg_pool2d(x, output_size * 2 if len(output_size) == 1 else output_size)
 
 

@@ -20,7 +20,7 @@ def fully_connected(
     no_bias: bool = False,
     flatten: bool = True,
 ) -> Tensor:
-    """Return x · weightᵀ + bias, of all axes but the first as one, or of the last."""
+    """Return x · weightᵀ + bias; the axes after the first are flattened, or else the last axis is used."""
     if flatten:
         x = x.flatten(1) if x.ndim > 1 else x.unsqueeze(1)
     return F.linear(x, weight, bias)
@@ -34,7 +34,10 @@ def dot(
     transpose_b: bool = False,
     forward_stype: Literal[None, "default"] = None,
 ) -> Tensor:
-    """Sum over the last axis of `x` and the first of `y`; transposed, over the first and the last."""
+    """Sum over the last axis of `x` and the first axis of `y`.
+
+    If transposed, sum over the first axis of `x`, or the last axis of `y`.
+    """
     axes = ([0] if transpose_a else [-1], [-1] if transpose_b else [0])
     return at_least_1d(torch.tensordot(x, y, axes))
 

@@ -1,4 +1,4 @@
-"""Random numbers, from torch's generator of the device of `like`: not the numbers that MXNet draws."""
+"""Random numbers from torch's generator for the device of `like`; MXNet draws other numbers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def random_normal(
     shape: Ints = (1,),
     dtype: torch.dtype = torch.float32,
 ) -> Tensor:
-    """Return normal numbers of a mean and a standard deviation."""
+    """Return normally distributed numbers with a mean and a standard deviation."""
     return torch.empty(sizes(shape), dtype=dtype, device=like.device).normal_(loc, scale)
 
 
@@ -38,7 +38,7 @@ def random_uniform_like(x: Tensor, *, low: float = 0.0, high: float = 1.0) -> Te
 
 
 def random_normal_like(x: Tensor, *, loc: float = 0.0, scale: float = 1.0) -> Tensor:
-    """Return normal numbers in the shape and type of `x`."""
+    """Return normally distributed numbers in the shape and type of `x`."""
     return torch.empty_like(x).normal_(loc, scale)
 
 

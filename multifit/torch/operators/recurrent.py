@@ -1,4 +1,4 @@
-"""Recurrent layers, time along axis 0."""
+"""Recurrent layers, with time along axis 0."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def rnn(
     lstm_state_clip_nan: Literal[False, 0] = False,
     use_sequence_length: Literal[False, 0] = False,
 ) -> tuple[Tensor, ...]:
-    """Return the outputs of a recurrent net (T, N, C), and its last states if they are asked for."""
+    """Return the outputs (T, N, C) of a recurrent net, and its last states with `state_outputs`."""
     directions = 2 if bidirectional else 1
     weights = unpacked(parameters, mode, x.shape[-1], state_size, num_layers, directions)
     # One row of zeros may stand for the states of the whole batch.
     state = state.expand(-1, x.shape[1], -1).contiguous()
-    # cuDNN passes gradients back in training mode alone; without dropout that computes the same.
+    # cuDNN has a backward pass in training mode only; without dropout, training mode computes the same.
     mode_options = (p, True) if training else (0.0, torch.is_grad_enabled())
     options = (weights, True, num_layers, *mode_options, bidirectional, False)
     if cell is not None:
@@ -47,9 +47,9 @@ def rnn(
 def unpacked(
     parameters: Tensor, mode: str, inputs: int, size: int, layers: int, directions: int
 ) -> list[Tensor]:
-    """Return the weights and biases of each layer and direction, as torch takes them.
+    """Return the weights and biases of each layer and direction, in the order that torch takes.
 
-    In MXNet's vector all weights come before all biases; the order of the gates is the same.
+    In MXNet's vector, all weights come before all biases; the order of the gates is the same.
     """
     gates = {"lstm": 4, "gru": 3}.get(mode, 1) * size
     columns = [[inputs if layer == 0 else size * directions, size] for layer in range(layers)]

@@ -1,4 +1,4 @@
-"""Reductions. MXNet has no tensors without axes: what is reduced to one number has the shape (1,)."""
+"""Reductions. MXNet has no tensors without axes: a result of one number has the shape (1,)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .integers import as_float, of_type
 
 
 def reduced_axes(x: Tensor, axis: Ints | None, exclude: bool = False) -> list[int]:
-    """Return the axes to reduce: all if none are given, all others if these are excluded."""
+    """Return the axes to reduce: those given, or all if none are; with `exclude`, all others."""
     listed = [each % x.ndim for each in axis or ()]
     if exclude:
         return [each for each in range(x.ndim) if each not in listed]
@@ -19,7 +19,7 @@ def reduced_axes(x: Tensor, axis: Ints | None, exclude: bool = False) -> list[in
 
 
 def at_least_1d(x: Tensor) -> Tensor:
-    """Give a number an axis."""
+    """Return a tensor without axes with one axis."""
     return x.reshape(1) if x.ndim == 0 else x
 
 
@@ -32,7 +32,7 @@ def sum_(x: Tensor, *, axis: Optional[Ints] = None, keepdims: bool = False, excl
 def nansum(
     x: Tensor, *, axis: Optional[Ints] = None, keepdims: bool = False, exclude: bool = False
 ) -> Tensor:
-    """Return sums, NaN counting as 0."""
+    """Return sums, in which NaN counts as 0."""
     axes = reduced_axes(x, axis, exclude)
     return at_least_1d(x.nansum(axes, keepdim=keepdims, dtype=x.dtype)) if axes else x
 
@@ -51,7 +51,7 @@ def prod(x: Tensor, *, axis: Optional[Ints] = None, keepdims: bool = False, excl
 
 
 class Extreme(torch.autograd.Function):
-    """The largest or smallest elements; all that are equal to it get the whole gradient."""
+    """The largest or smallest elements; all elements equal to one get its whole gradient."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, axes: list[int], largest: bool) -> Tensor:
@@ -62,7 +62,7 @@ class Extreme(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        """Give the gradient to all of them."""
+        """Give the gradient to all elements that are equal."""
         (is_extreme,) = ctx.saved_tensors
         return gradient * is_extreme, None, None
 
@@ -95,7 +95,7 @@ def norm(
     keepdims: bool = False,
     out_dtype: Literal[None] = None,
 ) -> Tensor:
-    """Return sums of magnitudes, or roots of sums of squares."""
+    """Return sums of absolute values, or square roots of sums of squares."""
     axes = reduced_axes(x, axis)
     return of_type(at_least_1d(torch.linalg.vector_norm(as_float(x), ord, axes, keepdims)), x)
 

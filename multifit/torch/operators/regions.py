@@ -1,4 +1,4 @@
-"""Regions of maps, for detectors of two stages."""
+"""Regions of maps, for detectors with two stages."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def roi_align(
     position_sensitive: Literal[False, 0] = False,
     aligned: bool = False,
 ) -> Tensor:
-    """Return regions in one size: the means of `sample_ratio`² interpolated points for each of their pixels.
+    """Return regions in one size; each pixel is the mean of `sample_ratio`² interpolated points.
 
-    `rois` are (index in the batch, x, y, x, y), without gradient; one with a negative index is 0 everywhere.
+    `rois` are (index in the batch, x, y, x, y), without gradient; a region with a negative index is 0.
     """
     index, corners = rois[:, 0].detach(), rois[:, 1:].detach() * spatial_scale
     corners = corners - 0.5 if aligned else corners
@@ -50,13 +50,13 @@ def roi_align(
 
 
 def places(low: Tensor, size: Tensor, count: int, samples: int) -> Tensor:
-    """Return where points lie along one axis: (regions, count * samples)."""
+    """Return the positions of points along one axis: (regions, count * samples)."""
     steps = torch.arange(count * samples, dtype=low.dtype, device=low.device)
     return low[:, None] + (steps + 0.5) / samples * (size[:, None] / count)
 
 
 def neighbours(place: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the pixels before and behind places, the second one's share, and which places are on the map."""
+    """Return the pixels before and after places, the share of the second, and which places are on the map."""
     inside = ((place >= -1) & (place <= size)).to(place.dtype)
     place = place.clamp(0, size - 1)
     low = place.floor()

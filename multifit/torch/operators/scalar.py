@@ -1,4 +1,4 @@
-"""Operators on each element and a number. Beside integers the number is made one, towards zero."""
+"""Operators on each element and a number; with integers, the number is truncated to an integer too."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ def mul_scalar(x: Tensor, *, scalar: float, is_int: bool = True) -> Tensor:
 
 
 def div_scalar(x: Tensor, *, scalar: float, is_int: bool = True) -> Tensor:
-    """Return x / scalar; of integers, towards zero."""
+    """Return x / scalar; integers are rounded towards zero."""
     return div(x, number(x, scalar))
 
 
 def rdiv_scalar(x: Tensor, *, scalar: float, is_int: bool = True) -> Tensor:
-    """Return scalar / x; of integers, towards zero."""
+    """Return scalar / x; integers are rounded towards zero."""
     return torch.div(number(x, scalar), x, rounding_mode=None if x.is_floating_point() else "trunc")
 
 
 def mod_scalar(x: Tensor, *, scalar: float, is_int: bool = True) -> Tensor:
-    """Return the remainder of x / scalar, with the sign of `scalar`; 0 if that is 0."""
+    """Return the remainder of x / scalar, with the sign of `scalar`; 0 if `scalar` is 0."""
     divisor = number(x, scalar)
     return torch.remainder(x, divisor) if divisor else x - x.detach()
 
 
 def rmod_scalar(x: Tensor, *, scalar: float, is_int: bool = True) -> Tensor:
-    """Return the remainder of scalar / x, with the sign of `x`; 0 where that is 0."""
+    """Return the remainder of scalar / x, with the sign of `x`; 0 where `x` is 0."""
     return mod(torch.full_like(x, number(x, scalar)), x)
 
 

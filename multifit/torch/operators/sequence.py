@@ -1,4 +1,4 @@
-"""Operators on sequences of different lengths, time along axis 0 or 1."""
+"""Operators on sequences of different lengths, with time along axis 0 or 1."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def sequence_mask(
     value: float = 0.0,
     axis: int = 0,
 ) -> Tensor:
-    """Put a value in place of the elements behind each sequence's end."""
+    """Replace the elements after each sequence's end by a value."""
     if length is None or not use_sequence_length:
         return x
     steps = torch.arange(x.shape[axis], device=x.device)
@@ -32,7 +32,7 @@ def sequence_reverse(
     use_sequence_length: bool = False,
     axis: Literal[0] = 0,
 ) -> Tensor:
-    """Reverse each sequence, and leave what is behind its end in place."""
+    """Reverse each sequence, and leave the elements after its end in place."""
     if length is None or not use_sequence_length:
         return x.flip(0)
     steps, length = torch.arange(x.shape[0], device=x.device).unsqueeze(1), length.long()
@@ -58,9 +58,10 @@ def ctc_loss(
     use_label_lengths: bool = False,
     blank_label: Literal["first", "last"] = "first",
 ) -> Tensor:
-    """Return minus the logarithm of each label's probability; 0 if the scores are too few steps for it.
+    """Return minus the logarithm of each label's probability; 0 if the scores have too few steps for it.
 
-    Without lengths, a label ends before its first 0 if the blank is the first class, else its first -1.
+    Without lengths, a label ends before its first 0 if the blank is the first class, else before its first
+    -1.
     """
     steps, batch, classes = x.shape
     blank, end = (0, 0) if blank_label == "first" else (classes - 1, -1)

@@ -10,8 +10,8 @@ from ..attributes import Ints, Tensor
 def reshaped(shape: list[int], codes: list[int]) -> list[int]:
     """Return the shape that MXNet's codes mean.
 
-    0: an axis as it is; -1: what remains; -2: all further axes; -3: two axes as one; -4: one axis as two,
-    whose sizes follow.
+    0 keeps an axis; -1 is the remaining size; -2 keeps all further axes; -3 merges two axes; -4 splits an
+    axis into two, whose sizes follow.
     """
     result: list[int] = []
     at, rest = 0, iter(codes)
@@ -36,7 +36,7 @@ def reshaped(shape: list[int], codes: list[int]) -> list[int]:
 
 
 def reshape(x: Tensor, *, shape: Ints, reverse: bool = False) -> Tensor:
-    """Return another shape by MXNet's codes, which are read from the right if `reverse`."""
+    """Return `x` in the shape that MXNet's codes mean; with `reverse`, they are read from the right."""
     if reverse:
         return x.reshape(reshaped(list(x.shape)[::-1], list(shape)[::-1])[::-1])
     return x.reshape(reshaped(list(x.shape), list(shape)))
@@ -51,29 +51,29 @@ def reshape_like(
     rhs_begin: Optional[int] = None,
     rhs_end: Optional[int] = None,
 ) -> Tensor:
-    """Return `x` in the shape of `y`, or with some of its axes in the shape of some of those."""
+    """Return `x` in the shape of `y`; or replace some axes of `x` by some axes of `y`."""
     begin, end, _ = slice(lhs_begin, lhs_end).indices(x.ndim)
     return x.reshape(*x.shape[:begin], *y.shape[rhs_begin:rhs_end], *x.shape[end:])
 
 
 def flatten(x: Tensor) -> Tensor:
-    """Return all axes but the first as one."""
+    """Flatten all axes but the first."""
     return x.reshape(x.shape[0], -1)
 
 
 def expand_dims(x: Tensor, *, axis: int) -> Tensor:
-    """Return a further axis."""
+    """Insert an axis."""
     return x.unsqueeze(axis)
 
 
 def squeeze(x: Tensor, *, axis: Optional[Ints] = None) -> Tensor:
-    """Return `x` without axes of size 1; at least one axis remains."""
+    """Remove axes of size 1; at least one axis remains."""
     axes = range(x.ndim) if axis is None else [each % x.ndim for each in axis]
     return x.reshape([size for at, size in enumerate(x.shape) if at not in axes or size != 1] or [1])
 
 
 def transpose(x: Tensor, *, axes: Ints = ()) -> Tensor:
-    """Return the axes in another order; the reverse unless it is given."""
+    """Reorder the axes; by default, reverse their order."""
     return x.permute(axes or tuple(range(x.ndim))[::-1])
 
 
@@ -100,7 +100,7 @@ def broadcast_like(
 
 
 def broadcast_to(x: Tensor, *, shape: Ints) -> Tensor:
-    """Repeat `x` along axes of size 1; 0 is the size that it has."""
+    """Repeat `x` along axes of size 1; a size of 0 keeps that of `x`."""
     return x.expand([size or own for own, size in zip(x.shape, shape)])
 
 
@@ -113,14 +113,14 @@ def broadcast_axis(x: Tensor, *, axis: Ints, size: Ints) -> Tensor:
 
 
 def space_to_depth(x: Tensor, *, block_size: int) -> Tensor:
-    """Make channels of the pixels of each block."""
+    """Turn the pixels of each block into channels."""
     n, c, h, w = x.shape
     blocks = x.reshape(n, c, h // block_size, block_size, w // block_size, block_size)
     return blocks.permute(0, 3, 5, 1, 2, 4).reshape(n, -1, h // block_size, w // block_size)
 
 
 def depth_to_space(x: Tensor, *, block_size: int) -> Tensor:
-    """Make the pixels of each block of channels."""
+    """Turn channels into the pixels of blocks."""
     n, c, h, w = x.shape
     blocks = x.reshape(n, block_size, block_size, c // block_size**2, h, w)
     return blocks.permute(0, 3, 4, 1, 5, 2).reshape(n, -1, h * block_size, w * block_size)

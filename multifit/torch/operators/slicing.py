@@ -1,4 +1,4 @@
-"""Operators that cut tensors and put them together."""
+"""Operators that slice and concatenate tensors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def slice_(x: Tensor, *, begin: Bounds, end: Bounds, step: Bounds = ()) -> Tenso
     """Return the elements from `begin` up to `end` of the first axes, backwards for a negative step."""
     for axis, (first, last, stride) in enumerate(zip(begin, end, (*step, *[None] * len(begin)))):
         every = slice(first, last, stride)
-        if stride is not None and stride < 0:  # torch knows no negative steps
+        if stride is not None and stride < 0:  # torch does not take negative steps
             x = x.index_select(
                 axis, torch.arange(x.shape[axis], device=x.device).flip(0)[_reversed(every, x.shape[axis])]
             )
@@ -24,7 +24,7 @@ def slice_(x: Tensor, *, begin: Bounds, end: Bounds, step: Bounds = ()) -> Tenso
 
 
 def _reversed(every: slice, size: int) -> slice:
-    """Return the slice of the reversed axis that has the elements of one with a negative step."""
+    """Return the slice of the reversed axis with the same elements as a slice with a negative step."""
     first, last, stride = every.indices(size)
     return slice(size - 1 - first, size - 1 - last, -stride)
 
@@ -42,17 +42,17 @@ def slice_like(x: Tensor, y: Tensor, *, axes: Ints = ()) -> Tensor:
 
 
 def concat(*xs: Tensor, dim: int = 1) -> Tensor:
-    """Put tensors behind each other along an axis."""
+    """Concatenate tensors along an axis."""
     return torch.cat(xs, dim)
 
 
 def stack(*xs: Tensor, axis: int = 0) -> Tensor:
-    """Put tensors behind each other along a new axis."""
+    """Stack tensors along a new axis."""
     return torch.stack(xs, axis)
 
 
 def split(x: Tensor, *, num_outputs: int, axis: int = 1, squeeze_axis: bool = False) -> tuple[Tensor, ...]:
-    """Return equal parts of an axis."""
+    """Split an axis into equal parts."""
     parts = x.split(x.shape[axis] // num_outputs, axis)
     return tuple(part.squeeze(axis) for part in parts) if squeeze_axis else parts
 
@@ -60,7 +60,7 @@ def split(x: Tensor, *, num_outputs: int, axis: int = 1, squeeze_axis: bool = Fa
 def split_v2(
     x: Tensor, *, indices: Ints = (), axis: int = 0, squeeze_axis: bool = False, sections: int = 0
 ) -> tuple[Tensor, ...]:
-    """Return equal parts of an axis, or the parts that begin at indices, the first of which is 0."""
+    """Split an axis into equal parts, or into parts that begin at the indices, of which the first is 0."""
     parts = x.tensor_split(sections or indices[1:], axis)
     return tuple(part.squeeze(axis) for part in parts) if squeeze_axis else parts
 
@@ -71,7 +71,7 @@ def tile(x: Tensor, *, reps: Ints) -> Tensor:
 
 
 def repeat(x: Tensor, *, repeats: int, axis: Optional[int] = None) -> Tensor:
-    """Repeat each element along an axis, or of the flattened tensor."""
+    """Repeat each element along an axis; by default, of the flattened tensor."""
     return x.repeat_interleave(repeats, axis)
 
 
@@ -82,7 +82,7 @@ def pad(
     pad_width: Ints,
     constant_value: float = 0.0,
 ) -> Tensor:
-    """Put elements before and behind each axis but the first two."""
+    """Pad each axis but the first two."""
     pairs = list(zip(pad_width[::2], pad_width[1::2]))
     if mode == "constant":
         return F.pad(x, [n for pair in reversed(pairs) for n in pair], mode, constant_value)

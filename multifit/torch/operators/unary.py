@@ -13,18 +13,18 @@ from .integers import as_float, number, of_type
 
 
 def elementwise(x: Tensor, *, operator: str) -> Tensor:
-    """Return torch's function of that name; of integers as integers."""
+    """Return the result of torch's function with that name, as integers if `x` has integers."""
     return of_type(getattr(torch, operator)(x), x)
 
 
 def round_half_away(x: Tensor) -> Tensor:
-    """Round to the nearest whole number, halves away from zero."""
+    """Round to the nearest integer, halves away from zero."""
     whole = torch.trunc(x)
     return torch.where((x - whole).abs() >= 0.5, whole + torch.sign(x), whole).detach()
 
 
 def round_half_down(x: Tensor) -> Tensor:
-    """Round to the nearest whole number, halves down."""
+    """Round to the nearest integer, halves down."""
     down = torch.floor(x)
     return torch.where(x - down > 0.5, down + 1, down).detach()
 
@@ -35,7 +35,7 @@ def logical_not(x: Tensor) -> Tensor:
 
 
 def identity(x: Tensor) -> Tensor:
-    """Return the same."""
+    """Return `x`."""
     return x
 
 
@@ -46,7 +46,7 @@ def gamma(x: Tensor) -> Tensor:
 
 
 def gammaln(x: Tensor) -> Tensor:
-    """Return the logarithm of the gamma function's magnitude."""
+    """Return the logarithm of the absolute value of the gamma function."""
     return of_type(torch.lgamma(x), x)
 
 
@@ -61,27 +61,27 @@ def rcbrt(x: Tensor) -> Tensor:
 
 
 def cbrt(x: Tensor) -> Tensor:
-    """Return the cube root, of negative numbers too."""
+    """Return the cube root, also of negative numbers."""
     return of_type(torch.sign(x) * as_float(x).abs().pow(1 / 3), x)
 
 
 def degrees(x: Tensor) -> Tensor:
-    """Return degrees for radians."""
+    """Convert radians to degrees."""
     return of_type(x * (180 / math.pi), x)
 
 
 def radians(x: Tensor) -> Tensor:
-    """Return radians for degrees."""
+    """Convert degrees to radians."""
     return of_type(x * (math.pi / 180), x)
 
 
 def hard_sigmoid(x: Tensor, *, alpha: float = 0.2, beta: float = 0.5) -> Tensor:
-    """Return a line through (0, `beta`), between 0 and 1, at which themselves no gradient flows."""
+    """Return alpha · x + beta, clipped to 0 and 1; no gradient flows at these bounds."""
     return F.hardtanh(alpha * x + beta, 0, 1)
 
 
 def clip(x: Tensor, *, a_min: float, a_max: float) -> Tensor:
-    """Return elements between two bounds; at the bounds themselves the gradient flows."""
+    """Clip elements to two bounds; the gradient flows at the bounds themselves."""
     if x.is_floating_point():
         return torch.clamp(x, a_min, a_max)
     limits = torch.iinfo(x.dtype)
@@ -90,14 +90,14 @@ def clip(x: Tensor, *, a_min: float, a_max: float) -> Tensor:
 
 
 def smooth_l1(x: Tensor, *, scalar: float = 1.0) -> Tensor:
-    """Return half the square near zero, where it is below 1 / scalar², and the distance beyond."""
+    """Return a smooth absolute value: quadratic between -1 / scalar² and 1 / scalar², linear beyond."""
     square = scalar * scalar
     result = torch.where(x.abs() < 1 / square, 0.5 * square * x * x, x.abs() - 0.5 / square)
     return of_type(result, x)
 
 
 def cast(x: Tensor, *, dtype: torch.dtype) -> Tensor:
-    """Return another type; floats become integers towards zero."""
+    """Convert to another type; floats become integers by rounding towards zero."""
     return x.to(dtype)
 
 
@@ -107,9 +107,9 @@ def div_sqrt_dim(x: Tensor) -> Tensor:
 
 
 def amp_multicast(*xs: Tensor, num_outputs: int, cast_narrow: bool = False) -> tuple[Tensor, ...]:
-    """Return tensors of one type: float16 becomes that of the others, or if narrow float32 becomes float16.
+    """Return tensors of one type: float16 becomes the type of the others; if narrow, float32 becomes float16.
 
-    Without any float16, as in all graphs that are not of mixed precision, they stay as they are.
+    Without any float16, as in all graphs without mixed precision, they stay as they are.
     """
     others = [x.dtype for x in xs if x.dtype != torch.float16]
     if not others or len(others) == num_outputs:
