@@ -1,1 +1,1 @@
-"""Export of a translated net to files that need torch alone."""
+"""Export of a translated net to files that need only torch."""

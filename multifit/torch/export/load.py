@@ -1,4 +1,4 @@
-"""Load an exported net, and predict with it. Needs no mxnet."""
+"""Load an exported net, and predict with it, without mxnet."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class ExportedNet:
     call : callable
         Returns the tuple of outputs for tensors in the order of the inputs.
     ports : mapping of str to mapping
-        Name, shape and dtype of each input by name; open axes of a shape are no integers.
+        Name, shape and dtype of each input, by its name; axes of any size are not integers in a shape.
     outputs : sequence of str
         The names of the outputs.
     device : torch.device
-        Where it computes.
+        The device on which it computes.
     """
 
     call: Callable[..., Sequence[torch.Tensor]]
@@ -46,7 +46,7 @@ class ExportedNet:
     def predict(self, arrays: Mapping[str, Numbers]) -> dict[str, Numbers]:
         """Return the outputs of a batch by name.
 
-        Raises DataError if an input has another shape or dtype than the net takes, or the net raises.
+        Raises DataError if the net does not take the shape or dtype of an input, or if the net raises.
         """
         tensors = [
             torch.from_numpy(_cast(arrays[name], port)).to(self.device) for name, port in self.ports.items()
@@ -65,14 +65,14 @@ class ExportedNet:
 def load_export(path: str | Path, device: Any = None) -> ExportedNet:
     """Return the net in a folder that `export` wrote with ``format="torch"`` or ``"pt2"``.
 
-    This **runs the code in it**: a module as any Python file, a program as `torch.export.load` does.
+    This **runs the code in it**: a module like any Python file, a program like `torch.export.load`.
 
     Parameters
     ----------
     path : str or pathlib.Path
         The folder, or a program in it.
     device : str or torch.device, optional
-        Where it computes; by default the first GPU, else the CPU.
+        The device on which it computes; by default the first GPU, else the CPU.
 
     Raises
     ------
@@ -116,7 +116,7 @@ def _exported(call: Any, record: Mapping[str, Any], device: torch.device) -> Exp
 
 
 def _cast(array: Numbers, port: Mapping[str, Any]) -> Numbers:
-    """Return an array in an input's dtype; raise DataError if it cannot be that input."""
+    """Return an array in an input's dtype; raises DataError if its dtype or shape does not fit the input."""
     name, shape, dtype = port["name"], port["shape"], np.dtype(port["dtype"])
     if not np.can_cast(array.dtype, dtype, "same_kind"):
         raise DataError(f'the input "{name}" is {dtype}, not {array.dtype}')

@@ -1,4 +1,4 @@
-"""A translated net as the text of a Python file that needs torch alone."""
+"""Write a translated net as the text of a Python file that needs only torch."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ def module_text(module: fx.GraphModule, outputs: Sequence[str], parameters: str)
     Parameters
     ----------
     module : torch.fx.GraphModule
-        What :func:`multifit.torch.translate.translate` made, to evaluate.
+        The result of :func:`multifit.torch.translate.translate`, in evaluation mode.
     outputs : sequence of str
-        The names of what `forward` returns.
+        The names of the outputs of `forward`.
     parameters : str
         The name of the file that holds the module's ``state_dict``.
     """
@@ -99,7 +99,7 @@ def _body(source: str, ours: Mapping[str, Any], outputs: Sequence[str]) -> tuple
     for name, function in ours.items():
         source = source.replace(f"{name}(", f"_ops.{function.__name__}(")
     source = source.replace("training = False", "training=self.training")
-    source = re.sub(r";  [\w, =]+ = None", "", source)  # fx frees what is not used any more
+    source = re.sub(r";  [\w, =]+ = None", "", source)  # fx frees variables that are not used any more
     match = re.search(r"def forward\((.*?)\).*?:\n(.*)return \((.*?)\)$", source.strip(), re.DOTALL)
     assert match is not None
     signature, lines, returned = match.groups()
@@ -110,7 +110,7 @@ def _body(source: str, ours: Mapping[str, Any], outputs: Sequence[str]) -> tuple
 
 
 def _name_space(functions: Iterable[Any]) -> str:
-    """Return a name space of functions: in `forward`, tensors may have their names."""
+    """Return a line that puts functions into a name space: in `forward`, tensors may have the same names."""
     pairs = ", ".join(f"{each.__name__}={each.__name__}" for each in functions)
     return f"_ops = SimpleNamespace({pairs})"
 

@@ -1,4 +1,4 @@
-"""Predict with an exported net for batches in files. Needs no mxnet."""
+"""Predict with an exported net for batches in files, without mxnet."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ def predict_files(net: Path, files: Sequence[str], folder: Path, device: Any = N
     Parameters
     ----------
     net : pathlib.Path
-        What :func:`load_export` loads. Its code is run.
+        The exported net, for :func:`load_export`. Its code is run.
     files : sequence of str
-        A batch each: ``.npz`` with the inputs by name, other arrays are ignored; or ``.npy`` with the one
-        input.
+        One batch each: ``.npz`` with the inputs by name, in which other arrays are ignored; or ``.npy`` if
+        there is one input.
     folder : pathlib.Path
-        Where the outputs go.
+        The folder for the outputs.
     device : str or torch.device, optional
-        Where the net computes; by default the first GPU, else the CPU.
+        The device on which the net computes; by default the first GPU, else the CPU.
 
     Raises
     ------
     DataError
-        A file is none, lacks inputs, or has others than the net takes.
+        A file cannot be read, lacks inputs, or has inputs that the net does not take.
     ValueError
         The net cannot be loaded.
     """

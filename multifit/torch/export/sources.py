@@ -1,4 +1,4 @@
-"""The source code of operators, with everything of ours that it uses."""
+"""Collect the source code of operators, with everything of multifit that it uses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Callable, Iterable
 
 
 def collect_sources(functions: Iterable[Callable[..., Any]]) -> str:
-    """Return the definitions of functions and of all that they use, each after what it uses.
+    """Return the definitions of functions and of everything that they use, each after those that it uses.
 
     Imports of other packages are left out.
     """
@@ -34,7 +34,7 @@ def _collect(module: str, name: str, found: dict[tuple[str, str], str], begun: s
 
 @cache
 def _definitions(module: str) -> tuple[dict[str, tuple[str, list[str]]], dict[str, tuple[str, str]]]:
-    """Return the source of a module's definitions and the names in it, and where other names are from."""
+    """Return the source of a module's definitions with the names used in it, and the origins of imports."""
     text = inspect.getsource(import_module(module))
     definitions: dict[str, tuple[str, list[str]]] = {}
     origins: dict[str, tuple[str, str]] = {}

@@ -22,14 +22,14 @@ MODULE, PARAMETERS, PROGRAM, RECORD = "net.py", "net.pt", "net.pt2", "export.jso
 
 @dataclass(frozen=True)
 class PlainNet:
-    """A net as plain data, as it evaluates.
+    """A net in evaluation mode, as plain data.
 
     Parameters
     ----------
     symbol : str
         The JSON of a symbol with the outputs in their order.
     example : mapping of str to (shape, dtype)
-        Each input in one batch.
+        The shape and dtype of each input in one batch.
     open_axes : mapping of str to sequence of int
         The axes of each input that may have any size.
     outputs : sequence of str
@@ -37,11 +37,11 @@ class PlainNet:
     arrays : mapping of str to numpy.ndarray
         The values of all other variables.
     names : mapping of str to str
-        Their structural names.
+        The structural names of these variables.
     trained : sequence of str
-        Those of them that receive gradients.
+        The variables that receive gradients.
     record : mapping
-        What ``export.json`` says of inputs, outputs and versions.
+        The description of inputs, outputs and versions for ``export.json``.
     """
 
     symbol: str
@@ -80,15 +80,15 @@ def write_module(net: PlainNet, folder: Path) -> list[Path]:
 
 
 def write_program(net: PlainNet, folder: Path) -> list[Path]:
-    """Write ``net.pt2``, which holds what ``export.json`` says of a module as an extra file of that name.
+    """Write ``net.pt2``, which contains ``export.json`` as an extra file.
 
-    If it takes batches of one size only, that is logged. Raises SpecError if operators have no translation;
-    ValueError if `torch.export` cannot take the net.
+    If the program takes batches of one size only, that is logged. Raises SpecError if operators have no
+    translation, and ValueError if `torch.export` cannot export the net.
     """
     module = _translated(net)
     auto = getattr(torch.export.Dim, "AUTO", None)  # before torch 2.6, sizes are those of the batch
     sizes = tuple(dict.fromkeys(net.open_axes[name], auto) for name in net.example) if auto else None
-    times = 2 if auto and _has_one_sample(net) else 1  # torch.export takes a size of 1 for a constant
+    times = 2 if auto and _has_one_sample(net) else 1  # torch.export treats a size of 1 as a constant
     try:
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
@@ -111,7 +111,7 @@ def _has_one_sample(net: PlainNet) -> bool:
 
 
 def _batch(net: PlainNet, times: int) -> tuple[torch.Tensor, ...]:
-    """Return a batch of zeros, that many times as large along all axes that may have any size."""
+    """Return a batch of zeros, `times` as large as the example along all axes that may have any size."""
     tensors = []
     for name, (shape, dtype) in net.example.items():
         sizes = [size * times if axis in net.open_axes[name] else size for axis, size in enumerate(shape)]
@@ -120,7 +120,7 @@ def _batch(net: PlainNet, times: int) -> tuple[torch.Tensor, ...]:
 
 
 def _log_fixed_sizes(net: PlainNet, program: torch.export.ExportedProgram, times: int) -> None:
-    """Log whether a program refuses a larger batch than the one that it was made with."""
+    """Log a warning if a program refuses a larger batch than the one with which it was made."""
     try:
         program.module()(*_batch(net, 2 * times))
     except Exception as error:  # what it raises differs between versions of torch
@@ -133,7 +133,7 @@ def _log_fixed_sizes(net: PlainNet, program: torch.export.ExportedProgram, times
 
 
 def _first_line(error: Exception) -> str:
-    """Return what is wrong: torch appends where in the graph that is, and how to see the whole graph."""
+    """Return the first line of an error; below, torch describes the place in the graph."""
     return next(iter(str(error).strip().splitlines()), "no message")
 
 

@@ -1,1 +1,1 @@
-"""Optimizers with MXNet's numbers: one rule a file, each moving a list of tensors at once."""
+"""Optimizers that compute MXNet's numbers: one rule per file, each for a list of tensors at once."""

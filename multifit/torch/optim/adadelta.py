@@ -2,7 +2,7 @@
 
 As in ``mx.optimizer.AdaDelta``; Zeiler 2012, https://arxiv.org/abs/1212.5701.
 
-It uses no learning rate: weight decay is subtracted as it is.
+It uses no learning rate: weight decay is subtracted unscaled.
 """
 
 from __future__ import annotations

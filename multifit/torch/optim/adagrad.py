@@ -2,7 +2,7 @@
 
 As in ``mx.optimizer.AdaGrad``; Duchi et al. 2011, https://jmlr.org/papers/v12/duchi11a.html.
 
-Epsilon is inside the root, and weight decay is not divided by it.
+Epsilon is inside the square root, and weight decay is not divided by the root.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 As in ``mx.optimizer.Adam``; ``torch.optim.Adam`` differs in epsilon.
 
-Epsilon is added to the root of the biased second moment; the bias correction is a part of the rate.
+Epsilon is added to the square root of the biased second moment; the bias correction is a part of the rate.
 Kingma and Ba 2015, https://arxiv.org/abs/1412.6980.
 """
 

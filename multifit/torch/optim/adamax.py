@@ -14,7 +14,7 @@ from .group import Group, State, zeros
 
 
 def create(options: Any, weight: torch.Tensor) -> State:
-    """Return the running mean of a parameter's gradient, and the largest size so far."""
+    """Return the running mean of a parameter's gradient, and its largest absolute value so far, decayed."""
     return zeros(weight, 2)
 
 

@@ -1,4 +1,4 @@
-"""Options as MXNet's operators read them, and gradients as they prepare them."""
+"""Read options, and prepare gradients, as MXNet's operators do."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def single(number: float) -> float:
 
 
 def rest(share: float) -> float:
-    """Return 1 minus a share, both in float32: 1 - 0.999 differs from 0.001 by 5e-5 of it."""
+    """Return 1 minus a share, both in float32: for 0.999, the result differs from 0.001 by 5e-5 of that."""
     return float(np.float32(1) - np.float32(share))
 
 
@@ -36,8 +36,8 @@ def rescaled(options: Any, gradients: Column) -> Column:
 def clipped(options: Any, gradients: Column) -> Column:
     """Return gradients within plus and minus ``clip_gradient``; the same tensors without that option.
 
-    0 and less mean none, as in MXNet's operators. Adamax and others, which MXNet clips in Python, would turn
-    gradients around there.
+    As in MXNet's operators, gradients are not clipped if it is 0 or less. For Adamax and others, MXNet clips
+    in Python, where a negative bound would reverse gradients.
     """
     bound = single(options.clip_gradient or 0)
     if bound <= 0:
@@ -51,17 +51,17 @@ def decayed(gradients: Column, weights: Column, decays: Sequence[float]) -> Colu
 
 
 def only_clipped(options: Any, group: Group) -> Column:
-    """Prepare gradients without weight decay."""
+    """Rescale and clip gradients, without weight decay."""
     return clipped(options, rescaled(options, group.gradients))
 
 
 def clipped_then_decayed(options: Any, group: Group) -> Column:
-    """Prepare gradients as SGD and its relatives do: weight decay is not clipped."""
+    """Prepare gradients as SGD and its variants do: weight decay is added after clipping."""
     return decayed(only_clipped(options, group), group.weights, singles(group.decays))
 
 
 def decayed_then_clipped(options: Any, group: Group) -> Column:
-    """Prepare gradients as Adam and its relatives do: weight decay is a part of what is clipped."""
+    """Prepare gradients as Adam and its variants do: weight decay is added before clipping."""
     gradients = rescaled(options, group.gradients)
     return clipped(options, decayed(gradients, group.weights, singles(group.decays)))
 
@@ -82,19 +82,19 @@ def subtract_scaled(tensors: Column, others: Column, factors: Sequence[float]) -
 
 
 def average(means: Column, values: Column, share: float) -> None:
-    """Set running means to `share` of themselves and the rest of new values, in place."""
+    """Update running means in place: `share` times the old means plus the rest times new values."""
     torch._foreach_mul_(means, single(share))
     torch._foreach_add_(means, values, alpha=rest(share))
 
 
 def average_squares(means: Column, values: Column, share: float) -> None:
-    """Set running means to `share` of themselves and the rest of the squares of new values, in place."""
+    """Update running means of squares in place: `share` times the old plus the rest times new squares."""
     torch._foreach_mul_(means, single(share))
     torch._foreach_addcmul_(means, values, values, rest(share))
 
 
 def moments(options: Any, group: Group, gradients: Column) -> list[Column]:
-    """Add gradients to the running means of them and of their squares, the states of Adam; return both."""
+    """Update Adam's states, the running means of gradients and of their squares; return both."""
     means, squares = group.columns()
     average(means, gradients, options.beta1)
     average_squares(squares, gradients, options.beta2)
@@ -102,20 +102,20 @@ def moments(options: Any, group: Group, gradients: Column) -> list[Column]:
 
 
 def roots(squares: Column, epsilon: float) -> Column:
-    """Return sqrt(tensor) + epsilon for each tensor, epsilon being rounded to float32."""
+    """Return sqrt(tensor) + epsilon for each tensor; epsilon is rounded to float32."""
     below = list(torch._foreach_sqrt(squares))
     torch._foreach_add_(below, single(epsilon))
     return below
 
 
 def roots_of_sums(squares: Column, epsilon: float) -> Column:
-    """Return sqrt(tensor + epsilon) for each tensor, epsilon not being rounded to float32."""
+    """Return sqrt(tensor + epsilon) for each tensor; epsilon is not rounded to float32."""
     below = list(torch._foreach_add(squares, epsilon))
     torch._foreach_sqrt_(below)
     return below
 
 
 def set_to_minus_quotients(weights: Column, above: Column, below: Column) -> None:
-    """Set weights to minus one list of tensors over another."""
+    """Set weights to the negative quotients of two lists of tensors."""
     torch._foreach_copy_(weights, torch._foreach_div(above, below))
     torch._foreach_neg_(weights)

@@ -1,4 +1,4 @@
-"""What a rule moves: parameters with their gradients, states, rates, weight decays and update counts."""
+"""The input of a rule: parameters with their gradients, states, rates, weight decays and update counts."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from typing import Any, Union
 import torch
 
 Column = list[torch.Tensor]
-"""A value of each parameter, in the order of the group."""
+"""A tensor for each parameter, in the order of the group."""
 State = Union[None, torch.Tensor, tuple[torch.Tensor, ...]]
 """An optimizer's state of one parameter, laid out as MXNet's ``create_state`` does."""
 
 
 @dataclass
 class Group:
-    """The parameters of a trainer that one update moves, all on one device and of one dtype.
+    """The parameters of a trainer that are updated together, all on one device and of one dtype.
 
     Attributes
     ----------
     weights, gradients : list of torch.Tensor
-        The values, which are moved in place, and their gradients, which are only read.
+        The values, which are updated in place, and their gradients, which are only read.
     states : list
         The optimizer's state of each parameter, see :data:`State`.
     rates, decays : list of float
         The learning rate and the weight decay of each parameter, with its own multipliers.
     counts : list of int
-        How many updates each parameter has had, with this one.
+        The number of updates of each parameter, including this one.
     """
 
     weights: Column
@@ -37,9 +37,9 @@ class Group:
     counts: list[int] = field(default_factory=list)
 
     def columns(self) -> list[Column]:
-        """Return the states by what they are: all first ones, all second ones, and so on.
+        """Return the states in columns: the first state of all parameters, the second of all, and so on.
 
-        Do not call it where they are None.
+        Do not call this if states are None.
         """
         if isinstance(self.states[0], torch.Tensor):
             return [list(self.states)]

@@ -2,7 +2,7 @@
 
 As in ``mx.optimizer.LAMB``; You et al. 2020, https://arxiv.org/abs/1904.00962.
 
-The rate of each array is multiplied by its norm over the norm of its step, without waiting for either.
+The rate of each array is multiplied by the array's norm over the norm of its step, without waiting for these.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _corrected(means: Column, share: float, counts: list[int]) -> Column:
 
 
 def _ratios(options: Any, weights: Column, steps: Column) -> Column:
-    """Return each weight's norm, within its bounds, over its step's; 1 where one of them is 0."""
+    """Return each weight's norm, within its bounds, over its step's norm; 1 if one of them is 0."""
     above, below = (torch.stack(torch._foreach_norm(tensors)) for tensors in (weights, steps))
     if options.lower_bound:
         above.clamp_min_(single(options.lower_bound))

@@ -2,8 +2,8 @@
 
 As in ``mx.optimizer.Nadam``; Dozat 2016, http://cs229.stanford.edu/proj2015/054_report.pdf.
 
-As in MXNet, the product of the momenta so far is one number for all parameters, and every parameter
-multiplies it in turn; it is the option ``m_schedule``.
+As in MXNet, the product of the momenta so far, the option ``m_schedule``, is one number for all parameters:
+the update of each parameter multiplies it again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def move(options: Any, group: Group) -> None:
 
 
 def _shares(options: Any, counts: list[int]) -> tuple[list[float], list[float]]:
-    """Return the factors of each gradient and of each mean, and go on with the product of the momenta."""
+    """Return the factors of each gradient and of each mean; also updates the product of the momenta."""
     of_gradients, of_means = [], []
     for t in counts:
         now, following = (_momentum(options, t + ahead) for ahead in (0, 1))

@@ -1,8 +1,8 @@
 """Nesterov's accelerated gradient.
 
-As in ``mx.optimizer.NAG``: SGD that moves on by the velocity of the next update already.
+As in ``mx.optimizer.NAG``: SGD that also moves by the momentum of the next update.
 
-As in MXNet, the velocity that is kept has the weight decay of the weight after the update.
+As in MXNet, the stored velocity contains the weight decay of the weight after the update.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""RMSProp, also centered.
+"""RMSProp, plain or centered.
 
 As in ``mx.optimizer.RMSProp``: Tieleman and Hinton 2012; centered, Graves 2013, https://arxiv.org/abs/1308.0850.
 
-Epsilon is inside the root.
+Epsilon is inside the square root.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .group import Group, State, zeros
 
 
 def create(options: Any, weight: torch.Tensor) -> State:
-    """Return the running mean of squares; if centered, the mean of gradients and the velocity too."""
+    """Return the running mean of squares; if centered, also the mean of gradients and the velocity."""
     return zeros(weight, 3 if options.centered else 1)
 
 

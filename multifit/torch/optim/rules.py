@@ -1,4 +1,4 @@
-"""The rules by the names of MXNet's optimizers."""
+"""The update rules, by the names of MXNet's optimizers."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from .group import Group, State
 
 
 class Rule(Protocol):
-    """A module that moves parameters as one of MXNet's optimizers does.
+    """A module that updates parameters as one of MXNet's optimizers does.
 
     `options` is any object with that optimizer's attributes (``momentum``, ``beta1``, ``clip_gradient``,
-    ``rescale_grad`` and so on), which are read in every update: MXNet's optimizer itself, for one. Rates and
-    weight decays come with the group, so that schedules and multipliers are the caller's.
+    ``rescale_grad`` and so on), such as the optimizer itself; they are read in every update. Rates and weight
+    decays come with the group, so that the caller applies schedules and multipliers.
     """
 
     def create(self, options: Any, weight: torch.Tensor) -> State:
-        """Return the state of a new parameter, laid out as MXNet's."""
+        """Return the state of a new parameter, in the layout of MXNet's state."""
 
     def move(self, options: Any, group: Group) -> None:
-        """Move the parameters of a group in place, and their states; call it without autograd."""
+        """Update the parameters of a group and their states in place; call it without autograd."""
 
 
 RULES: dict[str, Rule] = {
@@ -46,7 +46,7 @@ RULES: dict[str, Rule] = {
     "adam": adam,
     "adamax": adamax,
     "bertadam": bert_adam,
-    "ccsgd": sgd,  # MXNet's old name of it
+    "ccsgd": sgd,  # MXNet's old name of SGD
     "ftml": ftml,
     "ftrl": ftrl,
     "groupadagrad": group_adagrad,

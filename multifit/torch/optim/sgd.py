@@ -2,7 +2,7 @@
 
 As in ``mx.optimizer.SGD``; ``torch.optim.SGD`` differs where the rate changes.
 
-The rate is a part of the velocity: a new rate does not reach back to the gradients before it.
+The rate is a part of the velocity: a new rate does not affect the gradients of earlier updates.
 """
 
 from __future__ import annotations

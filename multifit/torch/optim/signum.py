@@ -2,8 +2,8 @@
 
 As in ``mx.optimizer.Signum``; Bernstein et al. 2018, https://arxiv.org/abs/1802.04434.
 
-As in MXNet, the mean that is kept has the opposite sign, and weight decay without momentum shrinks the
-weight itself, while it is a part of the gradient otherwise.
+As in MXNet, the stored mean has the opposite sign. Without momentum, weight decay shrinks the weight itself;
+with momentum, it is a part of the gradient.
 """
 
 from __future__ import annotations
