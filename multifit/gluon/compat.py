@@ -70,7 +70,7 @@ def load_mxnet() -> types.ModuleType:
     """
     refuse_numpy_2(numpy.__version__)
     omp_threads()  # reads the environment now, as mxnet does
-    os.environ.setdefault("MXNET_SUBGRAPH_VERBOSE", "0")  # else it logs that it changes no graph
+    os.environ.setdefault("MXNET_SUBGRAPH_VERBOSE", "0")  # otherwise it logs even if it changes no graph
     try:
         return importlib.import_module("mxnet")
     except ModuleNotFoundError as error:

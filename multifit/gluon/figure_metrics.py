@@ -61,7 +61,7 @@ def figure_metrics(engine: Engine, stage: str) -> list[FigureMetric]:
 
 @contextmanager
 def figures_in_handlers(engine: Engine, handlers: Sequence[object]) -> Iterator[None]:
-    """Within the block, replace declared metrics that handlers of Gluon's classes hold by figures.
+    """Within the block, replace the declared metrics in handlers of Gluon's classes by figures.
 
     A figure has the current value, although the metric itself may be summed on the device; it has the name
     that Gluon's handlers recognise, and is not updated twice. Raises ValueError if a handler logs a metric

@@ -1,4 +1,4 @@
-"""Labels that may be missing: where they are present, and what stands in their place."""
+"""Labels that may be missing: find out where they are present, and replace missing values."""
 
 from __future__ import annotations
 

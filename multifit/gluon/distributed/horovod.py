@@ -107,8 +107,8 @@ class HorovodCommunicator:
     def _free(self, name: str, array: Array) -> str:
         """Return a name for an operation on an array, once no operation on another array uses it.
 
-        Horovod matches the operations of all ranks by name, and caches what it knows of a name. Operations on
-        the same array run one after the other anyway.
+        Horovod matches the operations of all ranks by name, and caches names, so that the same ones should be
+        used again. Operations on the same array run one after the other anyway.
         """
         last = self._last.get(name, array)
         if last is not array:

@@ -1,4 +1,4 @@
-"""What runs an estimator's batches: a model, its trainers, and the stages of training and evaluating."""
+"""Runs an estimator's batches: holds a model, its trainers, and the stages of training and evaluation."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from .splitters import AnySplitter, Splitters
 
 
 class Engine:
-    """A model and its trainers, and what is built anew for every fit: stages, graphs and batch splitters.
+    """A model and its trainers, and what is rebuilt for every fit: stages, graphs and batch splitters.
 
     `spec` says what is routed where. Loss weights that are functions are called with `state`. `metrics` are
     the metrics of each stage, by default the declared ones. `balancer` weighs the losses of training, if

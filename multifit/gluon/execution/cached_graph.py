@@ -111,7 +111,7 @@ class CachedGraph(mx.gluon.HybridBlock):
     def _static_op(self) -> Any:
         """Return the operator with planned memory: one with gradients, and another without.
 
-        A single operator would plan anew each time that recording is switched on or off.
+        A single operator would plan its memory again each time that recording is switched on or off.
         """
         recorded = mx.autograd.is_recording()
         if recorded not in self._static_ops:

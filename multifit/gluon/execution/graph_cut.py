@@ -13,7 +13,7 @@ STOPS = {
     "BlockGrad", "stop_gradient", "_zeros", "_ones", "zeros_like", "ones_like", "argmax", "argmin", "one_hot",
     "sign", "round", "rint", "floor", "ceil", "trunc", "fix", "shape_array", "size_array", "argsort",
 }  # fmt: skip
-TOPK_STOPS = {"indices", "mask"}  # all else that topk returns are values, through which a gradient flows
+TOPK_STOPS = {"indices", "mask"}  # topk's other results are values, through which a gradient flows
 
 
 def stops(node: Node) -> bool:

@@ -52,11 +52,11 @@ class Network:
         self.paths: dict[str, tuple[Any, ...]] | None = None
         self.hybridized = is_hybridized(net)
         self.traced = self.hybridized and spec.forward is None and not runs_python(net)
-        self._structure: Any = None  # of what the net's own graph returns
-        self._bound: Any = None  # of the result whose paths are known
+        self._structure: Any = None  # of the outputs of the net's own graph
+        self._bound: Any = None  # the structure of the result for which `paths` were found
         self._graph: CachedGraph | None = None
         self.traced_symbols: list[Any] = []  # the net's outputs, when it was last traced
-        self.constants: dict[str, Any] = {}  # the values of its variables that are no parameters, likewise
+        self.constants: dict[str, Any] = {}  # the constants in the net's graph, when it was last recorded
 
     def bind(self, slots: Mapping[str, Any]) -> tuple[Any, list[Problem]]:
         """Call the net, and find the declared outputs in its result."""

@@ -1,4 +1,4 @@
-"""Says which nets may be recorded, and on what of a net and a batch a recording depends."""
+"""Says which nets may be recorded, and which batches can share a recording."""
 
 from __future__ import annotations
 

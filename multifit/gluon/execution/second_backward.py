@@ -44,7 +44,7 @@ def refuse_second_backward(network: Network, objectives: Sequence[Array]) -> Ite
 
 
 def _symbols(network: Network, objectives: Sequence[Array]) -> Iterator[Any]:
-    """Yield the graphs through which a batch went: recorded ones, and those that are one operator in them."""
+    """Yield the graphs through which a batch went: of the net, of what autograd recorded, and of blocks."""
     yield from network.traced_symbols
     yield from (mx.autograd.get_symbol(objective) for objective in objectives)
     blocks: list[Any] = []

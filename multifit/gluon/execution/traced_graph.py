@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Mapping
 
-# Names of inputs that are no slots: no slot has such a name.
+# The names of inputs that are not slots; slots cannot have these names.
 SAMPLES, WEIGHTS, BATCH_WEIGHTS = "#samples", "#weights", "#batch_weights"
 OUTPUT = "#output."  # before the name of an output of the net, if the net is not part of the graph
 

@@ -30,8 +30,8 @@ class GradientConflicts:
         One batch in this many is measured, counted over all fits. It takes about as long as two steps,
         and waits for the device.
     on : {"features", "parameters"} or str
-        What the compared gradients are with respect to: the features at which the tasks part, all parameters
-        that they share, or the parameters whose names match a pattern.
+        Which gradients are compared: those with respect to the features at which the tasks part, to all
+        parameters that the tasks share, or to the parameters whose names match a pattern.
     tasks : mapping of str to sequence of str, optional
         The losses of each task; by default each loss is a task.
 

@@ -63,7 +63,7 @@ class StageFigures:
         self._rules: dict[str, LabelRule] = {}
         self.constant_classes: dict[str, int | None] = {}
         self._replaced: dict[str, float] | None = None
-        self.elsewhere: Elsewhere | None = None  # what another engine adds up
+        self.elsewhere: Elsewhere | None = None  # the sums on another engine's device
         self._in_use = False
 
     @contextmanager

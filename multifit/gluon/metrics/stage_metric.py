@@ -192,7 +192,7 @@ class StageMetric:
         return {f"{self.term.key}.{name}": value for name, value in zip(names, values)}
 
     def problem(self) -> Problem | None:
-        """Return what is wrong with the figures' names, once something was measured."""
+        """Return the problem with the figures' names, if there is one; needs a measured batch."""
         declared = listed(self.term.spec.names)
         names, values = self._read()
         repeated = next((name for name in names if names.count(name) > 1), None)

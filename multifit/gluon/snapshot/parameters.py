@@ -1,4 +1,4 @@
-"""Save and load parameters in Gluon's format, and what that format cannot hold separately."""
+"""Save and load parameters: in Gluon's format, with separate trees for what that format cannot hold."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class GradientMeter:
         """
         engine = self._engine
         state = copy.copy(state)
-        state.seed = None  # nothing is drawn here, and training goes on drawing
+        state.seed = None  # so that the stage does not reseed MXNet's generator, which training uses
         carried, scratch = (each.stages[TRAIN].carried for each in (self._training, engine))
         if carried is not None and scratch is not None:
             scratch.load(carried.before())
@@ -103,6 +103,6 @@ class GradientMeter:
 def _run(engine: Engine, batch: Batch, state: RunState) -> Any:
     stage = engine.stages[TRAIN]
     result = stage.run(batch, state)
-    if result.objectives:  # else no sample is this process's
+    if result.objectives:  # else this process has no samples
         mx.autograd.backward(result.objectives, train_mode=stage.train_mode)
     return result

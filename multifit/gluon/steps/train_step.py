@@ -94,7 +94,7 @@ class TrainStep:
             if self._hooks is not None and self._hooks.active("change_objective"):
                 with refuse_second_backward(self._stage.network, result.objectives):
                     change_objective(result, self._hooks, self._stage.balanced)
-            if result.objectives:  # else no sample is this process's
+            if result.objectives:  # else this process has no samples
                 differentiate(result)
 
     def combine(self, result: StepResult) -> None:
@@ -108,7 +108,7 @@ class TrainStep:
         if self._of_gradients is None or not self._of_gradients.added:
             return
         batches = 0
-        if result.partings:  # else no sample is this process's
+        if result.partings:  # else this process has no samples
             owner = self._trainers.get().owner(result.partings[0].parameters[0])
             if owner in due:
                 batches = self._trainers.get().batches_added(owner) * self._batches_per_update

@@ -14,7 +14,7 @@ from ..compat import mx
 from ..losses import SegmentationCELoss, SequenceCELoss
 from ..metrics.label_rules import ELEMENTWISE
 
-PARAMETER = "sample_weight"  # what all losses call it
+PARAMETER = "sample_weight"  # its name in all losses
 
 
 def inspect_sample_weights(term: Term, arrays: Mapping[Ref, Any]) -> list[Problem]:

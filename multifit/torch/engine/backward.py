@@ -40,7 +40,7 @@ class Backward:
     def __call__(self, result: Result, before: Tensors) -> Tensors:
         """Return the gradients by parameter; `before` are those of earlier batches that still wait."""
         gradients: Tensors = {}
-        if not result.objectives:  # no sample is this process's
+        if not result.objectives:  # this process has no samples
             if self._balancer is not None:
                 self._balancer.combine(result, self._state)
             return gradients

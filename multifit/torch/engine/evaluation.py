@@ -74,7 +74,7 @@ class Evaluation:
                 self._predictor = Predictor(network, batch, *parts, self._compiles)
             except SpecError as error:
                 self._leave(error)
-        if not batch.contexts:  # no sample is this process's
+        if not batch.contexts:  # this process has no samples
             return []
         if self._predictor is None:
             return None

@@ -40,7 +40,7 @@ class ParameterGradients:
     def measure(self, result: Any, tasks: Tasks) -> tuple[Numbers, Numbers]:
         """Return a batch's losses (K,) and Gramian (K, K) over all ranks; this waits for them."""
         self._rows = {}
-        for parting in result.partings:  # none if no sample is this process's
+        for parting in result.partings:  # none if this process has no samples
             self._rows = parting.parameter_rows(len(tasks.names))
         gramian, values = self._read(len(tasks.names), result.objectives)
         return summed(self._world, tasks.losses(result, values), gramian)

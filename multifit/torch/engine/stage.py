@@ -57,7 +57,7 @@ class Stage:
     def run(self, batch: Batch, state: RunState) -> Result:
         """Run net, losses and device metrics on a batch, and add up the figures, without waiting."""
         self._parameters.take_lent()
-        if not batch.contexts:  # no sample is this process's
+        if not batch.contexts:  # this process has no samples
             self.gluon.run(batch, state)
             return Result(self.gluon.spec, batch, {}, {}, [])
         if self.carried is not None:
@@ -73,7 +73,7 @@ class Stage:
 
     def again(self, batch: Batch, state: RunState) -> Result:
         """Compute the objectives of a batch once more, in training mode, without gradients or figures."""
-        if not batch.contexts:  # no sample is this process's
+        if not batch.contexts:  # this process has no samples
             self.gluon.again(batch, state)
             return Result(self.gluon.spec, batch, {}, {}, [])
         with self._parameters.kept_statistics():

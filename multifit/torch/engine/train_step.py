@@ -126,7 +126,7 @@ class TrainStep:
         if self._of_gradients is None or not self._of_gradients.added:
             return
         batches = 0
-        for parting in result.partings:  # none if no sample is this process's
+        for parting in result.partings:  # none if this process has no samples
             batches = self._trainers.batches_added(next(iter(parting.parameters)), due)
             batches *= self._batches_per_update
         self.gradients.replace(self._of_gradients.settle(self._state, batches))
