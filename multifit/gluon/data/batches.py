@@ -13,10 +13,10 @@ from .arrays import Signature, signature_of
 class Shards(list[Any]):
     """A batch that is split already: a list of parts, one for each device or fewer, each a batch by itself.
 
-    A loader may yield it, a `batchify_fn` return it, or a `batch_fn` make it: ``batch_fn=Shards`` if batches
-    are lists of parts, as gluonnlp's ShardedDataLoader yields them; ``batch_fn=lambda batch:
-    Shards(zip(*batch))`` if batches hold, for each slot, a list with an array per device. Training on the
-    parts gives the same numbers as on the whole batch, even if their sizes differ. Not to be confused with
+    A loader may yield it, a `batchify_fn` return it, or a `batch_fn` make it. If batches are lists of parts,
+    as gluonnlp's ShardedDataLoader yields them, use ``batch_fn=Shards``. If they hold, for each slot, a list
+    with an array per device, use ``batch_fn=lambda batch: Shards(zip(*batch))``. Training on the parts gives
+    the same numbers as on the whole batch, even if their sizes differ. Not to be confused with
     :class:`multifit.Sharded`, which wraps a loader that holds one process's part of the data.
     """
 

@@ -42,8 +42,8 @@ def make_stage(
         metric.term = replace(metric.term, optional=optional[metric.term.key])
     changes_objective = hooks is not None and hooks.active("change_objective")
     change_outputs = hooks.change_outputs if hooks and hooks.active("change_outputs") else None
-    # handlers that change the objective may compute gradients first, and a graph with planned memory would
-    # then write its own where no parameter reads them
+    # handlers that change the objective may compute gradients first; a graph with planned memory would then
+    # no longer write to the parameters' gradients
     repeats = not changes_objective
     network = Network(model.net, spec, name, repeats, model.precision, change_outputs)
     finite_only = hooks is None or not hooks.handle_non_finite

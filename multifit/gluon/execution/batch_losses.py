@@ -19,8 +19,8 @@ class BatchLosses:
     """The terms of scope "batch": each loss is called once per batch, with a list over devices per argument.
 
     What a loss returns (for each part a list over devices, or one array) is already normalised: its sum is
-    the term. With several processes, the sum of each is weighted by its part of the normalizer. `forms` check
-    that a loss returns the same form as in the first batch.
+    the term. With several processes, each process's sum is weighted by its part of the normalizer. `forms`
+    check that a loss returns the same form as in the first batch.
     """
 
     def __init__(self, terms: Sequence[Term], training: bool, forms: ResultForms) -> None:

@@ -19,8 +19,8 @@ class Rules:
     """Which of MXNet's operators compute in the lower precision; all others compute in float32.
 
     Operators in `low` always do: their inputs are cast to it. Operators in `either` compute in the precision
-    of their inputs, unless an attribute has one of the values in `float32_if`, ``{operator: (attribute,
-    values)}``: then they compute in float32. For operators in `first_input_only`, such as BatchNorm, only the
+    of their inputs, but in float32 if an attribute has one of the values in `float32_if`. That is a mapping
+    ``{operator: (attribute, values)}``. For operators in `first_input_only`, such as BatchNorm, only the
     first input counts; the others are always float32.
     """
 

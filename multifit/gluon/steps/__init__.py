@@ -1,1 +1,1 @@
-"""Runs the engine's batches: training steps, evaluations, predictions, and runs for trial."""
+"""Runs the engine's batches: training steps, evaluations, predictions and trial runs."""

@@ -28,8 +28,8 @@ class GradientMeter:
     Gradients that wait for an update are put back. Raises SpecError if the run's method of balancing
     measures the same, or if a batch holds the samples of one loader only.
 
-    ``run(engine, batch, state)`` runs a batch, and passes its losses back to where the tasks part. `arrays`
-    says with which library's arrays the method computes.
+    ``run(engine, batch, state)`` runs a batch, and its backward pass from the losses to where the tasks part.
+    `arrays` are the operations on the engine's arrays with which the method computes.
     """
 
     def __init__(
