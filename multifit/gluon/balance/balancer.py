@@ -10,8 +10,8 @@ from ...distributed import World
 from ...protocols import Context
 from ...spec import TaskSpec
 from ...state import RunState
-from ..execution.balanced import Balanced
 from ..execution.loss_graph import BY_TERM
+from ..execution.loss_separation import LossSeparation
 from ..execution.result import StepResult
 from ..metrics.means import Means
 from .arrays import Arrays
@@ -54,9 +54,9 @@ class Balancer:
         return fork
 
     @property
-    def balanced(self) -> Balanced:
+    def separation(self) -> LossSeparation:
         """How a training stage must compute the objective."""
-        return Balanced(BY_TERM, (self.figures,))
+        return LossSeparation(BY_TERM, (self.figures,))
 
     def weigh(self, result: StepResult, state: RunState) -> None:
         """Weigh the losses of a batch: sets the head gradients of its objectives."""

@@ -14,8 +14,8 @@ from ...distributed import World
 from ...protocols import Context, Numbers
 from ...spec import TaskSpec
 from ...state import RunState
-from ..execution.balanced import Balanced
 from ..execution.loss_graph import APART
+from ..execution.loss_separation import LossSeparation
 from ..execution.result import StepResult
 from ..metrics.means import Means
 from .arrays import Arrays
@@ -70,11 +70,11 @@ class GradientBalancer:
         return fork
 
     @property
-    def balanced(self) -> Balanced:
+    def separation(self) -> LossSeparation:
         """How a training stage must compute the objective."""
         means = (self._weight_means, self.gradient_figures)
         tasks = {loss: self.tasks.of_loss[loss] for loss in self._weighed}
-        return Balanced(APART, means, tasks, self._gradients.repeats, self._arrays.exact_dropout)
+        return LossSeparation(APART, means, tasks, self._gradients.repeats, self._arrays.exact_dropout)
 
     def combine(self, result: StepResult, state: RunState) -> None:
         """Give the shared parameters the weighted sum of the tasks' gradients.

@@ -23,8 +23,8 @@ from ..data.in_use import LoadersInUse
 from ..distributed.joint_gradients import JointGradients
 from ..distributed.parameters import SharedParameters
 from ..distributed.reader import Reader
-from ..execution.balanced import NOTHING_BALANCED, Balanced
 from ..execution.loss_graph import APART
+from ..execution.loss_separation import TOGETHER, LossSeparation
 from ..execution.network import Network
 from ..execution.stage import Stage
 from ..metrics import copy_metric
@@ -112,19 +112,19 @@ class Engine:
         training = name == TRAIN
         spec = self.spec if training else self.spec.evaluation
         lacking = self.splitters.lacking(name, spec)
-        hooks, balanced = (self.hooks, self._balanced()) if training else (None, NOTHING_BALANCED)
-        stage = make_stage(name, self.model, spec, metrics, lacking, hooks, balanced, self.world)
+        hooks, separation = (self.hooks, self._separation()) if training else (None, TOGETHER)
+        stage = make_stage(name, self.model, spec, metrics, lacking, hooks, separation, self.world)
         if training and self.loaders is not None:
             stage.figures.means.append(LoaderCounts(self.loaders))
         return stage
 
-    def _balanced(self) -> Balanced:
+    def _separation(self) -> LossSeparation:
         """Return how training keeps losses apart; they are never both balanced and bound to trainers."""
         if self.balancer is not None:
-            return replace(self.balancer.balanced, moved=self._moved)
+            return replace(self.balancer.separation, moved=self._moved)
         if not any(term.trainers for term in self.spec.terms):
-            return NOTHING_BALANCED
-        return Balanced(APART, bound=partial(bound_parameters, self.spec.terms, self.trainers))
+            return TOGETHER
+        return LossSeparation(APART, bound=partial(bound_parameters, self.spec.terms, self.trainers))
 
     def _moved(self) -> frozenset[str]:
         """Return MXNet's names of the parameters that trainers move."""

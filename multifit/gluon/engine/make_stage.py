@@ -11,8 +11,8 @@ from ...spec import TaskSpec
 from ...spec.missing import coverage
 from ...spec.task_slots import with_optional
 from ...stages import TRAIN
-from ..execution.balanced import Balanced
 from ..execution.changed_objective import refuse_blends
+from ..execution.loss_separation import LossSeparation
 from ..execution.network import Network
 from ..execution.stage import Stage
 from ..metrics.stage_metric import StageMetric
@@ -26,13 +26,13 @@ def make_stage(
     metrics: Sequence[StageMetric],
     lacking: frozenset[str],
     hooks: TrainingHooks | None,
-    balanced: Balanced,
+    separation: LossSeparation,
     world: World,
 ) -> Stage:
     """Return a stage for a spec and metrics; `lacking` are the slots that some of its batches lack.
 
-    `hooks` call the handlers that change a training step, and `balanced` says which losses the stage keeps
-    apart; a stage that evaluates has neither. Raises SpecError if a handler blends losses that `balanced`
+    `hooks` call the handlers that change a training step, and `separation` says which losses the stage keeps
+    apart; a stage that evaluates has neither. Raises SpecError if a handler blends losses that `separation`
     keeps apart.
     """
     spec = with_optional(spec, lacking)
@@ -48,7 +48,7 @@ def make_stage(
     network = Network(model.net, spec, name, repeats, model.precision, change_outputs)
     finite_only = hooks is None or not hooks.handle_non_finite
     if hooks is not None:
-        refuse_blends(hooks, balanced)
+        refuse_blends(hooks, separation)
     return Stage(
         network,
         metrics,
@@ -58,5 +58,5 @@ def make_stage(
         changes_objective,
         model.dtype,
         finite_only,
-        balanced,
+        separation,
     )

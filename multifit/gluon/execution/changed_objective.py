@@ -13,15 +13,15 @@ from ...spec import TaskSpec
 from ..compat import mx
 from ..data.batches import Batch
 from ..optim.gradients import is_fresh
-from .balanced import NOTHING_BALANCED, Balanced
+from .loss_separation import TOGETHER, LossSeparation
 from .loss_weights import BatchLossScale
 from .result import StepResult
 
 Arrays = Mapping[str, Array]
 
 
-def change_objective(result: StepResult, hooks: TrainingHooks, balanced: Balanced) -> None:
-    """Let handlers change the objectives of a result; raises SpecError if `balanced` does not allow that."""
+def change_objective(result: StepResult, hooks: TrainingHooks, separation: LossSeparation) -> None:
+    """Let handlers change the objectives of a result; raises SpecError if `separation` forbids it."""
     views = result.named()
     with mx.autograd.record():
         # However many handlers use an array, a single identity leads back into the graph. Gradients are then
@@ -29,25 +29,25 @@ def change_objective(result: StepResult, hooks: TrainingHooks, balanced: Balance
         for kind in ("pred", "loss"):
             views[kind] = {name: _identities(arrays) for name, arrays in views[kind].items()}
         objectives = hooks.change_objective(result.objectives, **views, scale=result.scale)
-    if balanced is not NOTHING_BALANCED and _shapes(objectives) != _shapes(result.objectives):
-        of_what = "of which task" if balanced.bound is None else "which trainers it moves"
+    if separation is not TOGETHER and _shapes(objectives) != _shapes(result.objectives):
+        of_what = "of which task" if separation.bound is None else "which trainers it moves"
         does = f"adds to the objective, or takes from it, and it is not known {of_what}"
-        raise SpecError(_not_with(balanced, f"a handler ({hooks.names('change_objective')}) {does}"))
+        raise SpecError(_not_with(separation, f"a handler ({hooks.names('change_objective')}) {does}"))
     result.objectives, result.backwards = objectives, [(len(objectives), None)]
 
 
-def refuse_blends(hooks: TrainingHooks, balanced: Balanced) -> None:
-    """Raise SpecError if handlers blend losses that `balanced` keeps apart."""
+def refuse_blends(hooks: TrainingHooks, separation: LossSeparation) -> None:
+    """Raise SpecError if handlers blend losses that `separation` keeps apart."""
     blending = hooks.blending
-    if blending and balanced is not NOTHING_BALANCED:
+    if blending and separation is not TOGETHER:
         does = "replaces a share of losses by others, which would not count as those of a task"
-        if balanced.bound is not None:
+        if separation.bound is not None:
             does = "replaces a share of losses by others, which would move the parameters of all trainers"
-        raise SpecError(_not_with(balanced, f"{blending} {does}"))
+        raise SpecError(_not_with(separation, f"{blending} {does}"))
 
 
-def _not_with(balanced: Balanced, problem: str) -> str:
-    what, option = ("balance", "balance=") if balanced.bound is None else ("losses", "trainers=")
+def _not_with(separation: LossSeparation, problem: str) -> str:
+    what, option = ("balance", "balance=") if separation.bound is None else ("losses", "trainers=")
     return f"{what}: {problem}; leave the handler or {option} out"
 
 
@@ -97,9 +97,9 @@ class ChangedObjective:
             self._result.objectives = _identities(objectives)
         self._result.backwards = [(len(objectives), None)]
 
-    def change(self, hooks: TrainingHooks, balanced: Balanced) -> None:
+    def change(self, hooks: TrainingHooks, separation: LossSeparation) -> None:
         """Call the handlers, as :func:`change_objective` does."""
-        change_objective(self._result, hooks, balanced)
+        change_objective(self._result, hooks, separation)
 
     def gradients(self) -> tuple[Arrays, Arrays, Mapping[int, Array]]:
         """Return the gradients of outputs, parts and objectives (by number) that the objective depends on.

@@ -20,10 +20,10 @@ from ..metrics.joining import Joining
 from ..metrics.stage_figures import StageFigures
 from ..metrics.stage_metric import StageMetric
 from ..optim.preserve_state import kept_statistics
-from .balanced import NOTHING_BALANCED, Balanced
 from .batch_losses import BatchLosses
 from .carried_state import CarriedState
 from .loss_graph import LossGraph, LossOutputs
+from .loss_separation import TOGETHER, LossSeparation
 from .loss_weights import BatchLossScale, LossScaler
 from .network import Network
 from .result import StepResult
@@ -47,7 +47,7 @@ class Stage:
     `network` is the net, as this stage calls it; its spec says what is routed where. Gradients are recorded
     if `training`. `changes_objective` says whether handlers compute an objective from outputs and losses, and
     `dtype` is that of the objective: the dtype of the net's parameters. `finite_only` says whether labels
-    that are not finite are an error. `balanced` says which losses are kept apart.
+    that are not finite are an error. `separation` says which losses are kept apart.
 
     `figures` hold what was measured so far, and `checked` says whether a first batch was checked.
     `is_partial` says whether the stage trains on batches that may lack slots, so that only a part of the net
@@ -65,22 +65,22 @@ class Stage:
         changes_objective: bool = False,
         dtype: str = "float32",
         finite_only: bool = True,
-        balanced: Balanced = NOTHING_BALANCED,
+        separation: LossSeparation = TOGETHER,
     ) -> None:
         self.spec: TaskSpec = network.spec
         self.training, self.needs_outputs, self.checked = training, True, False
         self.train_mode = training
         self.changes_objective = changes_objective
         self.network = network
-        self.balanced, self._rank = balanced, world.rank
+        self.separation, self._rank = separation, world.rank
         one_device = len(contexts) == 1 and world.alone
         self.figures = StageFigures(
-            self.spec, metrics, one_device, finite_only, balanced.means, network.stage
+            self.spec, metrics, one_device, finite_only, separation.means, network.stage
         )
         self._host_metrics = HostMetrics(world, self.figures, exact=not training)
         batch_terms = [term for term in self.spec.terms if term.spec.scope == "batch"]
         differentiable = bool(batch_terms) or changes_objective
-        self.graphs = StepGraphCache(self.network, self.spec, self.figures, differentiable, dtype, balanced)
+        self.graphs = StepGraphCache(self.network, self.spec, self.figures, differentiable, dtype, separation)
         self._batch_losses = BatchLosses(batch_terms, training, self.graphs.forms)
         self._scaler = LossScaler(self.spec.terms, dtype, Normalizers(world))
         self._throttle = Throttle()
@@ -98,7 +98,7 @@ class Stage:
         Only the graph keeps tasks apart, or leaves out what a batch does not reach. The figures are those of
         the graph, as for later batches.
         """
-        return self.balanced.needs_graph or (self.is_partial and self.network.joins_losses)
+        return self.separation.needs_graph or (self.is_partial and self.network.joins_losses)
 
     def rehearsal(self) -> AbstractContextManager[Any]:
         """Return a scope for an extra run of the net, after which its running statistics are restored."""

@@ -7,12 +7,12 @@ from typing import Any, Collection, Mapping
 from ...errors import SpecError
 from ...spec.names import OUTPUTS
 from ..compat import mx
-from .balanced import Balanced
 from .batch_loss_graph import BatchLossGraph
 from .bound_graph import bound_graph, reaches_any
 from .cached_graph import CachedGraph
 from .loss_calls import by_reference
 from .loss_graph import LossGraph
+from .loss_separation import LossSeparation
 from .network import Network
 from .traced_graph import BATCH_WEIGHTS, OUTPUT, SAMPLES, WEIGHTS, TracedGraph, as_json
 
@@ -21,9 +21,9 @@ class StepFunction:
     """Computes the losses and metrics of `losses`, and the net before them if it can be traced.
 
     `differentiable` says whether something outside of the graph differentiates through its outputs. If
-    `balanced` binds losses to trainers, their gradients reach only the parameters of these trainers. `taken`
-    names the net's outputs that are computed, None for all: layers that only other outputs need must get no
-    gradient, not even a gradient of 0.
+    `separation` binds losses to trainers, their gradients reach only the parameters of these trainers.
+    `taken` names the net's outputs that are computed, None for all: layers that only other outputs need must
+    get no gradient, not even a gradient of 0.
 
     `with_net` says whether the net is part of the function. Its arguments are the slots named `slot_names`
     and, if the net is not part of it, the net's outputs named `outputs_read`.
@@ -34,11 +34,11 @@ class StepFunction:
         network: Network,
         losses: LossGraph,
         differentiable: bool,
-        balanced: Balanced,
+        separation: LossSeparation,
         taken: Collection[str] | None,
     ) -> None:
         self._network, self._losses = network, losses
-        self._differentiable, self._balanced = differentiable, balanced
+        self._differentiable, self._separation = differentiable, separation
         self.with_net = network.joins_losses
         self._output_names = [name for name in network.paths or {} if taken is None or name in taken]
         refs = {ref for term in losses.terms for ref in term.refs}
@@ -146,9 +146,9 @@ class StepFunction:
     def _bind(self, F: Any, results: Mapping[str, Any]) -> list[Any]:
         """Return the graph's outputs; a bound loss's gradient reaches only its trainers' parameters."""
         outputs = list(results.values())
-        if self._balanced.bound is None:
+        if self._separation.bound is None:
             return outputs
-        graph, bound = F.Group(outputs), self._balanced.bound()
+        graph, bound = F.Group(outputs), self._separation.bound()
         trained = frozenset(p.name for p in self.parameters().values() if p.grad_req != "null")
         reaches = [bound.get(name.partition("objective.")[2], trained) for name in results]
         for name, learns in zip(results, reaches_any(graph, reaches)):

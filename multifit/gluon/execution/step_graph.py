@@ -9,13 +9,13 @@ from ...errors import SpecError, counted, last_line
 from ..compat import mx
 from ..metrics.label_checks import LabelRows
 from ..user_code import user_code
-from .balanced import Balanced
 from .batch_loss_graph import BatchLossGraph
 from .cached_graph import CachedGraph
 from .executed_graph import ExecutedGraph
 from .forms import ResultForms
 from .loss_calls import by_reference
 from .loss_graph import APART, LossGraph, LossOutputs
+from .loss_separation import LossSeparation
 from .network import Network
 from .parting import Parting
 from .split_graph import SplitGraph
@@ -34,7 +34,7 @@ class StepGraph:
     it. The eager losses run operator by operator. The first batch of each signature is checked, and runs
     without a graph. `forms` remember the form of its results, and check later batches that run without a
     graph. `differentiable` says whether something outside of the graph differentiates through the outputs.
-    If `balanced` has tasks, the graph is cut where these part; if it binds losses to trainers, their
+    If `separation` has tasks, the graph is cut where these part; if it binds losses to trainers, their
     gradients reach some parameters only. In both cases, net and losses must be one graph. `taken` is as for
     :class:`StepFunction`. `label_rows` are labels that are kept until they are checked. `batch_losses` are
     only part of the graph that :meth:`trace` returns.
@@ -47,22 +47,22 @@ class StepGraph:
         eager: LossGraph,
         forms: ResultForms,
         differentiable: bool,
-        balanced: Balanced,
+        separation: LossSeparation,
         taken: Collection[str] | None,
         label_rows: LabelRows | None,
         batch_losses: BatchLossGraph | None,
     ) -> None:
         self.network, self.traced, self.eager = network, traced, eager
         self.loss_graphs, self.label_rows, self.batch_losses = (traced, eager), label_rows, batch_losses
-        self._balanced, self._forms = balanced, forms
+        self._separation, self._forms = separation, forms
         self._differentiable = differentiable or bool(eager.terms)
-        self._function = StepFunction(network, traced, self._differentiable, balanced, taken)
+        self._function = StepFunction(network, traced, self._differentiable, separation, taken)
         self._with_net = self._function.with_net
         self._is_graph = self._with_net or bool(traced.width)
         self._failure = ""
         self._graphs: dict[bool, tuple[CachedGraph, list[str]]] = {}
         self._last: CachedGraph | None = None
-        self._must_trace = balanced.needs_graph or (taken is not None and self._with_net)
+        self._must_trace = separation.needs_graph or (taken is not None and self._with_net)
 
     def run(
         self,
@@ -140,9 +140,9 @@ class StepGraph:
 
     def _not_traced(self, reason: str) -> SpecError:
         use, way_out = "sampling: what a batch does not reach is left out of", PARTS
-        if self._balanced.bound is not None:
+        if self._separation.bound is not None:
             use, way_out = "losses: they are bound to trainers in", ""
-        if self._balanced.tasks is not None:
+        if self._separation.tasks is not None:
             use, way_out = "balance: the gradients of tasks are compared in", ""
         return SpecError(f"{use} {NOT_TRACED}: {reason}{way_out}")
 
@@ -183,14 +183,15 @@ class StepGraph:
         names: list[str] = []  # filled when the graph is traced
         if self._with_net:
             self.network.release_graph()
-        of_task, repeats = self._balanced.tasks, (self._balanced.repeats, self._balanced.exact_dropout)
+        of_task, repeats = self._separation.tasks, (self._separation.repeats, self._separation.exact_dropout)
         common = partial(self._function, names, full, weighted), self._function.parameters, signature
         if of_task is not None:
             tasks = {f"objective.{loss}": task for loss, task in of_task.items()}
             of_outputs = (lambda: [tasks.get(name) for name in names]), partial(_objectives, names)
-            return SplitGraph(*common, *of_outputs, self._balanced.moved, *repeats), names
+            return SplitGraph(*common, *of_outputs, self._separation.moved, *repeats), names
         # whether a single objective is differentiated, and the net is part of the graph
-        is_one_objective = weighted and self._with_net and self.traced.terms and self._balanced.form != APART
+        is_apart = self._separation.form == APART
+        is_one_objective = weighted and self._with_net and self.traced.terms and not is_apart
         if full or not is_one_objective:
             return CachedGraph(*common), names
         return ExecutedGraph(*common, lambda: names.index("objective")), names

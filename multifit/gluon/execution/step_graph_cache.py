@@ -11,12 +11,12 @@ from ...spec.terms import Taker, Term
 from ..data.arrays import Signature
 from ..metrics.label_rules import has_slots
 from ..metrics.stage_figures import StageFigures
-from .balanced import Balanced
 from .batch_loss_graph import BatchLossGraph, is_graph
 from .forms import ResultForms
 from .fused_losses import cross_entropy, fused_loss
 from .loss_calls import by_reference
 from .loss_graph import LossGraph
+from .loss_separation import LossSeparation
 from .network import Network
 from .step_graph import StepGraph
 from .traceable import is_traceable
@@ -30,7 +30,7 @@ class StepGraphCache:
     `figures` decides which metrics are computed in the graphs, and `differentiable` says whether something
     outside of a graph differentiates through the outputs. `forms` check that the outputs and losses of all
     graphs have the form of the first batch. `dtype` is that of the objective. `own_gradients` names the
-    losses that ignore the gradient that they receive; the check of the first batch finds them. `balanced`
+    losses that ignore the gradient that they receive; the check of the first batch finds them. `separation`
     says which losses are kept apart.
     """
 
@@ -41,10 +41,10 @@ class StepGraphCache:
         figures: StageFigures,
         differentiable: bool,
         dtype: str,
-        balanced: Balanced,
+        separation: LossSeparation,
     ) -> None:
         self._network, self._figures, self.differentiable = network, figures, differentiable
-        self._dtype, self._balanced = dtype, balanced
+        self._dtype, self._separation = dtype, separation
         terms = [term for term in spec.terms if term.spec.scope != "batch"]
         self._of_batch = [
             term for term in spec.terms if term.spec.scope == "batch" and is_graph(term.spec.fn)
@@ -93,7 +93,7 @@ class StepGraphCache:
         rows, labels = self._figures.label_checks(arrays, size, self._units(signature))
         is_graph = bool(traced_terms or traced_metrics) or self._network.joins_losses
         new = partial(LossGraph, forms=self.forms, dtype=self._dtype, own_gradients=self.own_gradients)
-        new = partial(new, form=self._balanced.form)
+        new = partial(new, form=self._separation.form)
         fused = self._fused(traced_terms, arrays)
         traced = new(traced_terms, traced_metrics, fused=fused, label_checks=labels if is_graph else None)
         eager = new(eager_terms, eager_metrics, label_checks=None if is_graph else labels)
@@ -104,7 +104,7 @@ class StepGraphCache:
             eager,
             self.forms,
             self.differentiable,
-            self._balanced,
+            self._separation,
             self._outputs_taken(arrays),
             rows,
             BatchLossGraph(of_batch, self._dtype) if of_batch else None,

@@ -93,7 +93,7 @@ class TrainStep:
         with self._timer("backward"):
             if self._hooks is not None and self._hooks.active("change_objective"):
                 with refuse_second_backward(self._stage.network, result.objectives):
-                    change_objective(result, self._hooks, self._stage.balanced)
+                    change_objective(result, self._hooks, self._stage.separation)
             if result.objectives:  # else this process has no samples
                 differentiate(result)
 

@@ -56,7 +56,7 @@ def check_first_batch(stage: Stage, batch: Batch) -> tuple[Any, list[Problem]]:
 
 def _not_in_one_graph(stage: Stage) -> list[Problem]:
     """Return why net and losses cannot be one graph, if they must be one."""
-    if not stage.balanced.needs_graph:
+    if not stage.separation.needs_graph:
         return []
     bound = {term.key for term in stage.spec.terms if term.trainers}
     start = "balance: the gradients of tasks are compared in the traced graph of net and losses"
@@ -95,9 +95,9 @@ def _why_not(term: Term) -> str:
 
 def _unchangeable(stage: Stage) -> list[Problem]:
     """Return the losses whose gradients ignore the objective's gradient, if that must have an effect."""
-    if not stage.changes_objective and not stage.balanced.active:
+    if not stage.changes_objective and not stage.separation.balances:
         return []
-    who = "balance=" if stage.balanced.active else "handlers that change the objective"
+    who = "balance=" if stage.separation.balances else "handlers that change the objective"
     message = f"it ignores the gradient that it receives, so {who} would have no effect"
     way_out = "leave them out, or use a loss such as multifit.losses.SegmentationCELoss"
     return [

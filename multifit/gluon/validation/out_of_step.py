@@ -23,7 +23,7 @@ def shared_out_of_step(engine: Engine, results: Sequence[StepResult]) -> list[Pr
     """
     trainers = engine.trainers.get()
     partings = [parting for result in results for parting in result.partings[:1]]
-    if not engine.stages[TRAIN].balanced.repeats or not trainers.rhythms:
+    if not engine.stages[TRAIN].separation.repeats or not trainers.rhythms:
         return []
     owners = sorted({trainers.owner(parameter) for each in partings for parameter in each.parameters})
     rhythms = {trainers.rhythms.get(name) for name in owners}

@@ -7,8 +7,8 @@ from typing import Any, Callable, Iterable, Sequence
 import torch
 
 from ...events import TrainingHooks
-from ...gluon.execution.balanced import Balanced
 from ...gluon.execution.changed_objective import ChangedObjective
+from ...gluon.execution.loss_separation import LossSeparation
 from ...state import RunState
 from .changed_net import weighted
 from .parameters import Parameters
@@ -20,7 +20,7 @@ from .tensors import Tensors, to_array, to_arrays
 class Backward:
     """Computes the gradients of parameters; they are 0 for parameters that the objectives do not reach.
 
-    `hooks` call the handlers that change the objective, if there are any, and `balanced` says which losses
+    `hooks` call the handlers that change the objective, if there are any, and `separation` says which losses
     the stage keeps apart.
     """
 
@@ -29,12 +29,12 @@ class Backward:
         parameters: Parameters,
         scaling: Scaling,
         hooks: TrainingHooks | None,
-        balanced: Balanced,
+        separation: LossSeparation,
         balancer: Any,
         state: RunState,
     ) -> None:
         self._balancer, self._state = balancer, state
-        self._parameters, self._scaling, self._balanced = parameters, scaling, balanced
+        self._parameters, self._scaling, self._separation = parameters, scaling, separation
         self._hooks = hooks if hooks and hooks.active("change_objective") else None
 
     def __call__(self, result: Result, before: Tensors) -> Tensors:
@@ -90,7 +90,7 @@ class Backward:
         )
         objectives = [to_array(each) for each in result.objectives]
         objective = ChangedObjective(result.spec, result.batch, outputs, parts, objectives, result.scale)
-        objective.change(hooks, self._balanced)
+        objective.change(hooks, self._separation)
         (of_outputs, of_parts, of_objectives), others = self._with_others(objective.gradients)
         heads = result.head_gradients or [1.0] * len(result.objectives)
         numbers = [weighted(result.objectives[at] * heads[at], head) for at, head in of_objectives.items()]

@@ -121,12 +121,12 @@ class Stage:
         make_room(self._programs)
         with self.gluon.recording():  # sets the mode, which a net may read
             traced = graph.trace(batch.slots[0], weighted=self.gluon.training)
-        balanced, options = self.gluon.balanced, (self._parameters, self.gluon.train_mode, self._compiles)
+        separation, options = self.gluon.separation, (self._parameters, self.gluon.train_mode, self._compiles)
         program: Program | SplitProgram
-        if balanced.tasks is None:
+        if separation.tasks is None:
             program = Program(traced, *options)
         else:
-            program = SplitProgram(traced, balanced.tasks, balanced.moved(), balanced.repeats, *options)
+            program = SplitProgram(traced, separation.tasks, separation.moved(), separation.repeats, *options)
         self._programs[key] = program
         return program
 

@@ -51,7 +51,9 @@ class TrainStep:
         self._changing = hooks if hooks and hooks.active("change_gradients") else None
         self._batches_per_update = 1 if hooks is None else hooks.batches_per_update
         self._early = hooks if hooks and hooks.active(BEFORE_UPDATE) else None
-        self._backward = Backward(parameters, scaling, hooks, stage.gluon.balanced, self._of_gradients, state)
+        self._backward = Backward(
+            parameters, scaling, hooks, stage.gluon.separation, self._of_gradients, state
+        )
         self.gradients = Gradients(parameters, stage.captured)
 
     def __call__(self, raw: Any) -> Result:

@@ -11,8 +11,8 @@ import pytest
 from multifit import SpecError
 from multifit.events import EventDispatcher, TrainingHooks
 from multifit.gluon.compat import mx
-from multifit.gluon.execution.balanced import NOTHING_BALANCED
 from multifit.gluon.execution.changed_objective import ChangedObjective, ChangedOutputs
+from multifit.gluon.execution.loss_separation import TOGETHER
 from multifit.state import RunState
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.nets import two_heads
@@ -39,7 +39,7 @@ def test_gradients_of_a_changed_objective(hooks: TrainingHooks) -> None:
     outputs = {"size": mx.nd.array([1.0, -3.0]), "digit": mx.nd.array([1, 2], dtype="int32")}
     objectives = [mx.nd.array([5.0]), mx.nd.array([7.0])]
     changed = ChangedObjective(engine.spec, batch, outputs, {"digit": mx.nd.ones((2,))}, objectives, None)
-    changed.change(hooks, NOTHING_BALANCED)
+    changed.change(hooks, TOGETHER)
     of_outputs, of_parts, of_objectives = changed.gradients()
     assert list(of_outputs) == ["size"] and not of_parts and list(of_objectives) == [0]
     np.testing.assert_array_equal(of_outputs["size"].asnumpy(), [2, -6])

@@ -1,4 +1,4 @@
-"""Says which losses a training stage keeps apart, to balance them or because they are bound to trainers."""
+"""Which losses a training stage keeps apart, to balance them or because they are bound to trainers."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from .loss_graph import SUM
 
 
 @dataclass(frozen=True)
-class Balanced:
-    """How the objective is computed, and which further figures there are; by default, nothing is balanced.
+class LossSeparation:
+    """How losses are kept apart in the objective, and which figures that adds; by default, they are summed.
 
     `form` is that of the objective (see :class:`LossGraph`), and `means` are the further figures. `tasks` is
     the number of each loss's task: the graph of net and losses is then cut where the tasks part. If it
@@ -30,8 +30,8 @@ class Balanced:
     bound: Callable[[], Mapping[str, frozenset[str]]] | None = None
 
     @property
-    def active(self) -> bool:
-        """Whether something is balanced."""
+    def balances(self) -> bool:
+        """Whether a method of balancing weighs the losses."""
         return self.form != SUM and self.bound is None
 
     @property
@@ -40,4 +40,4 @@ class Balanced:
         return self.tasks is not None or self.bound is not None
 
 
-NOTHING_BALANCED = Balanced()
+TOGETHER = LossSeparation()
