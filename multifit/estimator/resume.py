@@ -14,6 +14,7 @@ from ..errors import Problem, SpecError, counted, last_line
 from ..files import atomic_write, read_json
 from ..history import History
 from ..log_once import LogOnce
+from ..seeding import reseed_epoch
 from .handler_runner import HandlerRunner
 from .run import Run
 from .shared_checkpoint import SharedCheckpoint
@@ -86,7 +87,7 @@ class RunCheckpointer:
             raise SpecError([Problem("spec", f"{checkpoint}: {line}") for line in differences])
         with _valid(checkpoint):
             if not tree["complete"]:
-                run.order_state = snapshot.read_own_tree(checkpoint, rank, ORDER)
+                self._read_order(checkpoint, rank, tree["state"])
                 run.restore_order()  # raises if the state is not valid
             # sets the random states, too
             restarted = snapshot.read(checkpoint, ranks, tree["complete"])
@@ -112,6 +113,17 @@ class RunCheckpointer:
             self._log_once(f"the checkpoint holds the state of {other}, which this fit does not have")
         self._stop_if_finished(tree)
         return checkpoint
+
+    def _read_order(self, checkpoint: Path, rank: int, state: Mapping[str, Any]) -> None:
+        """Read the random states from which the epoch is shuffled; the oldest checkpoints lack them."""
+        if (checkpoint / f"{ORDER}.json").exists():
+            self._run.order_state = self._snapshot.read_own_tree(checkpoint, rank, ORDER)
+            return
+        if state["seed"] is None:
+            self._log_once("the checkpoint lacks the order of its epoch: some samples may be repeated in it")
+        else:
+            reseed_epoch(state["seed"], state["epoch"])  # as at the epoch's start
+        self._run.remember_order()
 
     def _newest(self, folder: Path) -> Path | None:
         logger = self._log_once.logger

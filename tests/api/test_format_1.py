@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,9 @@ from multifit import (
     TaskSpec,
     TrainerSpec,
 )
+from multifit.checkpoints import read_manifest
+from multifit.checkpoints.integrity import file_hash
+from multifit.checkpoints.manifest import encode_manifest
 from multifit.metrics import BinaryAccuracy
 from multifit.schedules import WarmUp
 from multifit.seeding import seed_everything
@@ -81,10 +85,24 @@ def fit(estimator: MultiEstimator, folder: Path) -> None:
     estimator.fit(data, epochs=3, event_handlers=[keep, Slower()], resume=folder)
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
+@pytest.fixture(params=["order", "no order"])  # the first commit that resumed, d8990b9, wrote none
+def folder(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     shutil.copytree(FOLDER / "checkpoints", tmp_path / "checkpoints")
+    if request.param == "no order":
+        leave_out_order(tmp_path / "checkpoints" / "epoch-0002-step-00000006")
     return tmp_path
+
+
+def leave_out_order(checkpoint: Path, **run: Any) -> None:
+    """Remove the order of the running epoch, and change run.json; the hashes are right."""
+    manifest = read_manifest(checkpoint)
+    tree = json.loads((checkpoint / "run.json").read_text())
+    (checkpoint / "run.json").write_text(json.dumps({**tree, "state": {**tree["state"], **run}}))
+    files = {name: entry for name, entry in manifest.files.items() if not name.startswith("order")}
+    files["run.json"] = file_hash(checkpoint / "run.json")
+    for name in manifest.files.keys() - files.keys():
+        (checkpoint / name).unlink()
+    (checkpoint / "manifest.json").write_bytes(encode_manifest(replace(manifest, files=files)))
 
 
 def test_it_resumes_bit_for_bit(folder: Path, log: Any) -> None:
@@ -99,6 +117,15 @@ def test_it_resumes_bit_for_bit(folder: Path, log: Any) -> None:
     } == json.loads((FOLDER / "expected.json").read_text())
     assert "resuming from epoch-0002-step-00000006: epoch 2, batch 3" in log()
     assert not any("the checkpoint" in line for line in log())  # nothing begins again
+
+
+def test_without_an_order_and_a_seed_the_epoch_goes_on(tmp_path: Path, log: Any) -> None:
+    shutil.copytree(FOLDER / "checkpoints", tmp_path / "checkpoints")
+    leave_out_order(tmp_path / "checkpoints" / "epoch-0002-step-00000006", seed=None)
+    estimator = make()
+    fit(estimator, tmp_path)
+    assert estimator.state.step == 12
+    assert "the checkpoint lacks the order of its epoch: some samples may be repeated in it" in log()
 
 
 def test_it_refuses_another_weight(folder: Path) -> None:
