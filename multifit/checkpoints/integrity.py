@@ -31,9 +31,8 @@ def verify(checkpoint: Path) -> list[str]:
             problems += _file_problems(checkpoint, name, entry)
         elif name not in others:
             problems.append(f"{name} is missing")
-    return problems + [
-        f"{name} is not part of the checkpoint" for name in files if name not in {*expected, MANIFEST}
-    ]
+    foreign = [name for name in files if name not in {*expected, MANIFEST}]
+    return problems + [f"{name} is not part of the checkpoint: move it elsewhere" for name in foreign]
 
 
 def foreign_files(checkpoint: Path) -> list[str]:
