@@ -71,7 +71,11 @@ class DeviceMethod:
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state` returned."""
-        self._rows = self._arrays.loaded(state["rows"])
+        if "rows" in state:
+            self._rows = self._arrays.loaded(state["rows"])
+        else:  # older checkpoints have an array for each
+            saved = [state["weights"], *(state["memory"][name] for name in self._names)]
+            self._rows = self._arrays.new(np.stack([array.asnumpy() for array in saved]))
 
     def _weigh(self, measured: Measured, weights: Any, memory: State) -> tuple[Any, State]:
         weights, memory = weigh_losses(self._method, measured, weights, memory, shape_of)

@@ -154,6 +154,8 @@ class GradientBalancer:
     def load(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state` returned."""
         self._weights, self._memory, self._is_new = state["weights"], dict(state["memory"]), state["new"]
+        if "added" not in state:  # older checkpoints have none
+            return
         self.added, self._updates = state["added"]["batches"], state["added"]["updates"]
         if self._adding is not None:
             self._adding.load(state["added"])

@@ -67,5 +67,9 @@ class Means:
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state` returned."""
-        self._batches, self._host_sum = state["batches"], state["host_sum"]
-        self._sum.load(state["sum"])
+        self._batches = state["batches"]
+        self._host_sum = state.get("host_sum", np.zeros(len(self.names)))  # the oldest have none
+        older = [array for array in state["sum"] if len(array.shape) == 1]  # without what follows the numbers
+        self._sum.load([] if older else state["sum"])
+        for array in older:
+            self._host_sum = self._host_sum + array.asnumpy()

@@ -116,3 +116,46 @@ def test_a_resumed_fit_is_the_same_bit_for_bit(name: str, tmp_path: Path) -> Non
         return estimator
 
     assert_resumes_bit_for_bit(run, tmp_path, 9)
+
+
+@of_every_kind
+def test_states_of_older_checkpoints_are_loaded(kind: str) -> None:
+    """Methods of losses had an array for each row, and the sums of weights alone; none counted updates."""
+    estimator = estimator_of(hybridized(two_heads()), KINDS[kind]())
+    estimator.fit(BATCHES, epochs=1, event_handlers=SILENT)
+    balancer = estimator._engine.balancer
+    (means, *_) = balancer.balanced.means
+    before, figures = balancer.state(), means.state()
+    balancer.load(as_older(before))
+    means.load(sums_as_older(figures, len(means.names)))
+    assert equal_trees(balancer.state(), before)
+    assert means.read() == pytest.approx(loaded(means, figures).read())
+
+
+def as_older(state: dict[str, Any]) -> dict[str, Any]:
+    memory = state["memory"]
+    if "rows" in memory:
+        return {"weights": memory["rows"][0], "memory": {}, "new": state["new"]}
+    if "weights" in memory:  # in NumPy
+        return {**memory, "new": state["new"]}
+    return {key: value for key, value in state.items() if key != "added"}
+
+
+def sums_as_older(state: dict[str, Any], count: int) -> dict[str, Any]:
+    sums = [array[0, :count] for array in state["sum"]]
+    return {"batches": state["batches"], "sum": sums, **({} if sums else {"host_sum": state["host_sum"]})}
+
+
+def loaded(means: Any, state: dict[str, Any]) -> Any:
+    means.load(state)
+    return means
+
+
+def equal_trees(one: Any, other: Any) -> bool:
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(equal_trees(one[key], other[key]) for key in one)
+    return bool(np.all(np.asarray(plain(one)) == np.asarray(plain(other))))
+
+
+def plain(value: Any) -> Any:
+    return value.asnumpy() if isinstance(value, mx.nd.NDArray) else value
