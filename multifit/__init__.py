@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 # From here on mxnet can be imported, on Python 3.12 too.
 from .gluon import compat as compat
+from .version import __version__ as __version__
 
 if TYPE_CHECKING:
     from .exports import *  # noqa: F403
-
-__version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:

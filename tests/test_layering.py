@@ -14,8 +14,8 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 # From the bottom to the top: a layer imports itself and what stands before it.
 LAYERS = [
-    "errors", "stages", "protocols", "signatures", "arguments", "files", "output", "locks", "threads",
-    "seeding", "checkpoints", "tables", "settings", "recorded_settings", "distributed", "log_once",
+    "version", "errors", "stages", "protocols", "signatures", "arguments", "files", "output", "locks",
+    "threads", "seeding", "checkpoints", "tables", "settings", "recorded_settings", "distributed", "log_once",
     "sampling", "balance", "spec", "checks", "plan", "state", "triggers", "history", "plots", "events",
     "batch_pass", "handlers", "engines", "gluon", "torch", "torch.engine", "losses", "metrics", "schedules",
     "profiling", "rate_search", "estimator", "taskfile", "report", "exports", "__init__", "cli", "__main__",
@@ -25,7 +25,7 @@ ONLY = {
     "gluon": {
         "errors", "stages", "protocols", "signatures", "arguments", "files", "threads", "seeding", "tables",
         "spec", "checks", "plan", "state", "triggers", "plots", "events", "distributed", "log_once",
-        "balance", "sampling", "engines",
+        "balance", "sampling", "engines", "version",
     },
     "torch": {
         "errors", "stages", "protocols", "signatures", "arguments", "files", "threads", "seeding", "tables",

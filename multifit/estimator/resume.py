@@ -81,6 +81,7 @@ class RunCheckpointer:
             tree = read_json(checkpoint / RUN)
             ranks = tree.get("ranks", 1)  # older checkpoints are of one rank
             rank = world.rank if ranks == world.size else 0
+            versions = self._other_versions(tree["versions"])
             states = snapshot.read_own_tree(checkpoint, rank, HANDLERS)
             owners, others = self._handlers.owners(states, tree.get("handlers"))  # not in older checkpoints
         if differences:
@@ -104,6 +105,8 @@ class RunCheckpointer:
             logger.info("it was saved outside of a schedule: correct, but not bit for bit the same")
         if why := self._runner.why_inexact():
             logger.info("%s", why)
+        if versions:
+            logger.info("%s saved it, and %s resumes: correct, but it may differ in the last bits", *versions)
         if ranks != world.size:
             saved, now = (counted(count, "process", "processes") for count in (ranks, world.size))
             logger.info("%s saved it, and %s resume: correct, but not bit for bit the same", saved, now)
@@ -113,6 +116,13 @@ class RunCheckpointer:
             self._log_once(f"the checkpoint holds the state of {other}, which this fit does not have")
         self._stop_if_finished(tree)
         return checkpoint
+
+    def _other_versions(self, saved: Mapping[str, str]) -> list[str]:
+        """Return in words which versions saved a checkpoint, and which are here; nothing if equal."""
+        now = self._snapshot.versions()
+        saved = {"multifit": "before 0.1.0", **saved}
+        names = [name for name in now if name != "python" and saved.get(name) != now[name]]
+        return [", ".join(f"{name} {each.get(name)}" for name in names) for each in (saved, now) if names]
 
     def _read_order(self, checkpoint: Path, rank: int, state: Mapping[str, Any]) -> None:
         """Read the random states from which the epoch is shuffled; the oldest checkpoints lack them."""

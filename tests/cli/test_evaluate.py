@@ -45,7 +45,7 @@ def test_the_record_of_a_run(trained):
     assert record["settings"] == {"epochs": 2, "rate": 0.1}
     assert (record["seed"], record["epochs"], record["devices"]) == (3, 2, ["cpu(0)"])
     assert Path(record["file"]).name == "small.py"
-    assert set(record["versions"]) == {"python", "numpy", "mxnet"}
+    assert set(record["versions"]) == {"multifit", "python", "numpy", "mxnet"}
 
 
 def test_epochs_of_the_command_line_are_the_files_setting(write, multifit):

@@ -1,0 +1,3 @@
+"""The version of multifit."""
+
+__version__ = "0.1.0"
