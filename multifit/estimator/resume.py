@@ -106,7 +106,9 @@ class RunCheckpointer:
         if why := self._runner.why_inexact():
             logger.info("%s", why)
         if versions:
-            logger.info("%s saved it, and %s resumes: correct, but it may differ in the last bits", *versions)
+            logger.info(
+                "%s saved it, and %s resumes: correct, but not always bit for bit the same", *versions
+            )
         if ranks != world.size:
             saved, now = (counted(count, "process", "processes") for count in (ranks, world.size))
             logger.info("%s saved it, and %s resume: correct, but not bit for bit the same", saved, now)
