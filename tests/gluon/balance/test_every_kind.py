@@ -124,7 +124,7 @@ def test_states_of_older_checkpoints_are_loaded(kind: str) -> None:
     estimator = estimator_of(hybridized(two_heads()), KINDS[kind]())
     estimator.fit(BATCHES, epochs=1, event_handlers=SILENT)
     balancer = estimator._engine.balancer
-    (means, *_) = balancer.balanced.means
+    (means, *_) = balancer.separation.means
     before, figures = balancer.state(), means.state()
     balancer.load(as_older(before))
     means.load(sums_as_older(figures, len(means.names)))
