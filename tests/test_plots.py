@@ -76,13 +76,12 @@ def test_nan_and_infinite_values_are_left_out():
     assert panels == {"loss": {"train": ([1, 3], [1, 3]), "val": ([2], [2])}}
 
 
-@pytest.mark.parametrize("value", [1.7e308, -1.5e308, 1e301])
-def test_values_that_matplotlib_cannot_draw_are_left_out(value):
-    history = {"train_loss": [value, 0.5, 1e300, -1e300], "val_loss": [value] * 4, "only": [value] * 4}
-    figure = curves(history)
-    assert drawn(figure) == {"loss": {"train": ([2, 3, 4], [0.5, 1e300, -1e300])}}
+def test_values_that_matplotlib_cannot_draw_are_left_out():
+    values = [1.7e308, -1.5e308, 1e301]
+    figure = curves({"train_loss": [*values, 0.5, 1e300, -1e300], "val_loss": values, "only": values})
+    assert drawn(figure) == {"loss": {"train": ([4, 5, 6], [0.5, 1e300, -1e300])}}
     assert to_svg(figure).startswith(b"<?xml")
-    tasks = task_curves({name: [value, 0.5] for name in TASKS})
+    tasks = task_curves({name: [*values, 0.5] for name in TASKS})
     assert to_svg(tasks).startswith(b"<?xml")
 
 
@@ -96,7 +95,7 @@ def test_an_empty_history_says_so():
     assert not figure.axes and figure.texts[0].get_text() == "nothing was measured"
 
 
-@pytest.mark.parametrize("panels", [1, 2, 5])
+@pytest.mark.parametrize("panels", [1, 4])  # in one row, and in two of which one is not full
 def test_any_number_of_panels_can_be_saved(panels):
     file = io.BytesIO()
     curves({f"train_{number}": [1.0] * 30 for number in range(panels)}).savefig(file, format="png", dpi=20)

@@ -58,7 +58,7 @@ def test_the_file_is_replaced_at_each_epoch(run: Any, tmp_path: Path) -> None:
     path, seen = tmp_path / "live" / "curves.png", []
 
     look = At("epoch_end", lambda estimator: seen.append(path.read_bytes()), priority=float("inf"))
-    run.fit(MetricHandler(), LivePlot(path=path), look, epochs=2)
+    run.fit(MetricHandler(), LivePlot("train_loss", path), look, epochs=2)
     assert len(seen) == len(set(seen)) == 2
     assert all(data.startswith(PNG) for data in seen)
     assert [each.name for each in path.parent.iterdir()] == ["curves.png"]

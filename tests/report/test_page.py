@@ -11,17 +11,30 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
 from multifit.history import History
 from multifit.plan import Plan, Row
-from multifit.report import RunFolder, page, read_run
+from multifit.report import RunFolder, elements, page, read_run
 
 from .runs import HISTORY, PLAN, PNG, ROWS, STAGE, write_run
 
 EVIL = "<script>alert('x')</script>\"&{{ 1 + 1 }}"
 OLD_RUN = Path(__file__).parent / "run_of_0_1"  # written before issue 10
 RUN = RunFolder("runs/digits", history=HISTORY, plan=PLAN, plan_text=str(PLAN), pictures={"samples": PNG})
-WITHOUT_CURVES = replace(RUN, history=History())  # which take most of the time
+WITHOUT_CURVES = replace(RUN, history=History())
+
+
+@pytest.fixture
+def titles_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw the titles and legends of curves alone: real ones take most of the time."""
+
+    def sketched(figure: Figure) -> bytes:
+        texts = [text.get_text() for axes in figure.axes for text in axes.get_legend().get_texts()]
+        titles = [axes.get_title() for axes in figure.axes]
+        return "".join(f"<!-- {text} -->" for text in (*titles, *texts)).encode()
+
+    monkeypatch.setattr(elements, "to_svg", sketched)
 
 
 class Page(HTMLParser):
@@ -100,6 +113,7 @@ def test_a_run_of_the_version_before() -> None:
         assert part in shown.text
 
 
+@pytest.mark.usefixtures("titles_alone")
 def test_it_needs_no_other_file() -> None:
     html = page([RUN, replace(WITHOUT_CURVES, name="other")])
     shown = Page(html)
@@ -109,6 +123,7 @@ def test_it_needs_no_other_file() -> None:
     assert not any(part in html for part in ("http:", "https:", "url(", "@import"))
 
 
+@pytest.mark.usefixtures("titles_alone")
 def test_several_runs_are_compared(tmp_path: Path) -> None:
     runs = [
         write_run(tmp_path / "a"),
@@ -125,6 +140,7 @@ def test_several_runs_are_compared(tmp_path: Path) -> None:
     assert len(curves) == 3 and "<!-- learning rate body -->" in curves[0] and str(runs[1]) in curves[0]
 
 
+@pytest.mark.usefixtures("titles_alone")
 def test_a_setting_may_be_named_like_what_every_run_has(tmp_path: Path) -> None:
     runs = [write_run(tmp_path / name, devices=name, seed=1, mxnet=name) for name in ("4", "8")]
     html = page([read_run(run) for run in runs])
@@ -201,6 +217,7 @@ def test_one_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "1 epoch" in text and "1 epochs" not in text
 
 
+@pytest.mark.usefixtures("titles_alone")
 def test_tasks_are_shown_where_they_were_compared() -> None:
     weights = {f"train_weight_{task}": [1.0, 0.5] for task in ("digit", "parity")}
     title = "What the tasks do to each other"
@@ -210,6 +227,7 @@ def test_tasks_are_shown_where_they_were_compared() -> None:
     assert title in shown.text and "<!-- weights -->" in tasks and "<!-- weight_digit -->" not in curves
 
 
+@pytest.mark.usefixtures("titles_alone")
 @pytest.mark.parametrize("what", ["loss", "metric"])
 def test_losses_and_metrics_that_are_named_like_weights_are_no_tasks(what: str) -> None:
     names = [f"weight_{time}" for time in ("before", "after")]

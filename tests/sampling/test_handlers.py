@@ -119,7 +119,7 @@ HANDLERS: dict[str, Callable[[Path], Any]] = {
     "GradientNoise": lambda folder: GradientNoise(),
     "InterruptHandler": lambda folder: InterruptHandler(),
     "LabelSmoothing": lambda folder: LabelSmoothing(),
-    "LivePlot": lambda folder: LivePlot(path=folder / "live.png"),
+    "LivePlot": lambda folder: LivePlot("train_error", folder / "live.png"),  # which is NaN in the end
     "LogFile": lambda folder: LogFile(folder / "log.txt"),
     "LoggingHandler": lambda folder: LoggingHandler(1),
     "MetricHandler": lambda folder: MetricHandler(),
