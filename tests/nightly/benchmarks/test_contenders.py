@@ -15,9 +15,9 @@ def figures(history: object) -> list[float]:
 
 
 @pytest.mark.parametrize("name", ["1 head", "2 heads", "2 heads, adam", "4 heads", "MLP"])
-def test_epochs_of_many_batches(name):
+def test_epochs_of_several_batches(name):
     case = CASES[name]
-    batches = case.batches()
+    batches = case.batches()[:4]
     ours = figures(case.estimator().fit(batches, epochs=2))
     for other, epoch in case.others().items():
         epoch(batches)
