@@ -105,17 +105,19 @@ RESUMED = {
 
 @pytest.mark.parametrize("name", RESUMED)
 def test_a_resumed_fit_is_the_same_bit_for_bit(name: str, tmp_path: Path) -> None:
+    """In the third epoch, DWA compares the losses of the two before."""
+
     def run(folder: Path, *handlers: Any, **options: Any) -> Any:
         net = heads(nn.BatchNorm(in_channels=8), nn.Dropout(0.5))
         mx.random.seed(5)
         net.initialize(mx.init.Xavier())
         metrics = {"on_host": MetricSpec(mean_parity, "parity", "parity")}
         estimator = estimator_of(net, RESUMED[name], metrics=metrics)
-        checkpoints = CheckpointHandler(folder, Every(4, "batch"), seed=1)
-        estimator.fit(BATCHES, epochs=3, event_handlers=[*SILENT, checkpoints, *handlers], **options)
+        checkpoints = CheckpointHandler(folder, Every(5, "batch"), seed=1)
+        estimator.fit(BATCHES[:4], epochs=3, event_handlers=[*SILENT, checkpoints, *handlers], **options)
         return estimator
 
-    assert_resumes_bit_for_bit(run, tmp_path, 9)
+    assert_resumes_bit_for_bit(run, tmp_path, 6)
 
 
 @of_every_kind
