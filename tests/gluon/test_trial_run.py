@@ -21,7 +21,7 @@ import mxnet as mx  # isort: skip
 from mxnet.gluon import Trainer, nn
 
 TOOLS: dict[str, Callable[[Any, Any], Any]] = {
-    "find_learning_rate": lambda estimator, data: estimator.find_learning_rate(data, 1e-4, 10.0, 20),
+    "find_learning_rate": lambda estimator, data: estimator.find_learning_rate(data, 1e-4, 10.0, 10),
     "profile": lambda estimator, data: estimator.profile(data, 5),
 }
 

@@ -45,7 +45,8 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[ExecutedSplit]:
     "name,method,trainer,devices",
     [
         *((name, "UPGrad", "each batch", None) for name in KINDS),
-        *(("two heads", "UPGrad", trainer, devices) for trainer in TRAINERS for devices in (None, TWO)),
+        ("two heads", "UPGrad", "each batch", TWO),
+        *(("two heads", "UPGrad", trainer, each) for trainer in list(TRAINERS)[1:] for each in (None, TWO)),
         *(("skips", method, "each batch", TWO) for method in METHODS),
     ],
 )
@@ -63,7 +64,7 @@ def test_a_fit_is_the_same_bit_for_bit(
         monkeypatch.setattr(bound_executor, "MAX_BYTES", most)
         trainers = TrainerSpec(".*", "adam", {"learning_rate": 0.02}, **TRAINERS[trainer])
         options: dict[str, Any] = {"trainers": trainers, "batches": BATCHES, "spec": spec()}
-        estimator = fitted(net, METHODS[method](), 3, devices, **options)
+        estimator = fitted(net, METHODS[method](), 2, devices, **options)
         figures.append(estimator.figures("train"))
         if most:
             assert bool(runs) == (name != "running statistics")
