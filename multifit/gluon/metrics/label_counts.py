@@ -11,6 +11,7 @@ from .label_checks import LabelColumns, LabelRows
 
 HELD = 256  # batches that are checked in one call, which takes as long as checking a single one
 MAX_HELD = 2**18  # elements that are checked in one call, unless a single batch has more
+MAX_KINDS = 64  # of batches that are held: those of ever new sizes would be held until the epoch ends
 NEVER = 2**52  # no batch has this number
 
 Source = Union[LabelColumns, LabelRows]
@@ -56,6 +57,8 @@ class LabelCounts:
         kind = source, size, device
         held = self._held.get(kind)
         if held is None:
+            if len(self._held) >= MAX_KINDS:
+                self._count(next(iter(self._held)))
             most = MAX_HELD // sum(array.size for array in values)
             held = self._held[kind] = _Held(max(1, min(HELD, most)), [], [])
         if isinstance(source, LabelRows):
@@ -115,7 +118,7 @@ class LabelCounts:
 
     def _count(self, kind: Kind) -> None:
         source, held = kind[0], self._held.pop(kind)
-        self._ids.clear()
+        self._ids.difference_update(id(label) for labels in held.values for label in labels)
         counts = source.count(held.values)
         firsts = [[NEVER - batch] for batch in held.batches]
         scores = new_array(firsts, counts.context, "float64")

@@ -28,3 +28,13 @@ def test_counts_and_the_first_batch_do_not_depend_on_how_many_are_held(
     again = LabelCounts()
     again.load(counts.state())
     assert again.read() == {"a": (5, 3), "b": (6, 2)}
+
+
+def test_batches_of_ever_new_sizes_are_not_held_until_the_epoch_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("multifit.gluon.metrics.label_counts.MAX_KINDS", 2)
+    counts = LabelCounts()
+    for batch, row in enumerate(COUNTS, 1):  # each with a graph of its own, and another number of samples
+        statistics = mx.nd.array(row, dtype="float64")
+        counts.add(LabelColumns(("a", "b", "c"), 0), [statistics], batch, 8 + batch, 0)
+        assert len(counts._held) <= 2
+    assert counts.read() == {"a": (5, 3), "b": (6, 2)}
