@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import keyword
+import linecache
 import operator
 import re
+import weakref
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -142,7 +144,7 @@ class _Translation:
             else:
                 self._call(at, node)
         self._made.output(tuple(self._outputs[head] for head in self._source.heads))
-        return fx.GraphModule(self._root, self._made, "Net")
+        return _forgotten_with(fx.GraphModule(self._root, self._made, "Net"))
 
     def _variable(self, name: str) -> fx.Node:
         if name in self._inputs:
@@ -164,6 +166,15 @@ class _Translation:
             return
         for number in sorted(self._read[at]):
             self._outputs[at, number] = self._made.call_function(operator.getitem, (result, number))
+
+
+def _forgotten_with(module: fx.GraphModule) -> fx.GraphModule:
+    """Return a module; torch.fx forgets its source, kept for tracebacks, when the module is freed."""
+    sources = getattr(getattr(fx.graph_module, "_loader", None), "eval_cache", {})
+    name = type(module).forward.__code__.co_filename
+    for held in (linecache.cache, sources):
+        weakref.finalize(module, held.pop, name, None).atexit = False
+    return module
 
 
 def _free_path(target: str) -> str:

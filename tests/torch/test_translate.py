@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import linecache
+
 import numpy as np
 import pytest
 import torch
@@ -38,6 +41,15 @@ def test_modules_share_tensors():
     assert training.w is evaluating.w
     x = torch.ones(50, 3, dtype=torch.float64)
     assert (training(x)[0] == 0).any() and not (evaluating(x)[0] == 0).any()
+
+
+def test_the_source_of_a_module_is_freed_with_it():
+    module = translate(dense().tojson(), ["x"], tensors_of(ARRAYS))
+    name = type(module).forward.__code__.co_filename
+    assert any("def forward" in line for line in linecache.getlines(name))  # for tracebacks
+    del module
+    gc.collect()
+    assert not linecache.getlines(name)
 
 
 def test_names_that_are_no_identifiers():
