@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Callable, Mapping, TypeVar
 
 from .names import Tree, leaves
@@ -11,6 +12,7 @@ from .specs import LabelSpec, LossSpec, MetricSpec
 from .terms import MetricTerm, Taker, Term
 
 Declared = TypeVar("Declared", bound="Declarations")
+READ_ONLY = "losses", "metrics", "label_specs", "state"
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +50,15 @@ class Declarations:
     def takers(self) -> tuple[Taker, ...]:
         """Everything that takes outputs and slots: the losses, then the metrics."""
         return (*self.terms, *self.metric_terms)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the fields for copies and pickles, of which read-only mappings can have none."""
+        return {**self.__dict__, **{name: dict(self.__dict__[name]) for name in READ_ONLY}}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        """Restore what :meth:`__getstate__` returned."""
+        read_only = {name: MappingProxyType(state[name]) for name in READ_ONLY}
+        self.__dict__.update({**state, **read_only})
 
 
 def changed(declarations: Declared, **fields: Any) -> Declared:

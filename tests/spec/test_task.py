@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-from typing import Any
+import pickle
+from typing import Any, Callable
 
 import pytest
 
@@ -197,6 +199,16 @@ def test_summary_of_functions_and_parts() -> None:
 def test_equal_references_are_one() -> None:
     assert Ref("outputs", "a") == Ref("outputs", "a")
     assert len({Ref("outputs", "a"), Ref("labels", "a")}) == 2
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda spec: pickle.loads(pickle.dumps(spec))])
+def test_copies_declare_the_same(copied: Callable[[TaskSpec], TaskSpec]) -> None:
+    """For a search that makes many estimators, and one whose processes are given their spec."""
+    spec = two_heads(outputs=["digit", "parity", ...], evaluate=two_heads())
+    again = copied(spec)
+    assert again.summary() == spec.summary() and again.outputs == spec.outputs
+    with pytest.raises(TypeError):
+        again.losses["digit"] = LossSpec(loss)  # type: ignore[index]
 
 
 DETAILS = {
