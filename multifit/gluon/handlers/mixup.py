@@ -73,7 +73,6 @@ class MixUp:
     ) -> None:
         self.inputs, self.label, self.loss, self.alpha = inputs, label, loss, alpha
         self._generator = np.random.RandomState(random) if isinstance(random, int) else random
-        self._random: Any = np.random if self._generator is None else self._generator
         self._lambda = 1.0
 
     def train_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
@@ -154,6 +153,10 @@ class MixUp:
         """Restore what `state_dict` returned."""
         if self._generator is not None and state["random"] is not None:
             self._generator.set_state(tuple(state["random"]))
+
+    @property
+    def _random(self) -> Any:
+        return np.random if self._generator is None else self._generator
 
     def _is_mixed(self, term: Term) -> bool:
         if not self._labels_of(term):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from typing import Any, Callable
 
@@ -116,6 +117,12 @@ def test_what_is_present_is_permuted_once_whoever_reads_it(count: int) -> None:
 
     ours = fit(MixUp(random=7), spec=spec, data=data)
     assert_close(ours, by_hand(mixed(np.random.RandomState(7), loss), data))
+
+
+def test_copies_draw_from_the_same_kind_of_generator() -> None:
+    own = MixUp(random=4)
+    assert copy.deepcopy(own)._random is not own._random
+    assert copy.deepcopy(MixUp())._random is np.random
 
 
 def test_its_own_generator_continues_from_a_checkpoint() -> None:
