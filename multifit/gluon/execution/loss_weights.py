@@ -34,7 +34,7 @@ class BatchLossScale:
 
     def __init__(self, weights: dict[str, float], norms: dict[str, Any], own: dict[str, Any]) -> None:
         self.weights, self.norms, self.own = weights, norms, own
-        self.vectors: dict[Any, Any] = {}  # by loss graph and device
+        self.vectors: dict[Any, Any] = {}  # by the layout of a loss graph, and device
 
     def factor(self, term: Term, context: Context) -> Any:
         """Return a term's weight / normalizer, float64 of shape (1,); 0 if the normalizer is 0."""
@@ -94,10 +94,11 @@ class LossScaler:
         """Return weight / normalizer of a loss graph's terms as an NDArray; None without terms."""
         if not losses.terms:
             return None
-        if (losses, context) not in scale.vectors:
+        key = losses.layout, context  # not the graph, of which ever new sizes of samples have ever new ones
+        if key not in scale.vectors:
             pairs = [(scale.weights[term.key], scale.norms[term.key]) for term in losses.terms]
-            scale.vectors[losses, context] = self._quotients(pairs, context)
-        return scale.vectors[losses, context]
+            scale.vectors[key] = self._quotients(pairs, context)
+        return scale.vectors[key]
 
     def parts(self, terms: Sequence[Term], scale: BatchLossScale, context: Context) -> Array:
         """Return the weights of losses of scope "batch", times this process's parts, as one NDArray."""
