@@ -83,7 +83,7 @@ def parse_literal(text: str) -> Any:
     try:
         return ast.literal_eval(text)
     except (MemoryError, RecursionError, SyntaxError, TypeError) as error:
-        raise ValueError(f"it must be a literal of Python: {error}") from None
+        raise ValueError(f"it must be a Python literal: {error}") from None
 
 
 def _choices(module: types.ModuleType, name: str) -> tuple[Any, ...]:
@@ -109,5 +109,5 @@ def _sequence(text: str, kind: type[tuple[Any, ...]] | type[list[Any]]) -> tuple
     try:
         value = parse_literal(text)
     except ValueError:
-        raise ValueError("it must be a list as in Python, such as [1, 2]") from None
+        raise ValueError("it must be a Python list, such as [1, 2]") from None
     return kind(value if isinstance(value, (tuple, list)) else [value])

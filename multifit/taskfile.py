@@ -87,8 +87,8 @@ class TaskFile:
         value = parse_setting(text, present)
         if attributes_of(self.module)[name] not in self._assigned and value != present:
             raise ValueError(
-                f"the file does not assign it, and elsewhere it would stay {shown(present)}; write {name} = "
-                "... in the file, and let imported functions that need it take it as a parameter"
+                f"the file does not assign it, so it would stay {shown(present)} where it was imported from; "
+                f"write {name} = ... in the file, and pass it to imported functions as a parameter"
             )
         return value
 

@@ -1,7 +1,7 @@
 """Which word comes next? A word language model on the texts that Python's ``help`` prints.
 
 An LSTM reads 20 parts of the text side by side, 35 words at a time, and begins each batch with the state that
-it had at the end of the batch before (truncated backpropagation through time). ``perplexity`` is that of
+it had at the end of the previous batch (truncated backpropagation through time). ``perplexity`` is that of
 held-out texts. ``saved`` is the share by which it is below that of a bigram model, which counts pairs of
 words.
 """

@@ -65,7 +65,7 @@ def test_recording_before_an_epoch_is_an_error() -> None:
 
 def test_the_name_of_a_figure_is_a_string(history: History) -> None:
     before = history.to_json()
-    with pytest.raises(TypeError, match="3 is no name of a figure; give a string"):
+    with pytest.raises(TypeError, match="3 is not the name of a figure; give a string"):
         history.record({"lr": 2.0, 3: 1.0})
     assert history.to_json() == before
 

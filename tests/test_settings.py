@@ -44,8 +44,8 @@ def test_text_is_parsed_as_the_type_of_the_present_value(text, present, value):
         ("2.5", 20, "must be a whole number"),
         ("many", 0.5, "must be a number"),
         ("perhaps", True, "must be one of true, yes, on, 1, false"),
-        ("[1, ", [3], "must be a list as in Python"),
-        ("a b", (3,), "must be a list as in Python"),
+        ("[1, ", [3], "must be a Python list, such as"),
+        ("a b", (3,), "must be a Python list, such as"),
     ],
 )
 def test_text_of_another_type_is_an_error(text, present, message):

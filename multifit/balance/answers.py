@@ -69,7 +69,7 @@ def check_memory(method: Balance, name: str, state: State, started: Collection[s
         if isinstance(value, np.ndarray) and value.ndim and value.shape[:1] != (tasks,):
             raise SpecError(
                 f"{_where(method, name)} remembers {key} of shape {value.shape}; the first axis of an array "
-                f"must be the {tasks} tasks, of which those without a gradient are left out"
+                f"must be the {tasks} tasks, because tasks without a gradient are left out along that axis"
             )
 
 

@@ -109,7 +109,7 @@ def _by_key(
     state: Collection[str],
 ) -> tuple[dict[str, Any], list[Problem]]:
     messages = [
-        f'the batch has "{name}", which is declared in state= and comes from the batch before; leave it out'
+        f'the batch has "{name}", which is declared in state= and comes from the previous batch; leave it out'
         for name in state
         if name in batch
     ]

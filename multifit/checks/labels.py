@@ -108,7 +108,7 @@ def sample_weight_problem(
     taken = f'it takes "{name}" {describe.array(values)} as sample weights'
     found = f"{taken}, which multiply losses of shape {losses}"
     such_as = losses if more < 0 or prod(shape) == prod(losses) else (*shape, *(1,) * more)
-    fix = f"give them an axis for each of these, of its size or 1, such as {such_as}"
+    fix = f"give the weights an axis for each axis of the losses, of its size or 1, such as {such_as}"
     return f"{where}: {found} only by broadcasting across the batch axis, which mixes samples; {fix}"
 
 

@@ -9,6 +9,8 @@ from ..distributed import unwrapped
 from ..errors import Problem, last_line, shown
 from . import describe
 
+EMPTY = 'is empty: it yields no batch; give it at least one (check last_batch="discard")'
+
 
 def one_shot(data: object) -> bool:
     """Return whether a loader can be read only once: an iterator that cannot be reset."""
@@ -30,12 +32,12 @@ def _wrong(data: object, once: bool) -> str:
         return "is a dict; only fit, check and evaluate take a loader for each task"
     if hasattr(data, "shape") and hasattr(data, "ndim") and not isinstance(data, type):
         way_out = "give DataLoader(ArrayDataset(data, label), batch_size=32), or a list of batches"
-        return f"is one array, {describe.array(data)}, and no loader of batches; {way_out}"
+        return f"is one array, {describe.array(data)}, not a loader of batches; {way_out}"
     if isinstance(data, (str, type)) or not hasattr(data, "__iter__"):
         return _no_loader(data)
     try:
         if batch_count(data) == 0:
-            return 'is empty: it yields no batch; give it at least one (check last_batch="discard")'
+            return EMPTY
     except Exception as error:
         why = f"{type(error).__name__}: {last_line(error)}"
         way_out = "correct its __len__, or what that reads, such as a batch_size of 0"
@@ -80,7 +82,7 @@ def no_batch_problems(what: str, epoch: int = 0, read: bool = False) -> list[Pro
 
     `epoch` counts from 0; `read` says whether the loader yielded batches in an earlier epoch.
     """
-    message = f'{what} is empty: it yields no batch; give it at least one (mind last_batch="discard")'
+    message = f"{what} {EMPTY}"
     if read:
         message = (
             f"{what} yields no batch in epoch {epoch + 1}, though it did before: it can be read only once; "

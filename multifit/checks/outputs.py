@@ -88,7 +88,9 @@ def _mismatch(declared: Tree, result: Any, where: str) -> str:
     items = [name for _, name in leaves(declared)]
     count = len(items) - (Ellipsis in items)
     arrays = [leaf for _, leaf in leaves(result)]
-    fix = "name as many, in order and nested alike" if len(arrays) != count else "nest the names alike"
+    fix = "nest the names as the net nests its outputs"
+    if len(arrays) != count:
+        fix = "name as many, in the same order and nesting"
     if len(arrays) > count:
         fix += ", or end outputs with ... to ignore the rest"
     if "evaluat" in where:

@@ -111,8 +111,8 @@ def check_monitors(engine: Engine, handlers: Iterable[Any], evaluated: bool) -> 
                 )
             elif directions[figure] is None and isinstance(each, str) and not has_mode:
                 messages.append(
-                    f'{kind}: it is not known whether "{figure}" is better low or high; '
-                    'say mode="min" or "max" in the MetricSpec or in the handler'
+                    f'{kind}: it is not known whether a lower or a higher "{figure}" is better; '
+                    'give mode="min" or "max" in the MetricSpec or in the handler'
                 )
     if messages:
         raise ValueError("\n".join(limited(messages)))

@@ -59,8 +59,9 @@ def start_together(
     for term in engine.spec.terms:
         if term.spec.scope == "batch" and term.counts_samples:
             log_once(
-                f'{term.where} has scope="batch": each process computes it for its share, and counts by its '
-                "samples; if it is a mean over something else, say over what with normalize_by="
+                f'{term.where} has scope="batch": each process computes it for its share of the batch, '
+                "weighted by its number of samples; if it is a mean over something else, declare over "
+                "what with normalize_by="
             )
 
 

@@ -102,7 +102,9 @@ class RunCheckpointer:
         place = "" if run.epoch_complete else f", batch {run.state.batch + 2}"
         logger.info("resuming from %s: epoch %d%s", checkpoint.name, run.state.epoch + 1, place)
         if read_manifest(checkpoint).facts.get("exact") is False:
-            logger.info("it was saved outside of a schedule: correct, but not bit for bit the same")
+            logger.info(
+                "it was saved outside of a schedule: the resumed run is correct, but not bit for bit the same"
+            )
         if why := self._runner.why_inexact():
             logger.info("%s", why)
         if versions:
@@ -111,7 +113,11 @@ class RunCheckpointer:
             )
         if ranks != world.size:
             saved, now = (counted(count, "process", "processes") for count in (ranks, world.size))
-            logger.info("%s saved it, and %s resume: correct, but not bit for bit the same", saved, now)
+            logger.info(
+                "%s saved it, and %s resume: the resumed run is correct, but not bit for bit the same",
+                saved,
+                now,
+            )
         for name, handler in owners.items():
             handler.load_state_dict(states[name])
         for other in others:

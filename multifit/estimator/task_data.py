@@ -31,7 +31,7 @@ def task_loaders(
     if not isinstance(train, Mapping):
         if sampling is not None:
             kind = type(sampling).__name__
-            message = f"sampling is {kind}, which mixes several loaders, and {what} is one"
+            message = f"sampling is {kind}, which mixes several loaders, but {what} is a single one"
             problems.append(Problem("data", f"{message}; give a dict of loaders, or leave sampling= out"))
         raise_problems(problems)
         return [train, val_loaders]
@@ -110,13 +110,13 @@ def _sampling_problems(engine: Engine, sampling: Any, data: Mapping[str, Any]) -
     kind = type(sampling).__name__
     if sampling.joins and not engine.world.alone:
         messages.append(
-            f"sampling: {kind} joins batches in one process, and {engine.world.size} train together; let "
-            "loaders take turns, as with Proportional()"
+            f"sampling: {kind} joins batches in one process only, but {engine.world.size} train together; "
+            "let loaders take turns, as with Proportional()"
         )
     method = engine.balance
     if method is not None and method.needs == "gramian" and not sampling.joins:
         messages.append(
-            f"balance: {type(method).__name__} compares the gradients of tasks in one batch, and with {kind} "
-            "a batch is of one loader; give sampling=Together(), or a method of losses such as DWA"
+            f"balance: {type(method).__name__} compares the gradients of tasks in one batch, but with {kind} "
+            "each batch comes from one loader; give sampling=Together(), or a method of losses such as DWA"
         )
     return [Problem("data", message) for message in messages]

@@ -163,8 +163,9 @@ class CheckpointHandler:
     def _warn_of_other_schedule(self, estimator: EstimatorProtocol) -> None:
         if self._saved_every is not None:
             estimator.logger.warning(
-                "the run was started with every=%s and is resumed with every=%r: correct, but not bit for "
-                "bit the same as without the stop, because the generators are seeded at other places",
+                "the run was started with every=%s and is resumed with every=%r: the resumed run is correct, "
+                "but not bit for bit the same as without the stop, because the generators are seeded at "
+                "other places",
                 self._saved_every,
                 self.every,
             )

@@ -121,7 +121,7 @@ class _ErrorOnce:
         reason = getattr(error, "strerror", None) or str(error).rpartition(": ")[2]
         if (type(error), reason) != self._last:
             self._last = type(error), reason
-            logger.error("%s: %s; the training goes on, and files written before stay", what, reason)
+            logger.error("%s: %s; training continues, and files written earlier are kept", what, reason)
 
     def over(self, logger: logging.Logger, what: str) -> None:
         """Log `what` as a warning if the last attempt failed; call it when an attempt succeeds."""

@@ -68,7 +68,7 @@ class LivePlot:
             self._draw(estimator)
         except (ImportError, OSError) as error:
             self._idle = True
-            estimator.logger.warning("LivePlot: %s; the training goes on without", error)
+            estimator.logger.warning("LivePlot: %s; training continues without it", error)
 
     def train_end(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
         """Warn about figures that were never measured."""

@@ -87,4 +87,4 @@ class _FullTextFormatter(logging.Formatter):
 
 
 def _warn(logger: logging.Logger, path: Path, error: OSError) -> None:
-    logger.warning("cannot write the log to %s: %s; the training goes on without", path, error.strerror)
+    logger.warning("cannot write the log to %s: %s; training continues without it", path, error.strerror)

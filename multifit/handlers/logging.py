@@ -112,7 +112,7 @@ class LoggingHandler:
         seconds = self._clock() - self._run.began
         epochs = counted(self._epochs - begun_only, "epoch")
         done = f"{epochs}, {counted(samples, 'sample')}, in {seconds:.2f} s"
-        reason = estimator.state.stop_reason or "the data ended"
+        reason = estimator.state.stop_reason or "the data is exhausted"
         estimator.logger.info("trained %s; stopped: %s", done, reason)
 
     def state_dict(self) -> dict[str, Any]:

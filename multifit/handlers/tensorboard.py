@@ -137,7 +137,7 @@ class TensorBoardHandler:
             self._failed = True
             self._close()
             estimator.logger.warning(
-                "cannot write events for TensorBoard to %s: %s; the training goes on without",
+                "cannot write events for TensorBoard to %s: %s; training continues without them",
                 self.folder,
                 reason(error),
             )

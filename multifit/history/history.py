@@ -95,7 +95,7 @@ class History(Mapping[str, "list[float]"]):
             raise RuntimeError("no epoch has begun: call open_row() before record()")
         for name in figures:
             if not isinstance(name, str):
-                raise TypeError(f"{shown(name)} is no name of a figure; give a string")
+                raise TypeError(f"{shown(name)} is not the name of a figure; give a string")
         for name, value in figures.items():
             self._figures.setdefault(name, [math.nan] * self._epochs)[-1] = _number(value)
 

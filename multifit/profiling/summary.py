@@ -63,8 +63,8 @@ def _row(times: StepTimes, part: Part) -> list[str]:
 
 
 def _overlap(times: StepTimes) -> str:
-    engine = f", the engine {_of(times.engine, times.wall)}" if times.operators else ""
-    return f"of {times.wall:.3g} ms Python works {_of(times.python, times.wall)}{engine}"
+    engine = f" and the engine for {_of(times.engine, times.wall)}" if times.operators else ""
+    return f"of {times.wall:.3g} ms, Python works for {_of(times.python, times.wall)}{engine}"
 
 
 def _operators(times: StepTimes, count: int) -> str:

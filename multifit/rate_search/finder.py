@@ -64,7 +64,7 @@ def _select(trainers: Mapping[str, Trainer], name: str | None) -> list[Trainer]:
     for each, trainer in selected.items():
         if "learning_rate" not in trainer.settable:
             kind = type(trainer.optimizer).__name__
-            raise TrainerError(f'find_learning_rate: {kind} of trainer "{each}" makes no use of a rate')
+            raise TrainerError(f'find_learning_rate: {kind} of trainer "{each}" does not use a learning rate')
     return list(selected.values())
 
 
@@ -97,7 +97,7 @@ def _train(
         runner.engine.state.step += 1  # trainers, weights and methods of balancing depend on it
         result = _forward(step, raw, len(losses) + 1)
     if not losses:
-        raise ValueError("find_learning_rate: the first batch's loss is not finite; nothing has moved")
+        raise ValueError("find_learning_rate: the first batch's loss is not finite; nothing was updated")
     return losses
 
 

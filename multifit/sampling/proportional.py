@@ -54,7 +54,7 @@ class Proportional:
         if self.batches is not None and self.batches < len(loaders):
             yield (
                 f"Proportional: batches is {self.batches}, fewer than the {counted(len(loaders), 'loader')}; "
-                "give each of them one at least"
+                "give each of them at least one"
             )
 
     def counts(self, sizes: Mapping[str, int]) -> dict[str, int]:

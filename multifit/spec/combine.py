@@ -70,7 +70,7 @@ def combine_messages(parts: Mapping[str, Any], shared: Sequence[object]) -> Iter
         different = set(filter(_has_more, labels))
         if len(different) > 1:
             found = " and ".join(sorted(map(str, different)))
-            yield f'shared: the parts declare the label "{name}" differently: {found}; declare it alike'
+            yield f'shared: the parts declare the label "{name}" differently: {found}; declare it the same'
     yield from order_messages(_orders(specs, shared))
 
 

@@ -165,7 +165,7 @@ def _label_messages(label: LabelSpec) -> Iterator[str]:
         yield f"{where}: classes is {shown(classes)}; it must be a whole number of at least 1"
     ignore = label.ignore
     if ignore is not None and not is_finite_number(ignore):
-        yield f'{where}: ignore is {shown(ignore)}; it must be a number, and finite; it means "no label"'
+        yield f'{where}: ignore is {shown(ignore)}; it must be a finite number, which means "no label"'
 
 
 def _plain(label: LabelSpec) -> LabelSpec:

@@ -31,8 +31,8 @@ def state_messages(declarations: Declarations) -> Iterator[str]:
         for field, valid in (("inputs", declarations.inputs), ("outputs", declarations.output_names)):
             if name not in valid:
                 yield (
-                    f'state: "{name}" is not one of the {field}{suggest(name, valid)}; the net takes it and '
-                    f"returns it anew; {field} are {quoted(valid)}"
+                    f'state: "{name}" is not one of the {field}{suggest(name, valid)}; the net must take it '
+                    f"as an input and return its new value as an output; {field} are {quoted(valid)}"
                 )
         if name in declarations.batch:
             yield f'batch: "{name}" is carried from batch to batch; leave it out'

@@ -66,12 +66,12 @@ def loss_text(term: Term) -> str:
 
 def carried_text(declarations: Declarations, name: str) -> str:
     """Return the text on where a slot of the state comes from, to append to its row; "" for other slots."""
-    return f'; the output "{name}" of the batch before' if name in declarations.state else ""
+    return f'; the output "{name}" of the previous batch' if name in declarations.state else ""
 
 
 def bound_text(term: Term) -> str:
     """Return the text on the trainers that a loss is bound to, to append to its text; "" if to none."""
-    return f", moves {', '.join(term.trainers)}" if term.trainers else ""
+    return f", trains {', '.join(term.trainers)}" if term.trainers else ""
 
 
 def call_text(fn: Any, args: Iterable[object]) -> str:

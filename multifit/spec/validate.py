@@ -70,7 +70,7 @@ def _loss(term: Term) -> Iterator[str]:
     yield from _choice(where, "scope", loss.scope, SCOPES)
     yield from _strings(where, "trainers", loss.trainers)
     if loss.trainers is not None and not term.trainers:
-        yield f"{where}: trainers is empty; name at least one, or leave it out to move all parameters"
+        yield f"{where}: trainers is empty; name at least one, or leave it out to train all parameters"
     of_batch = isinstance(loss.scope, str) and loss.scope == "batch"
     if term.trainers and of_batch:
         yield f'{where}: is bound to trainers, with scope="batch"; use scope="device", or leave trainers= out'

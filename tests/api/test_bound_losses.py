@@ -222,8 +222,8 @@ def test_the_plan_and_the_summary_say_what_moves_what() -> None:
     by_trainer = {trainer.name: trainer.losses for trainer in plan.trainers}
     assert by_trainer == {"generator": ("fool",), "discriminator": ("real", "made")}
     row = next(row for row in plan.train.rows if row.name == "fool")
-    assert row.goes_to == "0.5 x Softplus(outputs.made) / samples, moves generator"
-    assert "Softplus(outputs.made), moves discriminator" in make_spec().summary()
+    assert row.goes_to == "0.5 x Softplus(outputs.made) / samples, trains generator"
+    assert "Softplus(outputs.made), trains discriminator" in make_spec().summary()
 
 
 def test_another_binding_is_another_run(tmp_path: Path) -> None:

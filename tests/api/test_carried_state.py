@@ -128,9 +128,9 @@ def test_other_numbers_of_processes_cannot_resume(tmp_path: Path) -> None:
 def test_the_plan_and_the_summary_say_what_is_carried() -> None:
     plan = MultiEstimator(make_net(), make_spec()).check(BATCHES, batch_axis=1)
     rows = {(row.what, row.name): row.goes_to for row in plan.train.rows}
-    assert rows["input", "cell"] == 'net; the output "cell" of the batch before'
+    assert rows["input", "cell"] == 'net; the output "cell" of the previous batch'
     assert rows["output", "cell"] == "the next batch"
-    assert 'net; the output "cell" of the batch before' in make_spec().summary()
+    assert 'net; the output "cell" of the previous batch' in make_spec().summary()
 
 
 def test_another_state_is_another_run(tmp_path: Path) -> None:
@@ -170,12 +170,14 @@ def test_a_batch_that_holds_the_state_is_refused() -> None:
     with pytest.raises(DataError) as caught:
         estimator.fit([batch], epochs=1, batch_axis=1)
     held, extra = (problem.message for problem in caught.value.problems)
-    assert held.startswith('the batch has "hidden", which is declared in state= and comes from the batch bef')
+    assert held.startswith(
+        'the batch has "hidden", which is declared in state= and comes from the previous b'
+    )
     assert extra.startswith('the batch also has "extra", which is not declared')
 
 
 def test_state_is_not_exported(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match=r'export: "hidden", "cell" come from the batch before \(state=\)'):
+    with pytest.raises(SpecError, match=r'export: "hidden", "cell" come from the previous batch \(state=\)'):
         MultiEstimator(make_net(), make_spec()).export(tmp_path, BATCHES[:1])
 
 
@@ -204,5 +206,5 @@ def test_batches_of_other_sizes_are_refused() -> None:
 
 
 def test_several_loaders_are_refused() -> None:
-    with pytest.raises(SpecError, match='state: "hidden", "cell" come from the batch before; give'):
+    with pytest.raises(SpecError, match='state: "hidden", "cell" come from the previous batch; give'):
         fit(make_net(), data={"a": BATCHES, "b": BATCHES})

@@ -97,7 +97,7 @@ FAULTS = [
     fault("without validation data", lambda s: stopping(s, "val_loss"),
         'there is no figure "val_loss"', "val_ figures need validation data"),
     fault("of unknown direction", lambda s: stopping(s, "train_own", metrics=own_metric()),
-        'EarlyStoppingHandler: it is not known whether "train_own" is better low or high',
+        'EarlyStoppingHandler: it is not known whether a lower or a higher "train_own" is better',
         'say mode="min" or "max" in the MetricSpec or in the handler'),
     fault("two", lambda s: s.but(handlers=(EarlyStoppingHandler("train_lss"), Watching("train_amont"))),
         "EarlyStoppingHandler: ",

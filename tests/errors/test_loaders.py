@@ -52,8 +52,8 @@ NO_LOADERS = {
     "batches, as gluonnlp's CorpusBPTTBatchify makes them": (
         gluon.data.SimpleDataset([Indexed()[0]]), data_set("SimpleDataset")),
     "what is only indexed": (Indexed(), data_set("Indexed")),
-    "NDArray": (mx.nd.ones((8, 6)), "is one array, (8, 6) float32, and no loader of batches; give DataLoad"),
-    "NumPy array": (np.ones(8), "is one array, (8,) float64, and no loader of batches; give DataLoader"),
+    "NDArray": (mx.nd.ones((8, 6)), "is one array, (8, 6) float32, not a loader of batches; give DataLoad"),
+    "NumPy array": (np.ones(8), "is one array, (8,) float64, not a loader of batches; give DataLoader"),
     "class": (lambda: gluon.nn.Dense, "is <class 'mxnet.gluon.nn.basic_layers.Dense'>, which yields no"),
     "number": (3, "is 3, which yields no batches; give a DataLoader, a DataIter or a list of batches"),
     "string": ("train", "is 'train', which yields no batches"),

@@ -28,7 +28,7 @@ RETURNED = {
         "the net returns 3 arrays: [(8, 3) float32, (8, 3) float32, (8, 6) float32]",
         "or end outputs with ... to ignore the rest"),
     "nested": (lambda d, x: (d(x), [d(x)]),
-        "returns 2 arrays: [(8, 3) float32, [(8, 3) float32]]; nest the names alike"),
+        "returns 2 arrays: [(8, 3) float32, [(8, 3) float32]]; nest the names as the net nests"),
     "None": (lambda d, x: (d(x), None), "returns 2 arrays: [(8, 3) float32, None]"),
     "nothing": (lambda d, x: None, "the net returns 1 array: None"),
     "empty": (lambda d, x: [], "the net returns 0 arrays: []"),

@@ -41,7 +41,7 @@ def test_a_full_disk_and_a_recovery_are_logged_once(saved: Any, tmp_path: Path, 
     folder = tmp_path / "checkpoints"
     assert log.records[0].getMessage() == (
         f"checkpoint {folder / 'epoch-0002-step-00000006'} could not be written: No space left on device; "
-        "the training goes on, and files written before stay"
+        "training continues, and files written earlier are kept"
     )
     assert "Input/output error" in log.records[1].getMessage()
     again = folder / "epoch-0005-step-00000015"
@@ -99,7 +99,7 @@ def test_mxnets_own_error_for_a_full_disk(saved: Any, tmp_path: Path, log: Any) 
     saved.write_checkpoint = write
     saved.fit(CheckpointHandler(tmp_path, 1), epochs=2)
     (record,) = log.records
-    assert "could not be written: FileStream.Write incomplete; the training goes on" in record.getMessage()
+    assert "could not be written: FileStream.Write incomplete; training continues" in record.getMessage()
     assert facts(tmp_path) == []
 
 
@@ -129,7 +129,7 @@ def test_old_checkpoints_that_cannot_be_deleted(
     folder = tmp_path / "checkpoints"
     assert log.records[0].getMessage() == (
         f"old checkpoints in {folder} could not be deleted: Permission denied; "
-        "the training goes on, and files written before stay"
+        "training continues, and files written earlier are kept"
     )
     assert len(log.records) == 1
     saved.fit(handler)

@@ -82,7 +82,7 @@ def test_a_file_that_cannot_be_opened_is_one_warning(
     warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert len(warnings) == 1
     assert warnings[0].startswith(f"cannot write the log to {path}: ")
-    assert warnings[0].endswith("; the training goes on without")
+    assert warnings[0].endswith("; training continues without it")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
@@ -95,7 +95,7 @@ def test_a_full_disk_is_one_warning(
         assert run.logger.handlers == handlers
     warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert warnings == [
-        "cannot write the log to /dev/full: No space left on device; the training goes on without"
+        "cannot write the log to /dev/full: No space left on device; training continues without it"
     ]
     assert len(caplog.records) == 6 and capsys.readouterr().err == ""
 

@@ -124,7 +124,7 @@ def test_a_second_fit_continues_counting_epochs(run: Any, clock: Any, lines: Any
         "epoch 3/4",
         "epoch 4/4",
     ]
-    assert lines()[-1] == "trained 2 epochs, 48 samples, in 6.00 s; stopped: the data ended"
+    assert lines()[-1] == "trained 2 epochs, 48 samples, in 6.00 s; stopped: the data is exhausted"
 
 
 @pytest.mark.parametrize(
@@ -147,9 +147,9 @@ def test_an_epoch_counts_from_its_first_batch_on(
     with pytest.raises(KeyboardInterrupt):
         run.fit(handler, At(event, refuse, step), epochs=2)
     run.events.emit("train_end")
-    assert lines()[-1] == f"trained {done}; stopped: the data ended"
+    assert lines()[-1] == f"trained {done}; stopped: the data is exhausted"
     run.fit(handler, epochs=0)
-    assert lines()[-1] == "trained 0 epochs, 0 samples, in 0.00 s; stopped: the data ended"
+    assert lines()[-1] == "trained 0 epochs, 0 samples, in 0.00 s; stopped: the data is exhausted"
 
 
 def test_messages_within_an_epoch(run: Any, clock: Any, lines: Any) -> None:

@@ -182,7 +182,7 @@ def test_a_full_disk_is_one_warning(
     (message,) = log.messages
     assert message == (
         f"cannot write events for TensorBoard to {tmp_path / 'events'}: No space left on device; "
-        "the training goes on without"
+        "training continues without them"
     )
 
 

@@ -88,7 +88,7 @@ def test_summary(monkeypatch: pytest.MonkeyPatch, columns: int, bars: int) -> No
     assert forward[:8] == ["forward", "3.300", "3.135", "3.630", "3.410", "0.300", "0.000", "30%"]
     assert sum("█" in line for line in lines) == bars
     assert "  net " in text and "Tiny" not in text  # pieces that take no time are left out
-    assert "of 10 ms Python works 1.4 ms (14%), the engine 9.81 ms (98%)" in running
+    assert "of 10 ms, Python works for 1.4 ms (14%) and the engine for 9.81 ms (98%)" in running
     (operator,) = (line.split() for line in lines if line.startswith("Convolution"))
     assert operator == ["Convolution", "forward", "4", "3.000", "750.0", "31%"]
     assert "… and 2 more" in text and "a note" in text and "adam_update" not in text

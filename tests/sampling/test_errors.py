@@ -133,7 +133,7 @@ FAULTS: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "one loader": (
         {"train_data": ONE, "sampling": RoundRobin()},
-        ["sampling is RoundRobin, which mixes several loaders, and train_data is one; give a dict of lo"],
+        ["sampling is RoundRobin, which mixes several loaders, but train_data is a single one; give a d"],
     ),
     "an unknown task": (
         {"train_data": {"digt": GOOD["digit"], "size": GOOD["size"]}},
@@ -218,7 +218,9 @@ def test_gradients_of_tasks_cannot_be_compared_in_turns() -> None:
     with pytest.raises(SpecError) as caught:
         handlers = [*SILENT, GradientConflicts(every=9)]
         estimator.fit(GOOD, epochs=1, event_handlers=handlers, sampling=RoundRobin())
-    assert "with RoundRobin a batch is of one loader; give sampling=Together()" in str(caught.value)
+    assert "but with RoundRobin each batch comes from one loader; give sampling=Together()" in str(
+        caught.value
+    )
     assert_unchanged(estimator.net, before)
 
 

@@ -154,5 +154,5 @@ def test_what_does_not_fit_the_loaders_is_named() -> None:
         for name in ("middle", "small")
     ]
     [message] = Proportional(batches=2).messages(SIZES)
-    assert message == ("Proportional: batches is 2, fewer than the 3 loaders; give each of them one at least")
+    assert message == ("Proportional: batches is 2, fewer than the 3 loaders; give each of them at least one")
     assert not list(RoundRobin().messages(SIZES)) and not list(Together().messages(SIZES))

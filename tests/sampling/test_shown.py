@@ -160,7 +160,7 @@ def test_ranks_draw_one_order_and_refuse_to_join() -> None:
         estimator.fit(parts(), epochs=1, event_handlers=SILENT, sampling=Together())
 
     for error in run_ranks(2, train):
-        assert "sampling: Together joins batches in one process, and 2 train together" in str(error)
+        assert "sampling: Together joins batches in one process only, but 2 train together" in str(error)
     assert seen[0] == seen[1] and len(seen[0]) == 14
 
 
