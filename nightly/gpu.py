@@ -129,7 +129,7 @@ def _device_facts(device: torch.device) -> dict[str, str]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Measure multifit on a GPU, with PyTorch.")
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"{' and '.join(PARTS)}; default: both")
-    parser.add_argument("--device", default="cuda:0", help='a device of PyTorch; "cpu" to try the command')
+    parser.add_argument("--device", default="cuda:0", help='a PyTorch device; "cpu" to try the command')
     parser.add_argument("--case", dest="cases", nargs="+", default=[], help="cases whose name begins so")
     parser.add_argument("--eager", action="store_true", help="leave out what torch.compile compiles")
     parser.add_argument("--epochs", type=int, help=f"rounds of each contender, by default {ROUNDS}")

@@ -31,7 +31,7 @@ CASES = [
     Case("SIGKILL", r"rank 1 \(.* has ended", 5),
     Case("ends", r"rank 1 \(.* has ended", 5),
     Case("is elsewhere", r'rank 0 \(.*is at "a batch"; rank 1 \(.*is at "another place"', 2),
-    Case("hangs", r"waited 6 s for the others .*rank 1 \(.* has not come", LATE),
+    Case("hangs", r"waited 6 s for the others .*rank 1 \(.* has not arrived", LATE),
     Case("SIGSTOP", r"rank 1 \(.* is stopped", LATE),
 ]
 

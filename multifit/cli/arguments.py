@@ -22,7 +22,7 @@ def count(text: str) -> int:
 def assignment(text: str) -> str:
     """Return ``name=value`` as it is; anything else may be the file that `--set` would take for a value."""
     if "=" not in text:
-        raise argparse.ArgumentTypeError(f'"{text}" is not NAME=VALUE; a file stands before --set')
+        raise argparse.ArgumentTypeError(f'"{text}" is not NAME=VALUE; give the file before --set')
     return text
 
 
@@ -45,7 +45,7 @@ def add_task_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--devices",
         metavar="2|cpu:2|gpu:0,1|cuda:0",
-        help="a number of CPUs, the GPUs to use, or a device of PyTorch",
+        help="a number of CPUs, the GPUs to use, or a PyTorch device",
     )
     parser.add_argument(
         "--engine",
@@ -63,7 +63,7 @@ def add_task_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--deterministic",
         action="store_true",
-        help="compute the same bits every time, on GPUs too; PyTorch warns of operators that cannot",
+        help="compute the same bits every time, on GPUs too; PyTorch warns about operators that cannot",
     )
     parser.add_argument(
         "--set",
@@ -81,7 +81,9 @@ def add_task_arguments(parser: argparse.ArgumentParser) -> None:
         help="precision of the net's computations: float32, bfloat16 (with MXNet, CPUs only) or float16 "
         "(PyTorch only); default: the file's precision, else float32",
     )
-    parser.add_argument("--seed", type=int, help="for all random sources (default: the file's seed, else 0)")
+    parser.add_argument(
+        "--seed", type=int, help="seeds all random generators (default: the file's seed, else 0)"
+    )
     parser.add_argument("--quiet", action="store_true", help="print only results and what was written")
 
 

@@ -27,8 +27,8 @@ def loaders(data: Any, path: Path) -> tuple[Any, Any]:
         for loader in each.values() if isinstance(each, Mapping) else [each]:
             if one_shot(loader):
                 raise UsageError(
-                    f"data() of {path} must return what can be read again, such as a DataLoader or a list; "
-                    f"{name} is a {type(loader).__name__}"
+                    f"data() of {path} must return loaders that can be read again, such as a DataLoader or a "
+                    f"list; {name} is a {type(loader).__name__}"
                 )
     return pair[0], pair[1]
 

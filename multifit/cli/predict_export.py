@@ -22,12 +22,12 @@ def run(options: argparse.Namespace) -> None:
     unused = [name for name, default in UNUSED.items() if getattr(options, name) != default]
     if unused:
         flags = quoted(OPTIONS.get(name, f"--{name}") for name in unused)
-        raise UsageError(f"{options.file} is an exported net, which is what it is: leave out {flags}")
+        raise UsageError(f"{options.file} is an exported net, whose settings are fixed: leave out {flags}")
     net = Path(options.file)
     folder = Path(options.output or (net if net.is_dir() else net.parent) / "predictions")
     if net.is_dir() and not any((net / name).is_file() for name in FILES):
         raise UsageError(
-            f"{net} has no net that was exported to torch, {quoted(FILES)}: "
+            f"{net} has no net exported to PyTorch ({quoted(FILES)}): "
             "multifit export FILE --from DIR --format torch writes one"
         )
     make_folder(folder)

@@ -35,7 +35,7 @@ def _predictions(task: Run) -> Any:
     if "inputs" not in task.task.functions:
         raise UsageError(
             f'{task.task.path} has no function "inputs": predicting needs inputs(arguments), '
-            "which makes a batch of the arguments of the command line"
+            "which makes a batch from the command line's arguments"
         )
     if "show" in task.task.functions:
         return task.results["show"]

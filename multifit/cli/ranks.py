@@ -34,7 +34,7 @@ def add_distributed_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=60.0,
         metavar="SECONDS",
-        help="how long processes wait for each other: one that is later has failed (default: 60)",
+        help="how long processes wait for each other; one that takes longer counts as failed (default: 60)",
     )
 
 

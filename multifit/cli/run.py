@@ -230,9 +230,7 @@ def trained_run(options: argparse.Namespace) -> Run:
     def estimator(net: Any, spec: Any, context: Any) -> MultiEstimator:
         if not (folder / PARAMETERS).exists():
             resume = shlex.join(["multifit", "train", str(file), "--output", str(shown), "--resume"])
-            raise UsageError(
-                f"{shown} has no {PARAMETERS}: its run has not finished; {resume} goes on with it"
-            )
+            raise UsageError(f"{shown} has no {PARAMETERS}: its run has not finished; {resume} continues it")
         try:
             load_net(net, folder / PARAMETERS, context)
         except ValueError as error:

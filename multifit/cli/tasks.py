@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
         try:
             history = task.estimator.fit(task.data[0], event_handlers=handlers, **limits)
         except (SpecError, DataError) as error:
-            error.at("multifit tasks compares gradients, with a balance of its own")
+            error.at("multifit tasks sets balance= itself, to compare gradients")
             raise
     figures = {name: values[-1] for name, values in history.items()}
     names = [name[len("train_weight_") :] for name in figures if name.startswith("train_weight_")]

@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--checkpoint-every",
         metavar="K[epochs|batches]",
         type=_schedule,
-        help="keep checkpoints, such as 1epochs or 500batches; from one of them a run resumes bit for bit",
+        help="save a checkpoint every 1epochs or 500batches, for example; runs resume from it bit for bit",
     )
     add_distributed_arguments(parser)
     parser.add_argument(
@@ -176,7 +176,9 @@ def _write_record(task: Run, epochs: int, every: Every | None, pictures: list[st
 def _schedule(text: str) -> Every:
     match = re.fullmatch(r"([1-9][0-9]{,8}) *(epochs?|batch(?:es)?)?", text.strip())
     if match is None:
-        raise argparse.ArgumentTypeError(f'"{text}" is not a schedule; write such as 1epochs or 500batches')
+        raise argparse.ArgumentTypeError(
+            f'"{text}" is not a schedule; give one such as 1epochs or 500batches'
+        )
     return Every(int(match[1]), (match[2] or "epoch")[:5])
 
 

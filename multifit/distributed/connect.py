@@ -94,7 +94,7 @@ def _choose(kind: str) -> str:
         kind = {None: "none", "horovodrun": "horovod", "torchrun": "torch"}.get(launcher) or _installed()
     elif kind != "none" and launcher is None:
         raise ValueError(
-            f'"{kind}" connects the processes that a launcher started, and none started this one: '
+            f'"{kind}" connects processes that a launcher started, but no launcher started this one: '
             f'{COMMUNICATORS[kind].command} ("auto" trains in one process where there is no launcher)'
         )
     return kind

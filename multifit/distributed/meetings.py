@@ -138,7 +138,9 @@ class Meetings:
         moments = [header.moment for header in headers]
         if len(set(moments)) > 1:
             places = "; ".join(f'{self.name(rank)} is at "{moment}"' for rank, moment in enumerate(moments))
-            self.fail(f"the ranks went apart: {places}. Do all of them run the same code on the same data?")
+            self.fail(
+                f"the ranks are out of step: {places}. Do all of them run the same code on the same data?"
+            )
 
     def _lose(
         self, what: str, moment: str, known: dict[int, str], error: Exception | None = None
@@ -180,7 +182,7 @@ class Meetings:
             if not here.issubset(notes):  # this rank's own was not kept, so others' may not be either
                 return {}
             others -= set(notes)
-        return dict.fromkeys(others, "has not come")
+        return dict.fromkeys(others, "has not arrived")
 
 
 def describe(error: BaseException) -> str:

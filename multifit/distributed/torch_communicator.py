@@ -125,9 +125,9 @@ def _meet(timeout: float) -> tuple[Any, int, int]:
     except Late:
         end_without_waiting()
         raise TimeoutError(
-            f"nothing at {os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']} answered within {timeout:g} "
-            "s as rank 0 does; see that it has started, and if another program uses that port, choose a "
-            "free one of that host (MASTER_PORT, or torchrun --master-port)"
+            f"no rank 0 answered at {os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']} within "
+            f"{timeout:g} s; check that it has started, and if another program uses that port, choose one "
+            "that is free on that host (MASTER_PORT, or torchrun --master-port)"
         ) from None
     return met
 

@@ -153,9 +153,9 @@ def test_the_state_of_what_runs_batches_is_restored(
     run = simple_run(tmp_path / "run", TWO)
     run.crash(3)
     assert restored == []
-    monkeypatch.setattr(Runner, "why_inexact", lambda runner: "the device may round otherwise")
+    monkeypatch.setattr(Runner, "why_inexact", lambda runner: "the device may round differently")
     run.resume()
-    assert restored == [{"scale": 2.0}] and "the device may round otherwise" in caplog.text
+    assert restored == [{"scale": 2.0}] and "the device may round differently" in caplog.text
 
 
 def test_no_sample_is_loaded_twice(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def test_deterministic_algorithms_are_those_of_the_run(write, multifit, monkeypa
 @needs_torch
 def test_a_device_that_torch_lacks(write, multifit):
     result = multifit("train", write(), "--devices", "cuda:77")
-    assert result.code == 2 and "'cuda:77' is no device of torch's" in result.err
+    assert result.code == 2 and "'cuda:77' is not a PyTorch device" in result.err
 
 
 @needs_torch

@@ -47,7 +47,7 @@ def test_help(command, capsys):
         (["profile", "x.py", "--batches", "0"], "--batches: 0 is not a whole number of at least 1"),
         (["tasks", "x.py", "--batches", "-1"], "--batches: -1 is not a whole number of at least 1"),
         (["evaluate", "x.py"], "required: --from"),
-        (["check", "--set", "rate=1", "x.py"], '--set: "x.py" is not NAME=VALUE; a file stands before --set'),
+        (["check", "--set", "rate=1", "x.py"], '--set: "x.py" is not NAME=VALUE; give the file before --set'),
     ],
 )
 def test_a_wrong_command_line_shows_the_usage(arguments, message, capsys):

@@ -135,7 +135,7 @@ def test_options_that_an_exported_net_does_not_have(exported, multifit):
 
 def test_a_folder_without_an_exported_net(tmp_path, multifit):
     result = multifit("predict", tmp_path, "a.npy")
-    assert result.code == 2 and 'has no net that was exported to torch, "net.py", "net.pt2"' in result.err
+    assert result.code == 2 and 'has no net exported to PyTorch ("net.py", "net.pt2")' in result.err
 
 
 def test_an_exported_net_needs_torch(exported, multifit, monkeypatch):

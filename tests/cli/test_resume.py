@@ -70,7 +70,9 @@ def test_a_schedule_that_cannot_be_read_is_an_error(multifit, capsys, schedule):
     with pytest.raises(SystemExit) as ended:
         multifit("train", "small.py", "--checkpoint-every", schedule)
     assert ended.value.code == 2
-    assert f'"{schedule}" is not a schedule; write such as 1epochs or 500batches' in capsys.readouterr().err
+    assert (
+        f'"{schedule}" is not a schedule; give one such as 1epochs or 500batches' in capsys.readouterr().err
+    )
 
 
 # -------------------------------------------------------------------------------- resuming

@@ -56,7 +56,7 @@ def test_tasks_that_share_nothing_are_an_error(write, multifit):
         "tasks", write("", **{"return TwoHeads()": "net = TwoHeads(); net.hybridize(); return net"})
     )
     assert result.code == 1 and "the tasks share no parameter" in result.err
-    assert "multifit tasks compares gradients, with a balance of its own: 1 problem" in result.err
+    assert "multifit tasks sets balance= itself, to compare gradients: 1 problem" in result.err
 
 
 def test_ctrl_c(write, multifit):

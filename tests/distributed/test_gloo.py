@@ -71,4 +71,4 @@ def test_a_program_that_has_the_port_and_does_not_answer_is_an_error():
         port = str(stranger.getsockname()[1])
         job = launch("torch", 1, "-c", code, RANK="1", WORLD_SIZE="2", MASTER_PORT=port)
     assert job.code == 1
-    assert f"by torch: nothing at 127.0.0.1:{port} answered within 1 s as rank 0 does" in job.outputs[0]
+    assert f"by torch: no rank 0 answered at 127.0.0.1:{port} within 1 s; check that" in job.outputs[0]

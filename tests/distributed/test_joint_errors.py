@@ -231,5 +231,5 @@ def test_ranks_that_go_apart_say_where_they_are():
 
     errors = run_ranks(2, train)
     for error in errors:
-        with pytest.raises(PeerError, match="the ranks went apart"):
+        with pytest.raises(PeerError, match="the ranks are out of step"):
             raise error

@@ -45,7 +45,7 @@ def error_of(communicator, timeout=0.05, **attributes):
 
 def test_of_two_ranks_the_other_is_late(ended):
     error = error_of(communicator_of(2))
-    assert str(error) == 'rank 0 waited 0.05 s for the others at "a batch": rank 1 has not come'
+    assert str(error) == 'rank 0 waited 0.05 s for the others at "a batch": rank 1 has not arrived'
     assert error.ranks == (1,) and ended == [True]
 
 
@@ -54,7 +54,7 @@ def test_notes_tell_who_is_late():
     notes = {"leave_note": left.append, "read_notes": lambda text: [0, 2] if text == "1" else []}
     error = error_of(communicator_of(4, **notes))
     assert left == ["1"] and error.ranks == (1, 3)
-    assert str(error).endswith("rank 1 has not come; rank 3 has not come")
+    assert str(error).endswith("rank 1 has not arrived; rank 3 has not arrived")
 
 
 @pytest.mark.parametrize(

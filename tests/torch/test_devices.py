@@ -52,7 +52,7 @@ def test_deterministic_algorithms(monkeypatch: pytest.MonkeyPatch) -> None:
     """A GPU's algorithms may differ from run to run, unless such that do not are asked for."""
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")  # what the user has set is kept
     assert why_inexact(torch.device("cpu")) == ""
-    assert "cuda:0 may round otherwise each time; call torch.use" in why_inexact(torch.device("cuda:0"))
+    assert "cuda:0 may round differently each time; call torch.use" in why_inexact(torch.device("cuda:0"))
     assert estimator_of()._runner.why_inexact() == ""
     try:
         runner.be_deterministic()

@@ -6,7 +6,7 @@ import os
 
 import torch
 
-WAY_OUT = "call torch.use_deterministic_algorithms(True) before, or train with --deterministic"
+WAY_OUT = "call torch.use_deterministic_algorithms(True) first, or train with --deterministic"
 
 
 def be_deterministic() -> None:
@@ -19,4 +19,4 @@ def why_inexact(device: torch.device) -> str:
     """Return why two runs on a device may differ in the last bits, and the way out; "" if they cannot."""
     if device.type == "cpu" or torch.are_deterministic_algorithms_enabled():
         return ""
-    return f"PyTorch's algorithms on {device} may round otherwise each time; {WAY_OUT}"
+    return f"PyTorch's algorithms on {device} may round differently each time; {WAY_OUT}"

@@ -36,5 +36,5 @@ def device_of(context: Any) -> torch.device:
         torch.empty(0, device=device)
     except Exception as error:  # whatever torch raises for a device that it does not know or have
         why = str(error).partition("\n")[0]
-        raise ValueError(f"context: {shown(item)} is no device of torch's: {why}; {VALID}") from error
+        raise ValueError(f"context: {shown(item)} is not a PyTorch device: {why}; {VALID}") from error
     return device

@@ -10,12 +10,12 @@ from torch import fx
 
 from .sources import collect_sources
 
-HEADER = '''"""A net exported by multifit. It needs torch alone, and is yours to change.
+HEADER = '''"""A net exported by multifit. It needs only torch, and you may change it.
 
     net = load()  # with the parameters in the file beside this one
     outputs = net({inputs})  # a dict of tensors: {outputs}
 
-It evaluates; `net.train()` lets dropout drop and running statistics move.
+The net is in evaluation mode; `net.train()` turns on dropout and updates running statistics.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ CLASS = '''class Net(torch.nn.Module):
 '''
 
 LOAD = '''def load(path: str | Path = Path(__file__).with_name("{parameters}")) -> Net:
-    """Return the net with its parameters. Nothing in their file is run."""
+    """Return the net with its parameters. No code in their file is run."""
     net = Net()
     net.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
     return net

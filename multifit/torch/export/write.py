@@ -127,7 +127,7 @@ def _log_fixed_sizes(net: PlainNet, program: torch.export.ExportedProgram, times
         made_with = zip(net.example, _batch(net, times))
         shapes = ", ".join(f'"{name}" {tuple(tensor.shape)}' for name, tensor in made_with)
         logging.getLogger("multifit").warning(
-            f"{PROGRAM} takes batches of these sizes only: {shapes}, to which torch.export fixed it: "
+            f"{PROGRAM} takes batches of these sizes only: {shapes}, because torch.export fixed them: "
             f'{_first_line(error)}; format="torch" writes a net that takes any'
         )
 

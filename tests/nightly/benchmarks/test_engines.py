@@ -133,7 +133,7 @@ def test_a_device_that_torch_has_not(capsys):
     with pytest.raises(SystemExit):
         gpu.main(["steps", "--device", "cuda:99"])
     message = capsys.readouterr().err
-    assert f"PyTorch {torch.__version__} in " in message and "'cuda:99' is no device of torch's" in message
+    assert f"PyTorch {torch.__version__} in " in message and "'cuda:99' is not a PyTorch device" in message
 
 
 def test_a_case_whose_process_ends(tmp_path, monkeypatch, capsys):
