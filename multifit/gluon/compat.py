@@ -82,7 +82,7 @@ def load_mxnet() -> types.ModuleType:
         raise ImportError(
             f"mxnet is installed but fails when it is imported ({type(error).__name__}: {error}). "
             "If something imports it before multifit, put `import multifit` first: "
-            "with numpy 1.24 and newer, mxnet needs what multifit puts back"
+            "with numpy 1.24 and newer, mxnet needs names that multifit puts back"
         ) from error
 
 

@@ -253,7 +253,7 @@ FAULTS = {
     "an unknown trainer": (lambda: (make_net(), bound(trainers="generatr")),
         'losses["fool"]: there is no trainer "generatr" (did you mean "generator"?); valid are "generator"'),
     "a trainer without losses": (lambda: (make_net(), bound(trainers="discriminator")),
-        'trainers["generator"]: no loss moves it, as all are bound to other trainers'),
+        'trainers["generator"]: no loss trains its parameters, as all are bound to other trainers'),
     "a net that is not hybridized": (lambda: (hybridized_not(make_net()), make_spec()),
         'binds "fool", "made", "real" to trainers, and the net is not in it: call net.hybridize()'),
     "losses that cannot be traced": (lambda: (make_net(), make_spec(hybrid=False)),
@@ -302,7 +302,8 @@ def test_handlers_may_not_add_to_the_objective() -> None:
     handler = SimpleNamespace(
         change_objective=lambda estimator, objectives: [*objectives, objectives[0] * 0.1]
     )
-    with pytest.raises(SpecError, match="it is not known which trainers it moves; leave the handler or tra"):
+    message = "it is not known for which trainers that is; leave the handler or trainers= out"
+    with pytest.raises(SpecError, match=message):
         fit(make_net(), make_spec(), handlers=[*SILENT, handler])
     with pytest.raises(
         SpecError, match="losses: MixUp replaces a share .* leave the handler or trainers= out"

@@ -171,7 +171,7 @@ def test_a_batch_that_holds_the_state_is_refused() -> None:
         estimator.fit([batch], epochs=1, batch_axis=1)
     held, extra = (problem.message for problem in caught.value.problems)
     assert held.startswith(
-        'the batch has "hidden", which is declared in state= and comes from the previous b'
+        'the batch has "hidden", which is declared in state= and comes from the previous batch; leave it out'
     )
     assert extra.startswith('the batch also has "extra", which is not declared')
 
@@ -200,7 +200,7 @@ class Reshaped(LanguageModel):
 def test_batches_of_other_sizes_are_refused() -> None:
     batches = [*BATCHES[:3], tuple(array[:, :3] for array in BATCHES[3])]
     with pytest.raises(
-        DataError, match=r"gets 3 samples of a batch, and the state of the batch before is of"
+        DataError, match=r"gets 3 samples of a batch, but the state of the previous batch has"
     ):
         fit(make_net(), data=batches)
 

@@ -227,7 +227,8 @@ NOT_LOWERED: dict[str, tuple[Any, bool, dict[str, Any], str]] = {
         "as it has a forward or hooks of its own; write it as a hybrid_forward"),
     "on arrays": (lambda: new_net(kind=OnArrays), True, {},
         "as tracing it fails (AttributeError: 'Symbol' object has no attribute 'shape'); write it as"),
-    "no product": (NoProduct, True, {}, "as it has none of Convolution, FullyConnected, which alone do"),
+    "no product": (NoProduct, True, {},
+        "as only Convolution, FullyConnected do, and it has none of them; leave"),
 }
 # fmt: on
 

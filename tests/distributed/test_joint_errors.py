@@ -119,7 +119,7 @@ REFUSED: dict[str, tuple[Any, type, str]] = {
         lambda w: fit(w, loader_of(batch_sampler=Strings())), DataError, "sampler yields str"),
     "fewer samples than ranks": (
         lambda w: fit(w, [tuple(array[:1] for array in DATA[0])]), DataError,
-        "the first batch has 1 sample for 2 processes, which need one each"),
+        "the first batch has 1 sample for 2 processes, each of which needs one"),
     "a part without batches": (
         lambda w: fit(w, Sharded(DATA[:1] if w.first else DATA[:0])), DataError, "train_data is empty"),
     "other specs": (

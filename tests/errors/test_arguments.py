@@ -98,7 +98,7 @@ FAULTS = [
         'there is no figure "val_loss"', "val_ figures need validation data"),
     fault("of unknown direction", lambda s: stopping(s, "train_own", metrics=own_metric()),
         'EarlyStoppingHandler: it is not known whether a lower or a higher "train_own" is better',
-        'say mode="min" or "max" in the MetricSpec or in the handler'),
+        'give mode="min" or "max" in the MetricSpec or in the handler'),
     fault("two", lambda s: s.but(handlers=(EarlyStoppingHandler("train_lss"), Watching("train_amont"))),
         "EarlyStoppingHandler: ",
         'Watching: there is no figure "train_amont" (did you mean "train_amount"?)'),

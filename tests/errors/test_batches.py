@@ -76,7 +76,7 @@ FAULTS = [
         "the batch is nested 100 levels deep, or contains itself; make it a list of arrays"),
     fault("too deep", lambda x, d, a: [x, deep(d), a], "the batch is nested 100 levels deep"),
     fault("pad is text", lambda x, d, a: padded("a", x, d, a),
-        "the DataBatch's pad is 'a'; valid is a number of its 8 rows, or None"),
+        "the DataBatch's pad is 'a'; valid is a number of rows up to 8, or None"),
     fault("pad is negative", lambda x, d, a: padded(-2, x, d, a), "the DataBatch's pad is -2; valid is"),
     fault("pad is too large", lambda x, d, a: padded(9, x, d, a), "the DataBatch's pad is 9; valid is"),
     fault("all padding", lambda x, d, a: padded(8, x, d, a), "the batch holds no sample: x (0, 6)"),

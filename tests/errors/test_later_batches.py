@@ -19,7 +19,10 @@ from mxnet.gluon import nn
 from .setups import around, arrays
 
 ODD = 1e3  # the first label of a batch in which something else is returned
-WAY_OUT = "return the same form in every batch: as many axes, and a row for each sample or one number for all"
+WAY_OUT = (
+    "return the same form in every batch: the same number of axes, and a row for each sample or one number "
+    "for all"
+)
 
 
 def rows(out: Any, y: Any) -> Any:

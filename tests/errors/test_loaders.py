@@ -161,7 +161,9 @@ def test_an_iterator_is_not_read_while_an_epoch_reads_it(setup: Setup, make: Any
     for way in ways:
         estimator, data = setup.make(), make()
         read = Reading(partial(getattr(estimator, way), other(data)))
-        with pytest.raises(DataError, match="moves the (NDArrayIter|generator) that the running epoch reads"):
+        with pytest.raises(
+            DataError, match="would advance the (NDArrayIter|generator) that the running epoch reads"
+        ):
             estimator.fit(data, epochs=1, event_handlers=read)
         assert estimator.state.step == 1
 

@@ -52,18 +52,19 @@ FAULTS = [
     fault("foreign ParameterDict", lambda net: TrainerSpec(gluon.nn.Dense(2).collect_params()),
         "trainers: the ParameterDict selects none of the net's parameters"),
     fault("in none", lambda net: {"body": BODY},
-        'no trainer moves "digit.weight", "digit.bias", "amount.weight", "amount.bias", so they would',
+        'no trainer updates "digit.weight", "digit.bias", "amount.weight", "amount.bias", so they would',
         'add a TrainerSpec for them, or pass frozen=["digit.*", "amount.*"]'),
     fault("weights alone", lambda net: {"all": TrainerSpec(".*(weight|gamma|beta)")},
-        'no trainer moves "body.0.bias", "digit.bias", "amount.bias"', 'pass frozen=[".*bias"]'),
+        'no trainer updates "body.0.bias", "digit.bias", "amount.bias"', 'pass frozen=[".*bias"]'),
     fault("not all of a layer", lambda net: {"all": TrainerSpec("amount.*|.*weight|body.0.*")},
-        'no trainer moves "body.1.gamma", "body.1.beta", "digit.bias"',
+        'no trainer updates "body.1.gamma", "body.1.beta", "digit.bias"',
         'pass frozen=["body.1.*", "digit.bias"]'),
     fault("in two", lambda net: {"all": TrainerSpec(".*"), "body": TrainerSpec(net.body)},
-        'the trainers all and body would move "body.0.weight", "body.0.bias", "body.1.gamma", "body.1.beta"',
+        'the trainers all and body would update "body.0.weight", "body.0.bias", '
+        '"body.1.gamma", "body.1.beta"',
         "each parameter belongs to exactly one: narrow a pattern"),
     fault("gluon.Trainer of a part", lambda net: gluon.Trainer(net.body.collect_params(), "adam"),
-        "no trainer moves"),
+        "no trainer updates"),
     fault("foreign gluon.Trainer", lambda net: gluon.Trainer(foreign(), "adam"),
         'trainers: holds parameters that the net does not have: "foreign_bias", "foreign_weight"',
         "build it from net.collect_params()"),
@@ -110,7 +111,7 @@ def test_a_frozen_parameter_in_a_gluon_trainer(setup: Setup) -> None:
     trainer = gluon.Trainer(setup.net.collect_params(), "sgd")
     setup.with_trainers(trainer, frozen=["body.0.*"]).refused(
         TrainerError,
-        'trainers: moves parameters that frozen= names: "body.0.weight", "body.0.bias"',
+        'trainers: updates parameters that frozen= names: "body.0.weight", "body.0.bias"',
         "take them out of the gluon.Trainer, or give a TrainerSpec, from which frozen parameters are",
     )
     setup.with_trainers(trainer).trains()
@@ -120,8 +121,8 @@ def test_a_frozen_parameter_in_a_gluon_trainer(setup: Setup) -> None:
 @pytest.mark.parametrize(
     ("frozen", "text"),
     [
-        ((), 'no trainer moves "body.0.weight", "body.0.bias", so they would stay as they are'),
-        (["body.0.*"], 'trainers["all"]: moves parameters that frozen= names: "body.0.weight"'),
+        ((), 'no trainer updates "body.0.weight", "body.0.bias", so they would stay as they are'),
+        (["body.0.*"], 'trainers["all"]: updates parameters that frozen= names: "body.0.weight"'),
     ],
 )
 def test_what_becomes_trainable_is_checked(setup: Setup, frozen: Any, text: str) -> None:

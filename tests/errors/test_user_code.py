@@ -290,7 +290,7 @@ def test_other_problems_are_reported_first(setup: Setup) -> None:
     from multifit import TrainerError, TrainerSpec
 
     faulty = setup.but(forward=fails).with_trainers({"body": TrainerSpec("body.*")})
-    faulty.refused(TrainerError, "no trainer moves")
+    faulty.refused(TrainerError, "no trainer updates")
 
 
 def test_the_short_form_names_the_loss() -> None:

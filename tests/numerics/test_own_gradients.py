@@ -119,7 +119,7 @@ def test_what_it_would_ignore_is_refused(options: dict) -> None:
 
 def test_a_loss_that_ignores_only_some_of_it_is_refused() -> None:
     spec = spec_of(1, lambda out, y: OwnGradient()(out, y) + nd.square(out).mean(axis=0, exclude=True))
-    with pytest.raises(SpecError, match="gave a gradient that is not, so weights"):
+    with pytest.raises(SpecError, match="gave one that is not four times as large, so weights"):
         MultiEstimator(Maps(1), spec).check(batches())
 
 

@@ -133,7 +133,10 @@ FAULTS: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "one loader": (
         {"train_data": ONE, "sampling": RoundRobin()},
-        ["sampling is RoundRobin, which mixes several loaders, but train_data is a single one; give a d"],
+        [
+            "sampling is RoundRobin, which mixes several loaders, but train_data is a single one; give a "
+            "dict of loaders, or leave sampling= out"
+        ],
     ),
     "an unknown task": (
         {"train_data": {"digt": GOOD["digit"], "size": GOOD["size"]}},
@@ -292,7 +295,9 @@ def test_a_graph_that_cannot_be_traced_is_refused() -> None:
     with pytest.raises(SpecError) as caught:
         estimator.fit(parts(), epochs=1, event_handlers=SILENT)
     text = str(caught.value)
-    assert "sampling: what a batch does not reach is left out of the graph of net and losses, which" in text
+    assert (
+        "sampling: what a batch does not reach must be left out of the graph of net and losses, which" in text
+    )
     assert "do not hybridize the net itself but its parts" in text
 
 
@@ -305,5 +310,5 @@ def test_tools_for_one_loader_say_so() -> None:
 def test_a_figure_that_two_would_bear_is_refused() -> None:
     losses = {"digit": CE, "size": L2, "batches_size": LossSpec(L2, "size", "size")}
     estimator = MultiEstimator(two_heads(), two_head_spec(losses=losses), TrainerSpec(".*", "sgd"))
-    with pytest.raises(SpecError, match='the figure "batches_size" is that of a loss or metric'):
+    with pytest.raises(SpecError, match='the figure "batches_size" is also that of a loss or metric'):
         estimator.fit(GOOD, epochs=1)

@@ -144,7 +144,7 @@ every_call = pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 
 @every_call
 def test_batches_of_other_sizes_are_refused(call: Any) -> None:
-    message = "gets 3 samples of a batch, and the state of the batch before is of 4"
+    message = "gets 3 samples of a batch, but the state of the previous batch has 4"
     for engine in ("mxnet", "torch"):
         with pytest.raises(DataError, match=message):
             call(estimator_of(engine), FEWER)

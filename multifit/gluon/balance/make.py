@@ -42,8 +42,8 @@ def make_balancer(
     bound = [term.key for term in spec.terms if term.trainers]
     if bound:
         raise SpecError(
-            f"balance: the losses {quoted(bound)} are bound to trainers, and weighed by nothing else; leave "
-            "balance= out, or their trainers="
+            f"balance: the losses {quoted(bound)} are bound to trainers, so balance= cannot weigh them; "
+            "leave balance= out, or their trainers="
         )
     if method.needs == "gramian":
         return GradientBalancer(method, spec, context, world, parameters, arrays)

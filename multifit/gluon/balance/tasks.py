@@ -15,7 +15,7 @@ from ...spec import TaskSpec
 from ..execution.result import StepResult
 from .gradient_figures import gradient_figures
 
-METHODS = "valid is a method of multifit.balance, such as UPGrad(), or an object with what its Balance has"
+METHODS = "valid is a method of multifit.balance, such as UPGrad(), or an object with the members of Balance"
 
 
 NEEDS = ("nothing", "losses", "gramian")
@@ -102,7 +102,7 @@ def _group_problems(groups: dict[str, list[str]], keys: Sequence[str]) -> Iterat
             owners[loss] = name
     for name in groups:
         if name in keys and owners.get(name) != name:
-            yield f'the task "{name}" is named like a loss that is not in it; rename the task'
+            yield f'the task "{name}" has the name of a loss that is not in it; rename the task'
 
 
 def _task_problems(method: Balance, tasks: Tasks, spec: TaskSpec) -> Iterator[str]:
@@ -118,7 +118,7 @@ def _task_problems(method: Balance, tasks: Tasks, spec: TaskSpec) -> Iterator[st
     added = [weight_figure(name) for name in tasks.names] + gradient_figures(tasks.names)
     for figure, count in Counter(added).items():
         if figure in figures:
-            yield f'the figure "{figure}" is that of a loss or metric; rename it'
+            yield f'the figure "{figure}" is also that of a loss or metric; rename that loss or metric'
         elif count > 1:
             yield f'two pairs of tasks have the figure "{figure}"; rename a task'
 

@@ -69,7 +69,7 @@ def _problem(samples: Sequence[Any]) -> str:
     found = list(dict.fromkeys(map(describe.structure, samples)))
     if len(found) == 1:
         return (
-            f"a sample is {found[0]}, of which MXNet makes no batch; valid are numbers and arrays of "
+            f"a sample is {found[0]}, which MXNet cannot batch; valid are numbers and arrays of "
             f"{', '.join(sorted(DTYPES))}, in tuples or dicts: cast others in the data set"
         )
     in_place = ", the value of missing= in place of None" if any("None" in text for text in found) else ""

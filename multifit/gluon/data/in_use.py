@@ -34,7 +34,7 @@ class LoadersInUse:
         if not used:
             return []
         kind = type(used[0]).__name__
-        message = f"{what} moves the {kind} that the running epoch reads, which would end before its time"
+        message = f"{what} would advance the {kind} that the running epoch reads, and end the epoch early"
         way_out = "give another iterator over the same data, or read this one when the epoch has ended"
         return [Problem("data", f"{message}; {way_out}")]
 

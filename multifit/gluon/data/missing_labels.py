@@ -93,7 +93,7 @@ class MissingLabels:
 
     def _cannot_fill(self, name: str) -> Problem | None:
         if name not in self._known:
-            why = "its shape is not known before a batch has it; begin with a batch that does"
+            why = "its shape is not known before a batch has it; begin with a batch that has it"
         elif callable(getattr(self._labels.get(name), "missing", None)):
             why = "its missing= is a function; give an array that the function takes for missing"
         else:

@@ -71,7 +71,9 @@ def _without_padding(batch: Any, axis: int) -> list[Any]:
     except TypeError:
         valid = False
     if pad and not valid:
-        raise DataError(f"the DataBatch's pad is {shown(pad)}; valid is a number of its {rows} rows, or None")
+        raise DataError(
+            f"the DataBatch's pad is {shown(pad)}; valid is a number of rows up to {rows}, or None"
+        )
     if not pad:
         return arrays
     rest = slice(0, rows - pad)

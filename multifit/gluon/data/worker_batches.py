@@ -98,8 +98,8 @@ def wait(pool: Any, result: AsyncResult[Any], where: str, timeout: float) -> Non
         if time.monotonic() > end:
             end_pool(pool)
             raise DataError(
-                f"{where}: no worker has made it in {timeout} s; the data set hangs, or is slow: then give "
-                "the DataLoader a longer timeout="
+                f"{where}: no worker has made it in {timeout} s; the data set hangs, or is slow; if it is "
+                "slow, give the DataLoader a longer timeout="
             )
 
 

@@ -76,7 +76,7 @@ def _problems(trainers: Mapping[str, Any]) -> Iterator[str]:
         sparse = [p.name for p in moved_parameters(trainer) if {p._stype, p._grad_stype} != {"default"}]
         if sparse:
             yield (
-                f'trainers: "{name}" moves {", ".join(sparse)}, whose gradients are sparse and cannot be '
+                f'trainers: "{name}" updates {", ".join(sparse)}, whose gradients are sparse and cannot be '
                 "added up over processes; build the layer with sparse_grad=False"
             )
         elif updates_on_kvstore(trainer):

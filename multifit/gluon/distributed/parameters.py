@@ -41,7 +41,7 @@ class SharedParameters:
         if not samples.all():
             raise DataError(
                 f"the first batch has {counted(int(samples.sum()), 'sample')} for {world.size} processes, "
-                "which need one each; give larger batches, or start fewer processes"
+                "each of which needs one; give larger batches, or start fewer processes"
             )
         if self.are_shared:
             return

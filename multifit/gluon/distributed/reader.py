@@ -148,8 +148,9 @@ class Reader:
         if len(set(lengths)) > 1:
             found = ", ".join(f"{length} on rank {rank}" for rank, length in enumerate(lengths))
             raise DataError(
-                f"the DataLoader's data set has different numbers of samples: {found}; make it of the same "
-                "data everywhere, or give multifit.Sharded(loader) if each process has a part of its own"
+                f"the DataLoader's data set has different numbers of samples: {found}; make it from "
+                "the same data on all ranks, or give multifit.Sharded(loader) if each process has a part of "
+                "its own"
             )
         drawn = [list(batch) for batch in data._batch_sampler] if world.first else []
         sizes = np.array([len(batch) for batch in drawn], "int64")
@@ -207,7 +208,7 @@ def _index(sample: Any) -> int:
     if isinstance(sample, (int, np.integer)):
         return int(sample)
     raise DataError(
-        f"the DataLoader's sampler yields {type(sample).__name__}, and only numbers of samples can be "
+        f"the DataLoader's sampler yields {type(sample).__name__}, but only indices of samples can be "
         f"divided among processes; {WAY_OUT}"
     )
 

@@ -97,7 +97,7 @@ class CarriedState:
             if array.shape != shapes[name]:
                 before = array.shape[self.shapes[name].index(0)]
                 raise DataError(
-                    f"state: {context} gets {size} samples of a batch, and the state of the batch before is "
-                    f'of {before}; make all batches equally large: last_batch="discard"'
+                    f"state: {context} gets {size} samples of a batch, but the state of the previous batch "
+                    f'has {before}; make all batches equally large: last_batch="discard"'
                 )
         return self._arrays[context]

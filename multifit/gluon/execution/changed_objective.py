@@ -30,8 +30,8 @@ def change_objective(result: StepResult, hooks: TrainingHooks, separation: LossS
             views[kind] = {name: _identities(arrays) for name, arrays in views[kind].items()}
         objectives = hooks.change_objective(result.objectives, **views, scale=result.scale)
     if separation is not TOGETHER and _shapes(objectives) != _shapes(result.objectives):
-        of_what = "of which task" if separation.bound is None else "which trainers it moves"
-        does = f"adds to the objective, or takes from it, and it is not known {of_what}"
+        taker = "task that is" if separation.bound is None else "trainers that is"
+        does = f"adds to the objective, or takes from it, and it is not known for which {taker}"
         raise SpecError(_not_with(separation, f"a handler ({hooks.names('change_objective')}) {does}"))
     result.objectives, result.backwards = objectives, [(len(objectives), None)]
 
@@ -42,7 +42,7 @@ def refuse_blends(hooks: TrainingHooks, separation: LossSeparation) -> None:
     if blending and separation is not TOGETHER:
         does = "replaces a share of losses by others, which would not count as those of a task"
         if separation.bound is not None:
-            does = "replaces a share of losses by others, which would move the parameters of all trainers"
+            does = "replaces a share of losses by others, which would train the parameters of all trainers"
         raise SpecError(_not_with(separation, f"{blending} {does}"))
 
 

@@ -76,8 +76,8 @@ class _Form(NamedTuple):
 
 
 _WAY_OUT = (
-    "return the same form in every batch: as many axes, and a row for each sample or one number for all "
-    "(0 * loss, in the loss's shape, where there is nothing to learn)"
+    "return the same form in every batch: the same number of axes, and a row for each sample or one number "
+    "for all (where there is nothing to learn, 0 * loss in the loss's shape)"
 )
 
 

@@ -224,7 +224,7 @@ class Network:
             return []
         operators = ", ".join(self.precision.rules.low)
         if traced:
-            why, way_out = f"it has none of {operators}, which alone do", "it gains nothing"
+            why, way_out = f"only {operators} do, and it has none of them", "leave precision= out"
         elif self.spec.forward is not None:
             why = "the TaskSpec's forward= calls it"
             way_out = "do what that does in a HybridBlock's hybrid_forward"

@@ -25,15 +25,15 @@ NOTHING_SHARED = (
 
 
 REPEATED = (
-    'balance: on="parameters" or a pattern passes the body that tasks share back once for each task, and '
+    'balance: with on="parameters" or a pattern, the shared body runs backward once for each task, and '
 )
 DROPOUT = (
-    "its Dropout is the identity in every backward pass of MXNet's but the first; use "
+    "in MXNet, its Dropout is the identity in every backward pass but the first; use "
     'on="features", or in place of nn.Dropout(p) let the net use '
     "x * F.BlockGrad(F.random.uniform_like(x) < 1 - p) / (1 - p) when training"
 )
 LOOPS = (
-    'MXNet passes F.contrib.foreach, while_loop and cond back once only; use on="features", or write the '
+    'MXNet runs F.contrib.foreach, while_loop and cond backward only once; use on="features", or write the '
     "loop in Python"
 )
 SPARSE = "sparse gradients are not compared; build the layer with sparse_grad=False"
@@ -94,8 +94,8 @@ class SplitGraph(CachedGraph):
         apart = [pair for pair in combinations(tasks, 2) if not any(set(pair) <= taken for taken in used)]
         if apart:
             many = (
-                "pair of tasks takes none in common and counts",
-                "pairs of tasks take none in common and count",
+                "pair of tasks has none of these in common and counts",
+                "pairs of tasks have none of these in common and count",
             )
             texts.insert(1, f"{counted(len(apart), *many)} as orthogonal")
         return "; ".join(texts)

@@ -156,7 +156,7 @@ class StepFunction:
             if loss in bound and not learns:
                 raise SpecError(
                     f'losses["{loss}"]: its gradient reaches no parameter of the trainers that it is bound '
-                    "to; name others, or take out what stops it on its way, such as BlockGrad"
+                    "to; name others, or remove what stops the gradient on its way, such as BlockGrad"
                 )
         return list(bound_graph(graph, reaches, trained))
 

@@ -139,7 +139,7 @@ class StepGraph:
         return f"the net runs as it is ({reason}); {others}"
 
     def _not_traced(self, reason: str) -> SpecError:
-        use, way_out = "sampling: what a batch does not reach is left out of", PARTS
+        use, way_out = "sampling: what a batch does not reach must be left out of", PARTS
         if self._separation.bound is not None:
             use, way_out = "losses: they are bound to trainers in", ""
         if self._separation.tasks is not None:

@@ -43,8 +43,8 @@ def export(
     spec = engine.spec.evaluation
     if spec.state:
         raise SpecError(
-            f"export: {quoted(spec.state)} come from the batch before (state=), which the formats cannot "
-            "say; export a net that begins with zeros by itself"
+            f"export: {quoted(spec.state)} come from the previous batch (state=), which the formats cannot "
+            "express; export a net that starts from zeros itself"
         )
     return WRITERS[format](trace(engine.model.net, spec, _signatures(engine, spec, data)), Path(folder))
 

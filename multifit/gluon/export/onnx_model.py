@@ -44,7 +44,7 @@ def require_onnx() -> Any:
     except ImportError:
         raise ImportError(
             f"mxnet {mx.__version__} cannot use onnx {onnx.__version__}: its converter needs onnx.mapping, "
-            f"which onnx 1.18 is the last to have: {INSTALL}"
+            f"which was removed after onnx 1.18: {INSTALL}"
         ) from None
     return onnx
 

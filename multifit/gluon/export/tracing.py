@@ -84,7 +84,7 @@ def _parameter_values(net: Net, read: set[str], inputs: Sequence[str]) -> dict[s
         )
     if "self" in inputs:
         raise ValueError(
-            'export: MXNet cannot infer shapes by the name "self"; rename the input in the TaskSpec'
+            'export: MXNet cannot infer shapes of an input named "self"; rename the input in the TaskSpec'
         )
     foreign = [name for name in sorted(read) if name not in parameters and name not in inputs]
     if foreign:

@@ -71,8 +71,8 @@ class StageFigures:
         """Reserve the figures for one pass; raises RuntimeError within another, whose sums would be lost."""
         if self._in_use:
             raise RuntimeError(
-                "evaluate was called by an event handler, in the middle of an evaluation; call it in "
-                "evaluate_end, where event_handlers=[] leaves this handler out, or before or after"
+                "evaluate was called by an event handler, in the middle of an evaluation; call it before or "
+                "after it, or in evaluate_end with event_handlers=[], which leaves this handler out"
             )
         self._in_use = True
         try:
@@ -241,7 +241,7 @@ class StageFigures:
                 bearers.setdefault(name, []).append(metric.term.where)
         shared = {name: " and ".join(metrics) for name, metrics in bearers.items() if len(metrics) > 1}
         return [
-            Problem("spec", f'two figures are named "{name}", of {of}; rename a metric, or give names=[...]')
+            Problem("spec", f'the figure "{name}" is produced by {of}; rename a metric, or give names=[...]')
             for name, of in shared.items()
         ]
 

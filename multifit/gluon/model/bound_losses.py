@@ -39,6 +39,6 @@ def _messages(terms: Sequence[Term], trainers: Trainers) -> Iterator[str]:
     for name in trainers:
         if name not in bound:
             yield (
-                f'trainers["{name}"]: no loss moves it, as all are bound to other trainers; name it in the '
-                "trainers= of a loss, or leave its parameters to frozen="
+                f'trainers["{name}"]: no loss trains its parameters, as all are bound to other trainers; '
+                "name it in the trainers= of a loss, or list its parameters in frozen="
             )

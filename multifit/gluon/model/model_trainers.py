@@ -132,8 +132,8 @@ class ModelTrainers:
         if not deferred:
             return []
         message = (
-            f"the forward pass never reached {listing(deferred)}: no trainer can move what has no shape yet; "
-            f'take the layer out of the net, or pass frozen=["{deferred[0].rpartition(".")[0]}.*"]'
+            f"the forward pass never reached {listing(deferred)}: no trainer can update what has no shape "
+            f'yet; take the layer out of the net, or pass frozen=["{deferred[0].rpartition(".")[0]}.*"]'
         )
         return [Problem("trainer", message)]
 

@@ -61,7 +61,7 @@ def _moved_by_trainer(
     contradicting = [name for name in moved if name in frozen]
     if contradicting:
         messages.append(
-            f"{where}: moves parameters that frozen= names: {listing(contradicting)}; take them out of the "
+            f"{where}: updates parameters that frozen= names: {listing(contradicting)}; take them out of the "
             "gluon.Trainer, or give a TrainerSpec, from which frozen parameters are subtracted"
         )
     return moved, [Problem("trainer", message) for message in messages]
@@ -83,7 +83,7 @@ def coverage_problems(
         if len(trainers) > 1:
             shared.setdefault(tuple(trainers), []).append(name)
     messages = [
-        f"the trainers {' and '.join(trainers)} would move {listing(names)}; each parameter belongs to "
+        f"the trainers {' and '.join(trainers)} would update {listing(names)}; each parameter belongs to "
         "exactly one: narrow a pattern"
         for trainers, names in shared.items()
     ]
@@ -92,7 +92,7 @@ def coverage_problems(
         others = [name for name, trainers in owners.items() if trainers]
         patterns = dict.fromkeys(_pattern(name, others) for name in without)
         messages.append(
-            f"no trainer moves {listing(without)}, so they would stay as they are; add a TrainerSpec for "
+            f"no trainer updates {listing(without)}, so they would stay as they are; add a TrainerSpec for "
             f"them, or pass frozen=[{listing(list(patterns))}]"
         )
     return [Problem("trainer", message) for message in messages]

@@ -101,7 +101,7 @@ def _build(
 
 
 def _kvstore_problem(where: str, new: list[str]) -> Problem:
-    message = f"MXNet keeps its states on a kvstore, which cannot take on {listing(new)}"
+    message = f"MXNet keeps its states on a kvstore, to which {listing(new)} cannot be added"
     way_out = "make a new MultiEstimator(net, spec, trainers), whose trainers have no states yet"
     return Problem("trainer", f"{where}: {message}; {way_out}")
 
@@ -154,10 +154,12 @@ def _sparse_problems(
     if held and isinstance(value, mx.gluon.Trainer):
         config = value._kvstore_params
         if config["kvstore"] is None or config["update_on_kvstore"] is False:
-            messages.append("MXNet moves them on a kvstore; leave kvstore= and update_on_kvstore= out")
+            messages.append("MXNet updates them on a kvstore; leave kvstore= and update_on_kvstore= out")
     elif held:
         if any(p._trainer is not None for p in held.values()):
-            messages.append("MXNet binds them to one trainer, and they have one; give that as trainers=")
+            messages.append(
+                "MXNet binds them to one trainer, and they already have one; give that one as trainers="
+            )
         if value.clip_norm is not None and len(contexts) > 1:
             messages.append("their kvstore adds up and uses gradients at once; leave clip_norm out")
     start = f"{where}: holds row_sparse parameters, {listing(list(held))}"

@@ -157,7 +157,7 @@ class Trainers(Mapping[str, TrainerHandle]):
             raise TrainerError(
                 f"trainers: {quoted(closed)} update on the kvstore, where no handler can change gradients; "
                 "give a TrainerSpec, or gluon.Trainer(..., update_on_kvstore=False); row_sparse parameters "
-                "can only be moved there: train them on one device"
+                "can only be updated there: train them on one device"
             )
 
     def learning_rates(self) -> dict[str, float]:

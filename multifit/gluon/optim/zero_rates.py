@@ -31,7 +31,7 @@ def refuse_rates(
     whose, way_out = "0", "let its schedule stay above 0, or use another optimizer"
     if len(zero) < len(rates):
         whose = f"0 for {quoted(zero)}"
-        way_out = "give these an lr_mult above 0, or leave them to frozen="
+        way_out = "give these an lr_mult above 0, or list them in frozen="
     kind = type(optimizer).__name__
     raise TrainerError(
         f'trainers["{trainer}"]: {kind} divides by the learning rate, which is {whose}; {way_out}'

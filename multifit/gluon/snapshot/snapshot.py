@@ -28,7 +28,7 @@ from .tree import decode, encode, read_tree, write_tree
 
 IDENTITY, DEVICES, TRAINERS, FIGURES, RANDOM = "identity.json", "devices", "trainers", "figures", "random"
 BALANCE, STATISTICS, CARRIED, LABELS = "balance", "statistics", "carried", "labels"
-OTHER_RANKS = "what each process has measured cannot be divided among another number of them"
+OTHER_RANKS = "what each process has measured cannot be divided among another number of processes"
 
 
 class Snapshot:

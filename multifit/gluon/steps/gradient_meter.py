@@ -43,9 +43,9 @@ class GradientMeter:
         loaders = engine.loaders
         if loaders is not None and not loaders.joins:
             raise SpecError(
-                "GradientConflicts: it compares the gradients of tasks in one batch, and with "
-                f"{type(loaders.sampling).__name__} a batch is of one loader; give sampling=Together(), or "
-                "leave the handler out"
+                "GradientConflicts: it compares the gradients of tasks in one batch, but with "
+                f"{type(loaders.sampling).__name__} each batch comes from one loader; give "
+                "sampling=Together(), or leave the handler out"
             )
         context, parameters = engine.model.contexts[0], engine.model.parameters
         arrays = arrays or MXNetArrays(context)

@@ -81,7 +81,7 @@ def _moves_the_rest(stage: Stage) -> list[Problem]:
     if not stage.is_partial or stage.network.joins_losses or not stage.network.hybridized:
         return []
     why = (
-        "as a hybridized net with a forward or hooks of its own is one operator, whose every parameter moves"
+        "as a hybridized net with a forward or hooks of its own is one operator, which updates all parameters"
     )
     way_out = "do not hybridize the net itself but its parts, such as net.body.hybridize()"
     return [Problem("spec", f"sampling: loaders cannot take turns, {why}; {way_out}, or use Together()")]
@@ -89,7 +89,7 @@ def _moves_the_rest(stage: Stage) -> list[Problem]:
 
 def _why_not(term: Term) -> str:
     if term.spec.scope == "batch":
-        return "it is of all devices at once"
+        return 'with scope="batch", it is computed for all devices at once'
     return "make it a HybridBlock and hybridize it"
 
 

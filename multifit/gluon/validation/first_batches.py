@@ -29,7 +29,7 @@ def first_batches(engine: Engine, stage: str, data: TaskLoaders, what: str) -> F
     spec = engine.spec if stage == TRAIN else engine.spec.evaluation
     if spec.state:
         message = (
-            f"state: {quoted(spec.state)} come from the batch before; give one loader, not a dict of them"
+            f"state: {quoted(spec.state)} come from the previous batch; give one loader, not a dict of them"
         )
         raise_problems([Problem("spec", message)])
     peeked: dict[str, Peeked] = {}
@@ -61,7 +61,7 @@ def first_batches(engine: Engine, stage: str, data: TaskLoaders, what: str) -> F
 
 def _colliding(figures: Sequence[str], data: TaskLoaders) -> list[Problem]:
     counts = [name for name in LoaderCounts(data).names if name in figures]
-    message = 'the figure "{}" is that of a loss or metric; rename it, or the loader'
+    message = 'the figure "{}" is also that of a loss or metric; rename that one, or the loader'
     return [Problem("spec", message.format(name)) for name in counts]
 
 
@@ -132,8 +132,8 @@ def _lacking_messages(spec: TaskSpec, slots: Mapping[str, TaskSlots], joined: bo
         yield from _unmissable(spec, per_loader)
     elif not inputs <= everything or sum(map(len, per_loader.values())) > len(everything):
         yield (
-            f"sampling: Together joins batches that all have all inputs, {quoted(spec.inputs)}, or batches "
-            f"no two of which have the same slot and that make a whole one; {found}"
+            f"sampling: Together joins batches that each have all inputs, {quoted(spec.inputs)}, or batches "
+            f"that have no slot in common and make up a whole batch; {found}"
         )
 
 

@@ -123,7 +123,7 @@ def _weight_problem(
         own_gradients.add(term.key)
         return None
     name = getattr(term.spec.fn, "__name__", type(term.spec.fn).__name__)
-    same = "the same gradient" if ignored else "a gradient that is not"
+    same = "the same gradient" if ignored else "one that is not four times as large"
     return (
         f"{name} ignores its weight: an incoming gradient four times as large gave {same}, so weights and "
         "normalisation have no effect; train it with weight=1 if it returns the loss itself, or use one made "

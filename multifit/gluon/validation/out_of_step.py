@@ -32,9 +32,9 @@ def shared_out_of_step(engine: Engine, results: Sequence[StepResult]) -> list[Pr
     return [
         Problem(
             "trainer",
-            f"balance: the trainers {quoted(owners)} move what tasks share, and do not add up the gradients "
-            "of the same batches, so that these cannot be compared; give them the same every= and "
-            'accumulate=, or compare on="features"',
+            f"balance: the trainers {quoted(owners)} update what tasks share, but do not add up the "
+            "gradients of the same batches, so these gradients cannot be compared; give the trainers the "
+            'same every= and accumulate=, or compare on="features"',
         )
     ]
 
@@ -46,7 +46,7 @@ def _messages(engine: Engine) -> Iterator[str]:
     for name, rhythm in engine.trainers.get().rhythms.items():
         if hooks.active("hold_update"):
             yield (
-                f'trainers["{name}"]: moves every {rhythm.every} batches, but {hooks.names("hold_update")} '
+                f'trainers["{name}"]: updates every {rhythm.every} batches, but {hooks.names("hold_update")} '
                 "holds back the updates of all trainers; leave out the handler, or every= (in place of "
                 "GradientAccumulation, each TrainerSpec takes every= and accumulate=True)"
             )

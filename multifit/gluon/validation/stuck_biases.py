@@ -29,9 +29,9 @@ def stuck_biases(engine: Engine) -> list[Problem]:
     return [
         Problem(
             "trainer",
-            f'"{bias}" would not move: on CPUs, MXNet computes the gradient of a dense layer\'s bias only '
-            f'with that of its weight, and "{weight}" has grad_req="null"; set it to "write", and say '
-            f'frozen=["{weight}"] if it must stay as it is',
+            f'"{bias}" would not be updated: on CPUs, MXNet computes the gradient of a dense layer\'s bias '
+            f'only with that of its weight, and "{weight}" has grad_req="null"; set it to "write", and give '
+            f'frozen=["{weight}"] if the weight must stay as it is',
         )
         for weight, bias in dict.fromkeys(of_names)
         if bias not in frozen

@@ -95,8 +95,8 @@ def opposing_losses(engine: Engine, result: StepResult) -> Iterator[str]:
                     yield (
                         f'the losses "{one}" and "{other}" pull the output "{first.name}" in opposite '
                         f"directions (cosine {cosine:.2f}), and each of the trainers {quoted(trainers)} "
-                        "moves its parameters by the weighted sum of all losses that reach them; bind losses "
-                        "that are adversaries to their trainers, as in "
+                        "updates its parameters by the weighted sum of all losses that reach them; bind "
+                        "losses that are adversaries to their trainers, as in "
                         f'LossSpec(..., trainers="{next(iter(trainers))}")'
                     )
 

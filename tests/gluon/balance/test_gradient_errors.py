@@ -58,7 +58,7 @@ ERRORS: dict[str, tuple[Any, Any, Any, str]] = {
     "batch loss": (
         lambda: hybridized(two_heads()), UPGrad(),
         {"losses": {"digit": CE, "parity": LossSpec(whole, scope="batch")}},
-        'losses["parity"] is not in it: it is of all devices at once',
+        'losses["parity"] is not in it: with scope="batch", it is computed for all devices at once',
     ),
     "nothing shared": (
         lambda: hybridized(Alone()), UPGrad(), {}, "the tasks share no parameter that is trained, so that"

@@ -54,13 +54,13 @@ ERRORS: dict[str, tuple[Any, dict[str, Any]]] = {
     'tasks["a"]: there is no loss "digits" (did you mean "digit"?)': (GLS(tasks={"a": ["digits"]}), {}),
     'tasks["a"] has no loss': (GLS(tasks={"a": []}), {}),
     'the loss "digit" is in the tasks "a", "b"': (GLS(tasks={"a": ["digit"], "b": ["digit"]}), {}),
-    'the task "digit" is named like a loss that is not in it': (GLS(tasks={"digit": ["parity"]}), {}),
+    'the task "digit" has the name of a loss that is not in it': (GLS(tasks={"digit": ["parity"]}), {}),
     'there is one task, "a", and nothing to weigh it against': (GLS(tasks={"a": ["digit", "parity"]}), {}),
     'losses of weight 0 have no gradient, which leaves one task, "digit", and nothing to':
         (UPGrad(), {"losses": {"digit": CE, "parity": LossSpec(BCE, weight=0)}}),
     "losses of weight 0 have no gradient, which leaves no task to weigh; leave balance= out":
         (UPGrad(), {"losses": NO_WEIGHT}),
-    'the figure "weight_digit" is that of a loss or metric':
+    'the figure "weight_digit" is also that of a loss or metric':
         (GLS(), {"losses": {"digit": CE, "weight_digit": LossSpec(BCE, "parity", "parity")}}),
     'two pairs of tasks have the figure "cosine_a_b_b"; rename a task':
         (GLS(), {"losses": PAIRS, "unused": ["digit"]}),

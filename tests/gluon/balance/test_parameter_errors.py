@@ -29,7 +29,7 @@ def test_trainers_that_add_up_different_batches_are_refused() -> None:
     }
     estimator = MultiEstimator(hybridized(net), three_tasks(), trainers, balance=UPGrad(on="parameters"))
     before = snapshot(net)
-    with pytest.raises(TrainerError, match='the trainers "body", "pair" move what tasks share'):
+    with pytest.raises(TrainerError, match='the trainers "body", "pair" update what tasks share'):
         estimator.fit(BATCHES, epochs=1, event_handlers=SILENT)
     np.testing.assert_equal(snapshot(net), before)
 
@@ -70,7 +70,7 @@ def branch(F: Any, x: Any) -> Any:
     return F.contrib.cond(F.sum(x) > 0, lambda: F.tanh(x), lambda: x)
 
 
-PASSED_ONCE = 'MXNet passes F.contrib.foreach, while_loop and cond back once only; use on="features"'
+PASSED_ONCE = 'MXNet runs F.contrib.foreach, while_loop and cond backward only once; use on="features"'
 
 
 ERRORS: dict[str, tuple[Any, str, Any, Any, str]] = {
@@ -79,7 +79,7 @@ ERRORS: dict[str, tuple[Any, str, Any, Any, str]] = {
     "cond": (lambda: Loops(branch), "body.*", digit_spec, [], PASSED_ONCE),
     "dropout": (
         dropped, "parameters", digit_spec, [],
-        'is the identity in every backward pass of MXNet\'s but the first; use on="features", or in place of',
+        'is the identity in every backward pass but the first; use on="features", or in place of',
     ),
     "sparse": (sparse, "parameters", digit_spec, [], "sparse gradients are not compared"),
     "expression": (Nested, "(", three_tasks, [], 'balance: on="(" is not a regular expression'),

@@ -53,5 +53,5 @@ def test_a_check_finds_which_losses_reach_which_trainer() -> None:
 
 def test_the_plan_says_which_tasks_are_not_compared() -> None:
     plan = MultiEstimator(hybridized(Nested()), three_tasks(), balance=UPGrad()).check(BATCHES)
-    expected = "part at 2 arrays; 2 pairs of tasks take none in common and count as orthogonal"
+    expected = "part at 2 arrays; 2 pairs of tasks have none of these in common and count as orthogonal"
     assert expected in " ".join(str(plan).split())

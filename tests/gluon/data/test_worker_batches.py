@@ -268,8 +268,8 @@ UNBATCHABLE: dict[str, tuple[list[Any], str]] = {
     "an NDArray, then None": ([(1, ones(1)), (2, None)], "differ: [int, (1,) float32] and [int, None]; give"),
     "shorter tuples": ([(1, 2), (1, 2, 3)], "differ: [int, int] and [int, int, int]; give"),
     "not all dicts": ([{"x": 1}, 2], 'differ: {"x": int} and int; give'),
-    "None in all": ([(1, None), (2, None)], "a sample is [int, None], of which MXNet makes no batch; "),
-    "a dtype": ([np.ones(2, "uint16")] * 2, "a sample is (2,) uint16, of which MXNet makes no batch; valid"),
+    "None in all": ([(1, None), (2, None)], "a sample is [int, None], which MXNet cannot batch; "),
+    "a dtype": ([np.ones(2, "uint16")] * 2, "a sample is (2,) uint16, which MXNet cannot batch; valid"),
     "text": (["a", "bc"], "of bool, float16, float32, float64, int32, int64, int8, uint8, in tuples or"),
 }
 

@@ -52,7 +52,7 @@ REFUSED: dict[str, Any] = {
     "a parameter's name": (lambda: estimator_of(nn.Dense(2, prefix="dense_"), ["dense_weight"]), X, "gluon",
         ValueError, 'inputs "dense_weight" have the names of parameters; rename them'),
     "an input named self": (lambda: estimator_of(nn.Dense(2), ["self"]), X, "gluon",
-        ValueError, 'infer shapes by the name "self"; rename the input in the TaskSpec'),
+        ValueError, 'infer shapes of an input named "self"; rename the input in the TaskSpec'),
     "no data": (lambda: estimator_of(nn.Dense(2)), None, "gluon",
         ValueError, 'the shapes of the inputs "x" are not known; fit, check or evaluate'),
     "format": (lambda: estimator_of(nn.Dense(2)), X, "onx",

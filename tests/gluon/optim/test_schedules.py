@@ -173,7 +173,7 @@ ZEROS: dict[str, tuple[Any, str]] = {
     "a schedule": (Own(lambda update: 0.1 if update < 3 else 0.0), "is 0; let its schedule stay above 0"),
     "a rate that is set": (Sets(3, 0.0), "is 0; let its schedule stay above 0"),
     "below float32": (Sets(3, 1e-50), "is 0; let its schedule stay above 0"),
-    "a multiplier": (None, 'is 0 for "{bias}"; give these an lr_mult above 0, or leave them to frozen='),
+    "a multiplier": (None, 'is 0 for "{bias}"; give these an lr_mult above 0, or list them in frozen='),
 }
 
 

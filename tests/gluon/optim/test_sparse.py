@@ -195,9 +195,9 @@ def options_of(**options: Any) -> Any:
 SPEC = TrainerSpec(".*", "sgd")
 REFUSED = {
     "update_on_kvstore": (options_of(update_on_kvstore=False), ONE, (),
-        'trainers: holds row_sparse parameters, "words.weight": MXNet moves them on a kvstore; leave '
+        'trainers: holds row_sparse parameters, "words.weight": MXNet updates them on a kvstore; leave '
         "kvstore= and update_on_kvstore= out"),
-    "kvstore": (options_of(kvstore=None), ONE, (), "MXNet moves them on a kvstore; leave"),
+    "kvstore": (options_of(kvstore=None), ONE, (), "MXNet updates them on a kvstore; leave"),
     "clip_norm": (lambda net: TrainerSpec(".*", "sgd", clip_norm=1.0), TWO, (), "leave clip_norm out"),
     "frozen": (lambda net: SPEC, ONE, ("words.*",),
         'frozen: MXNet reads row_sparse parameters through a trainer only: "words.weight"; leave them to a '
@@ -224,7 +224,7 @@ def test_what_becomes_trainable_cannot_be_added_on_a_kvstore() -> None:
     estimator.fit(batches(), epochs=1, event_handlers=SILENT)
     net.head.bias.grad_req = "write"
     for run in (estimator.check, lambda data: estimator.fit(data, epochs=1)):
-        with pytest.raises(TrainerError, match='a kvstore, which cannot take on "head.bias"'):
+        with pytest.raises(TrainerError, match='a kvstore, to which "head.bias" cannot be added'):
             run(batches())
 
 
@@ -232,7 +232,9 @@ def test_a_second_trainer_is_refused() -> None:
     net = Net(SPARSE_WEIGHT, ONE)
     estimator = estimator_of(net)
     estimator.check(batches())
-    with pytest.raises(TrainerError, match="MXNet binds them to one trainer, and they have one; give that"):
+    with pytest.raises(
+        TrainerError, match="MXNet binds them to one trainer, and they already have one; give that"
+    ):
         estimator_of(net).check(batches())
     MultiEstimator(net, L2, estimator.trainers["trainer"]).check(batches())
 
