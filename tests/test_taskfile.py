@@ -76,7 +76,10 @@ def test_what_a_file_imports_cannot_be_set(task, tmp_path, imports):
     functions = SMALL.replace("rate = 0.1\n", "").replace("epochs = 3\n", "")
     small = task(imports + functions)
     assert small.settings == {"rate": 0.5, "epochs": 2}
-    message = r"cannot set rate of .*0.25.*: the file does not assign it, .* stay 0.5 where it was imported from; write rate = ..."
+    message = (
+        r"cannot set rate of .*0.25.*: the file does not assign it, .* stay 0.5 where it was imported from; "
+        r"write rate = ..."
+    )
     with pytest.raises(UsageError, match=message):
         small.set(["rate=0.25"])
     small.restore({"rate": 0.25})  # as an earlier run had it

@@ -45,7 +45,7 @@ FAULTS = [
     fault("classes", lambda s: s.but(labels=[LabelSpec("digit", classes=0), "amount"]),
         'labels["digit"]: classes is 0; it must be a whole number of at least 1'),
     fault("ignore", lambda s: s.but(labels=[LabelSpec("digit", ignore="none"), "amount"]),
-        "labels[\"digit\"]: ignore is 'none'; it must be a number"),
+        "labels[\"digit\"]: ignore is 'none'; it must be a finite number"),
     # unknown
     fault("unknown output", lambda s: s.with_loss(CE(), outputs="digits", labels="digit"),
         '1 problem found:\n  1. losses["digit"]: there is no output "digits" (did you mean "digit"?)',

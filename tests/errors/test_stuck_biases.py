@@ -55,7 +55,7 @@ def test_it_is_refused_by_name(make: Any, named: list[str]) -> None:
         fit([(X, Y)], epochs=1)
     message = str(caught.value)
     assert all(f"{name} would not be updated" in message for name in named), message
-    assert 'set it to "write", and say frozen=["' in message
+    assert 'set it to "write", and give frozen=["' in message
     for parameter, value in zip(net.collect_params().values(), before):
         np.testing.assert_array_equal(parameter.data().asnumpy(), value)
 

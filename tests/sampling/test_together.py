@@ -258,7 +258,7 @@ def test_loaders_must_have_all_inputs_or_their_own() -> None:
     data = parts()
     size = [{"image": i, "y": y, "digit/image": i} for i, y in data["size"]]
     message = refused(spec, {"digit": data["digit"], "size": size}, Pair())
-    assert "Together joins batches that all have all inputs" in message
+    assert "Together joins batches that each have all inputs" in message
     message = refused(spec, {"digit": data["digit"]}, Pair())
     assert 'losses["size/out"]: no loader has "size/y", which it takes' in message
 
@@ -274,6 +274,6 @@ def test_methods_of_gradients_need_it() -> None:
     estimator = MultiEstimator(two_heads("hybridized"), two_head_spec(), SGD, balance=UPGrad())
     with pytest.raises(DataError) as caught:
         estimator.fit(parts(), epochs=1, sampling=RoundRobin())
-    assert "balance: UPGrad compares the gradients of tasks in one batch, and with RoundRobin a b" in str(
+    assert "balance: UPGrad compares the gradients of tasks in one batch, but with RoundRobin each b" in str(
         caught.value
     )
