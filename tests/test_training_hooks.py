@@ -126,7 +126,7 @@ def test_a_batch_keeps_its_number_of_samples(change: Any, found: str | None) -> 
     if found is None:
         assert changes.change_batch(SLOTS, batch_axis=1).keys() == SLOTS.keys()
         return
-    message = f"Cuts.change_batch returned {found}, and the slots hold 16 samples along axis 1"
+    message = f"Cuts.change_batch returned {found}, but the slots hold 16 samples along axis 1"
     with pytest.raises(HandlerError, match=re.escape(message)):
         changes.change_batch(SLOTS, batch_axis=1)
 

@@ -73,7 +73,7 @@ def form_problems(slots: Mapping[str, Any], inputs: Sequence[str], first: dict[s
         if is_whole != was_whole or not _have_same_axes(first_shape, shape, name in inputs):
             messages.append(
                 f'the slot "{name}" is {describe.array(array)}, but was {described} in the first batch; give '
-                "as many axes and the same kind of numbers in every batch, or None in all of them"
+                "the same number of axes and the same kind of numbers in every batch, or None in all of them"
             )
     return [Problem("data", message) for message in messages]
 

@@ -212,6 +212,6 @@ def _check_samples(
         if getattr(array, "shape", ())[batch_axis : batch_axis + 1] != (samples,):
             raise HandlerError(
                 f'{_name(method)} returned "{name}" as {describe.array(array)}, '
-                f"and the slots hold {counted(samples, 'sample')} along axis {batch_axis}; return arrays of "
-                "as many samples, and leave others out in the loader"
+                f"but the slots hold {counted(samples, 'sample')} along axis {batch_axis}; return arrays of "
+                "that many samples, and leave others out in the loader"
             )

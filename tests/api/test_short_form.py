@@ -48,7 +48,7 @@ def test_any_other_loss_has_no_default_metric(log: Callable[[], list[str]]) -> N
 
     history = multifit.MultiEstimator(nn.Dense(2), absolute).fit(data(2), epochs=1)
     assert list(history) == ["train_loss", "train_output", "lr"]
-    assert "default metric for absolute: none, the loss alone" in log()
+    assert "default metric for absolute: none, only the loss" in log()
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def default_spec(loss: object, log_once: Callable[[str], None]) -> TaskSpec:
         for known, key, metric in METRICS
         if isinstance(loss, known) and getattr(loss, "_sparse_label", True)
     }
-    log_once(f"default metric for {kind}: {', '.join(metrics) or 'none, the loss alone'}")
+    log_once(f"default metric for {kind}: {', '.join(metrics) or 'none, only the loss'}")
     return TaskSpec(
         inputs=["data"], outputs=["output"], labels=["label"],
         losses={"output": LossSpec(loss, outputs="output", labels="label")}, metrics=metrics,

@@ -112,7 +112,7 @@ def _set(name: str, arrays: Sequence[mx.nd.NDArray], saved: Sequence[mx.nd.NDArr
     if len(arrays) != len(saved):
         raise ValueError(
             f'parameter "{name}" was saved on {len(saved)} devices, and is on {len(arrays)} here; '
-            "resume with as many devices"
+            "resume with the same number of devices"
         )
     for array, value in zip(arrays, saved):
         array[:] = value

@@ -62,7 +62,7 @@ def load_trainer(
     if len(updaters) != len(state["states"]) or state["on_kvstore"] != _on_kvstore(trainer):
         raise ValueError(
             f"{where}: the state is of {_spread(len(state['states']), state['on_kvstore'])}, the trainer "
-            f"updates on {_spread(len(updaters), _on_kvstore(trainer))}; resume as it was saved"
+            f"updates on {_spread(len(updaters), _on_kvstore(trainer))}; resume with what it was saved with"
         )
     _wrap_schedule(optimizer, state["schedule"])
     load_attributes(optimizer, state["attributes"], f"{where}.optimizer")

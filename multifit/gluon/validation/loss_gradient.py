@@ -20,8 +20,8 @@ from ..user_code import user_code
 TRUSTED = ("mxnet.gluon.loss", SegmentationCELoss.__module__)  # modules whose losses are known to do so
 NO_GRADIENT = (
     "returns numbers that autograd has not computed from the outputs, so they train nothing; compute "
-    "them from the outputs, without asnumpy(), detach() or autograd.pause(), or give weight=0 to have the "
-    "figure alone"
+    "them from the outputs, without asnumpy(), detach() or autograd.pause(), or give weight=0 to only "
+    "measure the loss"
 )
 
 
