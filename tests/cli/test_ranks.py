@@ -47,7 +47,7 @@ def test_the_others_write_a_log_only(write, capsys, writable):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["--distributed", "torch"], "none started this one: torchrun --nproc-per-node 2 -m multifit"),
+        (["--distributed", "torch"], "no launcher started this one: torchrun --nproc-per-node 2 -m multifit"),
         (["--timeout", "0"], "timeout is 0"),
     ],
 )

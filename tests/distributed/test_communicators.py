@@ -180,6 +180,8 @@ def test_who_does_not_answer_where_the_first_rank_would_is_named(torch_communica
     monkeypatch.setattr(module, "end_without_waiting", lambda: None)
     monkeypatch.setattr(module.dist, "rendezvous", lambda url, timeout: iter(ended.wait, None))
     monkeypatch.setenv("MASTER_PORT", "29400")
-    with pytest.raises(TimeoutError, match="127.0.0.1:29400 answered within 0.01 s as .*MASTER_PORT"):
+    with pytest.raises(
+        TimeoutError, match="no rank 0 answered at 127.0.0.1:29400 within 0.01 s; .*MASTER_PORT"
+    ):
         torch_communicator(0.01)
     ended.set()

@@ -76,8 +76,8 @@ def test_a_communicator_of_ones_own_is_used():
     "kind, name, error, message",
     [
         ("tourch", None, ValueError, "connect: kind is 'tourch' .did you mean \"torch\""),
-        ("torch", None, ValueError, "none started this one: torchrun --nproc-per-node 2 -m multifit"),
-        ("horovod", None, ValueError, "none started this one: horovodrun -np 2 multifit"),
+        ("torch", None, ValueError, "no launcher started this one: torchrun --nproc-per-node 2 -m multifit"),
+        ("horovod", None, ValueError, "no launcher started this one: horovodrun -np 2 multifit"),
         ("auto", "mpirun", ImportError, r'mpirun started several .*pip install "multifit\[horovod\]"'),
     ],
 )
