@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any, Collection, NamedTuple, Sequence, Union
 
 from ...protocols import Array
@@ -118,7 +119,7 @@ class LabelCounts:
 
     def _count(self, kind: Kind) -> None:
         source, held = kind[0], self._held.pop(kind)
-        self._ids.difference_update(id(label) for labels in held.values for label in labels)
+        self._ids.difference_update(map(id, chain.from_iterable(held.values)))
         counts = source.count(held.values)
         firsts = [[NEVER - batch] for batch in held.batches]
         scores = new_array(firsts, counts.context, "float64")
