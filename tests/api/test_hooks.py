@@ -209,7 +209,7 @@ def test_other_samples_than_those_of_the_batch_are_refused(step: int) -> None:
     before = snapshot(net)
     spec = TaskSpec(["y"], ["truth"], {"l2": LossSpec(L2, "y", "truth")})
     estimator = MultiEstimator(net, spec, context=TWO)
-    with pytest.raises(HandlerError, match='Cuts.change_batch returned "data" as .2, 4. float32, and .* 3 s'):
+    with pytest.raises(HandlerError, match='Cuts.change_batch returned "data" as .2, 4. float32, but .* 3 s'):
         estimator.fit(DATA, epochs=1, event_handlers=Cuts())
     assert estimator.state.step == step
     if not step:

@@ -167,7 +167,11 @@ def test_the_names_of_figures(batches: Any, got: Any, names: Any, figures: dict[
             None,
             r'Own returns two figures named "a"; give names=\[...\], one for each',
         ),
-        ((["a", "b"], [0.25, 0.5]), None, r'named "own.a", of metrics\["own"\] and metrics\["own.a"\]'),
+        (
+            (["a", "b"], [0.25, 0.5]),
+            None,
+            r'figure "own.a" is produced by metrics\["own"\] and metrics\["own.a"\]',
+        ),
     ],
 )
 def test_figures_without_names_of_their_own(got: Any, names: Any, message: str, batches: Any) -> None:
