@@ -30,7 +30,7 @@ def _wrong(data: object, once: bool) -> str:
     """Return what is wrong with a loader, or ``""``."""
     if isinstance(data, Mapping):
         return "is a dict; only fit, check and evaluate take a loader for each task"
-    if hasattr(data, "shape") and hasattr(data, "ndim") and not isinstance(data, type):
+    if isinstance(getattr(data, "shape", None), tuple) and hasattr(data, "ndim"):
         way_out = "give DataLoader(ArrayDataset(data, label), batch_size=32), or a list of batches"
         return f"is one array, {describe.array(data)}, not a loader of batches; {way_out}"
     if isinstance(data, (str, type)) or not hasattr(data, "__iter__"):

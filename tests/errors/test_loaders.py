@@ -57,6 +57,7 @@ NO_LOADERS = {
     "class": (lambda: gluon.nn.Dense, "is <class 'mxnet.gluon.nn.basic_layers.Dense'>, which yields no"),
     "number": (3, "is 3, which yields no batches; give a DataLoader, a DataIter or a list of batches"),
     "string": ("train", "is 'train', which yields no batches"),
+    "module": (np, "is <module 'numpy' from "),  # which has a function called shape
     "dict of what is empty": ({"digit": []}, '["digit"] is empty: it yields no batch; give it at least one'),
     "a batch size of 0": (
         gluon.data.DataLoader(gluon.data.SimpleDataset([1]), 0),
