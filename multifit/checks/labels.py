@@ -45,8 +45,8 @@ def counted_labels_problem(
     """Return the problem of wrong labels in later batches, as :func:`label_problems` finds them in the first.
 
     `count` is the number of wrong labels in all batches of a `kind`, "training" or "evaluation", that the
-    figures cover. `batch` is the number of the first batch that has some; there is no epoch, because a loop
-    of the user's own has none.
+    figures cover. `batch` is the number of the first such batch. The message names no epoch, because a
+    training loop of the user's own has none.
     """
     first = f"first in {kind} batch {batch}"
     held = f'{where}: the label "{name}" held {counted(count, "value")}, {first}, '

@@ -44,8 +44,8 @@ class FigureChoice:
 def key_figures(figures: Iterable[str], spec: TaskSpec) -> list[str]:
     """Return, for each stage, the objective and one key figure per task, then the figures of no stage.
 
-    Tasks are told apart by the net's outputs: a task's key figure is the first metric that reads one of its
-    outputs, or else its first loss. If the metric has several figures, the last one is taken, which by
+    The net's outputs tell one task from another: the key figure of a task is the first metric that reads one
+    of its outputs, or else its first loss. If the metric has several figures, the last one is taken, which by
     convention is the mean over the classes.
     """
     staged: dict[str, list[str]] = {prefix: [] for prefix in ("", *PREFIXES.values())}

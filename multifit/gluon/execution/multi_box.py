@@ -1,4 +1,4 @@
-"""gluoncv's SSD loss as a graph on one device: the original reads an array in Python, and is no graph."""
+"""gluoncv's SSD loss as a graph on one device: the original cannot be traced, as it reads an array."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def bind_trainers(
         selected, more = moved_names(where[name], value, selectable, frozen_set)
         moved[name] = [each for each in selected if each in candidates]
         selection_problems += more
-    # if trainers are invalid, it is no surprise that parameters have none
+    # parameters without a trainer are reported only if all trainers are valid: else they may belong to those
     if not selection_problems and len(valid) == len(named):
         selection_problems = coverage_problems(moved, candidates, frozen_set)
     problems += selection_problems
