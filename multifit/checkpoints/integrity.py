@@ -1,4 +1,4 @@
-"""Verify that a checkpoint holds exactly the files that were written, by size and SHA-256."""
+"""Verify that a checkpoint holds the files that were written, by size and SHA-256."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ from typing import Any
 from ..files import sha256
 from .manifest import MANIFEST, read_manifest
 
+_READ = (".json", ".npz", ".params")  # of files that are read if they are there, such as those of a rank
+
 
 def verify(checkpoint: Path) -> list[str]:
     """Return the problems of a checkpoint, one line per file; an empty list if it is intact.
 
-    Only files inside the folder are opened, whatever the manifest lists. Links are not followed.
+    Only files inside the folder are opened, whatever the manifest lists. Links are not followed. A file that
+    is not in the manifest is a problem if it could be read as part of the checkpoint. Others, such as the
+    ``.DS_Store`` of macOS, are ignored.
     """
     if not checkpoint.is_dir():
         return [f"{checkpoint.name} is not a folder"]
@@ -31,7 +35,7 @@ def verify(checkpoint: Path) -> list[str]:
             problems += _file_problems(checkpoint, name, entry)
         elif name not in others:
             problems.append(f"{name} is missing")
-    foreign = [name for name in files if name not in {*expected, MANIFEST}]
+    foreign = [name for name in files if name not in {*expected, MANIFEST} and _may_be_read(name)]
     return problems + [f"{name} is not part of the checkpoint: move it elsewhere" for name in foreign]
 
 
@@ -61,6 +65,11 @@ def list_files(folder: Path) -> tuple[list[str], list[str]]:
 def file_hash(path: Path) -> dict[str, Any]:
     """Return the ``size`` in bytes and the ``sha256`` of a file."""
     return {"size": path.stat().st_size, "sha256": sha256(path)}
+
+
+def _may_be_read(name: str) -> bool:
+    path = PurePosixPath(name)
+    return path.suffix.lower() in _READ and not any(part.startswith(".") for part in path.parts)
 
 
 def _is_outside(name: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Callable
 
@@ -40,9 +41,9 @@ class CheckpointStore:
     def delete_old(self, directions: Mapping[str, str]) -> None:
         """Delete the checkpoints that need not be kept; to be called after a checkpoint was written.
 
-        Only intact checkpoints count, and only they are deleted: a damaged one, or one to which somebody
-        added a file, is left alone. `directions` are the monitored figures, whose values decide which
-        checkpoints are the best, each with "min" or "max".
+        Only intact checkpoints count, and only they are deleted, unless somebody added a file: then the
+        whole checkpoint stays. `directions` are the monitored figures, whose values decide which checkpoints
+        are the best, each with "min" or "max".
         """
         candidates = [
             info
@@ -50,10 +51,8 @@ class CheckpointStore:
             if not is_temp_name(info.path.name) and self._is_intact(info)
         ]
         for info in to_delete(candidates, self._keep_last, self._keep_best, directions):
-            try:
+            with suppress(ValueError):  # somebody added a file
                 remove_checkpoint(info.path)
-            except ValueError:  # somebody added a file since it was verified
-                self._intact[info.path, info.serial] = False
 
     def latest_step(self) -> int:
         """Return the greatest step of all checkpoints in the folder; 0 if there are none."""

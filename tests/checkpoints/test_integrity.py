@@ -100,11 +100,23 @@ def test_a_pipe_is_not_waited_for(checkpoint: Path, older: Path, name: str, prob
     assert_skipped(checkpoint, older, f"{name} {problem}")
 
 
-@pytest.mark.parametrize("name", ["notes.txt", "deeper/notes.txt"])
-def test_an_added_file(checkpoint: Path, older: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["order.json", "losses.params", "ranks/figures.npz", "engine.JSON"])
+def test_an_added_file_that_could_be_read(checkpoint: Path, older: Path, name: str) -> None:
+    """Copied over another checkpoint, for example; not every file system tells upper from lower case."""
     (checkpoint / name).parent.mkdir(exist_ok=True)
     (checkpoint / name).write_text("")
     assert_skipped(checkpoint, older, f"{name} is not part of the")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [".DS_Store", "Thumbs.db", "trainers/desktop.ini", "._net.params", ".sync/state.json", "new/notes.txt"],
+)
+def test_any_other_added_file_is_ignored(checkpoint: Path, older: Path, name: str) -> None:
+    """File managers leave some of them."""
+    (checkpoint / name).parent.mkdir(exist_ok=True)
+    (checkpoint / name).write_text("")
+    assert newest_checkpoint(checkpoint.parent) == (checkpoint, [])
 
 
 def test_a_linked_folder_is_not_followed(checkpoint: Path, tmp_path: Path) -> None:
@@ -126,7 +138,7 @@ def test_a_file_that_cannot_be_read(checkpoint: Path, monkeypatch: pytest.Monkey
 def test_all_problems_are_found_and_the_first_three_shown(checkpoint: Path, older: Path) -> None:
     for name in FILES:
         (checkpoint / name).write_text("")
-    (checkpoint / "x").write_text("")
+    (checkpoint / "x.json").write_text("")
     assert len(verify(checkpoint)) == 4
     path, (line,) = newest_checkpoint(checkpoint.parent)
     assert path == older

@@ -239,18 +239,29 @@ def test_only_values_of_the_same_figure_are_compared(tmp_path: Path) -> None:
     assert steps(tmp_path) == [2, 3]
 
 
-def test_damaged_ones_and_those_with_foreign_files_neither_count_nor_are_deleted(tmp_path: Path) -> None:
+def test_damaged_ones_neither_count_nor_are_deleted(tmp_path: Path) -> None:
+    paths = [put(CheckpointStore(tmp_path, 1, 0), step) for step in range(1, 6)]
+    for path in (paths[0], paths[4]):
+        (path / "net.params").write_text("")
+    store = CheckpointStore(tmp_path, 1, 0)
+    store.delete_old({})
+    assert steps(tmp_path) == [1, 4, 5]  # 4 is the last intact one
+
+
+def test_those_with_foreign_files_count_and_are_not_deleted(tmp_path: Path) -> None:
     paths = [put(CheckpointStore(tmp_path, 1, 0), step) for step in range(1, 6)]
     (paths[0] / "x").write_text("")
     (paths[4] / "mine").write_text("")
     store = CheckpointStore(tmp_path, 1, 0)
     store.delete_old({})
-    assert steps(tmp_path) == [1, 4, 5]  # 4 is the last intact one
-    (paths[3] / "mine").write_text("")  # after it was verified
+    assert steps(tmp_path) == [1, 5]
     for step in (6, 7):
         put(store, step)
         store.delete_old({})
-    assert steps(tmp_path) == [1, 4, 5, 7]
+    assert steps(tmp_path) == [1, 5, 7]
+    (paths[4] / "mine").unlink()
+    store.delete_old({})
+    assert steps(tmp_path) == [1, 7]
 
 
 def test_a_temporary_folder_is_not_deleted(tmp_path: Path) -> None:
