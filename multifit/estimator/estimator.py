@@ -37,6 +37,7 @@ from ..seeding import preserve_rng
 from ..spec import TaskSpec
 from ..stages import EVALUATE, PREFIXES, STAGE_OF_PREFIX, TRAIN, figure_name, split_figure
 from ..state import JointRunState, RunState
+from .calls import Calls
 from .evaluation import run_evaluation
 from .fit_loop import FitLoop
 from .fit_setup import check_limits, check_loaders, fit_events, log_oversubscription
@@ -59,8 +60,9 @@ _World = Annotated[World, Valid("what multifit.connect() returns")]
 class MultiEstimator:
     """Trains, evaluates and predicts with a net, as its TaskSpec says.
 
-    `fit`, `check`, `find_learning_rate` and `profile` raise RuntimeError if a handler of a running fit calls
-    them.
+    An estimator does one thing at a time: its methods raise RuntimeError while another thread fits, evaluates
+    or predicts with it. `fit`, `check`, `find_learning_rate` and `profile` also raise it if a handler of a
+    running fit calls them.
 
     Parameters
     ----------
@@ -131,6 +133,7 @@ class MultiEstimator:
         self.world = checked_value("world", world, _World)
         self.logger = get_logger(world)
         self._log_once = LogOnce(self.logger)
+        self._calls = Calls()  # of this estimator and those of its tools
         name = choose_engine(checked_value("engine", engine, _Engine), context, self._log_once)
         compile = checked_value("compile", compile, _Compile)
         setup = Setup(net, spec, trainers, context, initializer, frozen, precision, balance, compile, world)
@@ -195,8 +198,7 @@ class MultiEstimator:
             Both or neither of `epochs` and `batches` are given, a handler cannot work here, `resume` is a
             file or has only damaged checkpoints, or `batch_axis` is negative.
         """
-        self._check_idle("fit")
-        with self.world.guarded():
+        with self._calls.running("fit"), self.world.guarded():
             check_limits(epochs, batches)
             train_data, val_data = task_loaders(
                 self._engine, train_data, val_data, sampling, once=epochs == 1
@@ -254,6 +256,7 @@ class MultiEstimator:
         batches are counted, but no handlers are called. Raises TrainerError in such a loop if a trainer
         accumulates gradients, because accumulation begins and ends with a fit.
         """
+        self._calls.check_thread("fit_batch")
         if self._fit_loop is not None:
             return self._fit_loop.train_batch(batch)
         if self._batch_loop is None:
@@ -273,10 +276,13 @@ class MultiEstimator:
         Python's random states are restored; MXNet's generator may advance. Raises SpecError, DataError or
         TrainerError with everything that does not fit.
         """
-        self._check_idle("check")
+        with self._calls.running("check"), self.world.guarded(), preserve_rng():
+            return self._check(data, val_data, batch_axis, sampling)
+
+    def _check(self, data: Loader, val_data: Loader | None, batch_axis: int, sampling: Any) -> Plan:
         runner = self._runner.fork(self.state)
         engine = runner.engine
-        with self.world.guarded(), preserve_rng(), engine.samples_along(batch_axis):
+        with engine.samples_along(batch_axis):
             data, val_data = task_loaders(engine, data, val_data, sampling, once=True, what="data")
             if isinstance(data, TaskLoaders):
                 first: Any = runner.first_batches(TRAIN, data, "data")
@@ -321,7 +327,7 @@ class MultiEstimator:
         SpecError, DataError
             The data or the net does not fit the spec.
         """
-        with self.world.guarded():
+        with self._calls.running("evaluate", within=True), self.world.guarded():
             figures = self._evaluate(val_data if data is None else data, event_handlers, batch_axis)
         handlers = self._handlers
         if handlers.running and self.history.epochs:  # there is no row before the first epoch
@@ -354,6 +360,7 @@ class MultiEstimator:
 
     def evaluate_batch(self, batch: Any) -> BatchResult:
         """Measure one batch, as the loader yielded it; may be overridden."""
+        self._calls.check_thread("evaluate_batch")
         with self._runner.session():
             return self._runner.evaluate_batch(batch)
 
@@ -382,10 +389,11 @@ class MultiEstimator:
         SpecError, DataError
             The data or the net does not fit the spec.
         """
-        check_divisible(self.world, {"data": data})
-        self._engine.model.check_parameters(trains=False)
-        with self.world.guarded(), self._runner.session(), self._engine.samples_along(batch_axis):
-            return self._runner.predict(data, gather)
+        with self._calls.running("predict", within=True):
+            check_divisible(self.world, {"data": data})
+            self._engine.model.check_parameters(trains=False)
+            with self.world.guarded(), self._runner.session(), self._engine.samples_along(batch_axis):
+                return self._runner.predict(data, gather)
 
     # ---- tools: they leave net, trainers and run as they are -----------------------------------------------
 
@@ -425,9 +433,10 @@ class MultiEstimator:
         ValueError
             A rate or number is not valid.
         """
-        runner = self._scratch("find_learning_rate", None)._runner
-        with runner.engine.samples_along(batch_axis):
-            return find_learning_rate(runner, data, start, end, batches, trainer)
+        with self._calls.running("find_learning_rate"):
+            runner = self._scratch("find_learning_rate", None)._runner
+            with runner.engine.samples_along(batch_axis):
+                return find_learning_rate(runner, data, start, end, batches, trainer)
 
     def profile(
         self,
@@ -471,11 +480,12 @@ class MultiEstimator:
         ValueError
             `batches` is not a whole number of at least 1, or a handler cannot be used.
         """
-        scratch = self._scratch("profile", batches)
-        runner, run_handlers = scratch._runner, scratch._handlers.fit
-        scratch.history.open_row()
-        with runner.engine.samples_along(batch_axis):
-            return profile(scratch, runner, run_handlers, train_data, batches, event_handlers, clock, busy)
+        with self._calls.running("profile"):
+            scratch = self._scratch("profile", batches)
+            runner, how = scratch._runner, (batches, event_handlers, clock, busy)
+            scratch.history.open_row()
+            with runner.engine.samples_along(batch_axis):
+                return profile(scratch, runner, scratch._handlers.fit, train_data, *how)
 
     @checked
     def export(
@@ -678,12 +688,6 @@ class MultiEstimator:
 
     # ---- helpers -------------------------------------------------------------------------------------------
 
-    def _check_idle(self, method: str) -> None:
-        if self._handlers.running or self._fit_loop is not None:
-            raise RuntimeError(
-                f"{method} was called by an event handler, in the middle of a run; call it before or after"
-            )
-
     def _needs_outputs(self, step: str, events: PassEvents) -> bool:
         """Whether outputs and losses are read: by a handler, or by a step that a subclass overrides."""
         overridden = getattr(type(self), step) is not getattr(MultiEstimator, step)
@@ -691,7 +695,6 @@ class MultiEstimator:
 
     def _scratch(self, tool: str, max_batch: int | None) -> MultiEstimator:
         """Return an estimator for the same net and trainers, with its own run, figures and handlers."""
-        self._check_idle(tool)
         if not self.world.alone:
             raise RuntimeError(
                 f"{tool} works in one process, and {self.world.size} train together; call it in a run "

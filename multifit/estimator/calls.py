@@ -1,0 +1,51 @@
+"""The calls of an estimator's methods: one thread makes them at a time, and some not within others."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from typing import Iterator
+
+
+class Calls:
+    """Refuses calls that would disturb those that are running.
+
+    The thread that runs one may make further calls, as event handlers do. Both methods raise RuntimeError for
+    a call that cannot be made now.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None  # that of the running calls
+        self._running: tuple[str, ...] = ()  # the methods' names, the outermost first
+
+    @contextmanager
+    def running(self, method: str, within: bool = False) -> Iterator[None]:
+        """Return a block in which a method runs; `within` says whether it may be called within others."""
+        before: tuple[str, ...] | None = None
+        try:
+            with self._lock:
+                self.check_thread(method)
+                self._check_within(method, within)
+                before, self._thread = self._running, threading.current_thread()
+                self._running = *before, method
+            yield
+        finally:
+            if before is not None:
+                self._running = before
+
+    def check_thread(self, method: str) -> None:
+        """Refuse a call while another thread runs one."""
+        running, thread, current = self._running, self._thread, threading.current_thread()
+        if running and thread is not None and thread is not current:
+            raise RuntimeError(
+                f'{method} was called in thread "{current.name}" while {running[0]} runs in thread '
+                f'"{thread.name}": an estimator does one thing at a time; wait until {running[0]} has ended, '
+                "or use another estimator with a net of its own"
+            )
+
+    def _check_within(self, method: str, within: bool) -> None:
+        if self._running and not within:
+            raise RuntimeError(
+                f"{method} was called by an event handler, in the middle of a run; call it before or after"
+            )
