@@ -49,3 +49,8 @@ class Calls:
             raise RuntimeError(
                 f"{method} was called by an event handler, in the middle of a run; call it before or after"
             )
+        if self._running.count(method) > 1:  # once more than a handler needs that leaves itself out
+            raise RuntimeError(
+                f"{method} was called by an event handler, during the {method} that an event handler had "
+                "called: this would go on without end; pass event_handlers=[], which leaves this handler out"
+            )

@@ -326,6 +326,8 @@ class MultiEstimator:
         ------
         SpecError, DataError
             The data or the net does not fit the spec.
+        RuntimeError
+            A handler calls this in the middle of an evaluation, or at the end of each one without end.
         """
         with self._calls.running("evaluate", within=True), self.world.guarded():
             figures = self._evaluate(val_data if data is None else data, event_handlers, batch_axis)

@@ -1,4 +1,4 @@
-"""An estimator does one thing at a time: calls from other threads."""
+"""An estimator does one thing at a time: calls from other threads, and evaluations without end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Callable
 import numpy as np
 import pytest
 
-from multifit import MultiEstimator
+from multifit import HandlerError, MultiEstimator
 from multifit.estimator.calls import Calls
 from tests.common.nets import two_heads
 from tests.common.specs import two_head_spec
@@ -98,3 +98,40 @@ def test_a_refused_call_leaves_the_running_one() -> None:
             with pytest.raises(RuntimeError, match="in the middle of a run"), calls.running("check"):
                 raise AssertionError
     in_another_thread(lambda: calls.check_thread("fit"))
+
+
+# ---- evaluations within evaluations ------------------------------------------------------------------------
+
+
+class Evaluates:
+    """Evaluates at the end of every evaluation, with itself as a handler."""
+
+    def __init__(self, batches: Any, times: int, *handlers: Any) -> None:
+        self.batches, self.times, self.handlers = batches, times, handlers
+        self.count = 0
+
+    def evaluate_end(self, estimator: Any) -> None:
+        if self.count < self.times:
+            self.count += 1
+            estimator.evaluate(self.batches, *self.handlers)
+
+
+@pytest.mark.parametrize("itself", [True, False])
+def test_an_evaluation_without_end_is_an_error(estimator: MultiEstimator, batches: Any, itself: bool) -> None:
+    """With itself as the handler, or with those of the running fit."""
+    handler = Evaluates(batches, times=100)
+    handler.handlers = (handler,) if itself else ()
+    with pytest.raises(HandlerError) as caught:
+        estimator.fit(batches, batches, epochs=1, event_handlers=handler)
+    assert str(caught.value) == (
+        "Evaluates failed in evaluate_end: RuntimeError: evaluate was called by an event handler, during the "
+        "evaluate that an event handler had called: this would go on without end; pass "
+        "event_handlers=[], which leaves this handler out"
+    )
+    assert handler.count == 2
+
+
+def test_a_handler_may_end_it_itself(estimator: MultiEstimator, batches: Any) -> None:
+    handler = Evaluates(batches, times=1)
+    estimator.fit(batches, batches, epochs=1, event_handlers=handler)
+    assert handler.count == 1
