@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import re
 import sys
 from contextlib import ExitStack
@@ -11,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ..checkpoints import CHECKPOINTS
+from ..checkpoints import CHECKPOINTS, checkpoints_folder, list_checkpoints
 from ..distributed import World
 from ..errors import counted, shown
 from ..handlers import CheckpointHandler, LogFile, LoggingHandler, ProgressBar, TensorBoardHandler
@@ -72,9 +73,7 @@ def run(options: argparse.Namespace) -> int:
     with world.guarded(), quiet(options.quiet), first_shows(world, folder) as options.output:
         task = Run(options, _earlier_record(options, folder, world), world=world)
         _check_seed(task)
-        for name, value in task.kept.items():
-            change = "" if name == "seed" else f"; --set {name}=... changes it"
-            get_logger(world).info("%s=%s is kept from the run%s", name, shown(value), change)
+        _log_settings(task, resume, get_logger(world))
         epochs = task.epochs  # if epochs are missing, this raises before the data is made
         make_folder(task.output)
         with locked(task.output, lambda warning: print(f"multifit: {warning}", file=sys.stderr)):
@@ -134,6 +133,22 @@ def _check_seed(task: Run) -> None:
         raise UsageError(
             f"{task.shown_output} is trained with seed {task.record.seed}, which a resumed run keeps: "
             f"leave out seed {task.seed}, or train from scratch without --resume"
+        )
+
+
+def _log_settings(task: Run, resume: Path | None, logger: logging.Logger) -> None:
+    """Log which settings a resumed run keeps; if that is unknown, warn of those that are used instead."""
+    for name, value in task.kept.items():
+        change = "" if name == "seed" else f"; --set {name}=... changes it"
+        logger.info("%s=%s is kept from the run%s", name, shown(value), change)
+    if resume is not None and task.record is None and list_checkpoints(checkpoints_folder(task.output)):
+        settings = {**task.task.settings, "seed": task.seed}
+        logger.warning(
+            "%s has checkpoints but no %s, so the run's settings are not known; used are %s: if the run had "
+            "others, put the file back, or give them with --set NAME=VALUE and --seed",
+            task.shown_output,
+            RECORD,
+            ", ".join(f"{name}={shown(value)}" for name, value in settings.items()),
         )
 
 

@@ -222,6 +222,25 @@ def test_another_net_or_optimizer_is_an_error_and_changes_nothing(
     assert contents("runs/small") == before
 
 
+def test_checkpoints_without_settings_resume_with_a_warning(trained, multifit, log):
+    """Somebody copied them alone, or removed the file."""
+    Path("runs/small/settings.json").unlink()
+    result = multifit("train", trained, "--resume", "--epochs", 3, "--set", "rate=0.1", "--seed", 3)
+    assert result.code == 0 and "3 epochs; wrote runs/small" in result.out
+    (warning,) = (line for line in log() if "settings" in line)
+    assert warning == (
+        "runs/small has checkpoints but no settings.json, so the run's settings are not known; used are "
+        "epochs=3, rate=0.1, seed=3: if the run had others, put the file back, or give them with "
+        "--set NAME=VALUE and --seed"
+    )
+    assert record_of("runs/small")["settings"]["rate"] == 0.1
+
+
+def test_the_first_run_with_resume_warns_of_no_settings(write, multifit, log):
+    assert multifit("train", write(), "--resume").code == 0
+    assert not any("settings" in line for line in log())
+
+
 @pytest.mark.parametrize("folder", ["", "a/b/", "C:\\\\tasks\\\\"])
 def test_the_run_of_another_file_is_an_error(trained, multifit, folder):
     record = Path("runs/small/settings.json")
