@@ -6,16 +6,18 @@ import threading
 from contextlib import contextmanager
 from typing import Iterator
 
+PREDICT = "predict"
+
 
 class Calls:
-    """Refuses calls that would disturb those that are running.
+    """Refuses calls that would disturb those that are running; only predictions wait for each other.
 
     The thread that runs one may make further calls, as event handlers do. Both methods raise RuntimeError for
     a call that cannot be made now.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
         self._thread: threading.Thread | None = None  # that of the running calls
         self._running: tuple[str, ...] = ()  # the methods' names, the outermost first
 
@@ -24,7 +26,8 @@ class Calls:
         """Return a block in which a method runs; `within` says whether it may be called within others."""
         before: tuple[str, ...] | None = None
         try:
-            with self._lock:
+            with self._changed:
+                self._changed.wait_for(lambda: method != PREDICT or not self._predicts_elsewhere)
                 self.check_thread(method)
                 self._check_within(method, within)
                 before, self._thread = self._running, threading.current_thread()
@@ -32,7 +35,9 @@ class Calls:
             yield
         finally:
             if before is not None:
-                self._running = before
+                with self._changed:
+                    self._running = before
+                    self._changed.notify_all()
 
     def check_thread(self, method: str) -> None:
         """Refuse a call while another thread runs one."""
@@ -43,6 +48,10 @@ class Calls:
                 f'"{thread.name}": an estimator does one thing at a time; wait until {running[0]} has ended, '
                 "or use another estimator with a net of its own"
             )
+
+    @property
+    def _predicts_elsewhere(self) -> bool:
+        return self._running == (PREDICT,) and self._thread is not threading.current_thread()
 
     def _check_within(self, method: str, within: bool) -> None:
         if self._running and not within:

@@ -60,9 +60,9 @@ _World = Annotated[World, Valid("what multifit.connect() returns")]
 class MultiEstimator:
     """Trains, evaluates and predicts with a net, as its TaskSpec says.
 
-    An estimator does one thing at a time: its methods raise RuntimeError while another thread fits, evaluates
-    or predicts with it. `fit`, `check`, `find_learning_rate` and `profile` also raise it if a handler of a
-    running fit calls them.
+    An estimator does one thing at a time: its methods raise RuntimeError while another thread fits or
+    evaluates with it, and predictions wait for each other. `fit`, `check`, `find_learning_rate` and `profile`
+    also raise it if a handler of a running fit calls them.
 
     Parameters
     ----------
@@ -484,10 +484,12 @@ class MultiEstimator:
         """
         with self._calls.running("profile"):
             scratch = self._scratch("profile", batches)
-            runner, how = scratch._runner, (batches, event_handlers, clock, busy)
+            runner, run_handlers = scratch._runner, scratch._handlers.fit
             scratch.history.open_row()
             with runner.engine.samples_along(batch_axis):
-                return profile(scratch, runner, scratch._handlers.fit, train_data, *how)
+                return profile(
+                    scratch, runner, run_handlers, train_data, batches, event_handlers, clock, busy
+                )
 
     @checked
     def export(

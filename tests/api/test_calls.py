@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any, Callable
@@ -55,7 +56,7 @@ def test_during_a_fit_another_thread_is_refused(estimator: MultiEstimator, batch
     in_another_thread(lambda: CALLS[call](estimator, batches))  # it has ended
 
 
-@pytest.mark.parametrize("running", ["check", "evaluate", "predict", "find_learning_rate", "profile"])
+@pytest.mark.parametrize("running", ["check", "evaluate", "find_learning_rate", "profile"])
 def test_another_thread_is_refused_while_batches_are_read(
     estimator: MultiEstimator, batches: Any, running: str
 ) -> None:
@@ -74,6 +75,26 @@ def test_another_thread_is_refused_while_batches_are_read(
 
     CALLS[running](estimator, Loader(batches))
     assert refused
+
+
+def test_predictions_of_several_threads_wait_for_each_other(estimator: MultiEstimator, batches: Any) -> None:
+    running: list[str] = []
+
+    class Loader(list):  # type: ignore[type-arg]
+        def __iter__(self) -> Any:
+            running.append(threading.current_thread().name)
+            for batch in super().__iter__():
+                time.sleep(0)  # another thread may go on
+                yield batch
+            assert running == [threading.current_thread().name]
+            running.clear()
+
+    expected = estimator.predict(batches)
+    with ThreadPoolExecutor(4) as threads:
+        calls = [threads.submit(estimator.predict, Loader(batches)) for _ in range(12)]
+    for call in calls:
+        for name, array in call.result().items():
+            np.testing.assert_array_equal(array, expected[name])
 
 
 def test_the_fit_of_another_estimator_is_not_refused(estimator: MultiEstimator, batches: Any) -> None:
