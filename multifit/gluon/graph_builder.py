@@ -61,10 +61,11 @@ class GraphBuilder:
         """Return a copy of an entry."""
         return self.operator("_copy", entry)
 
-    def operator(self, op: str, entry: Input) -> Input:
-        """Return the result of a new operator on an entry."""
+    def operator(self, op: str, *inputs: Input, **attributes: str) -> Input:
+        """Return the result of a new operator on entries."""
         name = f"cut_{op.strip('_').lower()}{len(self._nodes)}"
-        return [self.append({"op": op, "name": name, "inputs": [entry]}), 0, 0]
+        node = {"op": op, "name": name, "attrs": attributes, "inputs": list(inputs)}
+        return [self.append(node), 0, 0]
 
     def name(self, place: int) -> str:
         """Return the name of a node that was added."""

@@ -10,6 +10,7 @@ from typing import Any, Callable, Hashable, Sequence
 
 from ..compat import mx
 from .bound_executor import ExecutedSteps
+from .correct_gradients import correct_gradients
 from .graph_arguments import GraphArguments
 from .loss_graph import Backward
 from .shape_stability import ShapeStability
@@ -33,6 +34,8 @@ class CachedGraph(mx.gluon.HybridBlock):
     the ParameterDict of everything that it uses. `signature` is the signature, as in :meth:`run`, of a batch
     that was seen before the graph was made.
     """
+
+    _cached_graph: Any  # Gluon's: the inputs and the symbol, once traced
 
     def __init__(
         self, function: Callable[..., Any], parameters: Callable[[], Any], signature: Hashable = None
@@ -66,10 +69,17 @@ class CachedGraph(mx.gluon.HybridBlock):
         return self._function(F, *arrays)
 
     def symbol(self, arrays: Sequence[Any]) -> tuple[list[str], Any]:
-        """Trace the graph without compiling it; return the names of its inputs, and the symbol."""
+        """Trace the graph for another engine; return the names of its inputs, and the symbol."""
         with _TRACING:
-            inputs, symbol = self._get_graph(*arrays)
+            inputs, symbol = super()._get_graph(*arrays)
         return [each.name for each in inputs], symbol
+
+    def _get_graph(self, *arrays: Any) -> Any:
+        """Trace the graph for MXNet, whose gradients need corrections."""
+        if not self._cached_graph:
+            inputs, symbol = super()._get_graph(*arrays)
+            self._cached_graph = inputs, correct_gradients(symbol)
+        return self._cached_graph
 
     def run(self, arrays: Sequence[Any], signature: Hashable = None) -> list[Any]:
         """Run the graph on arrays of one device, some of which may be None; the first call traces it.

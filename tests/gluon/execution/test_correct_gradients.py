@@ -1,0 +1,94 @@
+"""Nets with operators whose gradients MXNet computes wrongly train as nets with the operators' formulas."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import numpy as np
+import pytest
+
+from multifit import MultiEstimator, TrainerSpec
+from multifit.balance import UPGrad
+from multifit.gluon.execution.cached_graph import CachedGraph
+from multifit.gluon.execution.correct_gradients import SELU_ALPHA, SELU_SCALE, correct_gradients
+from tests.common.compare import assert_same_parameters, twins
+from tests.common.data import in_batches, two_head_arrays
+from tests.common.hand_loop import SILENT
+from tests.common.nets import Heads
+from tests.common.specs import two_head_spec
+
+import mxnet as mx  # isort: skip
+from mxnet import gluon  # isort: skip
+from mxnet.gluon import nn  # isort: skip
+
+BATCHES = in_batches(two_head_arrays(40).values(), 8)
+Formula = Callable[[Any, Any, Any], Any]
+# As MXNet's operator, and as a formula whose gradient MXNet computes correctly: of F, x and a slope.
+OPERATORS: dict[str, tuple[Formula, Formula]] = {
+    "prelu": (
+        lambda F, x, slope: F.LeakyReLU(x, slope, act_type="prelu"),
+        lambda F, x, slope: F.relu(x) - F.broadcast_mul(F.relu(-x), F.expand_dims(slope, 0)),
+    ),
+    "selu": (
+        lambda F, x, slope: F.LeakyReLU(x, act_type="selu"),
+        lambda F, x, slope: SELU_SCALE * F.where(x > 0, x, SELU_ALPHA * (F.exp(F.minimum(x, 0)) - 1)),
+    ),
+    "hard_sigmoid": (lambda F, x, slope: F.hard_sigmoid(x), lambda F, x, slope: F.clip(0.2 * x + 0.5, 0, 1)),
+}
+
+
+class Body(gluon.HybridBlock):
+    """Adds the result of an operator to what it takes."""
+
+    def __init__(self, operator: Formula, slopes: int) -> None:
+        super().__init__()
+        self._operator = operator
+        self.dense = nn.Dense(6)
+        self.slope = self.params.get("slope", shape=(slopes,), init=mx.init.Constant(0.25))
+
+    def hybrid_forward(self, F: Any, x: Any, slope: Any) -> Any:
+        x = self.dense(x)
+        return self._operator(F, x, slope) + x
+
+
+@pytest.mark.parametrize("balance", [None, UPGrad()], ids=["sum", "UPGrad"])
+@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize(("name", "slopes"), [("prelu", 6), ("prelu", 1), ("selu", 1), ("hard_sigmoid", 1)])
+def test_a_hybridized_net_trains_as_the_formula_does(
+    name: str, slopes: int, devices: int, balance: Any
+) -> None:
+    operator, formula = OPERATORS[name]
+    nets = twins(lambda: Heads(body=Body(operator, slopes), digit=5, size=1), BATCHES[0][0])
+    nets[1].body._operator = formula
+    for net in nets:
+        net.hybridize()
+        net.collect_params().reset_ctx([mx.cpu(device) for device in range(devices)])
+        trainer = TrainerSpec(".*", "sgd", {"learning_rate": 0.1})
+        frozen = [] if name == "prelu" else ["body.slope"]
+        estimator = MultiEstimator(net, two_head_spec(), trainer, frozen=frozen, balance=balance)
+        estimator.fit(BATCHES, epochs=2, event_handlers=SILENT)
+    assert_same_parameters(*nets)
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_outputs_are_those_of_the_operator(name: str) -> None:
+    x, slope = mx.nd.random.normal(shape=(4, 6)) * 3, mx.nd.array([0.3])
+    before = OPERATORS[name][0](mx.sym, mx.sym.var("x"), mx.sym.var("slope"))
+    after = correct_gradients(before)
+    assert after.list_inputs() == before.list_inputs() and after.list_outputs() == before.list_outputs()
+    values = [
+        mx.nd.CachedOp(graph)(*[{"x": x, "slope": slope}[each] for each in graph.list_inputs()]).asnumpy()
+        for graph in (before, after)
+    ]
+    np.testing.assert_allclose(*values, rtol=1e-6, atol=1e-7)
+
+
+def test_other_graphs_stay_what_they_are() -> None:
+    graph = mx.sym.LeakyReLU(mx.sym.relu(mx.sym.var("x")), act_type="elu")
+    assert correct_gradients(graph) is graph
+
+
+def test_another_engine_gets_the_operators_themselves() -> None:
+    net = nn.SELU()
+    _, symbol = CachedGraph(lambda F, x: [net(x)], net.collect_params).symbol([mx.nd.ones((2, 3))])
+    assert '"selu"' in symbol.tojson()
