@@ -103,7 +103,7 @@ class GramianMethod(LossMethod):
     Parameters
     ----------
     on : {"features", "parameters"} or str
-        The gradients that are compared: those of the features where the tasks branch off, of all parameters
+        The gradients that are compared: those of the features where the tasks branch, of all parameters
         that the tasks share, or of the parameters whose names match a pattern.
     normalize : bool
         Whether the gradients are scaled to a length of 1 before they are compared and combined.

@@ -66,7 +66,7 @@ def _text(names: Sequence[str], figures: Mapping[str, float], batches: int) -> s
         ]
         for name in names
     ]
-    title = f"gradients where the tasks part, mean of {counted(batches, 'batch', 'batches')}"
+    title = f"gradients where the tasks branch, mean of {counted(batches, 'batch', 'batches')}"
     headers = ["task", "norm", "share", *(f"cosine with {name}" for name in names)]
     lines = [title, table(headers, rows), "", *_advice(norms, cosines)]
     return "\n".join(lines)

@@ -38,7 +38,7 @@ def test_tasks_that_agree(write, multifit):
     result = multifit("tasks", write(SHARED), "--batches", 5, "--quiet")
     assert result.code == 0
     title, headers, _, kind, place, *_ = result.out.splitlines()
-    assert title == "gradients where the tasks part, mean of 5 batches"
+    assert title == "gradients where the tasks branch, mean of 5 batches"
     assert headers.split() == ["task", "norm", "share", "cosine", "with", "kind", "cosine", "with", "place"]
     assert (kind.split()[0], kind.split()[3], place.split()[4]) == ("kind", "1", "1")
     assert kind.split()[4] == place.split()[3]

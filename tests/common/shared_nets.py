@@ -80,7 +80,7 @@ class Alone(gluon.HybridBlock):
 
 
 class Nested(gluon.HybridBlock):
-    """Two tasks part behind a layer that a third one does not have."""
+    """Two tasks branch behind a layer that a third one does not have."""
 
     def __init__(self) -> None:
         super().__init__()

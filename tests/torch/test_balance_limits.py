@@ -68,7 +68,7 @@ def test_in_bfloat16(method: Any) -> None:
         estimator.check(BATCHES)
         history = estimator.fit(BATCHES, epochs=2, event_handlers=[])
         program = program_of(estimator)
-        parts = [program] if program.parting is None else [program._body, program._rest]
+        parts = [program] if program.features is None else [program._body, program._rest]
         assert all(("bfloat16" in part.module.code) == (precision == "bfloat16") for part in parts)
         return history["train_loss"][-1]
 
@@ -81,7 +81,7 @@ def test_in_bfloat16(method: Any) -> None:
     ids=lambda m: type(m).__name__,
 )
 def test_float16_weighs_as_float32_does(method: Any) -> None:
-    """Gradients at which tasks part are scaled; some would vanish in float16 as they are."""
+    """Gradients of shared features are scaled; some would vanish in float16 as they are."""
 
     def fit(precision: str, scale: float = 2.0**20) -> tuple[dict[str, Any], Any]:
         spec = two_head_spec(losses={"digit": LossSpec(CE, weight=1e-7), "size": LossSpec(L2, weight=1e-7)})

@@ -29,7 +29,7 @@ MOMENT = "the gradients of the tasks"
 class GradientBalancer:
     """Runs a method that needs the inner products of the tasks' gradients.
 
-    A first backward pass goes from the losses to the features at which the tasks part, and gives each task's
+    A first backward pass goes from the losses to the features where the tasks branch, and gives each task's
     own parameters the gradient of its loss. Then the weighted sum of the tasks' gradients is passed on to
     the shared body. Every batch in which the weights are computed waits for K x K numbers. `parameters` are
     the net's parameters by structural name.
@@ -83,7 +83,8 @@ class GradientBalancer:
         """
         adding = self._adding
         if adding is not None:
-            sums = any(each.adds for each in result.partings), any(each.pending for each in result.partings)
+            features = result.features
+            sums = any(each.adds for each in features), any(each.pending for each in features)
             adds, pending = self._world.meet(MOMENT, *sums).any(axis=0)
             if adds:
                 self._add(adding, result, pending)
@@ -96,7 +97,7 @@ class GradientBalancer:
             )
             self._is_new = False
         self._weight_means.add(self._weights)
-        self._gradients.combine(result.partings, self._weights)
+        self._gradients.combine(result.features, self._weights)
 
     def settle(self, state: RunState, batches: int) -> Mapping[str, Any]:
         """Weigh the gradients that were added up, after the last :meth:`combine` before an update.
@@ -136,7 +137,7 @@ class GradientBalancer:
         if gradients.waits or (is_due and not self.added):
             gradients.add(result, self.tasks, self._weights)
         else:
-            gradients.combine(result.partings, self._weights)
+            gradients.combine(result.features, self._weights)
         self.added += 1
 
     def _forget(self, gradients: AddingGradients) -> None:

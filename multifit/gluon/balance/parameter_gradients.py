@@ -12,8 +12,8 @@ from ...protocols import Array, Numbers
 from ..compat import mx
 from ..data.new_array import new_array
 from ..distributed.collectives import all_reduce
-from ..execution.parting import Parting, Rows
 from ..execution.result import StepResult
+from ..execution.shared_features import Rows, SharedFeatures
 from .chosen_parameters import ChosenParameters
 from .task_gradients import summed
 from .tasks import Tasks
@@ -40,14 +40,14 @@ class ParameterGradients:
     def measure(self, result: StepResult, tasks: Tasks) -> tuple[Numbers, Numbers]:
         """Return the losses and the Gramian of the gradients summed over all devices and ranks."""
         self._rows = []
-        self._add_rows(result.partings, tasks)
+        self._add_rows(result.features, tasks)
         return self._joined(tasks.read_losses(result, ALONE))
 
-    def combine(self, partings: Sequence[Parting], weights: Numbers) -> None:
+    def combine(self, features: Sequence[SharedFeatures], weights: Numbers) -> None:
         """Combine the rows; if the batch was not measured, pass the weighted sum back through the body."""
         if not self._rows:
-            for parting in partings:
-                parting.backward(weights)
+            for each in features:
+                each.backward(weights)
         self.combine_added(weights)
 
     def add(self, result: StepResult, tasks: Tasks, weights: Numbers) -> None:
@@ -56,7 +56,7 @@ class ParameterGradients:
         The parameters get the sum of what waits, weighted by the last `weights`.
         """
         self.waits = True
-        self._add_rows(result.partings, tasks)
+        self._add_rows(result.features, tasks)
         objectives: Sequence[Any] = result.objectives
         self._losses += [
             (list(keys), objective.detach()) for keys, objective in zip(result.objective_losses, objectives)
@@ -107,12 +107,12 @@ class ParameterGradients:
         ]
         self._losses = [(keys, objective) for keys, objective in state["losses"]]
 
-    def _add_rows(self, partings: Sequence[Parting], tasks: Tasks) -> None:
-        for device, parting in enumerate(partings):
+    def _add_rows(self, features: Sequence[SharedFeatures], tasks: Tasks) -> None:
+        for device, each in enumerate(features):
             if device == len(self._rows):
                 self._rows.append({})
             before, every = self._rows[device], self._parameters.values()
-            self._rows[device] = parting.parameter_rows(len(tasks.names), every, before)
+            self._rows[device] = each.parameter_rows(len(tasks.names), every, before)
 
     def _set(self, weights: Numbers) -> None:
         for rows in self._rows:

@@ -1,4 +1,4 @@
-"""Compare the tasks' gradients: with respect to the features at which they part, or to shared parameters."""
+"""Compare the tasks' gradients: with respect to the features where they branch, or to shared parameters."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 
 from ...distributed import ALONE, World
 from ...protocols import Numbers
-from ..execution.parting import Parting
 from ..execution.result import StepResult
+from ..execution.shared_features import SharedFeatures
 from .tasks import Tasks
 
 
@@ -24,7 +24,7 @@ class TaskGradients(Protocol):
         All ranks must call this, even without samples.
         """
 
-    def combine(self, partings: Sequence[Parting], weights: Numbers) -> None:
+    def combine(self, features: Sequence[SharedFeatures], weights: Numbers) -> None:
         """Give the shared parameters the weighted sum of the tasks' gradients."""
 
     def fork(self) -> TaskGradients:
@@ -71,10 +71,10 @@ class FeatureGradients:
 
     def measure(self, result: StepResult, tasks: Tasks) -> tuple[Numbers, Numbers]:
         """Return the losses and the Gramian, each summed over devices and ranks."""
-        count, one_device = len(tasks.names), len(result.partings) == 1
+        count, one_device = len(tasks.names), len(result.features) == 1
         gramian = np.zeros((count, count))
-        for parting in result.partings:
-            gramians, values = parting.measure(result.objectives if one_device else ())
+        for features in result.features:
+            gramians, values = features.measure(result.objectives if one_device else ())
             for of_tasks, products in gramians:
                 if len(of_tasks) == count:
                     gramian += products
@@ -83,10 +83,10 @@ class FeatureGradients:
         losses = tasks.losses(result, values) if one_device else tasks.read_losses(result, ALONE)
         return summed(self._world, losses, gramian)
 
-    def combine(self, partings: Sequence[Parting], weights: Numbers) -> None:
+    def combine(self, features: Sequence[SharedFeatures], weights: Numbers) -> None:
         """Pass the weighted sum of the features' gradients back."""
-        for parting in partings:
-            parting.backward(weights)
+        for each in features:
+            each.backward(weights)
 
     def fork(self) -> FeatureGradients:
         """Return this object, which has no state."""

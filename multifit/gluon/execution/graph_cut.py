@@ -1,4 +1,4 @@
-"""Cut a traced graph where its tasks part: into a body that several tasks share, and the rest."""
+"""Cut a traced graph where its tasks branch: into a body that several tasks share, and the rest."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def moves_bias_alone(node: Node, learns: Sequence[bool]) -> bool:
 class Cut:
     """A graph cut in two.
 
-    `body` computes the arrays at which the tasks part; from these, `rest` computes the outputs of the whole
+    `body` computes the arrays where the tasks branch; from these, `rest` computes the outputs of the whole
     graph. `copies` are, for each output of the body, the variables of the rest that take it, by task; the key
     None is for a variable that no task's gradient reaches. `shared` are the parameters that the gradients of
     several tasks reach.
@@ -53,7 +53,7 @@ class Cut:
 
 
 def cut_graph(symbol: str, tasks: Sequence[int | None], trained: Collection[str]) -> Cut | None:
-    """Cut a graph where the tasks of its outputs part; return None if they share no parameter.
+    """Cut a graph where the tasks of its outputs branch; return None if they share no parameter.
 
     `symbol` is the graph in JSON. `tasks` are the tasks of its outputs, None for an output without one.
     `trained` are the names of the variables that are parameters with a gradient. Operators that depend on no
@@ -145,7 +145,7 @@ def _split(
     for i in sorted(body):
         whole.add(i, [whole.copied((at, out)) for at, out, *_ in nodes[i]["inputs"]])
     # an output must not be a variable itself
-    ends = [whole.copied(entry) for entry in outputs]
-    ends = [whole.identity(end) if entry[0] in parameters else end for entry, end in zip(outputs, ends)]
-    result.body = whole.symbol(ends)
+    copied = [whole.copied(entry) for entry in outputs]
+    heads = [whole.identity(head) if entry[0] in parameters else head for entry, head in zip(outputs, copied)]
+    result.body = whole.symbol(heads)
     return result

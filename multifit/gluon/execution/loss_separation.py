@@ -14,7 +14,7 @@ class LossSeparation:
     """How losses are kept apart in the objective, and which figures that adds; by default, they are summed.
 
     `form` is that of the objective (see :class:`LossGraph`), and `means` are the further figures. `tasks` is
-    the number of each loss's task: the graph of net and losses is then cut where the tasks part. If it
+    the number of each loss's task: the graph of net and losses is then cut where the tasks branch. If it
     `repeats`, the backward pass through the shared body runs once for each task, and `exact_dropout` says
     whether Dropout is then computed correctly. `moved` returns the names of the parameters that trainers
     move; only these count as shared. `bound` returns, by loss, the names of the parameters that the loss

@@ -13,7 +13,7 @@ from ..data.new_array import new_array
 from .loss_calls import by_reference
 from .loss_graph import Backward
 from .loss_weights import BatchLossScale
-from .parting import Parting
+from .shared_features import SharedFeatures
 
 
 @dataclass
@@ -25,8 +25,8 @@ class StepResult:
     there are any. `objective_losses` are, for each objective, the losses that it contains; if losses are
     balanced, it has an element for each. `backwards` are pairs, in the order of the objectives: how many have
     a backward pass in common, and the function that runs it, or None if autograd has recorded them. `scale`
-    holds the batch's weights and normalizers. `partings` say, for each device, where the tasks part, if their
-    gradients are compared.
+    holds the batch's weights and normalizers. `features` are, for each device, those where the tasks branch,
+    if their gradients are compared.
     """
 
     spec: TaskSpec
@@ -38,7 +38,7 @@ class StepResult:
     backwards: list[tuple[int, Backward | None]] = field(default_factory=list)
     head_gradients: list[Array] | None = None
     scale: BatchLossScale | None = None
-    partings: list[Parting] = field(default_factory=list)
+    features: list[SharedFeatures] = field(default_factory=list)
 
     def add(self, objectives: Mapping[tuple[str, ...], Array], backward: Backward | None = None) -> None:
         """Add objectives, by the losses that each contains, and the function for their backward pass."""

@@ -1,4 +1,4 @@
-"""A traced graph that runs in two parts, to measure each task's gradients where the tasks part."""
+"""A traced graph that runs in two parts, to measure each task's gradients where the tasks branch."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ..data.arrays import size_in_bytes
 from ..optim.parameters import listing
 from .bound_executor import BatchArrays, suits
 from .cached_graph import CachedGraph, as_list, has_control_flow
-from .cut_places import CutPlaces, cut_places
+from .cut_layout import CutLayout, cut_layout
 from .executed_split import ExecutedSplit
 from .graph_cut import Cut, cut_graph
-from .parting import Parting, TaskRows
 from .second_backward import drops
+from .shared_features import SharedFeatures, TaskRows
 
 NOTHING_SHARED = (
     "balance: the tasks share no parameter that is trained, so that their gradients cannot be compared; use "
@@ -67,27 +67,27 @@ class SplitGraph(CachedGraph):
         self._cut: Cut | None = None
         self._operators: dict[bool, tuple[Any, Any]] = {}
         self._rows: dict[Any, list[TaskRows]] = {}  # by device
-        self._places: CutPlaces | None = None
-        self._recorded: Parting | None = None
+        self._layout: CutLayout | None = None
+        self._recorded: SharedFeatures | None = None
 
     @property
-    def parting(self) -> Parting | None:
-        """Where the tasks part in the last run."""
-        return self._recorded if self._executed.running is None else self._executed.running.parting
+    def features(self) -> SharedFeatures | None:
+        """The features where the tasks branch, in the last run."""
+        return self._recorded if self._executed.running is None else self._executed.running.features
 
     def describe(self, names: Mapping[str, str]) -> str:
         """Return what the tasks share, for the plan; `names` are structural names, by MXNet's names."""
-        assert self._cut is not None and self.parting is not None
+        assert self._cut is not None and self.features is not None
         used = [{task for task in taken if task is not None} for taken in self._cut.copies]
         counts = counted(len(self._cut.shared), "parameter"), counted(sum(map(bool, used)), "array")
         shared = [parameter for parameter in self._body_parameters if parameter.name in self._cut.shared]
         size = sum(map(size_in_bytes, (parameter.data() for parameter in shared)))
         tasks = sorted(set().union(*used))
         gradients = (
-            sum(size_in_bytes(each.values) for each in self.parting.rows) + self._repeats * len(tasks) * size
+            sum(size_in_bytes(each.values) for each in self.features.rows) + self._repeats * len(tasks) * size
         )
         texts = [
-            "tasks share {} and part at {}".format(*counts),
+            "tasks share {} and branch at {}".format(*counts),
             f"shared: {listing([names.get(p.name, p.name) for p in shared])} ({memory(size)})",
             f"the tasks' gradients take {memory(gradients)}",
         ]
@@ -101,36 +101,36 @@ class SplitGraph(CachedGraph):
         return "; ".join(texts)
 
     def _call(self, arguments: list[Any], planned: Hashable, context: Any) -> list[Any]:
-        places, is_planned = self._cut_places(), planned is not None
+        layout, is_planned = self._cut_layout(), planned is not None
         body, rest = self._operators.get(is_planned) or self._new_operators(is_planned)
-        arrays = as_list(body(*[arguments[place] for place in places.body]))
-        copies = [arrays[number].detach() for number in places.copied]
+        arrays = as_list(body(*[arguments[place] for place in layout.body]))
+        copies = [arrays[number].detach() for number in layout.copied]
         # detached: after the rest's backward pass, MXNet frees what it recorded of the inputs of the rest,
         # and the body's backward pass still needs it
-        again = [arguments[place].detach() for place in places.in_both]
-        ends = [arrays[number] for number in places.ends]
-        rows, taken = self._rows_for(ends, context), [copies[place] for place in places.taken]
+        again = [arguments[place].detach() for place in layout.in_both]
+        features = [arrays[number] for number in layout.features]
+        rows, taken = self._rows_for(features, context), [copies[place] for place in layout.taken]
         mx.autograd.mark_variables(taken, [view for each in rows for view in each.views])
         train_mode = self._repeats and mx.autograd.is_training()
-        self._recorded = Parting(rows, ends, self._body_parameters, train_mode)
+        self._recorded = SharedFeatures(rows, features, self._body_parameters, train_mode)
         arguments += copies + again
-        return as_list(rest(*[arguments[place] for place in places.rest]))
+        return as_list(rest(*[arguments[place] for place in layout.rest]))
 
-    def _rows_for(self, ends: Sequence[Array], context: Any) -> list[TaskRows]:
+    def _rows_for(self, features: Sequence[Array], context: Any) -> list[TaskRows]:
         """Return the arrays for the tasks' gradients: the same as in the last run if the shapes are."""
         rows = self._rows.get(context, [])
-        if [each.shape for each in rows] != [array.shape for array in ends]:
-            assert self._places is not None
-            rows = self._rows[context] = [TaskRows(*pair) for pair in zip(ends, self._places.tasks)]
+        if [each.shape for each in rows] != [array.shape for array in features]:
+            assert self._layout is not None
+            rows = self._rows[context] = [TaskRows(*pair) for pair in zip(features, self._layout.tasks)]
         return rows
 
-    def _cut_places(self) -> CutPlaces:
+    def _cut_layout(self) -> CutLayout:
         """Return which arrays go where between the two parts; the first call cuts the graph."""
-        if self._places is None:
-            self._cut, self._places = self._new_cut()
-        return self._places
+        if self._layout is None:
+            self._cut, self._layout = self._new_cut()
+        return self._layout
 
-    def _new_cut(self) -> tuple[Cut, CutPlaces]:
+    def _new_cut(self) -> tuple[Cut, CutLayout]:
         parameters, moved = self._parameters().values(), self._moved()
         trained = {p.name for p in parameters if p.grad_req != "null" and p.name in moved}
         # tojson() leaves out casts to a lower precision, in which MXNet cannot combine gradients
@@ -141,7 +141,7 @@ class SplitGraph(CachedGraph):
         self._body_parameters = [p for p in parameters if p.name in names & trained]
         if self._repeats:
             self._check_repeated(cut)
-        return cut, cut_places(cut, self._cached_graph[1].list_inputs())
+        return cut, cut_layout(cut, self._cached_graph[1].list_inputs())
 
     def _check_repeated(self, cut: Cut) -> None:
         if not self._exact_dropout and drops(cut.body):
@@ -166,7 +166,7 @@ class SplitGraph(CachedGraph):
         return self._planned_operator(symbol, is_data)
 
     def _new_step(self, arguments: Sequence[Array], context: Any) -> ExecutedSplit | None:
-        cut_places = self._cut_places()
+        layout = self._cut_layout()
         assert self._arguments is not None and self._cut is not None
         places = self._arguments.places
         if self._repeats or not self._arguments.dense:
@@ -175,7 +175,7 @@ class SplitGraph(CachedGraph):
             return None
         return ExecutedSplit(
             self._cut,
-            cut_places,
+            layout,
             BatchArrays(arguments, places),
             self._arguments.gradients(arguments),
             self._body_parameters,

@@ -226,8 +226,8 @@ class Stage:
         result.parts.append(_parts(losses) or _parts(checked))
         for group, losses_of in zip(graph.loss_graphs, losses):
             result.add(losses_of.by_losses([term.key for term in group.terms]), losses_of.backward)
-        if (parting := graph.parting) is not None:
-            result.partings.append(parting)
+        if (features := graph.features) is not None:
+            result.features.append(features)
         return graph, losses
 
     def _seed(self, state: RunState | None, device: int) -> None:

@@ -17,7 +17,7 @@ from .loss_calls import by_reference
 from .loss_graph import APART, LossGraph, LossOutputs
 from .loss_separation import LossSeparation
 from .network import Network
-from .parting import Parting
+from .shared_features import SharedFeatures
 from .split_graph import SplitGraph
 from .step_function import StepFunction
 from .traceable import hybridizing
@@ -34,7 +34,7 @@ class StepGraph:
     it. The eager losses run operator by operator. The first batch of each signature is checked, and runs
     without a graph. `forms` remember the form of its results, and check later batches that run without a
     graph. `differentiable` says whether something outside of the graph differentiates through the outputs.
-    If `separation` has tasks, the graph is cut where these part; if it binds losses to trainers, their
+    If `separation` has tasks, the graph is cut where these branch; if it binds losses to trainers, their
     gradients reach some parameters only. In both cases, net and losses must be one graph. `taken` is as for
     :class:`StepFunction`. `label_rows` are labels that are kept until they are checked. `batch_losses` are
     only part of the graph that :meth:`trace` returns.
@@ -113,9 +113,9 @@ class StepGraph:
         return self._function.trace(slots, weighted, self.batch_losses)
 
     @property
-    def parting(self) -> Parting | None:
-        """Where the tasks part in the last run; None if the graph is not cut."""
-        return self._last.parting if isinstance(self._last, SplitGraph) else None
+    def features(self) -> SharedFeatures | None:
+        """The features where the tasks branch, in the last run; None if the graph is not cut."""
+        return self._last.features if isinstance(self._last, SplitGraph) else None
 
     def describe(self) -> str:
         """Return one line that says what is traced and what is not, for the plan."""

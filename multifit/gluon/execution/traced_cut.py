@@ -1,4 +1,4 @@
-"""A traced graph that is cut where its tasks part, as another engine reads it."""
+"""A traced graph that is cut where its tasks branch, as another engine reads it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class TracedCut:
 
 
 def cut_traced(traced: TracedGraph, tasks: Mapping[str, int], trained: Collection[str]) -> TracedCut:
-    """Cut a graph where its tasks part; they must share a parameter.
+    """Cut a graph where its tasks branch; they must share a parameter.
 
     `tasks` are the losses' tasks by name; `trained` are the names of the variables that are parameters with a
     gradient.

@@ -30,7 +30,7 @@ class GradientConflicts:
         One batch in this many is measured, counted over all fits. It takes about as long as two steps,
         and waits for the device.
     on : {"features", "parameters"} or str
-        Which gradients are compared: those with respect to the features at which the tasks part, to all
+        Which gradients are compared: those with respect to the features where the tasks branch, to all
         parameters that the tasks share, or to the parameters whose names match a pattern.
     tasks : mapping of str to sequence of str, optional
         The losses of each task; by default each loss is a task.

@@ -22,13 +22,13 @@ Run = Callable[[Engine, Batch, RunState], Any]
 
 
 class GradientMeter:
-    """Passes batches through a graph of its own, which is cut where the tasks part.
+    """Passes batches through a graph of its own, which is cut where the tasks branch.
 
     The net runs in evaluation mode, so that it draws no random numbers and updates no running statistics.
     Gradients that wait for an update are put back. Raises SpecError if the run's method of balancing
     measures the same, or if a batch holds the samples of one loader only.
 
-    ``run(engine, batch, state)`` runs a batch, and its backward pass from the losses to where the tasks part.
+    ``run(engine, batch, state)`` runs a batch, and its backward pass down to where the tasks branch.
     `arrays` are the operations on the engine's arrays with which the method computes.
     """
 

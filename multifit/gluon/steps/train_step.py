@@ -108,8 +108,8 @@ class TrainStep:
         if self._of_gradients is None or not self._of_gradients.added:
             return
         batches = 0
-        if result.partings:  # else this process has no samples
-            owner = self._trainers.get().owner(result.partings[0].parameters[0])
+        if result.features:  # else this process has no samples
+            owner = self._trainers.get().owner(result.features[0].parameters[0])
             if owner in due:
                 batches = self._trainers.get().batches_added(owner) * self._batches_per_update
         with self._timer("balance"):

@@ -22,10 +22,10 @@ def shared_out_of_step(engine: Engine, results: Sequence[StepResult]) -> list[Pr
     `results` are those of first batches.
     """
     trainers = engine.trainers.get()
-    partings = [parting for result in results for parting in result.partings[:1]]
+    features = [each for result in results for each in result.features[:1]]
     if not engine.stages[TRAIN].separation.repeats or not trainers.rhythms:
         return []
-    owners = sorted({trainers.owner(parameter) for each in partings for parameter in each.parameters})
+    owners = sorted({trainers.owner(parameter) for each in features for parameter in each.parameters})
     rhythms = {trainers.rhythms.get(name) for name in owners}
     if len(rhythms) < 2 or not any(rhythm and rhythm.accumulate for rhythm in rhythms):
         return []

@@ -49,19 +49,19 @@ class Backward:
         else:
             objectives, gradients = self._changed(result, self._hooks)
         changed = result.changed
-        copies = [copy for parting in result.partings for copy in parting.copies]
+        copies = [copy for features in result.features for copy in features.copies]
         leaves = copies if changed is None else [*copies, *changed.leaves]
         computed = self._gradients(objectives, result.trained, leaves)
         count = len(result.trained)
-        for parting in result.partings:
-            parting.scaling = self._scaling
-            parting.set_gradients(computed[count : count + len(copies)])
-            parting.pending = not before.keys().isdisjoint(parting.parameters)
+        for features in result.features:
+            features.scaling = self._scaling
+            features.set_gradients(computed[count : count + len(copies)])
+            features.pending = not before.keys().isdisjoint(features.parameters)
         if self._balancer is not None:
             self._balancer.combine(result, self._state)
         _add(gradients, zip(result.trained, computed))
-        for parting in result.partings:
-            _add(gradients, parting.gradients.items())
+        for features in result.features:
+            _add(gradients, features.gradients.items())
         if changed is not None:
             objectives, others = self._with_others(
                 lambda: changed.objectives(computed[count + len(copies) :])

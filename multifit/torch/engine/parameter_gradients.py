@@ -14,7 +14,7 @@ from ...gluon.balance.task_gradients import summed
 from ...gluon.balance.tasks import Tasks
 from ...protocols import Numbers
 from .collectives import all_reduce
-from .parting import combined, numbers, product
+from .shared_features import combined, numbers, product
 from .tensors import Tensors, to_array, to_arrays, to_tensor
 
 
@@ -40,18 +40,18 @@ class ParameterGradients:
     def measure(self, result: Any, tasks: Tasks) -> tuple[Numbers, Numbers]:
         """Return a batch's losses (K,) and Gramian (K, K) over all ranks; this waits for them."""
         self._rows = {}
-        for parting in result.partings:  # none if this process has no samples
-            self._rows = parting.parameter_rows(len(tasks.names))
+        for features in result.features:  # none if this process has no samples
+            self._rows = features.parameter_rows(len(tasks.names))
         gramian, values = self._read(len(tasks.names), result.objectives)
         return summed(self._world, tasks.losses(result, values), gramian)
 
-    def combine(self, partings: Sequence[Any], weights: Numbers) -> None:
+    def combine(self, features: Sequence[Any], weights: Numbers) -> None:
         """Combine the rows; if the batch was not measured, pass the weighted sum back through the body."""
-        for parting in partings:
+        for each in features:
             if self._rows:
-                parting.gradients = self._combined(self._rows, weights)
+                each.gradients = self._combined(self._rows, weights)
             else:
-                parting.backward(weights)
+                each.backward(weights)
         self.forget()
 
     def add(self, result: Any, tasks: Tasks, weights: Numbers) -> None:
@@ -60,9 +60,9 @@ class ParameterGradients:
         The parameters get the batch's gradients weighted by the last `weights`.
         """
         self.waits = True
-        for parting in result.partings:
-            rows, before = parting.parameter_rows(len(tasks.names)), self._rows
-            parting.gradients = self._combined(rows, weights)
+        for features in result.features:
+            rows, before = features.parameter_rows(len(tasks.names)), self._rows
+            features.gradients = self._combined(rows, weights)
             both = [name for name in rows if name in before]
             sums = (
                 torch._foreach_add(*([each[name] for name in both] for each in (before, rows)))

@@ -23,10 +23,10 @@ class Program:
     SpecError if torch cannot compile it.
 
     `trained` are the names of the parameters that it uses and that receive gradients. As it is a single
-    graph, there is no `parting` of tasks.
+    graph, there are no `features` that tasks share.
     """
 
-    parting = None
+    features = None
 
     def __init__(
         self, traced: TracedGraph, parameters: Parameters, training: bool, compiles: bool | str = False

@@ -14,7 +14,7 @@ from ...gluon.execution.result import StepResult
 from ...protocols import Numbers
 from ...spec import TaskSpec
 from .changed_net import ChangedNet
-from .parting import Parting
+from .shared_features import SharedFeatures
 from .tensors import Tensors, to_arrays
 
 
@@ -26,8 +26,8 @@ class Result:
     the `objectives` is minimised, each times its element of `head_gradients`, if there are any.
     `objective_losses` are, for each objective, the losses that it contains; if losses are balanced, it has an
     element for each. `scale` holds the batch's weights and normalizers. `changed` holds the outputs as
-    handlers have changed them, if they have. `partings` say where the tasks part, if their gradients are
-    compared. `carried` is the state with which the batch began, if that is not in its slots.
+    handlers have changed them, if they have. `features` are those where the tasks branch, if their gradients
+    are compared. `carried` is the state with which the batch began, if that is not in its slots.
     """
 
     spec: TaskSpec
@@ -40,7 +40,7 @@ class Result:
     scale: BatchLossScale | None = None
     changed: ChangedNet | None = None
     head_gradients: list[torch.Tensor] | None = None
-    partings: list[Parting] = field(default_factory=list)
+    features: list[SharedFeatures] = field(default_factory=list)
     carried: Tensors = field(default_factory=Tensors)
 
     def add(self, objective: torch.Tensor, losses: Sequence[str]) -> None:
@@ -51,8 +51,8 @@ class Result:
     def detach(self) -> None:
         """Free what the backward pass needed."""
         self.objectives, self.changed = [], None
-        for parting in self.partings:
-            parting.detach()
+        for features in self.features:
+            features.detach()
         self.outputs = {name: tensor.detach() for name, tensor in self.outputs.items()}
         self.parts = {name: tensor.detach() for name, tensor in self.parts.items()}
 

@@ -197,12 +197,12 @@ class Runner(MXNetRunner):
         return GradientMeter(self._engine, method, self._run_apart, TorchArrays(self._device))
 
     def _run_apart(self, engine: Engine, batch: Batch, state: RunState) -> Result:
-        """Run a batch of another engine, and run its backward pass to where the tasks part."""
+        """Run a batch of another engine, and run its backward pass down to where the tasks branch."""
         if engine not in self._apart:
             self._apart[engine] = Stage(engine.stages[TRAIN], self._parameters, self._device, self._uploads)
         result = self._apart[engine].run(batch, state)
-        for parting in result.partings:  # a process may have no sample
-            parting.set_gradients(Unscaled().gradients(result.minimized(), parting.copies))
+        for features in result.features:  # a process may have no sample
+            features.set_gradients(Unscaled().gradients(result.minimized(), features.copies))
         return result
 
     def publish(self) -> None:

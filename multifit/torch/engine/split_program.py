@@ -1,4 +1,4 @@
-"""A traced graph that runs in two parts, to measure each task's gradients where the tasks part."""
+"""A traced graph that runs in two parts, to measure each task's gradients where the tasks branch."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import torch
 from ...gluon.execution.traced_cut import cut_traced
 from ...gluon.execution.traced_graph import TracedGraph
 from .parameters import Parameters
-from .parting import Parting
 from .program import Program
+from .shared_features import SharedFeatures
 from .tensors import Tensors
 
 
@@ -19,8 +19,8 @@ class SplitProgram:
 
     `tasks` are the tasks of the losses, and `moved` are MXNet's names of the parameters that trainers move.
     If the body `repeats`, there is a backward pass through it for each task. `trained` are the names of the
-    parameters that the tasks' parts use and that receive gradients; `parting` has the parameters of the body
-    that trainers move.
+    parameters that the tasks' parts use and that receive gradients; `features` has those of the body that
+    trainers move.
     """
 
     def __init__(
@@ -44,17 +44,17 @@ class SplitProgram:
         self._shared = {name: parameters.tensors[name] for name in shared}
         self._parameters = parameters
         self.inputs, self.trained = list(dict.fromkeys(traced.inputs.values())), self._rest.trained
-        self.parting: Parting | None = None
+        self.features: SharedFeatures | None = None
 
     def __call__(self, given: Mapping[str, Any]) -> Tensors:
         """Return the outputs by name, for tensors by name."""
-        named, ends = dict(given), []
+        named, features = dict(given), []
         for tensor, variables in zip(self._body(given).values(), self._copies):
             learns = tensor.requires_grad and torch.is_grad_enabled()
             copies = {task: tensor.detach().requires_grad_(learns and task is not None) for task in variables}
             named.update({name: copies[task] for task, name in variables.items()})
             taken = {task: copy for task, copy in copies.items() if task is not None}
             if learns and taken:
-                ends.append((tensor, taken))
-        self.parting = Parting(ends, self._shared, any(map(self._parameters.adds, self._shared)))
+                features.append((tensor, taken))
+        self.features = SharedFeatures(features, self._shared, any(map(self._parameters.adds, self._shared)))
         return self._rest(named)

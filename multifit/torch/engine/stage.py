@@ -113,8 +113,8 @@ class Stage:
             result.add(values["objective"], [term.key for term in graph.traced.terms])
         for loss, objective in _of_kind("objective.", values).items():
             result.add(objective, [loss])
-        if program.parting is not None:
-            result.partings.append(program.parting)
+        if program.features is not None:
+            result.features.append(program.features)
         return graph, scale, values, result
 
     def _new_program(self, key: Hashable, graph: StepGraph, batch: Batch) -> Program | SplitProgram:

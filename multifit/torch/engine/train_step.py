@@ -128,8 +128,8 @@ class TrainStep:
         if self._of_gradients is None or not self._of_gradients.added:
             return
         batches = 0
-        for parting in result.partings:  # none if this process has no samples
-            batches = self._trainers.batches_added(next(iter(parting.parameters)), due)
+        for features in result.features:  # none if this process has no samples
+            batches = self._trainers.batches_added(next(iter(features.parameters)), due)
             batches *= self._batches_per_update
         self.gradients.replace(self._of_gradients.settle(self._state, batches))
 

@@ -1,4 +1,4 @@
-"""Two tasks on one body in PyTorch, weighed by TorchJD, or by hand as LibMTL does it where features part.
+"""Two tasks on one body in PyTorch, weighed by TorchJD, or by hand as LibMTL does it, where the tasks branch.
 
 An epoch with each method, on request by its name.
 """

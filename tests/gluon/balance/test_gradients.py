@@ -1,4 +1,4 @@
-"""Methods that compare gradients where the tasks part: equal to a loop by hand, and resumed exactly."""
+"""Methods that compare gradients where the tasks branch: equal to a loop by hand, and resumed exactly."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def test_the_plan_says_what_is_shared() -> None:
     for on, gradients in (("features", "1.96 kB"), ("parameters", "6.04 kB")):
         estimator = MultiEstimator(hybridized(Skips()), three_tasks(), balance=UPGrad(on=on))
         plan = " ".join(str(estimator.check(BATCHES)).split())
-        assert "tasks share 7 parameters and part at 3 arrays" in plan
+        assert "tasks share 7 parameters and branch at 3 arrays" in plan
         assert 'shared: "scale", "first.weight", "first.bias", "second.weight", ' in plan
         assert f"the tasks' gradients take {gradients}" in plan
 
@@ -53,5 +53,5 @@ def test_a_check_finds_which_losses_reach_which_trainer() -> None:
 
 def test_the_plan_says_which_tasks_are_not_compared() -> None:
     plan = MultiEstimator(hybridized(Nested()), three_tasks(), balance=UPGrad()).check(BATCHES)
-    expected = "part at 2 arrays; 2 pairs of tasks have none of these in common and count as orthogonal"
+    expected = "branch at 2 arrays; 2 pairs of tasks have none of these in common and count as orthogonal"
     assert expected in " ".join(str(plan).split())

@@ -1,4 +1,4 @@
-"""A traced graph that another engine cuts where its tasks part computes in two what it computed in one."""
+"""A traced graph that another engine cuts where its tasks branch computes in two what it computed in one."""
 
 from __future__ import annotations
 

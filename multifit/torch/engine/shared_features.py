@@ -1,4 +1,4 @@
-"""The tensors at which the tasks of a batch part, and each task's gradients with respect to them."""
+"""The tensors where the tasks of a batch branch, and each task's gradients with respect to them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from .scaling import Scaling, Unscaled
 from .tensors import Tensors
 
 
-class Parting:
-    """The tensors of a batch at which tasks part, with the tasks' copies of them.
+class SharedFeatures:
+    """The tensors of a batch where the tasks branch, with the tasks' copies of them.
 
     `parameters` are those of the body, by name; `adds` says whether their gradients are added up over
     batches, and `pending` whether gradients of earlier batches wait for an update. `rows`, once set, are the
@@ -22,13 +22,13 @@ class Parting:
 
     def __init__(
         self,
-        ends: Sequence[tuple[torch.Tensor, Mapping[int, torch.Tensor]]],
+        features: Sequence[tuple[torch.Tensor, Mapping[int, torch.Tensor]]],
         parameters: Tensors,
         adds: bool = False,
     ) -> None:
-        self._tensors = [tensor for tensor, _ in ends]
-        self._tasks = [sorted(copies) for _, copies in ends]
-        self.copies = [copies[task] for _, copies in ends for task in sorted(copies)]
+        self._tensors = [tensor for tensor, _ in features]
+        self._tasks = [sorted(copies) for _, copies in features]
+        self.copies = [copies[task] for _, copies in features for task in sorted(copies)]
         self.parameters, self.gradients = parameters, Tensors()
         self.adds, self.pending = adds, False
         self.scaling: Scaling = Unscaled()

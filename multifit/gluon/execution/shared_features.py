@@ -1,4 +1,4 @@
-"""The arrays at which the tasks of a batch part, and each task's gradients with respect to them."""
+"""The arrays where the tasks of a batch branch, and each task's gradients with respect to them."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class TaskRows:
         return self._head
 
 
-class Parting:
-    """The arrays at which tasks part, for one device and batch, and the tasks' gradients in `rows` for each.
+class SharedFeatures:
+    """The arrays where the tasks branch, for one device and batch; `rows` are the tasks' gradients for each.
 
     After a backward pass of the losses, the rows hold each task's gradient. `parameters` are those of the
     body. ``pass_back(arrays, heads)`` computes their gradients; by default, autograd does.
