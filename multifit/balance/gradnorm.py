@@ -54,6 +54,6 @@ class GradNorm(GramianMethod):
         norms = np.sqrt(np.diag(measured.gramian))
         rates = measured.losses / first
         targets = np.mean(weights * norms) * (rates / rates.mean()) ** self.alpha
-        moved = weights - self.learning_rate * np.sign(weights * norms - targets) * norms
-        moved = np.maximum(moved, LEAST)
-        return weights, {"weights": moved * len(moved) / moved.sum(), "first": first}
+        updated = weights - self.learning_rate * np.sign(weights * norms - targets) * norms
+        updated = np.maximum(updated, LEAST)
+        return weights, {"weights": updated * len(updated) / updated.sum(), "first": first}

@@ -103,7 +103,7 @@ def fit(
 
 
 def train_by_hand(net: Any) -> None:
-    """Train both by what they did before either moves."""
+    """Train both by what they did before either is updated."""
     real, made = Softplus(-1), Softplus(1)
     trainers = [gluon.Trainer(getattr(net, part).collect_params(), "sgd", SGD) for part in PARTS]
     for noise, image in BATCHES * 2:

@@ -132,7 +132,7 @@ def test_a_net_loaded_from_a_file(tmp_path: Any, batches: Any) -> None:
 
 
 def test_a_layer_that_is_never_called(batches: Any) -> None:
-    """Its shapes stay unknown, and no trainer can move it."""
+    """Its shapes stay unknown, and no trainer can update it."""
     net = two_heads()
     net.forgotten = nn.Dense(4)
     estimator = MultiEstimator(net, two_head_spec())

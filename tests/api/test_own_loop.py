@@ -54,7 +54,7 @@ def test_a_loop_of_ones_own(batches: Any) -> None:
 
 
 def test_a_loop_of_ones_own_counts_batches(batches: Any) -> None:
-    """A trainer that moves every other batch, and a weight that changes, do as in a fit."""
+    """A trainer that updates every other batch, and a weight that changes, do as in a fit."""
     spec = two_head_spec(
         losses={"digit": LossSpec(CE, weight=lambda state: 1 / (1 + state.step)), "size": L2}
     )

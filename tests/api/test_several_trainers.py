@@ -122,7 +122,7 @@ def test_which_losses_reach_which_trainer(
 
 
 def test_gradients_are_as_they_were(caplog: Any) -> None:
-    """A fit with two trainers moves what one with a single trainer moves, and a check touches no gradient."""
+    """A fit with two trainers updates what a single trainer updates, and a check touches no gradient."""
     results = []
     for together in (False, True):
         mx.random.seed(3)

@@ -82,7 +82,7 @@ def test_a_step_of_the_users(make: Any, devices: list[mx.Context]) -> None:
 
 @pytest.mark.parametrize("options", [{}, {"update_on_kvstore": False}], ids=["on the kvstore", "beside it"])
 def test_compressed_gradients(options: dict[str, Any]) -> None:
-    """A threshold that is meant for sums over samples would move parameters by other numbers than by hand."""
+    """A threshold that is meant for sums over samples would give other updates than by hand."""
     setup = new_setup()
     setup.net.collect_params().reset_ctx(TWO)
     compressing = trainer(setup, compression_params={"type": "2bit", "threshold": 0.5}, **options)

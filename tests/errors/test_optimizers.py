@@ -120,7 +120,7 @@ def test_options_of_a_gluon_trainer_are_tried_too(setup: Setup) -> None:
 
 @pytest.mark.parametrize("name", sorted(set(mx.optimizer.Optimizer.opt_registry) - {"test"}))
 def test_every_optimizer_of_mxnet_can_be_named(setup: Setup, name: str) -> None:
-    vectors = [".*(bias|beta|gamma)"] if name == "groupadagrad" else []  # it moves matrices only
+    vectors = [".*(bias|beta|gamma)"] if name == "groupadagrad" else []  # it updates matrices only
     setup.with_trainers(TrainerSpec(ALL, name), frozen=vectors).fit()
 
 

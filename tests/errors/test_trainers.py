@@ -84,7 +84,7 @@ def test_wrong_trainers_are_an_error(setup: Setup, trainers: Any, texts: tuple) 
 
 
 def test_a_misspelt_pattern_does_not_leave_parameters_over(setup: Setup) -> None:
-    """One typing error is one problem: the parameters that it was to move are not reported too."""
+    """One typing error is one problem: the parameters that it was to update are not reported too."""
     message = setup.with_trainers({"a": TrainerSpec("bdy.*"), "b": HEADS}).refused(TrainerError)
     assert message.startswith("1 problem found:")
 
@@ -145,7 +145,7 @@ def test_what_becomes_trainable_is_checked(setup: Setup, frozen: Any, text: str)
     layer.setattr("grad_req", "write")  # other tests use the net
 
 
-def test_a_trainer_may_have_nothing_to_move_for_a_while(setup: Setup) -> None:
+def test_a_trainer_may_have_nothing_to_update_for_a_while(setup: Setup) -> None:
     estimator = setup.with_trainers({"body": BODY, "heads": HEADS}).make()
     estimator.fit(setup.data, epochs=1)
     setup.net.body.collect_params().setattr("grad_req", "null")

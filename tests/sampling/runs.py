@@ -27,7 +27,7 @@ def parts(digits: int = 20, sizes: int = 28) -> dict[str, list[Any]]:
 
 
 def by_hand(net: Any, batches: Any, losses: Any = None, weights: Any = None) -> None:
-    """Train on pairs of a head's name and a batch; only what the head's loss reaches moves."""
+    """Train on pairs of a head's name and a batch; only what the head's loss reaches is updated."""
     losses, trainer = losses or {"digit": CE, "size": L2}, trainer_of(net, "sgd", MOVING)
     for name, (image, label) in batches:
         with mx.autograd.record():

@@ -19,7 +19,7 @@ SGD = {"learning_rate": 0.05, "momentum": 0.9, "wd": 0.01}
 
 
 def rhythms() -> Any:
-    """Return trainers of which one moves after every batch, and others wait, with and without adding up."""
+    """Return trainers of which one updates after every batch, and others wait, with and without adding up."""
     return {
         "body": TrainerSpec("body.*", "sgd", dict(SGD), every=3, accumulate=True, clip_norm=0.2),
         "digit": TrainerSpec("digit.*", "adam", {"learning_rate": 0.02}, every=2),
@@ -70,7 +70,7 @@ class Early:
 
 
 class EarlyStep(Early):
-    """Moves the parameters itself, so that the update finds no gradients."""
+    """Updates the parameters itself, so that the update finds no gradients."""
 
     def batch_end(self, estimator: Any) -> None:
         estimator.trainers["trainer"].step(8)

@@ -32,7 +32,7 @@ def trainers(**options: Any) -> dict[str, TrainerSpec]:
 
 
 def unbound(**changes: Any) -> Any:
-    """A spec with a loss that moves all trainers."""
+    """A spec with a loss that reaches all trainers."""
     penalty = hybridized(nn.HybridLambda(lambda F, score: 0.1 * score**2))
     return make_spec(penalty=LossSpec(penalty, "made"), **changes)
 

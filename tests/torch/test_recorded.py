@@ -131,7 +131,7 @@ MODELS = ["rnn", "transformer", "step by step"]
 
 @pytest.mark.parametrize("model", MODELS)
 def test_outputs_and_gradients_are_those_of_mxnet(model: str) -> None:
-    """One step of plain SGD moves parameters by their gradients."""
+    """One step of plain SGD updates parameters by their gradients."""
     trainers = TrainerSpec(".*", "sgd", {"learning_rate": 1.0})
     parameters = translator(model)._collect_params_with_prefix()
     for batch in batches([(5, 4), (3, 4), (4, 2)]):

@@ -11,7 +11,7 @@ import numpy as np
 from ...distributed import World
 from ...errors import Problem
 from ..compat import mx
-from ..optim.gradients import fresh_flags, moved_parameters, replicas, set_fresh
+from ..optim.gradients import fresh_flags, replicas, set_fresh, updated_parameters
 from ..optim.trainers import Trainers, updates_on_kvstore
 from .collectives import all_reduce
 
@@ -44,7 +44,7 @@ class JointGradients:
         """
         if self._world.alone:
             return held
-        parameters = [each for trainer in trainers.values() for each in moved_parameters(trainer)]
+        parameters = [each for trainer in trainers.values() for each in updated_parameters(trainer)]
         flags = [any(fresh_flags(parameter)) for parameter in parameters]
         reached, (held,) = meet(self._world, flags, held)
         self._fresh = list(compress(parameters, reached))
@@ -73,7 +73,7 @@ class JointGradients:
 
 def _problems(trainers: Mapping[str, Any]) -> Iterator[str]:
     for name, trainer in trainers.items():
-        sparse = [p.name for p in moved_parameters(trainer) if {p._stype, p._grad_stype} != {"default"}]
+        sparse = [p.name for p in updated_parameters(trainer) if {p._stype, p._grad_stype} != {"default"}]
         if sparse:
             yield (
                 f'trainers: "{name}" updates {", ".join(sparse)}, whose gradients are sparse and cannot be '

@@ -121,14 +121,14 @@ class Engine:
     def _separation(self) -> LossSeparation:
         """Return how training keeps losses apart; they are never both balanced and bound to trainers."""
         if self.balancer is not None:
-            return replace(self.balancer.separation, moved=self._moved)
+            return replace(self.balancer.separation, updated=self._updated)
         if not any(term.trainers for term in self.spec.terms):
             return TOGETHER
         return LossSeparation(APART, bound=partial(bound_parameters, self.spec.terms, self.trainers))
 
-    def _moved(self) -> frozenset[str]:
-        """Return MXNet's names of the parameters that trainers move."""
-        return frozenset(self.model.parameters[name].name for name in self.trainers.moved())
+    def _updated(self) -> frozenset[str]:
+        """Return MXNet's names of the parameters that trainers update."""
+        return frozenset(self.model.parameters[name].name for name in self.trainers.updated())
 
     @contextmanager
     def samples_along(self, batch_axis: int) -> Iterator[None]:

@@ -6,7 +6,7 @@ import json
 from typing import Any, Collection, Mapping, Optional, Sequence
 
 from ..graph_builder import Entry, GraphBuilder, Input, Node
-from .graph_cut import moves_bias_alone, stops
+from .graph_cut import learns_bias_alone, stops
 from .traced_graph import as_json
 
 # The number of a group of outputs whose gradients reach the same parameters; None where no gradient flows.
@@ -17,9 +17,9 @@ def bound_graph(symbol: Any, reaches: Sequence[frozenset[str]], trained: Collect
     """Return a graph with the same outputs, whose gradients reach certain parameters only.
 
     `reaches` names these parameters for each output, and `trained` all variables that are parameters with a
-    gradient. If two outputs depend on an operator, and move different parameters before it, the operator is
-    copied and computed twice, as it would be by hand with ``detach``. Each copy has one backward pass, so
-    that Dropout is correct; it draws its masks independently for each copy.
+    gradient. If two outputs depend on an operator, and their gradients reach different parameters before it,
+    the operator is copied and computed twice, as it would be by hand with ``detach``. Each copy has one
+    backward pass, so that Dropout is correct; it draws its masks independently for each copy.
     """
     graph = json.loads(as_json(symbol))
     groups = list(dict.fromkeys(reaches))
@@ -64,7 +64,7 @@ class _Rewriting:
         for i, node in enumerate(self._nodes):
             for group in sorted(needed[i], key=lambda each: -1 if each is None else each):
                 inputs = [self._entry((at, out), group) for at, out, *_ in node["inputs"]]
-                bias_apart = group is not None and moves_bias_alone(node, self._learns[group])
+                bias_apart = group is not None and learns_bias_alone(node, self._learns[group])
                 self._places[i][group] = self._copy(i, inputs, bias_apart)
         return self._builder.symbol([self._entry(entry, group) for entry, group in heads])
 

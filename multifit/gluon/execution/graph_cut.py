@@ -23,7 +23,7 @@ def stops(node: Node) -> bool:
     return node["op"] in STOPS
 
 
-def moves_bias_alone(node: Node, learns: Sequence[bool]) -> bool:
+def learns_bias_alone(node: Node, learns: Sequence[bool]) -> bool:
     """Return whether an operator is a dense layer whose bias learns, but whose weight does not.
 
     `learns` says for each node whether its gradient reaches a trained parameter. The bias must then be added
@@ -135,7 +135,7 @@ def _split(
         if node["op"] != "null" and i not in body:
             task = None if stops(node) else next(iter(reached[i]), None)
             inputs = [source((at, out), task) for at, out, *_ in node["inputs"]]
-            rest.add(i, inputs, bias_apart=moves_bias_alone(node, learns))
+            rest.add(i, inputs, bias_apart=learns_bias_alone(node, learns))
     heads = [
         rest.identity(source((at, out), None)) if at in body else rest.copied((at, out))
         for at, out, *_ in graph["heads"]

@@ -16,9 +16,9 @@ class LossSeparation:
     `form` is that of the objective (see :class:`LossGraph`), and `means` are the further figures. `tasks` is
     the number of each loss's task: the graph of net and losses is then cut where the tasks branch. If it
     `repeats`, the backward pass through the shared body runs once for each task, and `exact_dropout` says
-    whether Dropout is then computed correctly. `moved` returns the names of the parameters that trainers
-    move; only these count as shared. `bound` returns, by loss, the names of the parameters that the loss
-    moves; a loss that it does not name moves all.
+    whether Dropout is then computed correctly. `updated` returns the names of the parameters that
+    trainers update; only these count as shared. `bound` returns, by loss, the names of the parameters that
+    the loss trains; a loss that it does not name trains all.
     """
 
     form: str = SUM
@@ -26,7 +26,7 @@ class LossSeparation:
     tasks: Mapping[str, int] | None = None
     repeats: bool = False
     exact_dropout: bool = False
-    moved: Callable[[], Collection[str]] = frozenset
+    updated: Callable[[], Collection[str]] = frozenset
     bound: Callable[[], Mapping[str, frozenset[str]]] | None = None
 
     @property

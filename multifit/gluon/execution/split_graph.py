@@ -43,10 +43,11 @@ class SplitGraph(CachedGraph):
     """Runs a graph as two: a body, then the tasks' own parts on copies of the body's outputs.
 
     Once the graph is traced, `tasks` returns the task of each of its outputs, None for outputs without one,
-    and `objectives` the numbers of the outputs that are differentiated. `moved` returns MXNet's names of the
-    parameters that trainers move. There is one backward pass through each part, but if the body `repeats`,
-    one for each task through the body. Raises SpecError if the tasks share no parameter that trainers move,
-    or if the body repeats, but more than one backward pass through it is impossible or wrong.
+    and `objectives` the numbers of the outputs that are differentiated. `updated` returns MXNet's names of
+    the parameters that trainers update. There is one backward pass through each part, but if the body
+    `repeats`, one for each task through the body. Raises SpecError if the tasks share no parameter that
+    trainers update, or if the body repeats, but more than one backward pass through it is impossible or
+    wrong.
     """
 
     def __init__(
@@ -56,13 +57,13 @@ class SplitGraph(CachedGraph):
         signature: Hashable,
         tasks: Callable[[], Sequence[int | None]],
         objectives: Callable[[], Sequence[int]],
-        moved: Callable[[], Collection[str]],
+        updated: Callable[[], Collection[str]],
         repeats: bool = False,
         exact_dropout: bool = False,
     ) -> None:
         super().__init__(function, parameters, signature)
         self._repeats, self._exact_dropout = repeats, exact_dropout
-        self._tasks, self._objectives, self._moved = tasks, objectives, moved
+        self._tasks, self._objectives, self._updated = tasks, objectives, updated
         self._body_parameters: list[Any] = []
         self._cut: Cut | None = None
         self._operators: dict[bool, tuple[Any, Any]] = {}
@@ -131,8 +132,8 @@ class SplitGraph(CachedGraph):
         return self._layout
 
     def _new_cut(self) -> tuple[Cut, CutLayout]:
-        parameters, moved = self._parameters().values(), self._moved()
-        trained = {p.name for p in parameters if p.grad_req != "null" and p.name in moved}
+        parameters, updated = self._parameters().values(), self._updated()
+        trained = {p.name for p in parameters if p.grad_req != "null" and p.name in updated}
         # tojson() leaves out casts to a lower precision, in which MXNet cannot combine gradients
         cut = cut_graph(self._cached_graph[1].tojson(), self._tasks(), trained)
         if cut is None:

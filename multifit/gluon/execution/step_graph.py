@@ -188,7 +188,7 @@ class StepGraph:
         if of_task is not None:
             tasks = {f"objective.{loss}": task for loss, task in of_task.items()}
             of_outputs = (lambda: [tasks.get(name) for name in names]), partial(_objectives, names)
-            return SplitGraph(*common, *of_outputs, self._separation.moved, *repeats), names
+            return SplitGraph(*common, *of_outputs, self._separation.updated, *repeats), names
         # whether a single objective is differentiated, and the net is part of the graph
         is_apart = self._separation.form == APART
         is_one_objective = weighted and self._with_net and self.traced.terms and not is_apart

@@ -17,7 +17,7 @@ class SkipNonFinite:
     """Sets all gradients of a trainer to 0 in batches where one of them is not finite.
 
     These are batches in which the norm of the gradients, computed in float32, is NaN or infinite: one NaN,
-    one infinity, or one number beyond 1e19 is enough. Momentum and weight decay still move the parameters.
+    one infinity, or one number beyond 1e19 is enough. Momentum and weight decay still update the parameters.
 
     Gradients are checked on the device, without waiting for it, after all other handlers have changed them
     and before they are clipped. If batches were skipped, their number is logged at the end of the epoch. To

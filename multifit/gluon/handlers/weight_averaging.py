@@ -75,8 +75,8 @@ class WeightAveraging:
         if self.kind != "ema":
             return
         # If the update was held back, there are fresh gradients; if all trainers wait, the dict is empty.
-        moving = estimator.gradients()
-        if moving and not any(moving.values()):
+        gradients = estimator.gradients()
+        if gradients and not any(gradients.values()):
             self._average_if_due(estimator)
 
     def epoch_end(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
@@ -124,14 +124,15 @@ class WeightAveraging:
             return
         self._count += 1
         rate = 1.0 - self.decay if self.kind == "ema" else 1.0 / self._count
-        moving = {name: p.list_data()[0] for name, p in estimator.parameters.items() if self._moves(p)}
-        for name, value in moving.items():
+        parameters = estimator.parameters.items()
+        values = {name: p.list_data()[0] for name, p in parameters if self._is_updated(p)}
+        for name, value in values.items():
             if name in self.averages:
                 _approach(self.averages[name], value, rate)
             else:
                 self.averages[name] = value.copy()
 
-    def _moves(self, parameter: Any) -> bool:
+    def _is_updated(self, parameter: Any) -> bool:
         """Return whether trainers update a parameter; for "ema", also whether the forward pass does."""
         if parameter._data is None:  # no batch has reached it yet
             return False

@@ -1,4 +1,4 @@
-"""Losses that are bound to trainers: the parameters that they move, and checks of the trainers' names."""
+"""Losses that are bound to trainers: the parameters that they train, and checks of the trainers' names."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Iterator, Sequence
 
 from ...errors import Problem, quoted, suggest
 from ...spec.terms import Term
-from ..optim.gradients import moved_parameters
+from ..optim.gradients import updated_parameters
 from ..optim.trainers import Trainers
 from .model_trainers import ModelTrainers
 
 
 def bound_parameters(terms: Sequence[Term], trainers: ModelTrainers) -> dict[str, frozenset[str]]:
-    """Return, for each loss that is bound to trainers, the names of the parameters that it moves."""
-    held = {name: moved_parameters(trainer) for name, trainer in trainers.get().items()}
+    """Return, for each loss that is bound to trainers, the names of the parameters that it trains."""
+    held = {name: updated_parameters(trainer) for name, trainer in trainers.get().items()}
     return {
         term.key: frozenset(parameter.name for name in term.trainers for parameter in held[name])
         for term in terms
@@ -22,7 +22,7 @@ def bound_parameters(terms: Sequence[Term], trainers: ModelTrainers) -> dict[str
 
 
 def bound_problems(terms: Sequence[Term], trainers: Trainers) -> list[Problem]:
-    """Return the names of trainers that do not exist, and the trainers that no loss moves."""
+    """Return the names of trainers that do not exist, and the trainers without a loss."""
     return [Problem("spec", message) for message in _messages(terms, trainers)]
 
 

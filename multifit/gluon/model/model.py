@@ -68,7 +68,7 @@ class Model:
     def check_parameters(self, trains: bool = True) -> None:
         """Raise SpecError if net and losses no longer have the parameters that they had when it was made.
 
-        Trainers would still move the old ones. Unless it `trains`, a net may have added parameters, as some
+        Trainers would still update the old ones. Unless it `trains`, a net may have added parameters, as some
         nets do in their first forward pass.
         """
         current = named_parameters(self.net, self._losses)

@@ -15,7 +15,7 @@ from .model import Model
 
 
 class ModelTrainers:
-    """Builds the trainers of a model, and knows which parameters they move.
+    """Builds the trainers of a model, and knows which parameters they update.
 
     They are built once, because they have states. Parameters that become trainable later are added to them at
     the beginning of the next fit or check.
@@ -112,14 +112,13 @@ class ModelTrainers:
     def gradients(self) -> dict[str, dict[str, list[Array]]]:
         """Return the gradients that no update has used, by trainer and parameter: one array per device.
 
-        Parameters that the batch did not reach are left out, and so are trainers that do not move after it.
+        Parameters that the batch did not reach are left out, and so are trainers that do not update after it.
         """
         gradients: dict[str, dict[str, list[Array]]] = {}
         trainers = self.get()
-        moving = {
-            name: held for name, held in trainers.parameter_names.items() if name not in trainers.waiting
-        }
-        for trainer, names in moving.items():
+        for trainer, names in trainers.parameter_names.items():
+            if trainer in trainers.waiting:
+                continue
             parameters = {name: self._model.parameters[name] for name in names}
             fresh = {name: p for name, p in parameters.items() if is_fresh(replicas(p)[0])}
             gradients[trainer] = {name: p.list_grad() for name, p in fresh.items()}
@@ -128,7 +127,7 @@ class ModelTrainers:
     def unreached(self) -> list[Problem]:
         """Return parameters whose shape is still unknown after a forward pass, as a problem."""
         parameters = self._model.parameters
-        deferred = [name for name in self.moved() if parameters[name]._deferred_init]
+        deferred = [name for name in self.updated() if parameters[name]._deferred_init]
         if not deferred:
             return []
         message = (
@@ -138,10 +137,10 @@ class ModelTrainers:
         return [Problem("trainer", message)]
 
     def frozen(self) -> list[str]:
-        """Return the names of the trainable parameters that no trainer moves."""
-        moved = set(self.moved())
-        return [name for name in trainable(self._model.parameters) if name not in moved]
+        """Return the names of the trainable parameters that no trainer updates."""
+        updated = set(self.updated())
+        return [name for name in trainable(self._model.parameters) if name not in updated]
 
-    def moved(self) -> list[str]:
-        """Return the names of the parameters that trainers move."""
+    def updated(self) -> list[str]:
+        """Return the names of the parameters that trainers update."""
         return [name for names in self.get().parameter_names.values() for name in names]

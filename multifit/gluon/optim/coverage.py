@@ -24,32 +24,32 @@ def frozen_names(frozen: Any, parameters: Mapping[str, Parameter]) -> tuple[set[
     return names, problems
 
 
-def moved_names(
+def updated_names(
     where: str,
     declared: TrainerSpec | mx.gluon.Trainer,
     candidates: Mapping[str, Parameter],
     frozen: set[str],
 ) -> tuple[list[str], list[Problem]]:
-    """Return the names of the parameters that a trainer moves, and the problems found.
+    """Return the names of the parameters that a trainer updates, and the problems found.
 
     `where` is the trainer's name in messages, and `candidates` are the trainable parameters. Frozen
     parameters are subtracted from those of a TrainerSpec, and must not be among those of a gluon.Trainer.
     """
     if not isinstance(declared, TrainerSpec):
-        return _moved_by_trainer(where, declared, candidates, frozen)
+        return _updated_by_trainer(where, declared, candidates, frozen)
     names, problems = select(where, declared.params, candidates)
-    moved = [name for name in names if name not in frozen]
-    if names and not moved:
+    updated = [name for name in names if name not in frozen]
+    if names and not updated:
         message = f"everything that it selects is frozen: {listing(names)}"
         problems = [Problem("trainer", f"{where}: {message}; leave it out, or narrow frozen=")]
-    return moved, problems
+    return updated, problems
 
 
-def _moved_by_trainer(
+def _updated_by_trainer(
     where: str, trainer: mx.gluon.Trainer, candidates: Mapping[str, Parameter], frozen: set[str]
 ) -> tuple[list[str], list[Problem]]:
     in_trainer = {id(p): p.name for p in trainer._params if p.grad_req != "null"}
-    moved = [name for name, parameter in candidates.items() if id(parameter) in in_trainer]
+    updated = [name for name, parameter in candidates.items() if id(parameter) in in_trainer]
     in_net = {id(parameter) for parameter in candidates.values()}
     foreign = [name for identity, name in in_trainer.items() if identity not in in_net]
     messages = []
@@ -58,24 +58,24 @@ def _moved_by_trainer(
             f"{where}: holds parameters that the net does not have: {listing(foreign)}; "
             "build it from net.collect_params()"
         )
-    contradicting = [name for name in moved if name in frozen]
+    contradicting = [name for name in updated if name in frozen]
     if contradicting:
         messages.append(
             f"{where}: updates parameters that frozen= names: {listing(contradicting)}; take them out of the "
             "gluon.Trainer, or give a TrainerSpec, from which frozen parameters are subtracted"
         )
-    return moved, [Problem("trainer", message) for message in messages]
+    return updated, [Problem("trainer", message) for message in messages]
 
 
 def coverage_problems(
-    moved: Mapping[str, Sequence[str]], candidates: Mapping[str, Parameter], frozen: set[str]
+    updated: Mapping[str, Sequence[str]], candidates: Mapping[str, Parameter], frozen: set[str]
 ) -> list[Problem]:
     """Check that each trainable parameter has exactly one trainer, or is frozen.
 
-    `moved` are the names of each trainer's parameters.
+    `updated` are the names of each trainer's parameters.
     """
     owners: dict[str, list[str]] = {name: [] for name in candidates}
-    for trainer, names in moved.items():
+    for trainer, names in updated.items():
         for name in names:
             owners[name].append(trainer)
     shared: dict[tuple[str, ...], list[str]] = {}
@@ -98,10 +98,10 @@ def coverage_problems(
     return [Problem("trainer", message) for message in messages]
 
 
-def _pattern(name: str, moved: Sequence[str]) -> str:
-    """Return a pattern that selects a parameter, as many similar ones as possible, and none in `moved`."""
+def _pattern(name: str, updated: Sequence[str]) -> str:
+    """Return a pattern that selects a parameter, as many similar ones as possible, and none in `updated`."""
     parts = name.split(".")
     blocks = [f"{'.'.join(parts[:depth])}.*" for depth in range(1, len(parts))]
     kinds = [f".*{part}" for part in parts[1:][-1:]]
-    narrow = (each for each in blocks + kinds if not any(re.fullmatch(each, other) for other in moved))
+    narrow = (each for each in blocks + kinds if not any(re.fullmatch(each, other) for other in updated))
     return next(narrow, name)

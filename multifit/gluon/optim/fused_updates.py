@@ -28,7 +28,7 @@ class FusedUpdate:
     def __init__(self, trainer: mx.gluon.Trainer) -> None:
         self._trainer = trainer
         self._groups: dict[int, _DeviceGroups] = {}
-        self._moved: list[tuple[int, mx.gluon.Parameter]] = []
+        self._parameters: list[tuple[int, mx.gluon.Parameter]] = []
         self._checked: list[Any] = []  # the gradients that were checked to be dense and float32
 
     def __call__(self) -> None:
@@ -41,11 +41,11 @@ class FusedUpdate:
         for device, updater in enumerate(trainer._updaters):
             fresh = [
                 (index, parameter._data[device], parameter._grad[device])
-                for index, parameter in self._moved
+                for index, parameter in self._parameters
                 if parameter._grad is not None and is_fresh(parameter._data[device])
             ]
             if fresh:
-                self._move(rule, device, updater, *zip(*fresh))
+                self._update(rule, device, updater, *zip(*fresh))
 
     @property
     def calls(self) -> int | None:
@@ -53,7 +53,7 @@ class FusedUpdate:
         rule = self._rule()
         if rule is None:
             return None
-        sizes = [parameter.list_data()[0].size for _, parameter in self._moved]
+        sizes = [parameter.list_data()[0].size for _, parameter in self._parameters]
         small = sum(size <= rule.small for size in sizes)
         return -(-small // GROUP_SIZE) + len(sizes) - small
 
@@ -69,10 +69,10 @@ class FusedUpdate:
             if not all(map(_is_dense_float32, trainer._params)):
                 return None
             self._checked = gradients
-            self._moved = [(i, p) for i, p in enumerate(trainer._params) if p._grad is not None]
+            self._parameters = [(i, p) for i, p in enumerate(trainer._params) if p._grad is not None]
         return rule
 
-    def _move(
+    def _update(
         self,
         rule: UpdateRule,
         device: int,
@@ -92,9 +92,9 @@ class FusedUpdate:
         decays = optimizer._get_wds(indices)
         for group in groups.small:
             at = group.positions
-            rule.move_group(optimizer, group, [rates[i] for i in at], [decays[i] for i in at])
+            rule.update_group(optimizer, group, [rates[i] for i in at], [decays[i] for i in at])
         for i in groups.large:
-            rule.move_one(optimizer, weights[i], gradients[i], states[i], rates[i], decays[i])
+            rule.update_one(optimizer, weights[i], gradients[i], states[i], rates[i], decays[i])
         for weight in weights:
             set_fresh(weight, False)
 

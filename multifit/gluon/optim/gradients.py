@@ -94,7 +94,7 @@ def discard_gradients(parameters: Iterable[mx.gluon.Parameter]) -> None:
             parameter.zero_grad()
 
 
-def moved_parameters(trainer: mx.gluon.Trainer) -> list[Any]:
+def updated_parameters(trainer: mx.gluon.Trainer) -> list[Any]:
     """Return the parameters of a trainer that have gradients."""
     return [parameter for parameter in trainer._params if parameter.grad_req != "null"]
 
@@ -108,7 +108,7 @@ def zero_stale(trainer: mx.gluon.Trainer, on_kvstore: bool) -> None:
     """
     if len(trainer._contexts) == 1 and not on_kvstore:
         return
-    for parameter in moved_parameters(trainer):
+    for parameter in updated_parameters(trainer):
         pairs = list(zip(replicas(parameter), parameter.list_grad()))
         stale = [(values, gradient) for values, gradient in pairs if not is_fresh(values)]
         if stale and (on_kvstore or len(stale) < len(pairs)):
@@ -127,7 +127,7 @@ def scale_gradients(parameters: Iterable[mx.gluon.Parameter], factor: float) -> 
 
 def clip_gradients(trainer: mx.gluon.Trainer, norm: float) -> None:
     """Scale a trainer's fresh gradients, which are reduced, so that their global norm is at most `norm`."""
-    fresh = [p for p in moved_parameters(trainer) if is_fresh(replicas(p)[0])]
+    fresh = [p for p in updated_parameters(trainer) if is_fresh(replicas(p)[0])]
     for context in fresh[0].list_ctx() if fresh else ():
         # each device scales its own copy; checking the norm for infinity would wait for the device
         _clip([p.grad(context) for p in fresh], norm)

@@ -29,7 +29,7 @@ def build_optimizer(
 ) -> tuple[mx.optimizer.Optimizer | None, list[Problem]]:
     """Return the optimizer of a TrainerSpec or gluon.Trainer, and the problems; None if it cannot be built.
 
-    `where` is the trainer's name in messages; `parameters` are those that it moves. A step of the optimizer
+    `where` is the trainer's name in messages; `parameters` are those that it updates. A step of the optimizer
     is tried out; the optimizer of a gluon.Trainer is otherwise not checked.
     """
     messages: list[str] = []

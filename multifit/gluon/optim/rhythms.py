@@ -1,4 +1,4 @@
-"""How often trainers move parameters, and the gradients of trainers that wait."""
+"""How often trainers update parameters, and the gradients of trainers that wait."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from .parameters import listing
 
 
 class Rhythm(NamedTuple):
-    """A trainer moves once in `every` batches; with `accumulate`, by the mean of their gradients."""
+    """A trainer updates once in `every` batches; with `accumulate`, by the mean of their gradients."""
 
     every: int
     accumulate: bool = False
 
     def waits(self, step: int) -> bool:
-        """Whether the trainer does not move after batch number `step` of the run, counted from 0."""
+        """Whether the trainer does not update after batch number `step` of the run, counted from 0."""
         return (step + 1) % self.every > 0
 
 

@@ -8,7 +8,7 @@ from ...errors import Problem, shown
 from ...protocols import Context
 from ...spec import TrainerSpec
 from ..compat import mx
-from .coverage import coverage_problems, frozen_names, moved_names
+from .coverage import coverage_problems, frozen_names, updated_names
 from .gluon_trainers import gluon_trainer_problems
 from .optimizers import build_optimizer
 from .parameters import listing, sparse, trainable
@@ -28,11 +28,11 @@ def bind_trainers(
 ) -> tuple[Trainers | None, list[Problem]]:
     """Build the trainers, and check that every trainable parameter has exactly one.
 
-    By default, :data:`DEFAULT` moves all parameters. `parameters` are all parameters by structural name,
-    initialised; `frozen` selects those that no trainer moves. If the trainers are `built` already, parameters
-    that have become trainable since are added to them; parameters that are no longer trainable stay in them,
-    with their states. Returns None and the problems if there are any, beginning with those `known` before;
-    no trainer has changed then.
+    By default, :data:`DEFAULT` updates all parameters. `parameters` are all parameters by structural name,
+    initialised; `frozen` selects those that no trainer updates. If the trainers are `built` already,
+    parameters that have become trainable since are added to them; parameters that are no longer trainable
+    stay in them, with their states. Returns None and the problems if there are any, beginning with those
+    `known` before; no trainer has changed then.
     """
     single = not isinstance(declared, Mapping)
     named = {"trainer": DEFAULT if declared is None else declared} if single else declared
@@ -43,18 +43,18 @@ def bind_trainers(
     held = set() if built is None else {each for trainer in built.values() for each in trainer._params}
     selectable = {name: p for name, p in parameters.items() if name in candidates or p in held}
     frozen_set, selection_problems = frozen_names(frozen, parameters)
-    moved: dict[str, list[str]] = {}
+    updated: dict[str, list[str]] = {}
     for name, value in valid.items():
-        selected, more = moved_names(where[name], value, selectable, frozen_set)
-        moved[name] = [each for each in selected if each in candidates]
+        selected, more = updated_names(where[name], value, selectable, frozen_set)
+        updated[name] = [each for each in selected if each in candidates]
         selection_problems += more
     # parameters without a trainer are reported only if all trainers are valid: else they may belong to those
     if not selection_problems and len(valid) == len(named):
-        selection_problems = coverage_problems(moved, candidates, frozen_set)
+        selection_problems = coverage_problems(updated, candidates, frozen_set)
     problems += selection_problems
     optimizers: dict[str, Any] = {}
     for name, value in valid.items():
-        new = {each: parameters[each] for each in moved[name] if parameters[each] not in held}
+        new = {each: parameters[each] for each in updated[name] if parameters[each] not in held}
         source = value if built is None else built[name].trainer
         optimizers[name], more = build_optimizer(where[name], source, new.values())
         problems += more
@@ -64,28 +64,28 @@ def bind_trainers(
         problems += rhythm_problems(where[name], value, new)
         if new and built is not None and built[name]._update_on_kvstore:
             problems.append(_kvstore_problem(where[name], list(new)))
-    problems += _unread_problems(sparse(parameters), [name for names in moved.values() for name in names])
+    problems += _unread_problems(sparse(parameters), [name for names in updated.values() for name in names])
     if problems:
         return None, problems
     if built is not None:
-        built.hold(moved, parameters)
+        built.hold(updated, parameters)
         return built, []
-    return _new_trainers(valid, moved, parameters, optimizers), []
+    return _new_trainers(valid, updated, parameters, optimizers), []
 
 
 def _new_trainers(
     valid: Mapping[str, Any],
-    moved: Mapping[str, list[str]],
+    updated: Mapping[str, list[str]],
     parameters: Mapping[str, mx.gluon.Parameter],
     optimizers: Mapping[str, Any],
 ) -> Trainers:
-    """Build the declared trainers, each for the parameters that it moves."""
-    trainers = {n: _build(v, {p: parameters[p] for p in moved[n]}, optimizers[n]) for n, v in valid.items()}
+    """Build the declared trainers, each for the parameters that it updates."""
+    trainers = {n: _build(v, {p: parameters[p] for p in updated[n]}, optimizers[n]) for n, v in valid.items()}
     specs = {name: value for name, value in valid.items() if isinstance(value, TrainerSpec)}
     clip_norms = {name: float(s.clip_norm) for name, s in specs.items() if s.clip_norm is not None}
     options = {name: s.optimizer_params or {} for name, s in specs.items() if isinstance(s.optimizer, str)}
     rhythms = {name: Rhythm(int(s.every), bool(s.accumulate)) for name, s in specs.items() if s.every > 1}
-    return Trainers(trainers, clip_norms, moved, options, rhythms)
+    return Trainers(trainers, clip_norms, updated, options, rhythms)
 
 
 def _build(
@@ -166,9 +166,9 @@ def _sparse_problems(
     return [Problem("trainer", f"{start}: {message}") for message in messages]
 
 
-def _unread_problems(held: Mapping[str, mx.gluon.Parameter], moved: Iterable[str]) -> list[Problem]:
+def _unread_problems(held: Mapping[str, mx.gluon.Parameter], updated: Iterable[str]) -> list[Problem]:
     """Check that each row_sparse parameter has a trainer: MXNet cannot read it without one."""
-    unread = [name for name, p in held.items() if p._trainer is None and name not in set(moved)]
+    unread = [name for name, p in held.items() if p._trainer is None and name not in set(updated)]
     way_out = "leave them to a trainer, and set their lr_mult to 0"
     message = (
         f"frozen: MXNet reads row_sparse parameters through a trainer only: {listing(unread)}; {way_out}"

@@ -11,8 +11,8 @@ from .gradients import (
     clip_gradients,
     discard_gradients,
     mark_used,
-    moved_parameters,
     scale_gradients,
+    updated_parameters,
     zero_stale,
 )
 from .held_parameters import hold
@@ -25,13 +25,13 @@ from .zero_rates import refuse_next_rates
 class Trainers(Mapping[str, TrainerHandle]):
     """The trainers by name, each behind a :class:`TrainerHandle`.
 
-    In a step, the gradients of all trainers must be reduced and clipped before the first trainer moves a
+    In a step, the gradients of all trainers must be reduced and clipped before the first trainer updates a
     parameter, so that a failure does not leave half a step.
 
     `clip_norms` are the largest global gradient norms of the trainers that clip. `parameter_names` are the
-    structural names of the parameters that each trainer moves. `options` are the options of optimizers that
-    were declared by name. `rhythms` are those of the trainers that do not move after every batch; `waiting`
-    names the trainers that do not move after the last batch. `handles` are all trainers.
+    structural names of the parameters that each trainer updates. `options` are the options of optimizers that
+    were declared by name. `rhythms` are those of the trainers that do not update after every batch; `waiting`
+    names the trainers that do not update after the last batch. `handles` are all trainers.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Trainers(Mapping[str, TrainerHandle]):
         return len(self._trainers)
 
     def hold(self, names: Mapping[str, Sequence[str]], parameters: Mapping[str, mx.gluon.Parameter]) -> None:
-        """Let each trainer move the parameters that `names` lists for it; those that it lacks are added.
+        """Let each trainer update the parameters that `names` lists for it; those that it lacks are added.
 
         `parameters` are all parameters. Parameters that a trainer has already keep their states and counts.
         """
@@ -77,21 +77,21 @@ class Trainers(Mapping[str, TrainerHandle]):
                 hold(trainer, [parameter for parameter in parameters.values() if parameter in held])
 
     def due(self, step: int) -> dict[str, TrainerHandle]:
-        """Return the trainers that move after batch number `step` of the run, counted from 0.
+        """Return the trainers that update after batch number `step` of the run, counted from 0.
 
         The gradients of the other trainers are discarded, unless they accumulate.
         """
         self.waiting = frozenset(name for name, rhythm in self.rhythms.items() if rhythm.waits(step))
         for name in self.waiting - self._accumulating:
-            discard_gradients(moved_parameters(self._trainers[name]))
+            discard_gradients(updated_parameters(self._trainers[name]))
         return {name: handle for name, handle in self.handles.items() if name not in self.waiting}
 
     def owner(self, parameter: Any) -> str:
-        """Return the trainer that moves a parameter."""
-        return next(name for name, each in self._trainers.items() if parameter in moved_parameters(each))
+        """Return the trainer that updates a parameter."""
+        return next(name for name, each in self._trainers.items() if parameter in updated_parameters(each))
 
     def batches_added(self, name: str) -> int:
-        """Return the number of batches by which a trainer's gradients are divided before it moves."""
+        """Return the number of batches by which a trainer's gradients are divided before it updates."""
         return self.rhythms[name].every if name in self._accumulating else 1
 
     def reduce(self, name: str) -> None:
@@ -101,7 +101,7 @@ class Trainers(Mapping[str, TrainerHandle]):
         """
         trainer = self._trainers[name]
         if name in self._accumulating:
-            scale_gradients(moved_parameters(trainer), 1 / self.rhythms[name].every)
+            scale_gradients(updated_parameters(trainer), 1 / self.rhythms[name].every)
         on_kvstore = updates_on_kvstore(trainer)
         zero_stale(trainer, on_kvstore)
         if not on_kvstore:
@@ -110,7 +110,7 @@ class Trainers(Mapping[str, TrainerHandle]):
     def scale_gradients(self, factor: float) -> None:
         """Multiply all fresh gradients by a factor, on each device."""
         for trainer in self._trainers.values():
-            scale_gradients(moved_parameters(trainer), factor)
+            scale_gradients(updated_parameters(trainer), factor)
 
     def clip(self, name: str) -> None:
         """Scale a trainer's gradients down to its largest global norm, if it has one."""
@@ -130,7 +130,7 @@ class Trainers(Mapping[str, TrainerHandle]):
             refuse_next_rates(name, trainer.optimizer)
             if on_kvstore:
                 trainer.step(1, ignore_stale_grad=True)
-                mark_used(moved_parameters(trainer))  # MXNet does not
+                mark_used(updated_parameters(trainer))  # MXNet does not
             else:
                 self._updates[name]()
         for parameter in trainer._params:

@@ -21,7 +21,7 @@ class UpdateNumbers:
     handle : TrainerHandle
         The trainer; its own update is never called.
     parameters : sequence of gluon.Parameter
-        The parameters that it moves. `numbers` below are their places in this sequence; the trainer may
+        The parameters that it updates. `numbers` below are their places in this sequence; the trainer may
         number them differently.
     """
 

@@ -56,10 +56,10 @@ class SGD:
         return optimizer._get_lrs(indices)
 
     @staticmethod
-    def move_group(
+    def update_group(
         optimizer: mx.optimizer.SGD, group: ParameterGroup, rates: list[float], decays: list[float]
     ) -> None:
-        """Move the arrays of a group, with a learning rate and a weight decay for each."""
+        """Update the arrays of a group, with a learning rate and a weight decay for each."""
         columns = [group.weights, group.gradients]
         if optimizer.momentum > 0:
             call = group.call("multi_sgd_mom_update", *columns, group.states)
@@ -68,10 +68,10 @@ class SGD:
         call(num_weights=len(group.weights), lrs=rates, wds=decays, **SGD._options(optimizer))
 
     @staticmethod
-    def move_one(
+    def update_one(
         optimizer: mx.optimizer.SGD, weight: Array, gradient: Array, state: Any, rate: float, decay: float
     ) -> None:
-        """Move one array."""
+        """Update one array."""
         options = {"lr": rate, "wd": decay, **SGD._options(optimizer)}
         if optimizer.momentum > 0:
             mx.nd.sgd_mom_update(weight, gradient, state, out=weight, **options)
@@ -102,14 +102,14 @@ class Adam:
         return [rate * corrections[counts[i]] for rate, i in zip(optimizer._get_lrs(indices), indices)]
 
     @staticmethod
-    def move_group(
+    def update_group(
         optimizer: mx.optimizer.Adam, group: ParameterGroup, rates: list[float], decays: list[float]
     ) -> None:
-        """Move the arrays of a group, with a learning rate and a weight decay for each."""
+        """Update the arrays of a group, with a learning rate and a weight decay for each."""
         weights, states = group.weights, group.states
         if any(decays) or optimizer.rescale_grad == 0:  # AdamW takes a factor of 0 for an overflow
             for arrays in zip(weights, group.gradients, states, rates, decays):
-                Adam.move_one(optimizer, *arrays)
+                Adam.update_one(optimizer, *arrays)
             return
         options = Adam._options(optimizer)
         columns = [weights, group.gradients, *zip(*states)]
@@ -118,10 +118,10 @@ class Adam:
         call(num_weights=len(weights), lrs=rates, wds=decays, etas=etas, **options)
 
     @staticmethod
-    def move_one(
+    def update_one(
         optimizer: mx.optimizer.Adam, weight: Array, gradient: Array, state: Any, rate: float, decay: float
     ) -> None:
-        """Move one array."""
+        """Update one array."""
         options = {"lr": rate, "wd": decay, **Adam._options(optimizer)}
         mx.nd.adam_update(weight, gradient, *state, out=weight, **options)
 

@@ -101,7 +101,7 @@ class Snapshot:
             load_trainer(
                 trainer, trees[TRAINERS][name], self._parameter_names(trainer), f'trainers["{name}"]'
             )
-        load_device_state(engine.model.parameters, engine.trainers.moved(), trees[DEVICES])
+        load_device_state(engine.model.parameters, engine.trainers.updated(), trees[DEVICES])
         carried = engine.stages[TRAIN].carried
         if carried is not None:
             carried.load(read_own_tree(folder, rank_read, CARRIED))
@@ -167,7 +167,7 @@ class Snapshot:
             for stage, labels in self._engine.splitters.known_labels.items()
         }
         return {
-            DEVICES: save_device_state(self._engine.model.parameters, self._engine.trainers.moved()),
+            DEVICES: save_device_state(self._engine.model.parameters, self._engine.trainers.updated()),
             FIGURES: {name: save_figures(stage.figures) for name, stage in self._engine.stages.items()},
             RANDOM: random_state(),
             **({} if carried is None else {CARRIED: carried.state()}),

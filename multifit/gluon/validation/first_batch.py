@@ -28,7 +28,7 @@ def check_first_batch(stage: Stage, batch: Batch) -> tuple[Any, list[Problem]]:
     """
     problems = [problem for term in stage.spec.terms for problem in check_call(term)]
     slots = batch.slots[0]
-    problems += inspect_slots(stage.spec, batch.slots) + _not_in_one_graph(stage) + _moves_the_rest(stage)
+    problems += inspect_slots(stage.spec, batch.slots) + _not_in_one_graph(stage) + _updates_the_rest(stage)
     with stage.recording(), batch.contexts[0], stage.rehearsal():
         outputs, output_problems = stage.network.bind(slots)
     arrays = by_reference(outputs or {}, slots)
@@ -76,8 +76,8 @@ def _not_in_one_graph(stage: Stage) -> list[Problem]:
     return [Problem("spec", f"{start}, and {problem}; {use}") for problem in problems]
 
 
-def _moves_the_rest(stage: Stage) -> list[Problem]:
-    """Return why a batch of one loader would move parameters that it does not reach."""
+def _updates_the_rest(stage: Stage) -> list[Problem]:
+    """Return why a batch of one loader would update parameters that it does not reach."""
     if not stage.is_partial or stage.network.joins_losses or not stage.network.hybridized:
         return []
     why = (

@@ -149,9 +149,9 @@ def _decreases(
 ) -> bool:
     """Whether a loss decreases along its gradient; SoftmaxOutput returns probabilities, which do not."""
     rate = 0.1 / max(float(mx.nd.abs(gradient).max().asscalar()) for gradient in gradients)
-    moved = {id(array): array - rate * gradient for array, gradient in zip(variables, gradients)}
+    stepped = {id(array): array - rate * gradient for array, gradient in zip(variables, gradients)}
     with mx.autograd.pause(train_mode=False):
-        values = _call(term, {ref: moved.get(id(copy), copy) for ref, copy in copies.items()})
+        values = _call(term, {ref: stepped.get(id(copy), copy) for ref, copy in copies.items()})
     before, after = (
         sum(float(mx.nd.sum(array).asscalar()) for array in arrays)
         for arrays in (losses, _minimized(term, values))

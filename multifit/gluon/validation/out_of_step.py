@@ -1,4 +1,4 @@
-"""Find what cannot be used with trainers that do not move after every batch."""
+"""Find what cannot be used with trainers that do not update after every batch."""
 
 from __future__ import annotations
 

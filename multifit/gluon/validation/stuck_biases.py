@@ -1,4 +1,4 @@
-"""Find biases that a trainer should move, but for which MXNet computes no gradient."""
+"""Find biases that a trainer should update, but for which MXNet computes no gradient."""
 
 from __future__ import annotations
 

@@ -29,24 +29,24 @@ def losses_by_trainer(engine: Engine, result: StepResult) -> dict[str, tuple[str
     trainers = engine.trainers.get()
     if len(trainers) < 2 or len(engine.spec.terms) < 2:
         return {}
-    moved = {
+    updated = {
         trainer: [engine.model.parameters[name] for name in parameters]
         for trainer, parameters in trainers.parameter_names.items()
     }
-    reached: dict[str, tuple[str, ...]] = dict.fromkeys(moved, ())
+    reached: dict[str, tuple[str, ...]] = dict.fromkeys(updated, ())
     devices = _parts(engine, result)
     # all parameters, because BatchNorm updates its running statistics in the backward pass
     with preserve_state(engine.model.parameters.values(), ()):
         for term in (term for term in engine.spec.terms if all(term.key in parts for parts in devices)):
-            for parameters in moved.values():
+            for parameters in updated.values():
                 for parameter in parameters:
                     parameter.zero_grad()
             try:
                 mx.autograd.backward([parts[term.key] for parts in devices], retain_graph=True)
             except mx.base.MXNetError:
                 continue  # a constant
-            for trainer, parameters in moved.items():
-                if trainer in (term.trainers or moved) and any(
+            for trainer, parameters in updated.items():
+                if trainer in (term.trainers or updated) and any(
                     gradient.asnumpy().any() for p in parameters for gradient in p.list_grad()
                 ):
                     reached[trainer] += (term.key,)
@@ -84,9 +84,9 @@ def opposing_losses(engine: Engine, result: StepResult) -> Iterator[str]:
     arrays = result.arrays()[0]
     terms = [term for term in terms if term.key in result.parts[0]]
     gradients = {term.key: _output_gradients(term, arrays) for term in terms}
-    moved = {term.key: set(term.trainers or trainers) for term in terms}
+    trained_by = {term.key: set(term.trainers or trainers) for term in terms}
     for one, other in combinations(gradients, 2):
-        if not moved[one] & moved[other]:
+        if not trained_by[one] & trained_by[other]:
             continue
         for first, second in product(gradients[one], gradients[other]):
             if first == second or np.array_equal(arrays[first].asnumpy(), arrays[second].asnumpy()):

@@ -27,7 +27,7 @@ class JointGradients:
 
         Also sets ``gradients.added`` if any rank adds gradients up. If the update is not held back,
         parameters that only other ranks' samples have reached get gradients of 0. `due` are the names of the
-        parameters whose trainers move.
+        parameters whose trainers update.
         """
         if self._world.alone:
             return held, overflowed

@@ -207,7 +207,7 @@ class Runner(MXNetRunner):
 
     def publish(self) -> None:
         """Copy the values of parameters and optimizers' states to the net and its trainers."""
-        if self._trainers is not None and self._trainers.moved:
+        if self._trainers is not None and self._trainers.newer:
             self._parameters.give_back()
             self._trainers.give_back()
             if self._step is not None:

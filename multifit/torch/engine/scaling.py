@@ -42,7 +42,7 @@ class Unscaled:
 class Scaled:
     """Gradients of an objective that is scaled up, so that they do not vanish in float16, and scaled back.
 
-    It uses :class:`torch.amp.GradScaler`: if a gradient is not finite, no parameter moves, no update is
+    It uses :class:`torch.amp.GradScaler`: if a gradient is not finite, no parameter is updated, no update is
     counted, and the scale is halved; after 2,000 steps in which all were finite, it doubles. Like that class,
     it waits for the device in each step, to know whether to update.
     """

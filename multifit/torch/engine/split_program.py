@@ -17,23 +17,23 @@ from .tensors import Tensors
 class SplitProgram:
     """Computes a traced graph as two: a body, then the tasks' own parts on copies of the body's outputs.
 
-    `tasks` are the tasks of the losses, and `moved` are MXNet's names of the parameters that trainers move.
-    If the body `repeats`, there is a backward pass through it for each task. `trained` are the names of the
-    parameters that the tasks' parts use and that receive gradients; `features` has those of the body that
-    trainers move.
+    `tasks` are the tasks of the losses, and `updated` are MXNet's names of the parameters that trainers
+    update. If the body `repeats`, there is a backward pass through it for each task. `trained` are the names
+    of the parameters that the tasks' parts use and that receive gradients; `features` has those of the body
+    that trainers update.
     """
 
     def __init__(
         self,
         traced: TracedGraph,
         tasks: Mapping[str, int],
-        moved: Collection[str],
+        updated: Collection[str],
         repeats: bool,
         parameters: Parameters,
         training: bool,
         compiles: bool | str = False,
     ) -> None:
-        names = {variable: name for variable, name in parameters.variables().items() if variable in moved}
+        names = {variable: name for variable, name in parameters.variables().items() if variable in updated}
         cut = cut_traced(traced, tasks, {v for v, name in names.items() if name in parameters.trained})
         # a compiled program allows one backward pass; CUDA graphs of the two parts would overwrite each other
         self._body = Program(cut.body, parameters, training, compiles is True and not repeats)

@@ -126,7 +126,9 @@ class Stage:
         if separation.tasks is None:
             program = Program(traced, *options)
         else:
-            program = SplitProgram(traced, separation.tasks, separation.moved(), separation.repeats, *options)
+            program = SplitProgram(
+                traced, separation.tasks, separation.updated(), separation.repeats, *options
+            )
         self._programs[key] = program
         return program
 

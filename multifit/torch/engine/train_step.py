@@ -67,12 +67,12 @@ class TrainStep:
     def train(self, batch: Batch) -> Result:
         """Train on a batch that is named, cast and placed."""
         self._trainers.take_lent()
-        self._trainers.moved = True  # running statistics change, at least
+        self._trainers.newer = True  # running statistics change, at least
         result = self._stage.run(batch, self._state)
         if self._of_losses is not None:
             self._of_losses.weigh(result, self._state)
         self.gradients.add(self._backward(result, self.gradients.tensors))
-        self._trainers.moved = True  # set again, because reading the parameters in a handler resets it
+        self._trainers.newer = True  # set again, because reading the parameters in a handler resets it
         self.before_update(result)
         held, due = self.held(result), self._trainers.due(self._state.step, self.gradients)
         names, overflowed = self._trainers.names(due), self._scaling.overflowed()
@@ -111,7 +111,7 @@ class TrainStep:
         self._trainers.take()
         self.gradients.take()
         self.gradients.scale(names, 1 / samples)
-        self._trainers.moved = True
+        self._trainers.newer = True
 
     def held(self, result: Result) -> bool:
         """Whether a handler holds back the update; it may then set values of the net."""

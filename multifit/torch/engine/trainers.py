@@ -19,22 +19,22 @@ OfTrainer = Mapping[str, torch.Tensor]
 class Trainers:
     """Updates parameters for the trainers, whose own optimizers keep the options, schedules and counts.
 
-    `moved` says whether states and parameters here are newer than those of the trainers and the net. `lent`
+    `newer` says whether states and parameters here are newer than those of the trainers and the net. `lent`
     says that, between runs, the trainers' optimizers hold the states, so that other code may load some.
     """
 
     def __init__(self, trainers: GluonTrainers, parameters: Parameters) -> None:
-        self._trainers, self.moved, self.lent = trainers, False, True
+        self._trainers, self.newer, self.lent = trainers, False, True
         self._names: dict[tuple[str, ...], frozenset[str]] = {}  # by the trainers that are due
-        self._movers = {
-            name: _Mover(
+        self._updaters = {
+            name: _Updater(
                 parameters.numbers(trainers[name], names), names, trainers.clip_norms.get(name), parameters
             )
             for name, names in trainers.parameter_names.items()
         }
 
     def due(self, step: int, gradients: Gradients) -> list[str]:
-        """Return the trainers that move after batch number `step` of the run, counted from 0.
+        """Return the trainers that update after batch number `step` of the run, counted from 0.
 
         The gradients of the other trainers are discarded, unless they accumulate.
         """
@@ -46,14 +46,14 @@ class Trainers:
         return due
 
     def names(self, due: Sequence[str]) -> frozenset[str]:
-        """Return the names of the parameters that some trainers move."""
+        """Return the names of the parameters that some trainers update."""
         if tuple(due) not in self._names:
             names = self._trainers.parameter_names
             self._names[tuple(due)] = frozenset(name for trainer in due for name in names[trainer])
         return self._names[tuple(due)]
 
     def batches_added(self, parameter: str, due: Sequence[str]) -> int:
-        """Return the number of batches by which a parameter's gradient is divided; 0 if it does not move."""
+        """Return the number of batches by which a parameter's gradient is divided; 0 if it is not updated."""
         names = self._trainers.parameter_names
         return next((self._trainers.batches_added(each) for each in due if parameter in names[each]), 0)
 
@@ -67,18 +67,18 @@ class Trainers:
     def update(self, due: Sequence[str], gradients: Gradients) -> None:
         """Clip gradients and update the parameters of the trainers that are due; then drop the gradients."""
         with torch.no_grad():
-            clipped = {name: self._movers[name].clip(gradients.tensors) for name in due}
+            clipped = {name: self._updaters[name].clip(gradients.tensors) for name in due}
             for name, of_trainer in clipped.items():
-                self._movers[name].move(of_trainer)
+                self._updaters[name].update(of_trainer)
         for name in due:
             gradients.drop(self._trainers.parameter_names[name])
-        self.moved = True
+        self.newer = True
 
     def take(self) -> None:
         """Copy the optimizers' states from the trainers."""
         self.lent = False
-        for mover in self._movers.values():
-            mover.take()
+        for updater in self._updaters.values():
+            updater.take()
 
     def take_lent(self) -> None:
         """Copy the optimizers' states from the trainers if those hold them."""
@@ -87,12 +87,12 @@ class Trainers:
 
     def give_back(self) -> None:
         """Copy the optimizers' states to the trainers; this waits for the device."""
-        for mover in self._movers.values():
-            mover.give_back()
-        self.moved = False
+        for updater in self._updaters.values():
+            updater.give_back()
+        self.newer = False
 
 
-class _Mover:
+class _Updater:
     """Updates the parameters of one trainer."""
 
     def __init__(
@@ -112,7 +112,7 @@ class _Mover:
         factor = torch.clamp_max(self._clip_norm / (total + 1e-8), 1.0)
         return dict(zip(reached, torch._foreach_mul(tensors, factor)))
 
-    def move(self, gradients: OfTrainer) -> None:
+    def update(self, gradients: OfTrainer) -> None:
         """Update the parameters that have gradients."""
         places = [place for place, name in enumerate(self._names) if name in gradients]
         if not places:
@@ -122,7 +122,7 @@ class _Mover:
         weights: Column = [self._parameters.tensors[name] for name in names]
         states = [self._state(name, weight) for name, weight in zip(names, weights)]
         of_names = [gradients[name] for name in names]
-        self._rule.move(self._numbers.options, Group(weights, of_names, states, rates, decays, counts))
+        self._rule.update(self._numbers.options, Group(weights, of_names, states, rates, decays, counts))
 
     def take(self) -> None:
         """Copy the states from the trainer's optimizer."""

@@ -20,8 +20,8 @@ def create(options: Any, weight: torch.Tensor) -> State:
     return zeros(weight, 2)
 
 
-def move(options: Any, group: Group) -> None:
-    """Move the parameters of a group."""
+def update(options: Any, group: Group) -> None:
+    """Update the parameters of a group."""
     gradients = only_clipped(options, group)
     of_gradients, of_steps = group.columns()
     _average_squares(of_gradients, gradients, options.rho)

@@ -20,8 +20,8 @@ def create(options: Any, weight: torch.Tensor) -> State:
     return torch.zeros_like(weight)
 
 
-def move(options: Any, group: Group) -> None:
-    """Move the parameters of a group."""
+def update(options: Any, group: Group) -> None:
+    """Update the parameters of a group."""
     gradients, (sums,) = only_clipped(options, group), group.columns()
     torch._foreach_addcmul_(sums, gradients, gradients)
     below = roots_of_sums(sums, options.float_stable_eps)

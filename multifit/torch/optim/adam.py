@@ -22,8 +22,8 @@ def create(options: Any, weight: torch.Tensor) -> State:
     return zeros(weight, 2)
 
 
-def move(options: Any, group: Group) -> None:
-    """Move the parameters of a group."""
+def update(options: Any, group: Group) -> None:
+    """Update the parameters of a group."""
     means, squares = moments(options, group, decayed_then_clipped(options, group))
     factors = [
         -single(rate * math.sqrt(1 - options.beta2**t) / (1 - options.beta1**t))

@@ -18,8 +18,8 @@ def create(options: Any, weight: torch.Tensor) -> State:
     return zeros(weight, 2)
 
 
-def move(options: Any, group: Group) -> None:
-    """Move the parameters of a group."""
+def update(options: Any, group: Group) -> None:
+    """Update the parameters of a group."""
     gradients = decayed(rescaled(options, group.gradients), group.weights, group.decays)
     gradients, (means, largest) = clipped(options, gradients), group.columns()
     torch._foreach_mul_(means, options.beta1)

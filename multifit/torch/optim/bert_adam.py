@@ -14,8 +14,8 @@ from .arithmetic import add_scaled, moments, only_clipped, roots, singles, subtr
 from .group import Group
 
 
-def move(options: Any, group: Group) -> None:
-    """Move the parameters of a group."""
+def update(options: Any, group: Group) -> None:
+    """Update the parameters of a group."""
     means, squares = moments(options, group, only_clipped(options, group))
     steps = list(torch._foreach_div(means, roots(squares, options.epsilon)))
     steps = add_scaled(steps, group.weights, singles(group.decays))

@@ -25,8 +25,8 @@ def create(options: Any, weight: torch.Tensor) -> State:
     return zeros(weight, 3)
 
 
-def move(options: Any, group: Group) -> None:
-    """Move the parameters of a group."""
+def update(options: Any, group: Group) -> None:
+    """Update the parameters of a group."""
     gradients, (denominators, squares, sums) = decayed_then_clipped(options, group), group.columns()
     beta1, beta2 = single(options.beta1), single(options.beta2)
     average_squares(squares, gradients, options.beta2)

@@ -20,8 +20,8 @@ def create(options: Any, weight: torch.Tensor) -> State:
     return zeros(weight, 2)
 
 
-def move(options: Any, group: Group) -> None:
-    """Move the parameters of a group."""
+def update(options: Any, group: Group) -> None:
+    """Update the parameters of a group."""
     gradients, (sums, squares) = only_clipped(options, group), group.columns()
     rates, decays = singles(group.rates), singles(group.decays)
     before = torch._foreach_sqrt(squares)

@@ -18,8 +18,8 @@ def create(options: Any, weight: torch.Tensor) -> State:
     return weight.new_zeros((len(weight), 1))
 
 
-def move(options: Any, group: Group) -> None:
-    """Move the parameters of a group."""
+def update(options: Any, group: Group) -> None:
+    """Update the parameters of a group."""
     gradients, (sums,) = only_clipped(options, group), group.columns()
     torch._foreach_add_(sums, [gradient.square().mean(1, keepdim=True) for gradient in gradients])
     below = roots_of_sums(sums, options.float_stable_eps)

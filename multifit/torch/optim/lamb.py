@@ -16,8 +16,8 @@ from .arithmetic import add_scaled, moments, only_clipped, roots, single, single
 from .group import Column, Group
 
 
-def move(options: Any, group: Group) -> None:
-    """Move the parameters of a group."""
+def update(options: Any, group: Group) -> None:
+    """Update the parameters of a group."""
     means, squares = moments(options, group, only_clipped(options, group))
     if options.bias_correction:
         means = _corrected(means, options.beta1, group.counts)

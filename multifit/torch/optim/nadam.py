@@ -17,8 +17,8 @@ from .arithmetic import clipped, decayed, rescaled
 from .group import Group
 
 
-def move(options: Any, group: Group) -> None:
-    """Move the parameters of a group."""
+def update(options: Any, group: Group) -> None:
+    """Update the parameters of a group."""
     gradients = decayed(rescaled(options, group.gradients), group.weights, group.decays)
     gradients, (means, squares) = clipped(options, gradients), group.columns()
     torch._foreach_mul_(means, options.beta1)

@@ -1,6 +1,6 @@
 """Nesterov's accelerated gradient.
 
-As in ``mx.optimizer.NAG``: SGD that also moves by the momentum of the next update.
+As in ``mx.optimizer.NAG``: SGD that also applies the momentum of the next update.
 
 As in MXNet, the stored velocity contains the weight decay of the weight after the update.
 """
@@ -16,8 +16,8 @@ from .group import Group
 from .sgd import create as create  # the same states
 
 
-def move(options: Any, group: Group) -> None:
-    """Move the parameters of a group."""
+def update(options: Any, group: Group) -> None:
+    """Update the parameters of a group."""
     gradients, weights = only_clipped(options, group), group.weights
     rates, decays, momentum = singles(group.rates), singles(group.decays), single(options.momentum)
     steps = decayed(gradients, weights, decays)

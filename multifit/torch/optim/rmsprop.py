@@ -20,8 +20,8 @@ def create(options: Any, weight: torch.Tensor) -> State:
     return zeros(weight, 3 if options.centered else 1)
 
 
-def move(options: Any, group: Group) -> None:
-    """Move the parameters of a group."""
+def update(options: Any, group: Group) -> None:
+    """Update the parameters of a group."""
     gradients, (squares, *centered) = decayed_then_clipped(options, group), group.columns()
     average_squares(squares, gradients, options.gamma1)
     epsilon, negative = single(options.epsilon), [-rate for rate in singles(group.rates)]

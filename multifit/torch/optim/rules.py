@@ -36,7 +36,7 @@ class Rule(Protocol):
     def create(self, options: Any, weight: torch.Tensor) -> State:
         """Return the state of a new parameter, in the layout of MXNet's state."""
 
-    def move(self, options: Any, group: Group) -> None:
+    def update(self, options: Any, group: Group) -> None:
         """Update the parameters of a group and their states in place; call it without autograd."""
 
 

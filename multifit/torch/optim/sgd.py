@@ -20,8 +20,8 @@ def create(options: Any, weight: torch.Tensor) -> State:
     return torch.zeros_like(weight) if options.momentum else None
 
 
-def move(options: Any, group: Group) -> None:
-    """Move the parameters of a group."""
+def update(options: Any, group: Group) -> None:
+    """Update the parameters of a group."""
     gradients, rates = clipped_then_decayed(options, group), singles(group.rates)
     if options.momentum <= 0:
         subtract_scaled(group.weights, gradients, rates)

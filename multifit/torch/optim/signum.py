@@ -21,8 +21,8 @@ def create(options: Any, weight: torch.Tensor) -> State:
     return torch.zeros_like(weight) if options.momentum else None
 
 
-def move(options: Any, group: Group) -> None:
-    """Move the parameters of a group."""
+def update(options: Any, group: Group) -> None:
+    """Update the parameters of a group."""
     rates, decays = singles(group.rates), singles(group.decays)
     if options.momentum:
         (means,) = group.columns()

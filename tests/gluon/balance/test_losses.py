@@ -238,7 +238,7 @@ def test_accumulated_batches_are_weighed_one_by_one() -> None:
         ([{"every": 2, "accumulate": True}, {}], [], 8),
     ],
 )
-def test_a_method_looks_back_only_where_a_trainer_has_moved(
+def test_a_method_looks_back_only_where_a_trainer_has_updated(
     rhythms: list, handlers: list, looks: int
 ) -> None:
     patterns = [".*"] if len(rhythms) == 1 else ["body.*", "(digit|parity).*"]

@@ -62,7 +62,7 @@ GROUPS = {
     "one each": (frozenset("bc"), frozenset("bc"), frozenset("a"), ALL),
     "overlapping": (frozenset("c"), frozenset("ac"), frozenset("ab"), ALL),
     "all": (ALL, ALL, ALL, ALL),
-    "one moves all": (ALL, frozenset("a"), frozenset("a"), ALL),
+    "one reaches all": (ALL, frozenset("a"), frozenset("a"), ALL),
     "of no use": (frozenset("b"), frozenset(), frozenset("c"), ALL),
 }
 
@@ -82,7 +82,7 @@ def test_gradients_are_those_of_the_parameters_that_are_named(reaches: Any) -> N
         np.testing.assert_allclose(gradient, expected[name], rtol=1e-5, atol=1e-6, err_msg=name)
 
 
-@pytest.mark.parametrize(("group", "times"), [("all", 2), ("one each", 3), ("one moves all", 2)])
+@pytest.mark.parametrize(("group", "times"), [("all", 2), ("one each", 3), ("one reaches all", 2)])
 def test_what_need_not_be_computed_again_is_not(group: str, times: int) -> None:
     nodes = json.loads(bound_graph(graph(), GROUPS[group], TRAINED).tojson())["nodes"]
     assert sum(node["op"] == "BatchNorm" for node in nodes) == times

@@ -87,7 +87,7 @@ def test_batches_without_an_update_do_not_count() -> None:
 
 @pytest.mark.parametrize("accumulate", [False, True])
 def test_batches_after_which_no_trainer_moves_do_not_count(accumulate: bool) -> None:
-    """The trainers move after batches 2, 3, 4, 6 and 8 of 8."""
+    """The trainers update after batches 2, 3, 4, 6 and 8 of 8."""
     trace = Trace()
     trainers = {
         "first": TrainerSpec("0.*", "sgd", every=2, accumulate=accumulate),

@@ -1,4 +1,4 @@
-"""Trainers that do not move after every batch."""
+"""Trainers that do not update after every batch."""
 
 from __future__ import annotations
 

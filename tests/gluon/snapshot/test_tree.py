@@ -76,7 +76,7 @@ def test_an_ndarray_is_restored_on_its_device(tmp_path, dtype):
 
 @pytest.mark.parametrize("rows", [[[0, 0], [1, 2], [0, 0]], [[0, 0], [0, 0]]], ids=["one row", "none"])
 def test_sparse_rows_are_restored(tmp_path, rows):
-    """An optimizer may move just the rows that a gradient has."""
+    """An optimizer may update just the rows that a gradient has."""
     array = mx.nd.array(rows, ctx=mx.cpu(1)).tostype("row_sparse")
     restored = again(tmp_path, [array])[0]
     assert same(restored, array)

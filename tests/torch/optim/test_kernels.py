@@ -49,7 +49,7 @@ def calls(name: str, parameters: int) -> int:
     numbers = [0.1 * (1 + i) for i in range(parameters)]
     group = Group(weights, gradients, states, numbers, numbers, [1 + i for i in range(parameters)])
     with Count() as count, torch.no_grad():
-        RULES[name].move(options, group)
+        RULES[name].update(options, group)
     return count.calls
 
 

@@ -1,4 +1,4 @@
-"""Every rule moves as MXNet's optimizer does, in float64, while rates change."""
+"""Every rule updates as MXNet's optimizer does, in float64, while rates change."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def both_after_steps(name, options, dtype):
     optimizer.param_dict = options_of_rule.param_dict = dict(enumerate(MULTIPLIERS))
     weights = [mx.nd.array(value, dtype=dtype) for value in values]
     states = [cast(optimizer.create_state(i, weight), dtype) for i, weight in enumerate(weights)]
-    moved, indices = [torch.tensor(value) for value in values], list(range(len(values)))
-    group = Group(moved, [], [RULES[name].create(options_of_rule, weight) for weight in moved])
+    updated, indices = [torch.tensor(value) for value in values], list(range(len(values)))
+    group = Group(updated, [], [RULES[name].create(options_of_rule, weight) for weight in updated])
     for step in range(STEPS):
         optimizer.lr = options_of_rule.lr = 0.1 / (1 + step % 4)
         gradients = [random.randn(*shape).astype(dtype) for shape in SHAPES]
@@ -68,8 +68,8 @@ def both_after_steps(name, options, dtype):
         group.rates = options_of_rule._get_lrs(indices)
         group.decays = options_of_rule._get_wds(indices)
         group.counts = [options_of_rule._index_update_count[i] for i in indices]
-        RULES[name].move(options_of_rule, group)
-    return (weights, states), (moved, group.states)
+        RULES[name].update(options_of_rule, group)
+    return (weights, states), (updated, group.states)
 
 
 def cast(state, dtype):
@@ -118,7 +118,7 @@ def test_bert_adam_is_gluonnlps(common):
     assert_equal(theirs, ours, 2e-4)
 
 
-def moves(name, options, gradients, rates):
+def updated(name, options, gradients, rates):
     """Return a weight of 1 after updates by a rule."""
     settings = mx.optimizer.create(name, **options)
     weight = torch.ones(1, dtype=torch.float64)
@@ -126,7 +126,7 @@ def moves(name, options, gradients, rates):
     for count, (gradient, rate) in enumerate(zip(gradients, rates), 1):
         group.gradients = [torch.full_like(weight, gradient)]
         group.rates, group.counts = [rate], [count]
-        RULES[name].move(settings, group)
+        RULES[name].update(settings, group)
     return weight.item()
 
 
@@ -142,15 +142,15 @@ def torchs(kind, options, gradients, rates):
 
 
 def test_a_rate_is_inside_the_velocity():
-    """At a rate of 0, MXNet moves on by what was gathered before; torch's SGD stops."""
+    """At a rate of 0, MXNet still updates by what was gathered before; torch's SGD stops."""
     gradients, rates = [1.0, 0.0], [0.5, 0.0]
-    assert moves("sgd", {"momentum": 0.5}, gradients, rates) == 1 - 0.5 - 0.25
+    assert updated("sgd", {"momentum": 0.5}, gradients, rates) == 1 - 0.5 - 0.25
     assert torchs(torch.optim.SGD, {"momentum": 0.5}, gradients, rates) == 1 - 0.5
 
 
 def test_epsilon_is_outside_of_the_bias_correction():
     """In the first step the biased root is sqrt(1 - beta2) of the gradient's size: an epsilon weighs more."""
-    ours = moves("adam", {"epsilon": 0.5, "beta2": 0.75, "beta1": 0.5}, [1.0], [1.0])
+    ours = updated("adam", {"epsilon": 0.5, "beta2": 0.75, "beta1": 0.5}, [1.0], [1.0])
     assert ours == pytest.approx(1 - (0.25**0.5 / 0.5) * 0.5 / (0.5 + 0.5))
     theirs = torchs(torch.optim.Adam, {"eps": 0.5, "betas": (0.5, 0.75)}, [1.0], [1.0])
     assert theirs == pytest.approx(1 - 1 / 1.5)
@@ -158,14 +158,14 @@ def test_epsilon_is_outside_of_the_bias_correction():
 
 def test_sgd_decays_after_clipping():
     options = {"wd": 0.5, "clip_gradient": 0.25}
-    assert moves("sgd", options, [4.0], [1.0]) == 1 - 0.25 - 0.5
+    assert updated("sgd", options, [4.0], [1.0]) == 1 - 0.25 - 0.5
 
 
 @pytest.mark.parametrize("name", ["adam", "rmsprop", "adamax", "nadam", "ftml"])
 def test_adam_and_its_relatives_decay_before_clipping(name):
     """So weight decay changes nothing where the gradient is clipped anyway."""
     decayed, alone = (
-        moves(name, {"wd": wd, "clip_gradient": 0.25}, [4.0, 4.0], [0.1, 0.1]) for wd in (0.5, 0.0)
+        updated(name, {"wd": wd, "clip_gradient": 0.25}, [4.0, 4.0], [0.1, 0.1]) for wd in (0.5, 0.0)
     )
     assert decayed == alone != 1
 
