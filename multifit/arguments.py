@@ -44,7 +44,7 @@ class Valid:
     """
 
     words: str
-    holds: Callable[[Any], bool] = lambda value: True
+    accepts: Callable[[Any], bool] = lambda value: True
     choices: Sequence[str] = ()
 
 
@@ -185,7 +185,7 @@ def _converted(value: Any, hint: Any) -> Any:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
         value = _converted(value, arguments[0])
-        if not arguments[1].holds(value):
+        if not arguments[1].accepts(value):
             raise ValueError
     elif origin is Union:
         for argument in arguments:

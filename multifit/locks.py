@@ -16,7 +16,7 @@ with suppress(ImportError):  # Windows
     import fcntl
 
 LOCK = ".lock"
-_held: set[tuple[int, Path]] = set()  # the folders that this process (a forked one is another) has locked
+_locked: set[tuple[int, Path]] = set()  # the folders that this process (a forked one is another) has locked
 
 
 @contextmanager
@@ -29,15 +29,15 @@ def locked(folder: Path, warn: Callable[[str], None]) -> Iterator[None]:
     """
     real = Path(os.path.realpath(folder))
     key = os.getpid(), real
-    file = None if key in _held else _acquire(real / LOCK, folder, warn)
+    file = None if key in _locked else _acquire(real / LOCK, folder, warn)
     if file is None:
         yield
         return
-    _held.add(key)
+    _locked.add(key)
     try:
         yield
     finally:
-        _held.discard(key)
+        _locked.discard(key)
         with suppress(OSError):
             (real / LOCK).unlink()
         file.close()

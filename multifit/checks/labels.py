@@ -49,13 +49,13 @@ def counted_labels_problem(
     training loop of the user's own has none.
     """
     first = f"first in {kind} batch {batch}"
-    held = f'{where}: the label "{name}" held {counted(count, "value")}, {first}, '
+    start = f'{where}: the label "{name}" held {counted(count, "value")}, {first}, '
     if classes is None:
         return Problem(
-            "data", f"{held}that {'is' if count == 1 else 'are'} NaN or infinite: {_not_finite(name)}"
+            "data", f"{start}that {'is' if count == 1 else 'are'} NaN or infinite: {_not_finite(name)}"
         )
     wrong = f"not among the classes 0 … {classes - 1}, which MXNet took for other classes"
-    return Problem("data", f"{held}{wrong}: fix the labels; if a value means {_ignored(name)}")
+    return Problem("data", f"{start}{wrong}: fix the labels; if a value means {_ignored(name)}")
 
 
 def _not_finite(name: str) -> str:

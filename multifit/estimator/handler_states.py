@@ -27,8 +27,8 @@ def options_of(handler: object) -> dict[str, str]:
         names = list(inspect.signature(type(inner)).parameters)
     except ValueError:  # a compiled class may have no signature
         names = []
-    held = getattr(inner, "__dict__", {})
-    options = {name: _text(held[name]) for name in names if name in held}
+    attributes = getattr(inner, "__dict__", {})
+    options = {name: _text(attributes[name]) for name in names if name in attributes}
     return options if inner is handler else {**options, "Every": repr(handler)}
 
 

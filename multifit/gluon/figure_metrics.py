@@ -77,18 +77,18 @@ def figures_in_handlers(engine: Engine, handlers: Sequence[object]) -> Iterator[
     replaced: list[tuple[object, str, Any]] = []
     for handler in bare:
         for name in ("metrics", "monitor") if isinstance(handler, _GLUONS.EventHandler) else ():
-            held = getattr(handler, name, None)
-            several = held if isinstance(held, list) else [held]
+            value = getattr(handler, name, None)
+            several = value if isinstance(value, list) else [value]
             if any(id(metric) in figures for metric in several):
                 shown = [figures.get(id(metric), metric) for metric in several]
-                replaced.append((handler, name, held))
-                setattr(handler, name, shown if isinstance(held, list) else shown[0])
+                replaced.append((handler, name, value))
+                setattr(handler, name, shown if isinstance(value, list) else shown[0])
     try:
         _check_logged(bare, [metric for metric, _ in declared])
         yield
     finally:
-        for handler, name, held in replaced:
-            setattr(handler, name, held)
+        for handler, name, value in replaced:
+            setattr(handler, name, value)
 
 
 def _read(engine: Engine, stage: str) -> dict[str, float]:
@@ -100,7 +100,7 @@ def _check_logged(handlers: Sequence[object], declared: Sequence[object]) -> Non
     others = [handler for handler in handlers if handler not in logging] + list(declared)
     for handler in logging:
         for metric in handler.metrics:
-            if type(metric) is not FigureMetric and not any(_holds(other, metric) for other in others):
+            if type(metric) is not FigureMetric and not any(_has_metric(other, metric) for other in others):
                 raise ValueError(
                     f'{handler_name(handler)}: nothing updates its metric "{metric.name}"; declare it in the '
                     "TaskSpec, take one of estimator.train_metrics and val_metrics, or add a handler that "
@@ -108,7 +108,7 @@ def _check_logged(handlers: Sequence[object], declared: Sequence[object]) -> Non
                 )
 
 
-def _holds(owner: object, metric: Any) -> bool:
+def _has_metric(owner: object, metric: Any) -> bool:
     """Whether an attribute of an object is the metric, or a list that contains it."""
     values = getattr(owner, "__dict__", {}).values()
     return any(

@@ -172,8 +172,8 @@ def _forgotten_with(module: fx.GraphModule) -> fx.GraphModule:
     """Return a module; torch.fx forgets its source, kept for tracebacks, when the module is freed."""
     sources = getattr(getattr(fx.graph_module, "_loader", None), "eval_cache", {})
     name = type(module).forward.__code__.co_filename
-    for held in (linecache.cache, sources):
-        weakref.finalize(module, held.pop, name, None).atexit = False
+    for kept in (linecache.cache, sources):
+        weakref.finalize(module, kept.pop, name, None).atexit = False
     return module
 
 

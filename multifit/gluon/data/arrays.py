@@ -55,7 +55,7 @@ def cast_dtype(dtype: Any, real: str) -> str | None:
     return None if target == np.dtype(dtype).name else target
 
 
-def held_as(dtype: Any) -> np.dtype[Any]:
+def mxnet_dtype(dtype: Any) -> np.dtype[Any]:
     """Return the dtype in which MXNet computes with numbers of `dtype`: the same one or a larger one."""
     source = np.dtype(dtype)
     return source if source == np.float64 else np.dtype(CASTS.get(source.name, source))

@@ -10,7 +10,7 @@ from ...checks import describe
 from ...errors import Problem, quoted
 from ...spec import TaskSpec
 from ..compat import mx
-from .arrays import held_as, place
+from .arrays import mxnet_dtype, place
 from .missing_labels import MissingLabels
 
 
@@ -30,19 +30,19 @@ def joined_batch(
     missing = MissingLabels(spec.label_specs)
     sizes = {task: _samples(part) for task, part in parts.items()}
     for name in dict.fromkeys(name for part in parts.values() for name in part):
-        held = {task: part[name] for task, part in parts.items() if part.get(name) is not None}
-        like = next(iter(held.values()), None)
-        dtype = np.result_type(*[array.dtype for array in held.values()]) if held else None
+        arrays = {task: part[name] for task, part in parts.items() if part.get(name) is not None}
+        like = next(iter(arrays.values()), None)
+        dtype = np.result_type(*[array.dtype for array in arrays.values()]) if arrays else None
         if like is None:
             slots[name] = None
-        elif len({array.shape[1:] for array in held.values()}) > 1:
-            problems.append(_shapes_differ(name, held))
-        elif len(held) < len(parts) and (why := missing.problem_of(name, dtype)):
+        elif len({array.shape[1:] for array in arrays.values()}) > 1:
+            problems.append(_shapes_differ(name, arrays))
+        elif len(arrays) < len(parts) and (why := missing.problem_of(name, dtype)):
             problems.append(Problem("data", f"{why}: samples of other loaders lack it"))
         else:
             slots[name] = _concatenated(
                 [
-                    held[task] if task in held else missing.rows(name, size, like.shape, dtype)
+                    arrays[task] if task in arrays else missing.rows(name, size, like.shape, dtype)
                     for task, size in sizes.items()
                 ],
                 dtype,
@@ -54,8 +54,8 @@ def _samples(part: Mapping[str, Any]) -> int:
     return next((len(array) for array in part.values() if array is not None), 0)
 
 
-def _shapes_differ(name: str, held: Mapping[str, Any]) -> Problem:
-    found = ", ".join(f"{describe.array(array)} of {quoted([task])}" for task, array in held.items())
+def _shapes_differ(name: str, arrays: Mapping[str, Any]) -> Problem:
+    found = ", ".join(f"{describe.array(array)} of {quoted([task])}" for task, array in arrays.items())
     way_out = "give samples of one shape, or let the loaders take turns, as with Proportional()"
     return Problem("data", f'the slot "{name}" cannot be joined in one batch: {found}; {way_out}')
 
@@ -65,4 +65,4 @@ def _concatenated(arrays: Sequence[Any], dtype: Any) -> Any:
     first = next((array for array in arrays if isinstance(array, mx.nd.NDArray)), None)
     if first is None:
         return np.concatenate(arrays)
-    return mx.nd.concat(*(place(array, first.context, held_as(dtype)) for array in arrays), dim=0)
+    return mx.nd.concat(*(place(array, first.context, mxnet_dtype(dtype)) for array in arrays), dim=0)

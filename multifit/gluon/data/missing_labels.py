@@ -14,7 +14,7 @@ from ...spec import LabelSpec
 from ...spec.missing import NAN, is_missable, presence
 from ..compat import mx
 from ..user_code import user_code
-from .arrays import held_as, place
+from .arrays import mxnet_dtype, place
 
 KnownLabels = dict[str, tuple[Shape, Any]]
 """The shape and the dtype of each label that may be missing, in the last batch that had it."""
@@ -61,7 +61,7 @@ class MissingLabels:
         """Return why an array of this dtype cannot say that a label is missing, or None."""
         missing = self._labels[name].missing if name in self._labels else None
         value = np.nan if missing == NAN else missing
-        if isinstance(value, (str, type(None))) or callable(value) or _can_hold(dtype, value):
+        if isinstance(value, (str, type(None))) or callable(value) or _can_represent(dtype, value):
             return None
         kind, lacks = np.dtype(dtype).name, "NaN" if missing == NAN else f"{value:g}"
         return f'the label "{name}" is {kind}, which has no {lacks}; give floats, or missing= another value'
@@ -102,8 +102,8 @@ class MissingLabels:
 
 
 @cache  # called for every batch
-def _can_hold(dtype: Any, value: float) -> bool:
-    """Whether arrays of a dtype can hold a value, real ones after rounding it."""
+def _can_represent(dtype: Any, value: float) -> bool:
+    """Whether arrays of a dtype can represent a value, real ones after rounding it."""
     kind = np.dtype(dtype).kind
     limits = np.iinfo(dtype) if kind in "iu" else None
     if limits is None:
@@ -120,7 +120,7 @@ def sought_in(dtype: Any, cast: str | None) -> np.dtype[Any]:
     """
     source, target = np.dtype(dtype), np.dtype(cast or dtype)
     is_shorter = target.kind == source.kind == "f" and target.itemsize < source.itemsize
-    return target if is_shorter else held_as(source)
+    return target if is_shorter else mxnet_dtype(source)
 
 
 def _present(label: LabelSpec, slots: Slots, dtype: str | None) -> Array:
@@ -145,7 +145,7 @@ def _present(label: LabelSpec, slots: Slots, dtype: str | None) -> Array:
     elif isinstance(missing, str):
         mask = slots[missing]
         present = mx.nd.zeros_like(values) if mask is None else mask != 0
-    elif _can_hold(values.dtype, missing):
+    elif _can_represent(values.dtype, missing):
         present = values != missing
     else:
         present = mx.nd.ones_like(values)  # MXNet would round `missing`, and compare with another number

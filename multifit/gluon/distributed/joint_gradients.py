@@ -36,19 +36,19 @@ class JointGradients:
         self._world = world
         self._fresh: list[Any] = []
 
-    def hold(self, held: bool, trainers: Mapping[str, Any]) -> bool:
+    def agree(self, held_back: bool, trainers: Mapping[str, Any]) -> bool:
         """Return whether a handler on any rank holds back the update.
 
-        `held` says whether one on this rank does. If none does, the ranks also agree on which parameters of
-        these trainers any rank has reached.
+        `held_back` says whether one on this rank does. If none does, the ranks also agree on which parameters
+        of these trainers any rank has reached.
         """
         if self._world.alone:
-            return held
+            return held_back
         parameters = [each for trainer in trainers.values() for each in updated_parameters(trainer)]
         flags = [any(fresh_flags(parameter)) for parameter in parameters]
-        reached, (held,) = meet(self._world, flags, held)
+        reached, (held_back,) = meet(self._world, flags, held_back)
         self._fresh = list(compress(parameters, reached))
-        return held
+        return held_back
 
     def add_up(self) -> None:
         """Replace gradients by their sums over the ranks; each rank has summed them over its devices."""

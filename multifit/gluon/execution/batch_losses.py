@@ -42,7 +42,7 @@ class BatchLosses:
             values = split_parts(term, call_loss(term, arguments))
             for device, parts in enumerate(result.parts):
                 of_device = [value[min(device, len(value) - 1)] for value in values]
-                self._forms.hold_loss(term, of_device, samples=0)  # it is a sum, of any shape
+                self._forms.check_loss(term, of_device, samples=0)  # it is a sum, of any shape
                 parts.update(named_parts(term, of_device))
             if self._training:
                 for value in values[term.minimized]:

@@ -35,13 +35,13 @@ class ResultForms:
         form = self._forms.get((term.where, part))
         return form is not None and form.is_number
 
-    def hold_outputs(self, outputs: Mapping[str, Any]) -> None:
+    def check_outputs(self, outputs: Mapping[str, Any]) -> None:
         """Check one device's outputs; raises SpecError if one does not have its form of the first batch."""
         for name, value in outputs.items():
-            self._hold((f'outputs: the net returns "{name}" as', 0), value, self.samples)
+            self._check((f'outputs: the net returns "{name}" as', 0), value, self.samples)
 
-    def hold_loss(self, term: Term, parts: Sequence[Any], samples: int | None = None) -> None:
-        """Check the parts of a loss on one device; raises SpecError as :meth:`hold_outputs` does.
+    def check_loss(self, term: Term, parts: Sequence[Any], samples: int | None = None) -> None:
+        """Check the parts of a loss on one device; raises SpecError as :meth:`check_outputs` does.
 
         With ``samples=0``, the shape may change, because the elements are added up in any case.
         """
@@ -51,9 +51,9 @@ class ResultForms:
             returned = f"returns {counted(len(parts), 'part')}, {describe.structure(list(parts))}"
             raise SpecError(f"{term.where}: {returned}, but {before} in the first batch; {_WAY_OUT}")
         for i, value in enumerate(parts):
-            self._hold((term.where, i), value, samples, of_loss=True)
+            self._check((term.where, i), value, samples, of_loss=True)
 
-    def _hold(self, key: tuple[str, int], value: Any, samples: int, of_loss: bool = False) -> None:
+    def _check(self, key: tuple[str, int], value: Any, samples: int, of_loss: bool = False) -> None:
         first = self._forms.get(key)
         if isinstance(value, mx.nd.NDArray):
             is_number = of_loss and samples > 1 and value.size == 1

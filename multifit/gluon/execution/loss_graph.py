@@ -113,7 +113,7 @@ class LossGraph:
                 arguments = {**arrays, **scaled}
             values.append(call_loss(term, arguments, self._fused.get(term.key)))
             if F is mx.nd:
-                self._forms.hold_loss(term, values[-1])
+                self._forms.check_loss(term, values[-1])
             outputs.parts.update(named_parts(term, values[-1]))
         if self._form == APART and F is not mx.nd:
             sums = self._sum_apart(F, values, weights, size, outputs)

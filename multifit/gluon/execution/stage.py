@@ -161,10 +161,10 @@ class Stage:
             constants[BATCH_WEIGHTS] = self._scaler.parts(graph.batch_losses.terms, scale, context)
         return Prepared(graph, scale, {name: array for name, array in constants.items() if array is not None})
 
-    def hold_outputs(self, batch: Batch, outputs: Mapping[str, Any]) -> None:
+    def check_outputs(self, batch: Batch, outputs: Mapping[str, Any]) -> None:
         """Raise SpecError if handlers have changed the form that outputs had in the first batch."""
         self.graphs.forms.samples, self.graphs.forms.batch_axis = batch.sizes[0], batch.axis
-        self.graphs.forms.hold_outputs(outputs)
+        self.graphs.forms.check_outputs(outputs)
 
     def measure(self, result: StepResult, timer: Timer = untimed) -> None:
         """Update the metrics that are computed on the host; they may wait for the engine."""
@@ -208,7 +208,7 @@ class Stage:
             if outputs is None:
                 with self.rehearsal():
                     outputs = self.network(slots)
-            self.graphs.forms.hold_outputs(outputs)
+            self.graphs.forms.check_outputs(outputs)
             graph = self.graphs.build(outputs, slots, size, signature)
             checked = graph.run_eagerly(outputs, slots, self._weights(graph, scale, context), samples)
             arrays = [*slots.values(), *_last_arrays([(graph, checked)])]
@@ -251,7 +251,7 @@ class Stage:
         sums = self.figures.sums
         reused = batch.is_reused
         for device, ((graph, outputs), slots, size) in enumerate(zip(ran, batch.slots, batch.sizes)):
-            self.figures.hold_labels(graph.label_rows, slots, size, device, reused)
+            self.figures.add_labels(graph.label_rows, slots, size, device, reused)
             for losses, computed in zip(graph.loss_graphs, outputs):
                 statistics = computed.statistics
                 if sums.norms:

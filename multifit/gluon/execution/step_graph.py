@@ -152,7 +152,7 @@ class StepGraph:
 
     def _call_net(self, slots: Mapping[str, Any]) -> dict[str, Any]:
         outputs = self.network(slots)
-        self._forms.hold_outputs(outputs)
+        self._forms.check_outputs(outputs)
         return outputs
 
     def _run_graph(

@@ -44,9 +44,9 @@ class LabelColumns:
     def __init__(self, keys: tuple[str, ...], start: int) -> None:
         self.keys, self.slice = keys, slice(start, start + len(keys))
 
-    def count(self, held: Sequence[Sequence[Array]]) -> Array:
+    def count(self, batches: Sequence[Sequence[Array]]) -> Array:
         """Return the counts from the statistics of batches: float64, of shape (batches, keys)."""
-        return mx.nd.stack(*[statistics for (statistics,) in held], axis=0)[:, self.slice]
+        return mx.nd.stack(*[statistics for (statistics,) in batches], axis=0)[:, self.slice]
 
 
 class _Group(NamedTuple):
@@ -70,12 +70,12 @@ class LabelRows:
         self.keys = tuple(rule.key for rule in rules)
         self.names = [rule.label.name for rule in rules]
 
-    def count(self, held: Sequence[Sequence[Array]]) -> Array:
+    def count(self, batches: Sequence[Sequence[Array]]) -> Array:
         """Return the counts for the labels of batches of equal size: float64, of shape (batches, keys)."""
         counts, start = [], 0
         for rules, last in self._groups:
             end = start + len(rules)
-            labels = _stack([label for batch in held for label in batch[start:end]])
+            labels = _stack([label for batch in batches for label in batch[start:end]])
             tops = None if last is None else new_array(last, labels.context, "float32")
             counts.append(_sum_rows(labels, rules, tops))
             start = end

@@ -10,9 +10,9 @@ from ..compat import mx
 from ..data.new_array import new_array
 from .label_checks import LabelColumns, LabelRows
 
-HELD = 256  # batches that are checked in one call, which takes as long as checking a single one
-MAX_HELD = 2**18  # elements that are checked in one call, unless a single batch has more
-MAX_KINDS = 64  # of batches that are held: those of ever new sizes would be held until the epoch ends
+BATCHES = 256  # batches that are checked in one call, which takes as long as checking a single one
+ELEMENTS = 2**18  # elements that are checked in one call, unless a single batch has more
+MAX_KINDS = 64  # of uncounted batches: those of ever new sizes would be kept until the epoch ends
 NEVER = 2**52  # no batch has this number
 
 Source = Union[LabelColumns, LabelRows]
@@ -20,7 +20,7 @@ Kind = tuple[Source, int, int]
 """The source of the counts, the number of samples, and the number of the device."""
 
 
-class _Held(NamedTuple):
+class _Uncounted(NamedTuple):
     """Statistics or labels of some batches, `most` at most, and the numbers of these batches."""
 
     most: int
@@ -37,10 +37,10 @@ class LabelCounts:
 
     def clear(self) -> None:
         """Forget all labels."""
-        self._held: dict[Kind, _Held] = {}
+        self._uncounted: dict[Kind, _Uncounted] = {}
         # by keys and device: the counts, and NEVER minus the number of the first wrong batch, 0 without one
         self._counts: dict[Any, Array] = {}
-        self._ids: set[int] = set()  # of labels that are held
+        self._ids: set[int] = set()  # of uncounted labels
 
     def add(
         self,
@@ -56,22 +56,22 @@ class LabelCounts:
         `reused` says whether the iterator that yielded the labels may overwrite them later.
         """
         kind = source, size, device
-        held = self._held.get(kind)
-        if held is None:
-            if len(self._held) >= MAX_KINDS:
-                self._count(next(iter(self._held)))
-            most = MAX_HELD // sum(array.size for array in values)
-            held = self._held[kind] = _Held(max(1, min(HELD, most)), [], [])
+        uncounted = self._uncounted.get(kind)
+        if uncounted is None:
+            if len(self._uncounted) >= MAX_KINDS:
+                self._count(next(iter(self._uncounted)))
+            most = ELEMENTS // sum(array.size for array in values)
+            uncounted = self._uncounted[kind] = _Uncounted(max(1, min(BATCHES, most)), [], [])
         if isinstance(source, LabelRows):
             if not self._copies and (reused or not self._ids.isdisjoint(map(id, values))):
-                self._copy_held({id(label) for label in values})
+                self._copy_uncounted({id(label) for label in values})
             if self._copies:
                 values = [label.copy() for label in values]
             else:
                 self._ids.update(map(id, values))
-        held.values.append(values)
-        held.batches.append(batch)
-        if len(held.batches) == held.most:
+        uncounted.values.append(values)
+        uncounted.batches.append(batch)
+        if len(uncounted.batches) == uncounted.most:
             self._count(kind)
 
     def read(self) -> dict[str, tuple[int, int]]:
@@ -89,7 +89,7 @@ class LabelCounts:
 
     def state(self) -> list[tuple[list[str], Array]]:
         """Return the counts of all labels so far, for a checkpoint."""
-        for kind in list(self._held):
+        for kind in list(self._uncounted):
             self._count(kind)
         return [(list(keys), array) for (keys, _), array in self._counts.items()]
 
@@ -103,25 +103,25 @@ class LabelCounts:
         for keys, array in state:
             self._add((tuple(keys), array.context), array[0], array[1])
 
-    def _copy_held(self, again: Collection[int]) -> None:
-        """Copy the labels that are held, and from now on all labels, because loaders reuse arrays.
+    def _copy_uncounted(self, again: Collection[int]) -> None:
+        """Copy the uncounted labels, and from now on all labels, because loaders reuse arrays.
 
         `again` are the identities of arrays that came again, and so were overwritten: their earlier labels
         are lost, and count as right; their present labels count once.
         """
         self._copies = True
-        for (source, _, _), held in self._held.items():
+        for (source, _, _), uncounted in self._uncounted.items():
             if isinstance(source, LabelRows):
-                held.values[:] = [
+                uncounted.values[:] = [
                     [mx.nd.zeros_like(label) if id(label) in again else label.copy() for label in labels]
-                    for labels in held.values
+                    for labels in uncounted.values
                 ]
 
     def _count(self, kind: Kind) -> None:
-        source, held = kind[0], self._held.pop(kind)
-        self._ids.difference_update(map(id, chain.from_iterable(held.values)))
-        counts = source.count(held.values)
-        firsts = [[NEVER - batch] for batch in held.batches]
+        source, uncounted = kind[0], self._uncounted.pop(kind)
+        self._ids.difference_update(map(id, chain.from_iterable(uncounted.values)))
+        counts = source.count(uncounted.values)
+        firsts = [[NEVER - batch] for batch in uncounted.batches]
         scores = new_array(firsts, counts.context, "float64")
         total, best = mx.nd.sum(counts, axis=0), mx.nd.max(mx.nd.broadcast_mul(counts != 0, scores), axis=0)
         self._add((source.keys, counts.context), total, best)

@@ -192,8 +192,8 @@ class StageFigures:
         constant = {rule.key for rule in counted if rule.classes == self.constant_classes[rule.key]}
         return label_checks(rules, arrays, size, constant)
 
-    def hold_labels(self, rows: LabelRows | None, slots: Slots, size: int, device: int, reused: bool) -> None:
-        """Keep the labels of a batch that is about to be added to the sums; see :meth:`LabelCounts.add`."""
+    def add_labels(self, rows: LabelRows | None, slots: Slots, size: int, device: int, reused: bool) -> None:
+        """Add the labels of a batch that is about to be added to the sums; see :meth:`LabelCounts.add`."""
         if rows is not None:
             labels: list[Any] = [slots[name] for name in rows.names]
             self.labels.add(rows, labels, self.sums.batches + 1, size, device, reused)

@@ -13,9 +13,9 @@ from .model_trainers import ModelTrainers
 
 def bound_parameters(terms: Sequence[Term], trainers: ModelTrainers) -> dict[str, frozenset[str]]:
     """Return, for each loss that is bound to trainers, the names of the parameters that it trains."""
-    held = {name: updated_parameters(trainer) for name, trainer in trainers.get().items()}
+    parameters = {name: updated_parameters(trainer) for name, trainer in trainers.get().items()}
     return {
-        term.key: frozenset(parameter.name for name in term.trainers for parameter in held[name])
+        term.key: frozenset(parameter.name for name in term.trainers for parameter in parameters[name])
         for term in terms
         if term.trainers
     }

@@ -85,7 +85,7 @@ class FusedUpdate:
         optimizer._set_current_context(weights[0].context.device_id)
         # ... means no state yet; None is the state of SGD without momentum
         groups, states = self._groups.get(device), [updater.states.get(index, ...) for index in indices]
-        if groups is None or not groups.hold(weights, gradients, states):
+        if groups is None or not groups.match(weights, gradients, states):
             states = [_state(updater, index, weight) for index, weight in zip(indices, weights)]
             groups = self._groups[device] = _DeviceGroups(weights, gradients, states, rule.small)
         rates = [rate for part in _count_updates(optimizer, indices) for rate in rule.rates(optimizer, part)]
@@ -113,7 +113,7 @@ class _DeviceGroups:
             for start in range(0, len(small), GROUP_SIZE)
         ]
 
-    def hold(self, weights: Sequence[Array], gradients: Sequence[Array], states: Sequence[Any]) -> bool:
+    def match(self, weights: Sequence[Array], gradients: Sequence[Array], states: Sequence[Any]) -> bool:
         """Whether these are the same arrays."""
         arrays = [*weights, *gradients, *states]
         return len(arrays) == len(self._arrays) and all(map(operator.is_, arrays, self._arrays))

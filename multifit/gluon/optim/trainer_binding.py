@@ -40,8 +40,8 @@ def bind_trainers(
     problems = [*known, *_declared_problems(named, where)]
     valid = {name: value for name, value in named.items() if _is_trainer(value)}
     candidates = trainable(parameters)
-    held = set() if built is None else {each for trainer in built.values() for each in trainer._params}
-    selectable = {name: p for name, p in parameters.items() if name in candidates or p in held}
+    in_trainers = set() if built is None else {each for trainer in built.values() for each in trainer._params}
+    selectable = {name: p for name, p in parameters.items() if name in candidates or p in in_trainers}
     frozen_set, selection_problems = frozen_names(frozen, parameters)
     updated: dict[str, list[str]] = {}
     for name, value in valid.items():
@@ -54,7 +54,7 @@ def bind_trainers(
     problems += selection_problems
     optimizers: dict[str, Any] = {}
     for name, value in valid.items():
-        new = {each: parameters[each] for each in updated[name] if parameters[each] not in held}
+        new = {each: parameters[each] for each in updated[name] if parameters[each] not in in_trainers}
         source = value if built is None else built[name].trainer
         optimizers[name], more = build_optimizer(where[name], source, new.values())
         problems += more
@@ -68,7 +68,7 @@ def bind_trainers(
     if problems:
         return None, problems
     if built is not None:
-        built.hold(updated, parameters)
+        built.set_parameters(updated, parameters)
         return built, []
     return _new_trainers(valid, updated, parameters, optimizers), []
 
@@ -96,8 +96,8 @@ def _build(
     if isinstance(declared, mx.gluon.Trainer):
         return declared
     on_kvstore = None if sparse(parameters) else False  # only a kvstore can update sparse parameters
-    held = list(parameters.values())
-    return mx.gluon.Trainer(held, optimizer, kvstore="device", update_on_kvstore=on_kvstore)
+    of_trainer = list(parameters.values())
+    return mx.gluon.Trainer(of_trainer, optimizer, kvstore="device", update_on_kvstore=on_kvstore)
 
 
 def _kvstore_problem(where: str, new: list[str]) -> Problem:
@@ -146,29 +146,29 @@ def _not_a_trainer(where: str, value: object) -> str:
 def _sparse_problems(
     where: str,
     value: TrainerSpec | mx.gluon.Trainer,
-    held: Mapping[str, mx.gluon.Parameter],
+    parameters: Mapping[str, mx.gluon.Parameter],
     contexts: Sequence[Context],
 ) -> list[Problem]:
-    """Check that a trainer can hold row_sparse parameters, which MXNet keeps on one trainer's kvstore."""
+    """Check that a trainer can update row_sparse `parameters`, which MXNet keeps on one trainer's kvstore."""
     messages = []
-    if held and isinstance(value, mx.gluon.Trainer):
+    if parameters and isinstance(value, mx.gluon.Trainer):
         config = value._kvstore_params
         if config["kvstore"] is None or config["update_on_kvstore"] is False:
             messages.append("MXNet updates them on a kvstore; leave kvstore= and update_on_kvstore= out")
-    elif held:
-        if any(p._trainer is not None for p in held.values()):
+    elif parameters:
+        if any(p._trainer is not None for p in parameters.values()):
             messages.append(
                 "MXNet binds them to one trainer, and they already have one; give that one as trainers="
             )
         if value.clip_norm is not None and len(contexts) > 1:
             messages.append("their kvstore adds up and uses gradients at once; leave clip_norm out")
-    start = f"{where}: holds row_sparse parameters, {listing(list(held))}"
+    start = f"{where}: holds row_sparse parameters, {listing(list(parameters))}"
     return [Problem("trainer", f"{start}: {message}") for message in messages]
 
 
-def _unread_problems(held: Mapping[str, mx.gluon.Parameter], updated: Iterable[str]) -> list[Problem]:
-    """Check that each row_sparse parameter has a trainer: MXNet cannot read it without one."""
-    unread = [name for name, p in held.items() if p._trainer is None and name not in set(updated)]
+def _unread_problems(parameters: Mapping[str, mx.gluon.Parameter], updated: Iterable[str]) -> list[Problem]:
+    """Check that each of the row_sparse `parameters` has a trainer: MXNet cannot read it without one."""
+    unread = [name for name, p in parameters.items() if p._trainer is None and name not in set(updated)]
     way_out = "leave them to a trainer, and set their lr_mult to 0"
     message = (
         f"frozen: MXNet reads row_sparse parameters through a trainer only: {listing(unread)}; {way_out}"

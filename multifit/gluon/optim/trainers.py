@@ -15,10 +15,10 @@ from .gradients import (
     updated_parameters,
     zero_stale,
 )
-from .held_parameters import hold
 from .named_schedule import named_schedule
 from .rhythms import AddedGradients, Rhythm
 from .trainer_handle import TrainerHandle
+from .trainer_parameters import set_parameters
 from .zero_rates import refuse_next_rates
 
 
@@ -65,16 +65,18 @@ class Trainers(Mapping[str, TrainerHandle]):
     def __len__(self) -> int:
         return len(self._trainers)
 
-    def hold(self, names: Mapping[str, Sequence[str]], parameters: Mapping[str, mx.gluon.Parameter]) -> None:
+    def set_parameters(
+        self, names: Mapping[str, Sequence[str]], parameters: Mapping[str, mx.gluon.Parameter]
+    ) -> None:
         """Let each trainer update the parameters that `names` lists for it; those that it lacks are added.
 
         `parameters` are all parameters. Parameters that a trainer has already keep their states and counts.
         """
         self.parameter_names = dict(names)
         for name, trainer in self._trainers.items():
-            held = {*trainer._params, *(parameters[each] for each in names[name])}
-            if len(held) > len(trainer._params):
-                hold(trainer, [parameter for parameter in parameters.values() if parameter in held])
+            of_trainer = {*trainer._params, *(parameters[each] for each in names[name])}
+            if len(of_trainer) > len(trainer._params):
+                set_parameters(trainer, [each for each in parameters.values() if each in of_trainer])
 
     def due(self, step: int) -> dict[str, TrainerHandle]:
         """Return the trainers that update after batch number `step` of the run, counted from 0.

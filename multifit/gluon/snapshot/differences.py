@@ -53,7 +53,7 @@ def _comparable(
         options_known = all(trainers[name].get("options") is not None for trainers in both)
         for trainers in both:
             # the order in which a trainer holds its parameters does not matter
-            trainers[name] = {**trainers[name], "holds": {held: {} for held in trainers[name]["holds"]}}
+            trainers[name] = {**trainers[name], "holds": {each: {} for each in trainers[name]["holds"]}}
             if not options_known:
                 trainers[name].pop("options", None)
     return {**saved, "trainers": both[0]}, {**now, "parameters": parameters, "trainers": both[1]}

@@ -59,7 +59,7 @@ class TrainStep:
             return run_batch(self._stage, batch, self._state)
 
     def learn(self, result: StepResult) -> None:
-        """Compute the gradients on all devices; update the parameters, unless a handler holds the update.
+        """Compute the gradients on all devices; update the parameters, unless a handler holds that back.
 
         All gradients are ready before the first trainer updates a parameter. A trainer with a slower rhythm
         updates at a later batch.
@@ -68,10 +68,10 @@ class TrainStep:
         self.backward(result)
         self.combine(result)
         self.before_update(result)
-        held = self._hooks is not None and self._hooks.hold_update(loss=result.named()["loss"])
+        held_back = self._hooks is not None and self._hooks.hold_update(loss=result.named()["loss"])
         trainers = self._trainers.get()
         due = trainers.due(self._state.step) if trainers.rhythms else trainers.handles
-        if self._gradients.hold(held, due):
+        if self._gradients.agree(held_back, due):
             return
         self.settle(result, due)
         self.average()

@@ -21,7 +21,7 @@ class JointGradients:
         self._world, self._parameters = world, parameters
 
     def agree(
-        self, held: bool, overflowed: bool, gradients: Gradients, due: Collection[str]
+        self, held_back: bool, overflowed: bool, gradients: Gradients, due: Collection[str]
     ) -> tuple[bool, bool]:
         """Return whether a handler on any rank holds back the update, and whether any gradient overflowed.
 
@@ -30,16 +30,16 @@ class JointGradients:
         parameters whose trainers update.
         """
         if self._world.alone:
-            return held, overflowed
+            return held_back, overflowed
         names = sorted(due)
         reached_here = [name in gradients.tensors for name in names]
-        reached, (held, overflowed, gradients.added) = meet(
-            self._world, reached_here, held, overflowed, gradients.added
+        reached, (held_back, overflowed, gradients.added) = meet(
+            self._world, reached_here, held_back, overflowed, gradients.added
         )
         for name in compress(names, reached):
-            if not held and name not in gradients.tensors:
+            if not held_back and name not in gradients.tensors:
                 gradients.tensors[name] = torch.zeros_like(self._parameters.tensors[name])
-        return held, overflowed
+        return held_back, overflowed
 
     def add_up(self, gradients: Gradients, due: Collection[str]) -> None:
         """Replace gradients by their sums over the ranks, which must have met just before."""

@@ -65,7 +65,7 @@ class Stage:
         graph, scale, values, result = self._compute(batch, state, self.gluon.training)
         if self.carried is not None:
             self.carried.keep(batch, result.outputs)
-        self.gluon.figures.hold_labels(graph.label_rows, batch.slots[0], batch.sizes[0], 0, batch.is_reused)
+        self.gluon.figures.add_labels(graph.label_rows, batch.slots[0], batch.sizes[0], 0, batch.is_reused)
         self._sums.add(graph.traced, values.get("statistics"), scale, batch)
         if graph.batch_losses is not None:
             self._sums.add_batch_losses(graph.batch_losses.terms, _of_kind("sums.", values), scale)
@@ -144,7 +144,7 @@ class Stage:
         with user_code(lambda: NET, *slots.items()):
             outputs = net(given)
         changed = ChangedNet(self.gluon.network.change_outputs, outputs, slots, net.trained)
-        self.gluon.hold_outputs(batch, changed.arrays)
+        self.gluon.check_outputs(batch, changed.arrays)
         return changed
 
     def _constant(self, array: Any) -> torch.Tensor:

@@ -47,7 +47,7 @@ class TrainStep:
         self._joint = joint
         of_losses_and_gradients: tuple[Any, Any] = of_kind(balancer)
         self._of_losses, self._of_gradients = of_losses_and_gradients
-        self._holding = hooks if hooks and hooks.active("hold_update") else None
+        self._holding_back = hooks if hooks and hooks.active("hold_update") else None
         self._changing = hooks if hooks and hooks.active("change_gradients") else None
         self._batches_per_update = 1 if hooks is None else hooks.batches_per_update
         self._early = hooks if hooks and hooks.active(BEFORE_UPDATE) else None
@@ -74,10 +74,10 @@ class TrainStep:
         self.gradients.add(self._backward(result, self.gradients.tensors))
         self._trainers.newer = True  # set again, because reading the parameters in a handler resets it
         self.before_update(result)
-        held, due = self.held(result), self._trainers.due(self._state.step, self.gradients)
+        held_back, due = self.held_back(result), self._trainers.due(self._state.step, self.gradients)
         names, overflowed = self._trainers.names(due), self._scaling.overflowed()
-        held, overflowed = self._joint.agree(held, overflowed, self.gradients, names)
-        if not held:
+        held_back, overflowed = self._joint.agree(held_back, overflowed, self.gradients, names)
+        if not held_back:
             self.settle(result, due)
             self.average(due, names)
             self._joint.add_up(self.gradients, names)
@@ -113,15 +113,15 @@ class TrainStep:
         self.gradients.scale(names, 1 / samples)
         self._trainers.newer = True
 
-    def held(self, result: Result) -> bool:
+    def held_back(self, result: Result) -> bool:
         """Whether a handler holds back the update; it may then set values of the net."""
-        if self._holding is None:
+        if self._holding_back is None:
             return False
         self._parameters.give_back()
-        held = self._holding.hold_update(loss=result.on_host.named()["loss"])
-        if held:
+        held_back = self._holding_back.hold_update(loss=result.on_host.named()["loss"])
+        if held_back:
             self._parameters.take()
-        return held
+        return held_back
 
     def settle(self, result: Result, due: Sequence[str]) -> None:
         """Weigh tasks' gradients that were added up over batches, if the trainer that uses them is due."""

@@ -62,6 +62,6 @@ def test_outputs_are_held_to_their_form() -> None:
     stage = engine.stages["train"]
     batch = engine.splitter("train").split(in_batches(two_head_arrays(8).values())[0])
     assert stage.network.change_outputs is None
-    stage.hold_outputs(batch, {"size": mx.nd.zeros((8, 1))})
+    stage.check_outputs(batch, {"size": mx.nd.zeros((8, 1))})
     with pytest.raises(SpecError, match='the net returns "size" as .8,'):
-        stage.hold_outputs(batch, {"size": mx.nd.zeros((8,))})
+        stage.check_outputs(batch, {"size": mx.nd.zeros((8,))})

@@ -1,4 +1,4 @@
-"""Counts of wrong labels are held batch by batch, and looked through many at a time."""
+"""Counts of wrong labels are kept batch by batch, and looked through many at a time."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from multifit.gluon.metrics.label_checks import LabelColumns
 from multifit.gluon.metrics.label_counts import LabelCounts
 
 COUNTS = [[0, 0, 0], [0, 2, 0], [1, 3, 0], [4, 0, 0], [0, 1, 0]]  # by batch and rule
-LIMITS = {"many": {}, "two batches": {"HELD": 2}, "ten elements": {"MAX_HELD": 10}}
+LIMITS = {"many": {}, "two batches": {"BATCHES": 2}, "ten elements": {"ELEMENTS": 10}}
 
 
 @pytest.mark.parametrize("limit", LIMITS)
-def test_counts_and_the_first_batch_do_not_depend_on_how_many_are_held(
+def test_counts_and_the_first_batch_do_not_depend_on_how_many_are_kept(
     limit: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in LIMITS[limit].items():
@@ -22,8 +22,8 @@ def test_counts_and_the_first_batch_do_not_depend_on_how_many_are_held(
     for batch, row in enumerate(COUNTS, 1):
         statistics = mx.nd.array([9, *row, 9], dtype="float64")  # five elements
         counts.add(columns, [statistics], batch, 8, 0)
-        held = sum(len(each.batches) for each in counts._held.values())
-        assert held == (batch if limit == "many" else batch % 2)
+        uncounted = sum(len(each.batches) for each in counts._uncounted.values())
+        assert uncounted == (batch if limit == "many" else batch % 2)
     assert counts.read() == {"a": (5, 3), "b": (6, 2)}
     again = LabelCounts()
     again.load(counts.state())
@@ -36,5 +36,5 @@ def test_batches_of_ever_new_sizes_are_not_held_until_the_epoch_ends(monkeypatch
     for batch, row in enumerate(COUNTS, 1):  # each with a graph of its own, and another number of samples
         statistics = mx.nd.array(row, dtype="float64")
         counts.add(LabelColumns(("a", "b", "c"), 0), [statistics], batch, 8 + batch, 0)
-        assert len(counts._held) <= 2
+        assert len(counts._uncounted) <= 2
     assert counts.read() == {"a": (5, 3), "b": (6, 2)}

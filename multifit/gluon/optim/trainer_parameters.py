@@ -7,8 +7,8 @@ from typing import Any, Sequence
 from ..compat import mx
 
 
-def hold(trainer: mx.gluon.Trainer, parameters: Sequence[mx.gluon.Parameter]) -> None:
-    """Let a trainer hold `parameters`, as if it had been built with them: those it has already, and new ones.
+def set_parameters(trainer: mx.gluon.Trainer, parameters: Sequence[mx.gluon.Parameter]) -> None:
+    """Give a trainer `parameters`, as if it had been built with them: those it has already, and new ones.
 
     Parameters that it has already keep their states and counts. A trainer counts updates in the order of its
     parameters, and a schedule's rate depends on the counts so far: so this order must not depend on when a
