@@ -61,7 +61,7 @@ def computed(traced: TracedGraph, engine: Any, given: dict[str, Any]) -> dict[st
 
 @pytest.mark.parametrize("batch", [BATCHES[1], BATCHES[2]], ids=["as the first", "smaller"])
 @pytest.mark.parametrize("training", [True, False], ids=["train", "evaluate"])
-def test_the_graph_of_a_step_can_run_elsewhere(engine: Any, training: bool, batch: Any) -> None:
+def test_the_graph_of_a_step_can_run_on_another_engine(engine: Any, training: bool, batch: Any) -> None:
     name = "train" if training else "evaluate"
     stage, split = engine.stages[name], engine.splitter(name).split(batch)
     if not training:
@@ -121,7 +121,7 @@ def test_a_normalizer_of_0_is_seen() -> None:
     assert all(scale.is_empty(term) for term in engine.spec.terms)
 
 
-def test_the_net_alone_can_run_elsewhere(engine: Any) -> None:
+def test_the_net_alone_can_run_on_another_engine(engine: Any) -> None:
     network = engine.stages["train"].network
     slots = engine.splitter("train").split(BATCHES[1]).slots[0]
     values = computed(network.trace(slots), engine, slots)
@@ -205,7 +205,7 @@ def test_casts_to_a_lower_precision_are_a_part_of_the_graph() -> None:
     assert '"float16"' in symbol
 
 
-class Elsewhere:
+class OtherEngineSums:
     """Sums of another engine, which are fetched once."""
 
     def __init__(self, figures: Any) -> None:
@@ -221,14 +221,14 @@ class Elsewhere:
 
 def test_sums_of_another_engine_are_fetched_before_figures_are_read(engine: Any) -> None:
     figures = engine.stages["train"].figures
-    other = figures.elsewhere = Elsewhere(figures)
+    other = figures.other_engine_sums = OtherEngineSums(figures)
     figures.read()
     save_figures(figures)
     figures.reset()
     assert other.calls == ["fetch", "fetch", "clear"]
 
 
-class StateElsewhere:
+class OtherEngineState:
     """The state of a language model that another engine has."""
 
     def __init__(self, carried: CarriedState, value: float) -> None:
@@ -245,13 +245,13 @@ class StateElsewhere:
 def test_the_state_of_another_engine_is_saved_and_begun_anew() -> None:
     carried = CarriedState(STATE, [mx.cpu()], "float32")
     batch = Batch(None, 4, [mx.cpu()], [{}], [4])
-    carried.elsewhere = StateElsewhere(carried, 3.0)
+    carried.other_engine_state = OtherEngineState(carried, 3.0)
     assert [{name: a.sum().asscalar() for name, a in each.items()} for each in carried.state()] == [
         dict.fromkeys(STATE, 60.0)
     ]
     carried.fill_in(batch)
     assert all(array.asnumpy().all() for array in batch.slots[0].values())
-    carried.elsewhere = StateElsewhere(carried, 3.0)
+    carried.other_engine_state = OtherEngineState(carried, 3.0)
     carried.reset()
     assert carried.state() == []
 

@@ -9,13 +9,13 @@ from ...errors import DataError, SpecError
 from ...protocols import Array, Context
 from ..compat import mx
 from ..data.batches import Batch
-from ..metrics.stage_figures import Elsewhere
+from ..metrics.stage_figures import OtherEngineValues
 
 States = list[dict[str, Array]]  # of each device
 
 
-class StatesElsewhere(Elsewhere, Protocol):
-    """The state, where another engine holds it."""
+class OtherEngineState(OtherEngineValues, Protocol):
+    """The state that another engine keeps on its device."""
 
     def before(self) -> Optional[States]:
         """Return the state with which the last batch began; None if that is the state in its slots."""
@@ -25,8 +25,8 @@ class CarriedState:
     """The outputs of a stage's last batch that are inputs of the next one, on each device, without gradients.
 
     `shapes` are the shapes of these slots, with 0 for the number of samples; `dtype` is that of the net. If
-    another engine runs the batches, it holds the state `elsewhere`, and the slots get arrays of the same
-    shapes in its place.
+    another engine runs the batches, it keeps the state as `other_engine_state`, and the slots get arrays of
+    the same shapes in its place.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class CarriedState:
         self.shapes, self._contexts, self._dtype = shapes, list(contexts), dtype
         self._arrays: dict[Context, dict[str, Array]] = {}
         self._given: States = []
-        self.elsewhere: StatesElsewhere | None = None
+        self.other_engine_state: OtherEngineState | None = None
 
     def reset(self) -> None:
         """Begin with zeros again."""
@@ -69,19 +69,19 @@ class CarriedState:
 
     def before(self) -> States:
         """Return the state of each device with which the last batch began."""
-        elsewhere = None if self.elsewhere is None else self.elsewhere.before()
-        return self._given if elsewhere is None else elsewhere
+        states = None if self.other_engine_state is None else self.other_engine_state.before()
+        return self._given if states is None else states
 
     def state(self) -> States:
         """Return the state of each device that has one, for a checkpoint."""
-        if self.elsewhere is not None:
-            self.elsewhere.fetch()
+        if self.other_engine_state is not None:
+            self.other_engine_state.fetch()
         return [self._arrays[context] for context in self._contexts if context in self._arrays]
 
     def load(self, state: Sequence[Mapping[str, Array]]) -> None:
         """Restore what :meth:`state` returned."""
-        if self.elsewhere is not None:
-            self.elsewhere.clear()
+        if self.other_engine_state is not None:
+            self.other_engine_state.clear()
         self._arrays = {
             context: {name: array.as_in_context(context) for name, array in arrays.items()}
             for context, arrays in zip(self._contexts, state)

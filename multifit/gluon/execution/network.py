@@ -48,7 +48,7 @@ class Network:
         self.net, self.spec, self.stage, self.repeats = net, spec, stage, repeats
         self.precision, self.change_outputs = precision, change_outputs
         self._lowered_operators, self._failure = 0, ""
-        self._lowers = not precision.elsewhere
+        self._lowers = not precision.on_other_engine
         self.paths: dict[str, tuple[Any, ...]] | None = None
         self.hybridized = is_hybridized(net)
         self.traced = self.hybridized and spec.forward is None and not runs_python(net)
@@ -62,7 +62,8 @@ class Network:
         """Call the net, and find the declared outputs in its result."""
         result = self._run(slots)
         problems = self._bind(result)
-        if not (self.precision.elsewhere and self.recorded):  # a recorded net is lowered when it is recorded
+        # a recorded net is lowered when it is recorded
+        if not (self.precision.on_other_engine and self.recorded):
             problems += self._not_lowered(self.traced)
         if problems:
             return None, problems

@@ -126,7 +126,8 @@ class StepGraph:
         eager = f"operator by operator: {', '.join(names)}" if names else "nothing runs operator by operator"
         if self._with_net and self._is_graph:
             return f"the net, {computed} are one graph; {eager}{split}"
-        if self.network.precision.elsewhere and self.network.recorded and self.network.change_outputs is None:
+        network = self.network
+        if network.precision.on_other_engine and network.recorded and network.change_outputs is None:
             return f"the net, {computed} are one graph, recorded for each form of batches; {eager}"
         reason = self._failure or (
             "it has a forward or hooks of its own"

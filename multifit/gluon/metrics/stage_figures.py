@@ -28,8 +28,8 @@ WrongLabels = Mapping[str, Sequence[int]]
 """By rule: how many labels broke it, and the number (from 1) of the first batch with one."""
 
 
-class Elsewhere(Protocol):
-    """Values that another engine holds on its device until they are read."""
+class OtherEngineValues(Protocol):
+    """Values that another engine keeps on its device until they are read."""
 
     def fetch(self) -> None:
         """Move the values to the host; this waits for the device."""
@@ -44,7 +44,8 @@ class StageFigures:
     With `one_device`, batches are not split: some metrics can be computed on the device only then.
     `finite_only` says whether labels that are not finite are an error. `means` are further figures, to which
     other objects add. `stage` is the name of the stage. `constant_classes` are the numbers of classes of the
-    label rules, by key; None if the number may differ between batches.
+    label rules, by key; None if the number may differ between batches. If another engine runs the batches,
+    `other_engine_sums` are what it has summed on its device.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class StageFigures:
         self._rules: dict[str, LabelRule] = {}
         self.constant_classes: dict[str, int | None] = {}
         self._replaced: dict[str, float] | None = None
-        self.elsewhere: Elsewhere | None = None  # the sums on another engine's device
+        self.other_engine_sums: OtherEngineValues | None = None
         self._in_use = False
 
     @contextmanager
@@ -114,8 +115,8 @@ class StageFigures:
 
     def fetch(self) -> None:
         """Add what another engine has summed so far, if there is one; this waits for its device."""
-        if self.elsewhere is not None:
-            self.elsewhere.fetch()
+        if self.other_engine_sums is not None:
+            self.other_engine_sums.fetch()
 
     def reset(self) -> None:
         """Discard everything measured, as at the beginning of an epoch."""
@@ -125,8 +126,8 @@ class StageFigures:
 
     def reset_own(self) -> None:
         """Discard what this process alone has measured, but not `means`, which are equal on all ranks."""
-        if self.elsewhere is not None:
-            self.elsewhere.clear()
+        if self.other_engine_sums is not None:
+            self.other_engine_sums.clear()
         self.sums.clear()
         self.labels.clear()
         self._replaced = None

@@ -18,14 +18,14 @@ class Precision:
     """The precision in which a net computes; gradients, losses and metrics have the parameters' dtype.
 
     `name` is the dtype, and `rules` say which operators compute in it: None for float32. `of_mxnet` says
-    whether MXNet can compute in it. `elsewhere` says whether another engine computes in it, while MXNet
-    itself computes in float32.
+    whether MXNet can compute in it. `on_other_engine` says whether another engine computes in it,
+    while MXNet itself computes in float32.
     """
 
     name: str
     rules: Rules | None = None
     of_mxnet: bool = True
-    elsewhere: bool = False
+    on_other_engine: bool = False
 
     @property
     def description(self) -> str:

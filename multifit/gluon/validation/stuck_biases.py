@@ -20,7 +20,7 @@ def stuck_biases(engine: Engine) -> list[Problem]:
     """
     on_cpu = any(context.device_type == "cpu" for context in engine.model.contexts)
     blocks: list[Any] = []
-    if on_cpu and not engine.stages[TRAIN].network.precision.elsewhere:
+    if on_cpu and not engine.stages[TRAIN].network.precision.on_other_engine:
         engine.model.net.apply(blocks.append)
     names = {id(parameter): name for name, parameter in engine.model.parameters.items()}
     frozen = {*engine.trainers.frozen()}

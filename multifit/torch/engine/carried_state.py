@@ -18,7 +18,7 @@ class CarriedState:
     def __init__(self, gluon: GluonCarriedState) -> None:
         self._gluon, self._left = gluon, Tensors()
         self.given = Tensors()
-        gluon.elsewhere = self
+        gluon.other_engine_state = self
 
     def begin(self) -> None:
         """Begin a batch with the state that the last one left."""

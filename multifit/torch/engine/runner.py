@@ -75,7 +75,7 @@ def has(context: Any) -> bool:
 
 def _precision_of(name: object, contexts: Any) -> Precision:
     """Return the precision with a name, in which only torch computes; raises ValueError if there is none."""
-    return replace(named_precision(name), elsewhere=True)
+    return replace(named_precision(name), on_other_engine=True)
 
 
 class Runner(MXNetRunner):

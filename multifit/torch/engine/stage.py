@@ -48,7 +48,7 @@ class Stage:
         self.gluon, self._parameters, self._device = gluon, parameters, device
         self._uploads, self._compiles, self.captured = uploads, compiles, compiles == CUDA_GRAPHS
         self.carried = None if gluon.carried is None else CarriedState(gluon.carried)
-        self._sums = gluon.figures.elsewhere = StageSums(gluon.figures)
+        self._sums = gluon.figures.other_engine_sums = StageSums(gluon.figures)
         self._programs: dict[Hashable, Program | SplitProgram] = {}
         # not captured: the CUDA graph of the losses would overwrite what its backward pass still needs
         self._nets = NetPrograms(gluon.network, parameters, gluon.training, compiles is True)

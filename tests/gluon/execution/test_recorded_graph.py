@@ -70,7 +70,7 @@ def test_a_recorded_net_is_one_graph_with_its_losses(engine: Any, weighted: bool
 def test_the_plan_says_that_another_engine_records_the_net(engine: Any) -> None:
     stage = engine.stages["train"]
     assert stage.describe().startswith("the net runs as it is")
-    stage.network.precision = replace(named_precision("float32"), elsewhere=True)
+    stage.network.precision = replace(named_precision("float32"), on_other_engine=True)
     expected = "the net, 2 losses and 1 metric are one graph, recorded for each form of batches"
     assert stage.describe().startswith(expected)
 
@@ -127,7 +127,7 @@ def test_a_function_in_place_of_the_net_is_not_recorded() -> None:
 
 
 def test_a_recorded_net_is_lowered_to_a_lower_precision() -> None:
-    precision = replace(named_precision("bfloat16"), elsewhere=True)
+    precision = replace(named_precision("bfloat16"), on_other_engine=True)
     slots = {"image": nd.ones((2, 6))}
     network = Network(on_arrays(), two_head_spec(), "train", precision=precision)
     _, problems = network.bind(slots)
