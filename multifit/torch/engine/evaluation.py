@@ -69,7 +69,7 @@ class Evaluation:
                     raise_problems(network.bind(batch.slots[0])[1])
             try:
                 raise_problems(refusals.of_network(network))
-                self._parameters.take_lent()
+                self._parameters.take_if_stale()
                 parts = self._parameters, self._uploads, self._current_stage().carried
                 self._predictor = Predictor(network, batch, *parts, self._compiles)
             except SpecError as error:
@@ -78,14 +78,14 @@ class Evaluation:
             return []
         if self._predictor is None:
             return None
-        self._parameters.take_lent()
+        self._parameters.take_if_stale()
         return self._predictor(batch)
 
     def _share(self, batch: Batch) -> None:
         """Give all ranks the first rank's parameters, if the first batch is not one of training."""
         if not self._engine.shared.are_shared:
             self._engine.begin_stage(EVALUATE, batch)
-            self._parameters.lent = True
+            self._parameters.stale = True
 
     def _current_stage(self) -> Stage:
         stage = self._engine.stages[EVALUATE]

@@ -19,13 +19,14 @@ class Gradients:
     """
 
     def __init__(self, parameters: Parameters, captured: bool = False) -> None:
-        self._parameters, self._lent, self.added = parameters, False, False
+        self._parameters, self.added = parameters, False
+        self._published = False  # whether the net has these gradients, where handlers may change them
         self._captured = captured
         self.tensors = parameters.take_gradients()
 
     def add(self, computed: Mapping[str, torch.Tensor]) -> None:
         """Add the gradients of a backward pass, or replace those before."""
-        self._lent = False
+        self._published = False
         if self._captured and computed:
             computed = dict(zip(computed, torch._foreach_mul([*computed.values()], 1.0)))
         adds = [name for name in computed if self._parameters.adds(name)]
@@ -39,7 +40,7 @@ class Gradients:
     def replace(self, computed: Mapping[str, torch.Tensor]) -> None:
         """Replace the gradients of some parameters, unless a handler has used or discarded them."""
         self.take_changes()
-        self._lent = False
+        self._published = False
         self.tensors.update((name, each) for name, each in computed.items() if name in self.tensors)
 
     def scale(self, names: Iterable[str], factor: float) -> None:
@@ -61,9 +62,9 @@ class Gradients:
     @property
     def arrays(self) -> dict[str, Any]:
         """The net's own gradient arrays on the CPU, set to the same values; this waits for the device."""
-        if not self._lent:
+        if not self._published:
             self.give_back()
-            self._lent = True
+            self._published = True
         return self._parameters.gradients(self.tensors)
 
     def give_back(self) -> None:
@@ -72,9 +73,9 @@ class Gradients:
 
     def take(self) -> None:
         """Copy the gradients from the net."""
-        self.tensors, self._lent = self._parameters.take_gradients(), False
+        self.tensors, self._published = self._parameters.take_gradients(), False
 
     def take_changes(self) -> None:
         """Copy the gradients from the net if handlers have read, and so may have changed, them."""
-        if self._lent:
+        if self._published:
             self.take()

@@ -16,8 +16,8 @@ class Parameters:
     """The values of a net's parameters on a device of torch, by structural name.
 
     Between runs, the net itself holds the values. A run takes them, and gives them back whenever other code
-    may read them. `lent` says that the net holds the values, so that other code may set some:
-    :meth:`take_lent` then takes them again before a batch.
+    may read them. `stale` says that other code may have set values in the net since: :meth:`take_if_stale`
+    then takes them again before a batch.
 
     `tensors` are the values; those that receive gradients are a `torch.nn.Parameter`.
     """
@@ -25,7 +25,7 @@ class Parameters:
     def __init__(self, parameters: Mapping[str, Any], device: torch.device) -> None:
         self._parameters, self.device = parameters, device
         self.tensors: dict[str, torch.Tensor] = {}
-        self.lent = True
+        self.stale = True
 
     def variables(self) -> dict[str, str]:
         """Return the structural name of each variable of a symbol that is a parameter."""
@@ -42,7 +42,7 @@ class Parameters:
 
     def take(self) -> None:
         """Copy the values from the net."""
-        self.lent = False
+        self.stale = False
         with torch.no_grad():
             for name, value in values_of(self._parameters).items():
                 tensor, new = self.tensors.get(name), torch.from_numpy(value)
@@ -51,9 +51,9 @@ class Parameters:
                 else:
                     tensor.copy_(new)
 
-    def take_lent(self) -> None:
-        """Copy the values from the net if it holds them."""
-        if self.lent:
+    def take_if_stale(self) -> None:
+        """Copy the values from the net if other code may have set some."""
+        if self.stale:
             self.take()
 
     @contextmanager

@@ -122,7 +122,7 @@ class Runner(MXNetRunner):
             self._running = False
             self.publish()
             if self._trainers is not None:
-                self._trainers.lent = True
+                self._trainers.stale = True
 
     def check(self, run: DryRun) -> None:
         """Raise SpecError or TrainerError for what torch cannot train, after MXNet's dry run."""
@@ -155,7 +155,7 @@ class Runner(MXNetRunner):
             with block:
                 yield
         finally:
-            self._parameters.lent = True
+            self._parameters.stale = True
 
     def train_step(self) -> TrainStep:
         """Return a function that trains on a batch; raises SpecError or TrainerError if torch cannot."""
@@ -212,7 +212,7 @@ class Runner(MXNetRunner):
             self._trainers.give_back()
             if self._step is not None:
                 self._step.gradients.give_back()
-        self._parameters.lent = True
+        self._parameters.stale = True
 
     def refresh(self) -> None:
         """Copy the values of the net and of its trainers' states to the device."""

@@ -56,7 +56,7 @@ class Stage:
 
     def run(self, batch: Batch, state: RunState) -> Result:
         """Run net, losses and device metrics on a batch, and add up the figures, without waiting."""
-        self._parameters.take_lent()
+        self._parameters.take_if_stale()
         if not batch.contexts:  # this process has no samples
             self.gluon.run(batch, state)
             return Result(self.gluon.spec, batch, {}, {}, [])

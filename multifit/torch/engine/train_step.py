@@ -66,7 +66,7 @@ class TrainStep:
 
     def train(self, batch: Batch) -> Result:
         """Train on a batch that is named, cast and placed."""
-        self._trainers.take_lent()
+        self._trainers.take_if_stale()
         self._trainers.newer = True  # running statistics change, at least
         result = self._stage.run(batch, self._state)
         if self._of_losses is not None:
@@ -82,7 +82,7 @@ class TrainStep:
             self.average(due, names)
             self._joint.add_up(self.gradients, names)
             self.change()
-            self._parameters.take_lent()
+            self._parameters.take_if_stale()
             self.update(due, overflowed)
             if due and not overflowed:
                 self.look_back(batch)

@@ -19,12 +19,12 @@ OfTrainer = Mapping[str, torch.Tensor]
 class Trainers:
     """Updates parameters for the trainers, whose own optimizers keep the options, schedules and counts.
 
-    `newer` says whether states and parameters here are newer than those of the trainers and the net. `lent`
-    says that, between runs, the trainers' optimizers hold the states, so that other code may load some.
+    `newer` says whether states and parameters here are newer than those of the trainers and the net. `stale`
+    says that other code may have loaded states into the trainers' optimizers, as between runs.
     """
 
     def __init__(self, trainers: GluonTrainers, parameters: Parameters) -> None:
-        self._trainers, self.newer, self.lent = trainers, False, True
+        self._trainers, self.newer, self.stale = trainers, False, True
         self._names: dict[tuple[str, ...], frozenset[str]] = {}  # by the trainers that are due
         self._updaters = {
             name: _Updater(
@@ -76,13 +76,13 @@ class Trainers:
 
     def take(self) -> None:
         """Copy the optimizers' states from the trainers."""
-        self.lent = False
+        self.stale = False
         for updater in self._updaters.values():
             updater.take()
 
-    def take_lent(self) -> None:
-        """Copy the optimizers' states from the trainers if those hold them."""
-        if self.lent:
+    def take_if_stale(self) -> None:
+        """Copy the optimizers' states from the trainers if other code may have loaded some."""
+        if self.stale:
             self.take()
 
     def give_back(self) -> None:
