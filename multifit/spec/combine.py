@@ -10,7 +10,7 @@ from ..errors import quoted, shown, suggest
 from .batch_order import merged_order, order_messages
 from .declarations import Declarations
 from .missing import NAN
-from .names import OUTPUTS, SLOTS, Ref, Tree, bare_slots, listed, resolve
+from .names import LABELS, OUTPUTS, Ref, Tree, bare_slots, listed, resolve
 from .specs import LabelSpec, LossSpec, MetricSpec
 from .terms import MetricTerm, Term
 
@@ -151,7 +151,7 @@ class _Part:
 
     def unused(self) -> Iterator[str]:
         slots = (*self.declarations.slot_names, *self.declarations.batch)
-        spaces = {OUTPUTS: self.declarations.output_names, SLOTS: slots}
+        spaces = {OUTPUTS: self.declarations.output_names, LABELS: slots}
         for name in self.declarations.unused:
             yield from map(self.ref, resolve(name, spaces)[0])
 

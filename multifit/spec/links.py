@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Collection, Iterable, Iterator, NamedTuple
 
 from .declarations import Declarations
-from .names import OUTPUTS, SLOTS, Ref
+from .names import LABELS, OUTPUTS, Ref
 from .terms import Taker
 
 FEEDS, NORMALIZES = "feeds", "normalises"  # as plan.json spells them
@@ -26,7 +26,7 @@ def links(declarations: Declarations, metrics: Collection[str] | None = None) ->
     for term in declarations.terms:
         yield from _arguments(declarations, "loss", term)
         if isinstance(term.spec.normalize_by, str):
-            slot = Ref(SLOTS, term.spec.normalize_by)
+            slot = Ref(LABELS, term.spec.normalize_by)
             yield Link(_kind(declarations, slot), slot.name, "loss", term.key, NORMALIZES)
     for metric in declarations.metric_terms:
         if metrics is None or metric.key in metrics:

@@ -8,7 +8,7 @@ from typing import Any, Collection, Iterator, Mapping, Sequence
 from ..arguments import is_finite_number
 from ..errors import quoted, shown, suggest
 from ..signatures import arity_problem
-from .names import SLOTS, Ref
+from .names import LABELS, Ref
 from .specs import LabelSpec
 from .terms import MetricTerm, Term
 
@@ -47,8 +47,8 @@ def is_missable(label: LabelSpec | None) -> bool:
 
 
 def _present(args: Sequence[Ref], labels: Mapping[str, LabelSpec]) -> tuple[Ref, ...]:
-    missing = [ref.name for ref in args if ref.space == SLOTS and is_missable(labels.get(ref.name))]
-    return tuple(Ref(SLOTS, presence(name)) for name in dict.fromkeys(missing))
+    missing = [ref.name for ref in args if ref.space == LABELS and is_missable(labels.get(ref.name))]
+    return tuple(Ref(LABELS, presence(name)) for name in dict.fromkeys(missing))
 
 
 def missing_messages(label: LabelSpec, slots: Collection[str]) -> Iterator[str]:

@@ -8,10 +8,10 @@ from typing import Any, Collection, Iterable, Iterator, Mapping, Sequence
 from ..errors import nearest, quoted, shown, suggest
 
 OUTPUTS = "outputs"
-SLOTS = "labels"
+LABELS = "labels"  # all slots of the batch, as losses and metrics may take inputs as labels
 LOSSES = "losses"
-SINGULAR = {OUTPUTS: "output", SLOTS: "label", LOSSES: "loss"}
-PLURAL = {OUTPUTS: "outputs", SLOTS: "labels and inputs", LOSSES: "losses"}
+SINGULAR = {OUTPUTS: "output", LABELS: "label", LOSSES: "loss"}
+PLURAL = {OUTPUTS: "outputs", LABELS: "labels and inputs", LOSSES: "losses"}
 
 Tree = tuple[Any, ...]  # names, nested like the net's outputs; `...` may be the last item of any level
 
@@ -56,7 +56,7 @@ def listed(value: Any) -> tuple[str, ...]:
 
 def bare_slots(declared: Iterable[Any], slots: Collection[str]) -> tuple[Any, ...]:
     """Return the names of slots without the prefix ``labels.``, and all other values as they are."""
-    short = {f"{SLOTS}.{slot}": slot for slot in slots}
+    short = {f"{LABELS}.{slot}": slot for slot in slots}
     return tuple(short.get(name, name) if isinstance(name, str) else name for name in declared)
 
 

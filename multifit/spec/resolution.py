@@ -7,7 +7,7 @@ from typing import Any, Mapping, Sequence
 
 from ..arguments import is_finite_number
 from ..errors import quoted, suggest
-from .names import LOSSES, OUTPUTS, PLURAL, SINGULAR, SLOTS, Ref, listed, resolve
+from .names import LABELS, LOSSES, OUTPUTS, PLURAL, SINGULAR, Ref, listed, resolve
 from .specs import LossSpec, MetricSpec
 from .terms import MetricTerm, Term
 
@@ -22,7 +22,7 @@ def resolve_terms(
 ) -> tuple[tuple[Term, ...], tuple[MetricTerm, ...], list[str]]:
     """Return all losses and metrics with the names that could be resolved, and messages about the others."""
     messages: list[str] = []
-    spaces = {OUTPUTS: outputs, SLOTS: slots}
+    spaces = {OUTPUTS: outputs, LABELS: slots}
     terms = [_Resolver("losses", key, spaces, messages).loss(spec) for key, spec in losses.items()]
     spaces[LOSSES] = [figure for term in terms for figure in term.figures]
     metric_terms = [_Resolver("metrics", key, spaces, messages).metric(m) for key, m in metrics.items()]
@@ -40,10 +40,10 @@ class _Resolver:
 
         A function as weight or normalizer stays as it is.
         """
-        args = self._arguments(spec, False, (OUTPUTS,) if spec.fn is None else (OUTPUTS, SLOTS))
+        args = self._arguments(spec, False, (OUTPUTS,) if spec.fn is None else (OUTPUTS, LABELS))
         by, weight = spec.normalize_by, spec.weight
         if by is not None and not callable(by):
-            by = next((ref.name for ref in self._refs(by, SLOTS, field="normalize_by: ")), None)
+            by = next((ref.name for ref in self._refs(by, LABELS, field="normalize_by: ")), None)
         if not callable(weight) and is_finite_number(weight):
             weight = float(weight)
         parts = tuple(part for part in listed(spec.returns) if isinstance(part, str)) or ("",)
@@ -61,7 +61,7 @@ class _Resolver:
         if not takes_losses or any(
             value is not None for value in (spec.outputs, spec.labels, spec.arguments)
         ):
-            args = self._arguments(spec, takes_losses, (OUTPUTS, SLOTS))
+            args = self._arguments(spec, takes_losses, (OUTPUTS, LABELS))
         return MetricTerm(self.key, spec, args, losses=tuple(losses))
 
     def _arguments(
@@ -75,7 +75,7 @@ class _Resolver:
         else:
             outputs = self.key if spec.outputs is None and not takes_losses else spec.outputs
             args = [ref for name in listed(outputs) for ref in self._refs(name, OUTPUTS)]
-            args += [ref for name in listed(spec.labels) for ref in self._refs(name, SLOTS)]
+            args += [ref for name in listed(spec.labels) for ref in self._refs(name, LABELS)]
             if spec.arguments is not None and len(self.messages) == known:
                 args = self._reordered(args, spec.arguments)
         if not args and not takes_losses and len(self.messages) == known:
@@ -99,7 +99,7 @@ class _Resolver:
     def _in_order(self, arguments: Any, spaces: Spaces) -> list[Ref]:
         args: list[Ref] = []
         for name in listed(arguments):
-            refs = self._refs(name, OUTPUTS, SLOTS, within=spaces)
+            refs = self._refs(name, OUTPUTS, LABELS, within=spaces)
             if len(refs) > 1:
                 qualified = " or ".join(f'"{ref}"' for ref in refs)
                 self._report(f'"{name}" is an output and a label; write {qualified} in arguments')
@@ -108,7 +108,7 @@ class _Resolver:
 
     def _reordered(self, args: list[Ref], order: Any) -> list[Ref]:
         known = len(self.messages)
-        taken = {space: [ref.name for ref in args if ref.space == space] for space in (OUTPUTS, SLOTS)}
+        taken = {space: [ref.name for ref in args if ref.space == space] for space in (OUTPUTS, LABELS)}
         ordered = self._in_order(order, taken)
         missing = ", ".join(f'"{ref}"' for ref in args if ref not in ordered)
         if missing and len(self.messages) == known:

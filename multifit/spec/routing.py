@@ -7,7 +7,7 @@ from typing import Iterator
 
 from ..errors import quoted, suggest
 from .declarations import Declarations
-from .names import OUTPUTS, SINGULAR, SLOTS, Ref, resolve
+from .names import LABELS, OUTPUTS, SINGULAR, Ref, resolve
 
 
 def routing_messages(declarations: Declarations) -> Iterator[str]:
@@ -23,7 +23,7 @@ def _batch(declarations: Declarations) -> Iterator[str]:
     for name, count in counts.items():
         if count > 1:
             yield f'batch: "{name}" is listed {count} times; every slot of a batch has its own name'
-        if name not in slots and name not in unused and f"{SLOTS}.{name}" not in unused:
+        if name not in slots and name not in unused and f"{LABELS}.{name}" not in unused:
             yield (
                 f'batch: "{name}" is neither an input nor a label{suggest(name, slots)}; valid are '
                 f'{quoted(slots)}; if nothing takes it, list it: unused=["{name}"]'
@@ -37,7 +37,7 @@ def _batch(declarations: Declarations) -> Iterator[str]:
 def _unknown_unused(declarations: Declarations) -> Iterator[str]:
     slots = (*declarations.slot_names, *declarations.batch)
     for name in declarations.unused:
-        wrong = resolve(name, {OUTPUTS: declarations.output_names, SLOTS: slots})[1]
+        wrong = resolve(name, {OUTPUTS: declarations.output_names, LABELS: slots})[1]
         if wrong:
             yield f"unused: {wrong}"
 
@@ -46,7 +46,7 @@ def _not_taken(declarations: Declarations) -> Iterator[str]:
     if not declarations.takers:
         return  # a spec that only predicts
     used = _used(declarations)
-    for space, declared in ((OUTPUTS, declarations.output_names), (SLOTS, declarations.labels)):
+    for space, declared in ((OUTPUTS, declarations.output_names), (LABELS, declarations.labels)):
         for name in dict.fromkeys(declared):
             if Ref(space, name) not in used:
                 yield (
@@ -57,16 +57,16 @@ def _not_taken(declarations: Declarations) -> Iterator[str]:
 
 def _used(declarations: Declarations) -> set[Ref]:
     """Return the outputs and slots that something takes, or that are listed as unused."""
-    slots = {SLOTS: declarations.slot_names}
+    slots = {LABELS: declarations.slot_names}
     used = {ref for item in declarations.takers for ref in item.args}
-    used |= {Ref(SLOTS, name) for name in declarations.inputs}
+    used |= {Ref(LABELS, name) for name in declarations.inputs}
     used |= {
-        Ref(SLOTS, by)
+        Ref(LABELS, by)
         for by in (term.spec.normalize_by for term in declarations.terms)
         if isinstance(by, str)
     }
     masks = [label.missing for label in declarations.label_specs.values() if isinstance(label.missing, str)]
-    used |= {Ref(SLOTS, name) for name in masks}
+    used |= {Ref(LABELS, name) for name in masks}
     used |= {Ref(OUTPUTS, name) for name in declarations.state}
     for name in declarations.unused:
         used.update(resolve(name, {OUTPUTS: declarations.output_names, **slots})[0])

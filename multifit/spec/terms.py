@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Union
 
-from .names import OUTPUTS, SLOTS, Ref, listed
+from .names import LABELS, OUTPUTS, Ref, listed
 from .specs import LossSpec, MetricSpec
 
 
@@ -38,7 +38,7 @@ class Taker:
     @property
     def labels(self) -> list[Ref]:
         """The arguments that are slots."""
-        return [ref for ref in self.args if ref.space == SLOTS]
+        return [ref for ref in self.args if ref.space == LABELS]
 
 
 @dataclass(frozen=True)

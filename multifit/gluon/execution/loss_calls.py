@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Mapping, Sequence
 
-from ...spec.names import OUTPUTS, SLOTS, Ref
+from ...spec.names import LABELS, OUTPUTS, Ref
 from ...spec.terms import Term
 from ..compat import mx
 from ..user_code import user_code
@@ -31,7 +31,7 @@ def named_parts(term: Term, values: Sequence[Any]) -> dict[str, Any]:
 def by_reference(outputs: Mapping[str, Any], slots: Mapping[str, Any]) -> dict[Ref, Any]:
     """Return one device's outputs and slots in one mapping."""
     arrays = {Ref(OUTPUTS, name): array for name, array in outputs.items()}
-    arrays.update({Ref(SLOTS, name): array for name, array in slots.items()})
+    arrays.update({Ref(LABELS, name): array for name, array in slots.items()})
     return arrays
 
 

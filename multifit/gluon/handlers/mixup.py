@@ -11,7 +11,7 @@ from ...arguments import Names, Positive, Seed, checked
 from ...errors import SpecError, quoted, suggest
 from ...events import EstimatorProtocol
 from ...spec.missing import presence
-from ...spec.names import SLOTS, Ref, listed
+from ...spec.names import LABELS, Ref, listed
 from ...spec.terms import Term
 from ..compat import mx
 from ..data.new_array import new_array
@@ -134,7 +134,7 @@ class MixUp:
             return objectives
         for arrays, permutation in zip(arguments, self._permutations):
             for ref in [
-                Ref(SLOTS, name) for name in self._labels if arrays.get(Ref(SLOTS, name)) is not None
+                Ref(LABELS, name) for name in self._labels if arrays.get(Ref(LABELS, name)) is not None
             ]:
                 arrays[ref] = mx.nd.take(arrays[ref], permutation, estimator.batch_axis)
         permuted: dict[str, list[Any]] = {term.key: [] for term in terms}

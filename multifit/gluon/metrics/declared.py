@@ -6,7 +6,7 @@ from typing import Any
 
 from ...spec import MetricSpec, TaskSpec
 from ...spec.missing import coverage, is_missable, presence
-from ...spec.names import SLOTS, Ref, listed
+from ...spec.names import LABELS, Ref, listed
 from ...spec.terms import MetricTerm
 from ...stages import EVALUATE, STAGES
 from ..compat import mx
@@ -42,5 +42,5 @@ def _identities(metric: Any) -> set[int]:
 def _coverage(label: str) -> StageMetric:
     metric = Coverage()
     return StageMetric(
-        MetricTerm(coverage(label), MetricSpec(metric), (Ref(SLOTS, presence(label)),)), metric
+        MetricTerm(coverage(label), MetricSpec(metric), (Ref(LABELS, presence(label)),)), metric
     )

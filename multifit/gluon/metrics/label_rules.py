@@ -12,7 +12,7 @@ from typing import Any, Iterator, Mapping, Sequence
 
 from ...protocols import Array, Tensor
 from ...spec import TaskSpec
-from ...spec.names import OUTPUTS, SLOTS, Ref
+from ...spec.names import LABELS, OUTPUTS, Ref
 from ...spec.terms import Taker, Term
 from ..compat import mx
 from ..losses import SegmentationCELoss, SequenceCELoss
@@ -99,7 +99,7 @@ def label_rules(spec: TaskSpec, arrays: Mapping[Ref, Any]) -> list[LabelRule]:
 
 def has_slots(taker: Taker, arrays: Mapping[Ref, Any]) -> bool:
     """Whether a batch has the slots that a loss or metric takes, among those that some batches lack."""
-    return all(arrays.get(Ref(SLOTS, name)) is not None for name in taker.optional)
+    return all(arrays.get(Ref(LABELS, name)) is not None for name in taker.optional)
 
 
 def class_axis(fn: Any) -> int | None:
@@ -115,14 +115,14 @@ def class_axis(fn: Any) -> int | None:
 
 def _declared(spec: TaskSpec, arrays: Mapping[Ref, Any]) -> Iterator[LabelRule]:
     for name, label in spec.label_specs.items():
-        ref = Ref(SLOTS, name)
+        ref = Ref(LABELS, name)
         if label.classes is not None and _is_dense(arrays.get(ref)):
             ignored = () if label.ignore is None else (label.ignore,)
             yield LabelRule(f'labels["{name}"]', ref, label.classes, ignored=ignored)
 
 
 def _taken(spec: TaskSpec, term: Term, arrays: Mapping[Ref, Any]) -> Iterator[LabelRule]:
-    outputs, slots = ([ref for ref in term.args if ref.space == space] for space in (OUTPUTS, SLOTS))
+    outputs, slots = ([ref for ref in term.args if ref.space == space] for space in (OUTPUTS, LABELS))
     if not outputs or not slots or not all(_is_dense(arrays.get(ref)) for ref in (outputs[0], slots[0])):
         return
     label, *others = slots

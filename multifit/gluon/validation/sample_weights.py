@@ -8,7 +8,7 @@ from ...checks import sample_weight_problem
 from ...errors import Problem
 from ...protocols import Shape
 from ...signatures import positional
-from ...spec.names import SLOTS, Ref
+from ...spec.names import LABELS, Ref
 from ...spec.terms import Term
 from ..compat import mx
 from ..losses import SegmentationCELoss, SequenceCELoss
@@ -25,7 +25,7 @@ def inspect_sample_weights(term: Term, arrays: Mapping[Ref, Any]) -> list[Proble
     fn: Any = term.spec.fn
     parameters, _, _ = positional(fn.hybrid_forward, skip=["F"]) or ([], 0, False)
     taken = dict(zip(parameters, term.args)).get(PARAMETER)
-    if taken is None or taken.space != SLOTS or arrays[taken] is None:
+    if taken is None or taken.space != LABELS or arrays[taken] is None:
         return []
     message = sample_weight_problem(term.where, (taken.name, arrays[taken]), losses)
     return [Problem("spec", message)] if message else []
