@@ -6,13 +6,13 @@ The same functions run on NDArrays and, traced once, on symbols.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Callable, Collection, Mapping, Optional, Sequence
+from typing import Any, Callable, Collection, Hashable, Mapping, Optional, Sequence
 
 from ...protocols import Array, Tensor
 from ...spec.names import Ref
 from ...spec.terms import MetricTerm, Term
 from ..compat import mx
-from ..metrics.base import DeviceMetric
+from ..metrics.base import DeviceMetric, form_of
 from ..metrics.label_checks import LabelChecks, LabelColumns
 from ..metrics.metric_sums import slices
 from ..metrics.stage_metric import SAMPLES
@@ -97,6 +97,16 @@ class LossGraph:
         self.label_columns: LabelColumns | None = None
         if label_keys:
             self.label_columns = LabelColumns(label_keys, self.slices[label_keys[0]].start)
+
+    @property
+    def form(self) -> Hashable:
+        """What the graph depends on, besides the slots that a batch has; needs a first batch."""
+        return (
+            tuple((metric.where, device.form) for metric, device in self.metrics),
+            tuple((key, form_of(function)) for key, function in self._fused.items()),
+            self.label_checks and self.label_checks.form,
+            self._only_rows,
+        )
 
     def __call__(self, F: Any, arrays: Mapping[Ref, Any], weights: Any, size: Any) -> LossOutputs:
         """Compute everything for the outputs and slots of one device, with ``mx.nd`` or ``mx.sym`` as `F`.

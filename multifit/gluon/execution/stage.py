@@ -211,6 +211,7 @@ class Stage:
             self.graphs.forms.check_outputs(outputs)
             graph = self.graphs.build(outputs, slots, size, signature)
             checked = graph.run_eagerly(outputs, slots, self._weights(graph, scale, context), samples)
+            graph = self.graphs.keep(graph, signature, size)
             arrays = [*slots.values(), *_last_arrays([(graph, checked)])]
             self._throttle.fit_to(arrays * len(result.batch.contexts))
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Collection, Hashable, Mapping, Sequence
 
 from ...errors import SpecError, counted, last_line
@@ -37,7 +37,7 @@ class StepGraph:
     If `separation` has tasks, the graph is cut where these branch; if it binds losses to trainers, their
     gradients reach some parameters only. In both cases, net and losses must be one graph. `taken` is as for
     :class:`StepFunction`. `label_rows` are labels that are kept until they are checked. `batch_losses` are
-    only part of the graph that :meth:`trace` returns.
+    only part of the graph that :meth:`trace` returns. `kind` is what all batches of the graph have in common.
     """
 
     def __init__(
@@ -51,10 +51,11 @@ class StepGraph:
         taken: Collection[str] | None,
         label_rows: LabelRows | None,
         batch_losses: BatchLossGraph | None,
+        kind: Hashable,
     ) -> None:
         self.network, self.traced, self.eager = network, traced, eager
         self.loss_graphs, self.label_rows, self.batch_losses = (traced, eager), label_rows, batch_losses
-        self._separation, self._forms = separation, forms
+        self._separation, self._forms, self._kind = separation, forms, kind
         self._differentiable = differentiable or bool(eager.terms)
         self._function = StepFunction(network, traced, self._differentiable, separation, taken)
         self._with_net = self._function.with_net
@@ -111,6 +112,12 @@ class StepGraph:
     def trace(self, slots: Mapping[str, Any], weighted: bool) -> TracedGraph:
         """Trace net, losses and metrics for another engine: see :meth:`StepFunction.trace`."""
         return self._function.trace(slots, weighted, self.batch_losses)
+
+    @cached_property
+    def form(self) -> Hashable:
+        """What the graph depends on: equal forms, equal graphs, within a stage. Needs a first batch."""
+        rows = self.label_rows and self.label_rows.form
+        return self._kind, rows, *(losses.form for losses in self.loss_graphs)
 
     @property
     def features(self) -> SharedFeatures | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Collection, Mapping, Sequence
+from typing import Any, Collection, Hashable, Mapping, Sequence
 
 from ...spec import TaskSpec
 from ...spec.names import OUTPUTS, Ref
@@ -21,7 +21,8 @@ from .network import Network
 from .step_graph import StepGraph
 from .traceable import is_traceable
 
-MAX_GRAPHS = 32  # batches of more signatures than this (sequences of many lengths) get no graph each
+MAX_GRAPHS = 32  # that plan memory for batches of one signature; those of more signatures share graphs
+MAX_SIGNATURES = 4096  # whose graph is known; beyond that, the oldest is forgotten
 
 
 class StepGraphCache:
@@ -51,7 +52,8 @@ class StepGraphCache:
         ]
         self._traced = [term for term in terms if term.spec.fn is None or is_traceable(term.spec.fn)]
         self._eager = [term for term in terms if term not in self._traced]
-        self._graphs: dict[Any, StepGraph] = {}
+        self._graphs: dict[Hashable, StepGraph] = {}
+        self._shared: dict[Hashable, StepGraph] = {}  # by form
         self._fixed_sizes = False
         self.forms = ResultForms()
         self.own_gradients: set[str] = set()
@@ -83,7 +85,8 @@ class StepGraphCache:
     ) -> StepGraph:
         """Build the graph for a new signature from its first batch on one device.
 
-        `signature` is that of the slots, `size` the number of samples.
+        `signature` is that of the slots, `size` the number of samples. Once the graph has computed this
+        batch, pass it to :meth:`keep`.
         """
         arrays = by_reference(outputs, slots)
         traced_terms, eager_terms = (
@@ -98,7 +101,7 @@ class StepGraphCache:
         traced = new(traced_terms, traced_metrics, fused=fused, label_checks=labels if is_graph else None)
         eager = new(eager_terms, eager_metrics, label_checks=None if is_graph else labels)
         of_batch = [term for term in self._of_batch if has_slots(term, arrays)]
-        graph = StepGraph(
+        return StepGraph(
             self._network,
             traced,
             eager,
@@ -108,9 +111,24 @@ class StepGraphCache:
             self._outputs_taken(arrays),
             rows,
             BatchLossGraph(of_batch, self._dtype) if of_batch else None,
+            self._kind(signature, size),
         )
+
+    def keep(self, graph: StepGraph, signature: Signature, size: int) -> StepGraph:
+        """Return the graph for batches of a signature from now on: `graph`, or another one of its form.
+
+        The first signatures get graphs of their own, which plan memory for their shapes. If there are too
+        many forms, `graph` is for this batch only.
+        """
         if len(self._graphs) < MAX_GRAPHS:
-            self._graphs[self._key(signature, size)] = graph
+            self._shared[graph.form] = graph
+        elif graph.form in self._shared or len(self._shared) < MAX_GRAPHS:
+            graph = self._shared.setdefault(graph.form, graph)
+        else:
+            return graph
+        if len(self._graphs) >= MAX_SIGNATURES:
+            del self._graphs[next(iter(self._graphs))]
+        self._graphs[self._key(signature, size)] = graph
         return graph
 
     def _outputs_taken(self, arrays: Mapping[Ref, Any]) -> Collection[str] | None:
@@ -122,16 +140,23 @@ class StepGraphCache:
             return None
         return {ref.name for taker in there for ref in taker.args if ref.space == OUTPUTS}
 
-    def _key(self, signature: Signature, size: int) -> tuple[Any, ...]:
-        """Return what batches must have in common to share a graph.
+    def _key(self, signature: Signature, size: int) -> Hashable:
+        """Return what batches must have in common so that the graph of one is known to suit the others.
 
         A graph takes arrays of any size. Only device metrics and fused losses depend on the sizes of a
-        sample; and labels are kept until they are checked only if they have one value per sample.
+        sample.
         """
-        fixed = self._fixed_sizes or bool(self._figures.on_device)
+        if not (self._fixed_sizes or self._figures.on_device):
+            return self._kind(signature, size)
+        return size == 1, *(each and each[0][1:] for each in signature)
+
+    def _kind(self, signature: Signature, size: int) -> Hashable:
+        """Return what all batches of a graph have in common, whatever the graph computes.
+
+        Labels are kept until they are checked only if they have one value per sample.
+        """
         shapes = [each and each[0] for each in signature]
-        fixed_parts = [s and (s[1:] if fixed else (len(s), s[-1:] == (1,))) for s in shapes]
-        return size == 1, *fixed_parts
+        return size == 1, *(s and (len(s), s[-1:] == (1,)) for s in shapes)
 
     def _units(self, signature: Signature) -> set[int]:
         """Return the layers' numbers of units, without those that are a size of one of the batch's arrays."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from functools import partial
 from types import ModuleType
 from typing import Any, Callable
 
@@ -47,7 +48,7 @@ class DeviceMetric:
         return list(zip(labels, outputs)) if len(labels) == len(outputs) else None
 
     def _graph_for(self, label: Shape, output: Shape) -> PairGraph | None:
-        """Return the graph for a pair of these shapes; None if they are not supported."""
+        """Return the graph for a pair of these shapes, a method or a partial; None if not supported."""
         raise NotImplementedError
 
     def bind(self, labels: Sequence[Shape], outputs: Sequence[Shape], samples: int | None = None) -> bool:
@@ -78,6 +79,11 @@ class DeviceMetric:
         vectors = [graph(F, *pair) for graph, pair in zip(self._graphs, pairs)]
         return vectors[0] if len(vectors) == 1 else [F.add_n(*column) for column in zip(*vectors)]
 
+    @property
+    def form(self) -> Hashable:
+        """What the statistics depend on besides the metric; it is equal for all shapes that share a graph."""
+        return self.returns_rows, *map(form_of, self._graphs)
+
     def fold(self, F: ModuleType, statistics: Tensor) -> Tensor:
         """Turn one batch's statistics into a vector that adds up over batches, if `per_batch`."""
         return statistics
@@ -90,6 +96,13 @@ class DeviceMetric:
         """Set the sum and the count, both the local and the global ones of mxnet's metrics."""
         self.metric.sum_metric = self.metric.global_sum_metric = value
         self.metric.num_inst = self.metric.global_num_inst = count
+
+
+def form_of(function: Callable[..., Any]) -> Hashable:
+    """Return what functions of one object have in common if they compute the same."""
+    if isinstance(function, partial):
+        return form_of(function.func), function.args, frozenset(function.keywords.items())
+    return getattr(function, "__func__", function)
 
 
 def as_float64(F: ModuleType, *sums: Tensor) -> list[Tensor]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Collection, Mapping, NamedTuple, Sequence
+from dataclasses import replace
+from typing import Any, Collection, Hashable, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
@@ -25,6 +26,11 @@ class LabelChecks:
         self._varying = {r for r in rules if r.output is not None and r.key not in constant}
         self.keys = tuple(rule.key for rule in rules)
         self.refs = {ref for rule in rules for ref in rule.refs}
+
+    @property
+    def form(self) -> Hashable:
+        """What the counts depend on: the rules, without the numbers of classes that batches give."""
+        return tuple(replace(rule, classes=0) if rule in self._varying else rule for rule in self._rules)
 
     def __call__(self, F: Any, arrays: Mapping[Ref, Any]) -> list[Any]:
         """Return float32 counts of shape (1,), in the order of `keys`; `F` is ``mx.nd`` or ``mx.sym``."""
@@ -69,6 +75,7 @@ class LabelRows:
         rules = [rule for group in groups for rule in group]
         self.keys = tuple(rule.key for rule in rules)
         self.names = [rule.label.name for rule in rules]
+        self.form: Hashable = tuple(map(tuple, groups))
 
     def count(self, batches: Sequence[Sequence[Array]]) -> Array:
         """Return the counts for the labels of batches of equal size: float64, of shape (batches, keys)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any, Mapping, Sequence
+from typing import Any, Hashable, Mapping, Sequence
 
 import numpy as np
 
@@ -58,6 +58,11 @@ class PresentMatches(DeviceMetric):
             and self._matches.bind(labels[:1], outputs, samples)
             and self._matches.returns_rows
         )
+
+    @property
+    def form(self) -> Hashable:
+        """See :meth:`DeviceMetric.form`."""
+        return self._matches.form
 
     def statistics(self, F: ModuleType, labels: Sequence[Tensor], outputs: Sequence[Tensor]) -> list[Tensor]:
         """See :meth:`DeviceMetric.statistics`."""
