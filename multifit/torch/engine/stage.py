@@ -90,7 +90,7 @@ class Stage:
         graph, scale, constants = self.gluon.prepare(batch, state)
         slots, network = batch.slots[0], self.gluon.network
         recorded = not network.traced and network.change_outputs is None
-        key: Hashable = (graph, network.form(slots)) if recorded else graph
+        key: Hashable = (graph.form, network.form(slots)) if recorded else graph.form
         program = self._programs.get(key) or self._new_program(key, graph, batch)
         net = self._net_of(slots)
         inputs = {*program.inputs, *(net.inputs if net else ())}
