@@ -78,7 +78,8 @@ class CachedGraph(mx.gluon.HybridBlock):
         """Trace the graph for MXNet, whose gradients need corrections."""
         if not self._cached_graph:
             inputs, symbol = super()._get_graph(*arrays)
-            self._cached_graph = inputs, correct_gradients(symbol)
+            trained = {p.name for p in self._parameters().values() if p.grad_req != "null"}
+            self._cached_graph = inputs, correct_gradients(symbol, trained)
         return self._cached_graph
 
     def run(self, arrays: Sequence[Any], signature: Hashable = None) -> list[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Callable, Mapping, Optional
+from typing import Any, Callable, Collection, Mapping, Optional, Sequence
 
 from ..graph_builder import GraphBuilder, Input, Node
 from .traced_graph import as_json
@@ -13,27 +13,51 @@ Correction = Callable[[GraphBuilder, Node, "list[Input]"], int]
 # The constants of Klambauer et al.: Self-Normalizing Neural Networks. 2017, arXiv:1706.02515.
 SELU_ALPHA, SELU_SCALE = 1.6732632423543772, 1.0507009873554805
 
+# Operators that overwrite the gradient of a parameter to which they should add their own (`grad_req` "add").
+# elemwise_add does not, but has the operator overwrite it that takes its result.
+_OVERWRITE = {"_np_cumsum", "amp_cast", "clip", "elemwise_add", "mean", "moments", "reverse"}
 
-def correct_gradients(symbol: Any) -> Any:
+
+def correct_gradients(symbol: Any, trained: Collection[str] = ()) -> Any:
     """Return a graph with the same outputs, whose gradients are right.
 
     In MXNet 1.9.1, PReLU and hard_sigmoid write the gradient of their input over that of their output, which
-    PReLU's slope, or another operator, still needs. SELU's gradient is wrong for negative inputs. `symbol`
-    itself is returned if it has none of these operators.
+    PReLU's slope, or another operator, still needs. SELU's gradient is wrong for negative inputs. And some
+    operators cannot add to a parameter's gradient, as accumulation demands: they now take a copy of it, whose
+    gradient is added correctly.
+
+    `trained` names the parameters that have a gradient. `symbol` itself is returned if nothing is wrong.
     """
     graph = json.loads(as_json(symbol))
-    if not any(map(_correction, graph["nodes"])):
+    nodes = graph["nodes"]
+    copied = _overwritten(nodes, trained)
+    if not copied and not any(map(_correction, nodes)):
         return symbol
     builder = GraphBuilder(graph)
     places: list[int] = []  # in the new graph, by number in the old one
+    copies: dict[int, Input] = {}  # of parameters, by number in the old one
 
-    def moved(inputs: list[Input]) -> list[Input]:
+    def moved(inputs: Sequence[Input]) -> list[Input]:
         return [[places[node], *rest] for node, *rest in inputs]
 
-    for node in graph["nodes"]:
-        add = _correction(node) or _unchanged
-        places.append(add(builder, node, moved(node["inputs"])))
+    for number, node in enumerate(nodes):
+        add, inputs = _correction(node) or _unchanged, moved(node["inputs"])
+        if _overwrites(node):
+            inputs = [copies.get(old, new) for (old, *_), new in zip(node["inputs"], inputs)]
+        places.append(add(builder, node, inputs))
+        if number in copied:
+            copies[number] = builder.identity([places[number], 0, 0])
     return builder.symbol(moved(graph["heads"]))
+
+
+def _overwritten(nodes: Sequence[Node], trained: Collection[str]) -> set[int]:
+    """Return the numbers of the parameters whose gradients would be overwritten."""
+    sources = {source for node in nodes if _overwrites(node) for source, *_ in node["inputs"]}
+    return {i for i in sources if nodes[i]["op"] == "null" and nodes[i]["name"] in trained}
+
+
+def _overwrites(node: Node) -> bool:
+    return node["op"] in _OVERWRITE or node["op"].startswith("_linalg_")
 
 
 def _correction(node: Node) -> Optional[Correction]:

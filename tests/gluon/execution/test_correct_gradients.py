@@ -7,7 +7,7 @@ from typing import Any, Callable
 import numpy as np
 import pytest
 
-from multifit import MultiEstimator, TrainerSpec
+from multifit import GradientAccumulation, MultiEstimator, TrainerSpec
 from multifit.balance import UPGrad
 from multifit.gluon.execution.cached_graph import CachedGraph
 from multifit.gluon.execution.correct_gradients import SELU_ALPHA, SELU_SCALE, correct_gradients
@@ -67,6 +67,43 @@ def test_a_hybridized_net_trains_as_the_formula_does(
         frozen = [] if name == "prelu" else ["body.slope"]
         estimator = MultiEstimator(net, two_head_spec(), trainer, frozen=frozen, balance=balance)
         estimator.fit(BATCHES, epochs=2, event_handlers=SILENT)
+    assert_same_parameters(*nets)
+
+
+class Weighted(gluon.HybridBlock):
+    """A dense layer whose weight is a function of two parameters."""
+
+    def __init__(self, weight: Formula) -> None:
+        super().__init__()
+        self._weight = weight
+        self.one = self.params.get("one", shape=(6, 6), init=mx.init.Normal(1))
+        self.other = self.params.get("other", shape=(6, 6), init=mx.init.Normal(1))
+
+    def hybrid_forward(self, F: Any, x: Any, one: Any, other: Any) -> Any:
+        return F.dot(x, self._weight(F, one, other))
+
+
+WEIGHTS: dict[str, Formula] = {
+    "clip": lambda F, one, other: F.clip(one, -1, 1) * other,
+    "mean": lambda F, one, other: F.broadcast_mul(F.mean(one, axis=0, keepdims=True), other),
+    "moments": lambda F, one, other: F.broadcast_mul(F.moments(one, axes=0, keepdims=True)[0], other),
+    "reverse": lambda F, one, other: F.reverse(one, axis=0) * other,
+    "cumsum": lambda F, one, other: F.cumsum(one, axis=0) * other,
+    "linalg": lambda F, one, other: F.linalg.trmm(one, other),
+    "sum of both": lambda F, one, other: F.clip(one + other, -1, 1),
+}
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_accumulated_gradients_are_those_of_one_batch(name: str) -> None:
+    nets = twins(lambda: Heads(body=Weighted(WEIGHTS[name]), digit=5, size=1), BATCHES[0][0])
+    halves = [tuple(array[i : i + 4] for array in batch) for batch in BATCHES for i in (0, 4)]
+    for net, batches, handlers in zip(nets, (BATCHES, halves), ([], [GradientAccumulation(2)])):
+        net.hybridize()
+        trainer = TrainerSpec(".*", "sgd", {"learning_rate": 0.05})
+        MultiEstimator(net, two_head_spec(), trainer).fit(
+            batches, epochs=2, event_handlers=[*SILENT, *handlers]
+        )
     assert_same_parameters(*nets)
 
 
