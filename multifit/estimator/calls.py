@@ -41,12 +41,12 @@ class Calls:
 
     def check_thread(self, method: str) -> None:
         """Refuse a call while another thread runs one."""
-        running, thread, current = self._running, self._thread, threading.current_thread()
-        if running and thread is not None and thread is not current:
+        running, thread = self._running, self._thread
+        if running and thread is not None and thread.ident != threading.get_ident():
             raise RuntimeError(
-                f'{method} was called in thread "{current.name}" while {running[0]} runs in thread '
-                f'"{thread.name}": an estimator does one thing at a time; wait until {running[0]} has ended, '
-                "or use another estimator with a net of its own"
+                f'{method} was called in thread "{threading.current_thread().name}" while {running[0]} runs '
+                f'in thread "{thread.name}": an estimator does one thing at a time; wait until {running[0]} '
+                "has ended, or use another estimator with a net of its own"
             )
 
     @property

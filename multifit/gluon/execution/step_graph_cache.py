@@ -148,7 +148,7 @@ class StepGraphCache:
         """
         if not (self._fixed_sizes or self._figures.on_device):
             return self._kind(signature, size)
-        return size == 1, *(each and each[0][1:] for each in signature)
+        return size == 1, *[each and each[0][1:] for each in signature]
 
     def _kind(self, signature: Signature, size: int) -> Hashable:
         """Return what all batches of a graph have in common, whatever the graph computes.
@@ -156,7 +156,7 @@ class StepGraphCache:
         Labels are kept until they are checked only if they have one value per sample.
         """
         shapes = [each and each[0] for each in signature]
-        return size == 1, *(s and (len(s), s[-1:] == (1,)) for s in shapes)
+        return size == 1, *[s and (len(s), s[-1:] == (1,)) for s in shapes]
 
     def _units(self, signature: Signature) -> set[int]:
         """Return the layers' numbers of units, without those that are a size of one of the batch's arrays."""
