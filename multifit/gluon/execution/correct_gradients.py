@@ -13,36 +13,38 @@ Correction = Callable[[GraphBuilder, Node, "list[Input]"], int]
 # The constants of Klambauer et al.: Self-Normalizing Neural Networks. 2017, arXiv:1706.02515.
 SELU_ALPHA, SELU_SCALE = 1.6732632423543772, 1.0507009873554805
 
-# Operators that overwrite the gradient of a parameter to which they should add their own (`grad_req` "add").
-# elemwise_add does not, but has the operator overwrite it that takes its result.
-_OVERWRITE = {"_np_cumsum", "amp_cast", "clip", "elemwise_add", "mean", "moments", "reverse"}
+# Operators that overwrite a parameter's gradient to which they should add (`grad_req` "add"), as do _linalg_*
+_OVERWRITE = {"_np_cumsum", "amp_cast", "clip", "mean", "moments", "reverse"}
 
 
 def correct_gradients(symbol: Any, trained: Collection[str] = ()) -> Any:
     """Return a graph with the same outputs, whose gradients are right.
 
     In MXNet 1.9.1, PReLU and hard_sigmoid write the gradient of their input over that of their output, which
-    PReLU's slope, or another operator, still needs. SELU's gradient is wrong for negative inputs. And some
-    operators cannot add to a parameter's gradient, as accumulation demands: they now take a copy of it, whose
-    gradient is added correctly.
+    PReLU's slope, or another operator, still needs. SELU's gradient is wrong for negative inputs.
+
+    The others are wrong only for variables that an operator takes directly; here, it takes a copy. Both
+    arguments of elemwise_add share one gradient, whose memory may be that of a variable: that has none if the
+    variable needs no gradient, and holds a sum if its gradients accumulate. And some operators overwrite a
+    gradient to which they should add.
 
     `trained` names the parameters that have a gradient. `symbol` itself is returned if nothing is wrong.
     """
     graph = json.loads(as_json(symbol))
     nodes = graph["nodes"]
-    copied = _overwritten(nodes, trained)
+    copied = _copied(nodes, trained)
     if not copied and not any(map(_correction, nodes)):
         return symbol
     builder = GraphBuilder(graph)
     places: list[int] = []  # in the new graph, by number in the old one
-    copies: dict[int, Input] = {}  # of parameters, by number in the old one
+    copies: dict[int, Input] = {}  # of variables, by number in the old one
 
     def moved(inputs: Sequence[Input]) -> list[Input]:
         return [[places[node], *rest] for node, *rest in inputs]
 
     for number, node in enumerate(nodes):
         add, inputs = _correction(node) or _unchanged, moved(node["inputs"])
-        if _overwrites(node):
+        if _takes_copies(node):
             inputs = [copies.get(old, new) for (old, *_), new in zip(node["inputs"], inputs)]
         places.append(add(builder, node, inputs))
         if number in copied:
@@ -50,14 +52,19 @@ def correct_gradients(symbol: Any, trained: Collection[str] = ()) -> Any:
     return builder.symbol(moved(graph["heads"]))
 
 
-def _overwritten(nodes: Sequence[Node], trained: Collection[str]) -> set[int]:
-    """Return the numbers of the parameters whose gradients would be overwritten."""
-    sources = {source for node in nodes if _overwrites(node) for source, *_ in node["inputs"]}
-    return {i for i in sources if nodes[i]["op"] == "null" and nodes[i]["name"] in trained}
+def _copied(nodes: Sequence[Node], trained: Collection[str]) -> set[int]:
+    """Return the numbers of the variables of which operators take copies."""
+    pairs = [(source, node["op"]) for node in nodes if _takes_copies(node) for source, *_ in node["inputs"]]
+    return {
+        source
+        for source, operator in pairs
+        if nodes[source]["op"] == "null" and (operator == "elemwise_add" or nodes[source]["name"] in trained)
+    }
 
 
-def _overwrites(node: Node) -> bool:
-    return node["op"] in _OVERWRITE or node["op"].startswith("_linalg_")
+def _takes_copies(node: Node) -> bool:
+    operator = node["op"]
+    return operator == "elemwise_add" or operator in _OVERWRITE or operator.startswith("_linalg_")
 
 
 def _correction(node: Node) -> Optional[Correction]:

@@ -7,15 +7,15 @@ from typing import Any, Callable
 import numpy as np
 import pytest
 
-from multifit import GradientAccumulation, MultiEstimator, TrainerSpec
+from multifit import GradientAccumulation, LossSpec, MultiEstimator, TaskSpec, TrainerSpec
 from multifit.balance import UPGrad
 from multifit.gluon.execution.cached_graph import CachedGraph
 from multifit.gluon.execution.correct_gradients import SELU_ALPHA, SELU_SCALE, correct_gradients
 from tests.common.compare import assert_same_parameters, twins
 from tests.common.data import in_batches, two_head_arrays
-from tests.common.hand_loop import SILENT
+from tests.common.hand_loop import SILENT, train_by_hand, trainer_of
 from tests.common.nets import Heads
-from tests.common.specs import two_head_spec
+from tests.common.specs import L2, two_head_spec
 
 import mxnet as mx  # isort: skip
 from mxnet import gluon  # isort: skip
@@ -105,6 +105,40 @@ def test_accumulated_gradients_are_those_of_one_batch(name: str) -> None:
             batches, epochs=2, event_handlers=[*SILENT, *handlers]
         )
     assert_same_parameters(*nets)
+
+
+class Shifted(gluon.HybridBlock):
+    """A dense layer after BatchNorm, plus an input that nothing else takes."""
+
+    def __init__(self, last: bool) -> None:
+        super().__init__()
+        self._last = last
+        self.norm, self.hidden, self.output = nn.BatchNorm(), nn.Dense(6), nn.Dense(1)
+
+    def hybrid_forward(self, F: Any, x: Any, shift: Any) -> Any:
+        hidden = self.hidden(self.norm(x))
+        if self._last:
+            return self.output(hidden) + shift
+        return self.output(F.tanh(shift + hidden))
+
+
+@pytest.mark.parametrize("last", [True, False])
+def test_an_input_that_is_only_added_leaves_the_gradients_right(last: bool) -> None:
+    """MXNet raises an error if the sum is the net's output, and else takes memory that nobody has written."""
+    shifts = [image[:, :1] if last else image for image, *_ in BATCHES]
+    batches = [(image, shift, size) for (image, _, size), shift in zip(BATCHES, shifts)]
+    net, by_hand = twins(lambda: Shifted(last), *batches[0][:2])
+    net.hybridize()
+    spec = TaskSpec("y", "size", {"y": LossSpec(L2, "y", "size")}, inputs=["image", "shift"])
+    trainer = TrainerSpec(".*", "sgd", {"learning_rate": 0.05})
+    MultiEstimator(net, spec, trainer).fit(batches, epochs=1, event_handlers=SILENT)
+    train_by_hand(
+        by_hand,
+        trainer_of(by_hand, options={"learning_rate": 0.05}),
+        batches,
+        lambda net, image, shift, size: L2(net(image, shift), size),
+    )
+    assert_same_parameters(net, by_hand)
 
 
 @pytest.mark.parametrize("name", OPERATORS)
