@@ -1,0 +1,94 @@
+"""Nets that are random graphs of operators learn what they learn in a hand-written loop, however they train.
+
+MXNet plans a graph's memory in several ways, and some gradients are wrong in some of them; see
+multifit/gluon/execution/correct_gradients.py. ``--fuzz-seed 7`` repeats a search.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multifit import GradientAccumulation, LossSpec, MultiEstimator, TaskSpec, TrainerSpec
+from multifit.balance import Sum
+from multifit.seeding import seed_everything
+from tests.common.compare import assert_same_parameters
+from tests.common.hand_loop import SILENT, train_by_hand, trainer_of
+from tests.common.random_graphs import SHAPE, Graph, random_graph
+from tests.common.specs import L2
+
+import mxnet as mx  # isort: skip
+from mxnet import gluon  # isort: skip
+
+NETS = 40  # of each test
+RATE = {"learning_rate": 0.01}
+SPEC = TaskSpec(
+    inputs=["x", "z"],
+    outputs=["one", "other"],
+    labels=["a", "b"],
+    losses={"a": LossSpec(L2, "one", "a"), "b": LossSpec(L2, "other", "b")},
+)
+
+
+class Net(gluon.HybridBlock):
+    """Two outputs, computed from the last result of a graph and from another one."""
+
+    def __init__(self, graph: Graph, other: int) -> None:
+        super().__init__()
+        self._graph, self._other = graph, other
+        for name in ("one", "two", "last"):
+            setattr(self, name, self.params.get(name, shape=SHAPE, init=mx.init.Normal(0.7)))
+
+    def hybrid_forward(self, F: Any, x: Any, z: Any, one: Any, two: Any, last: Any) -> Any:
+        values = self._graph(F, [one, two, x, z])
+        outputs = F.dot(values[-1], last), F.tanh(values[self._other] + last)
+        return tuple(F.sum(output, axis=1, keepdims=True) for output in outputs)
+
+
+class ReadsOutputs:
+    """Keeps a step from MXNet's Executor: the outputs are copied out of the graph."""
+
+    def batch_end(self, estimator: Any, pred: Any, **arguments: Any) -> None:
+        """Do nothing."""
+
+
+WAYS: dict[str, tuple[int, Any, list[Any]]] = {  # how often each batch is read, balance, handlers
+    "as it is": (1, None, []),
+    "outputs are read": (1, None, [ReadsOutputs()]),
+    "cut": (1, Sum(), []),
+    "cut, outputs are read": (1, Sum(), [ReadsOutputs()]),
+    "accumulated": (2, None, [GradientAccumulation(2)]),
+}
+
+
+def new_net(random: np.random.RandomState) -> Net:
+    graph = random_graph(random, variables=4)
+    return Net(graph, random.randint(4, 4 + len(graph.operators)))
+
+
+def objective(net: Any, x: Any, z: Any, a: Any, b: Any) -> Any:
+    one, other = net(x, z)
+    return L2(one, a) + L2(other, b)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_random_nets(way: str, pytestconfig: pytest.Config) -> None:
+    times, balance, handlers = WAYS[way]
+    for seed in range(NETS):
+        nets = []
+        for _ in range(2):
+            random = np.random.RandomState(pytestconfig.getoption("fuzz_seed") * NETS + seed)
+            seed_everything(seed)
+            nets.append(new_net(random))
+            nets[-1].initialize()
+        shapes = [SHAPE, SHAPE, (SHAPE[0], 1), (SHAPE[0], 1)]
+        batches = [tuple(random.normal(size=shape).astype("float32") for shape in shapes) for _ in range(3)]
+        net, by_hand = nets
+        train_by_hand(by_hand, trainer_of(by_hand, options=RATE), batches, objective)
+        net.hybridize()
+        repeated = [batch for batch in batches for _ in range(times)]
+        estimator = MultiEstimator(net, SPEC, TrainerSpec(".*", "sgd", RATE), balance=balance)
+        estimator.fit(repeated, epochs=1, event_handlers=[*SILENT, *handlers])
+        assert_same_parameters(net, by_hand, rtol=1e-3, atol=1e-4)
