@@ -73,8 +73,11 @@ def objective(net: Any, x: Any, z: Any, a: Any, b: Any) -> Any:
     return L2(one, a) + L2(other, b)
 
 
+@pytest.mark.parametrize("engine", ["mxnet", "torch"])
 @pytest.mark.parametrize("way", WAYS)
-def test_random_nets(way: str, pytestconfig: pytest.Config) -> None:
+def test_random_nets(way: str, engine: str, pytestconfig: pytest.Config) -> None:
+    if engine == "torch":
+        pytest.importorskip("torch")
     times, balance, handlers = WAYS[way]
     for seed in range(NETS):
         nets = []
@@ -89,6 +92,7 @@ def test_random_nets(way: str, pytestconfig: pytest.Config) -> None:
         train_by_hand(by_hand, trainer_of(by_hand, options=RATE), batches, objective)
         net.hybridize()
         repeated = [batch for batch in batches for _ in range(times)]
-        estimator = MultiEstimator(net, SPEC, TrainerSpec(".*", "sgd", RATE), balance=balance)
+        trainer = TrainerSpec(".*", "sgd", RATE)
+        estimator = MultiEstimator(net, SPEC, trainer, engine=engine, balance=balance)
         estimator.fit(repeated, epochs=1, event_handlers=[*SILENT, *handlers])
         assert_same_parameters(net, by_hand, rtol=1e-3, atol=1e-4)

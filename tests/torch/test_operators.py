@@ -170,6 +170,19 @@ def test_norm(shape, keepdims, ord, data):
     assert_agree(partial(S.norm, ord=ord, axis=axis, keepdims=keepdims), normal(*shape))
 
 
+@few
+@given(shape=SHAPES, keepdims=st.booleans(), data=st.data())
+def test_moments(shape, keepdims, data):
+    axes = data.draw(st.sets(st.integers(0, len(shape) - 1), min_size=1).map(lambda s: tuple(sorted(s))))
+    assert_agree(partial(S.moments, axes=axes, keepdims=keepdims), normal(*shape))
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1])
+def test_cumsum(axis):
+    assert_agree(partial(S.cumsum, axis=axis), normal(3, 4))
+    assert_agree(partial(S.cumsum, axis=axis), np.arange(12).reshape(3, 4).astype("int32"))
+
+
 @pytest.mark.parametrize("name", ["argmax", "argmin", "argmax_channel"])
 def test_indices_of_extremes(name):
     x = normal(3, 4).round()

@@ -100,6 +100,17 @@ def norm(
     return of_type(at_least_1d(torch.linalg.vector_norm(as_float(x), ord, axes, keepdims)), x)
 
 
+def moments(x: Tensor, *, axes: Optional[Ints] = None, keepdims: bool = False) -> tuple[Tensor, Tensor]:
+    """Return means and variances."""
+    variances, means = torch.var_mean(x, reduced_axes(x, axes), correction=0, keepdim=keepdims)
+    return at_least_1d(means), at_least_1d(variances)
+
+
+def cumsum(x: Tensor, *, axis: Optional[int] = None, dtype: Literal[None] = None) -> Tensor:
+    """Return the sums of the elements up to each; without an axis, of all elements in order."""
+    return x.flatten().cumsum(0, dtype=x.dtype) if axis is None else x.cumsum(axis, dtype=x.dtype)
+
+
 def argmax(x: Tensor, *, axis: Optional[int] = None, keepdims: bool = False) -> Tensor:
     """Return the index of the first of the largest elements, in the type of `x`."""
     return at_least_1d(x.argmax(axis, keepdim=keepdims)).to(x.dtype)
@@ -123,6 +134,8 @@ OPERATORS = {
     "max": max_,
     "min": min_,
     "norm": norm,
+    "moments": moments,
+    "_np_cumsum": cumsum,
     "argmax": argmax,
     "argmin": argmin,
     "argmax_channel": argmax_channel,
