@@ -23,10 +23,10 @@ def correct_gradients(symbol: Any, trained: Collection[str] = ()) -> Any:
     In MXNet 1.9.1, PReLU and hard_sigmoid write the gradient of their input over that of their output, which
     PReLU's slope, or another operator, still needs. SELU's gradient is wrong for negative inputs.
 
-    The others are wrong only for variables that an operator takes directly; here, it takes a copy. Both
-    arguments of elemwise_add share one gradient, whose memory may be that of a variable: that has none if the
-    variable needs no gradient, and holds a sum if its gradients accumulate. And some operators overwrite a
-    gradient to which they should add.
+    Other operators are wrong only where they take a variable itself; they take a copy of it here. Both
+    arguments of elemwise_add share one gradient, in the memory of a variable's gradient if one argument is a
+    variable: there is none if that needs no gradient, and it holds a sum if its gradients accumulate. The
+    operators in `_OVERWRITE` overwrite a gradient to which they should add.
 
     `trained` names the parameters that have a gradient. `symbol` itself is returned if nothing is wrong.
     """
