@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Callable, Collection, Mapping, Optional, Sequence
+from typing import Any, Callable, Collection, Mapping, Sequence
 
 from ..graph_builder import GraphBuilder, Input, Node
 from .traced_graph import as_json
@@ -17,7 +17,7 @@ SELU_ALPHA, SELU_SCALE = 1.6732632423543772, 1.0507009873554805
 _OVERWRITE = {"_np_cumsum", "amp_cast", "clip", "mean", "moments", "reverse"}
 
 
-def correct_gradients(symbol: Any, trained: Collection[str] = ()) -> Any:
+def correct_gradients(symbol: Any, trained: Collection[str] = (), max_pooling: bool = False) -> Any:
     """Return a graph with the same outputs, whose gradients are right.
 
     In MXNet 1.9.1, PReLU and hard_sigmoid write the gradient of their input over that of their output, which
@@ -28,12 +28,19 @@ def correct_gradients(symbol: Any, trained: Collection[str] = ()) -> Any:
     variable: there is none if that needs no gradient, and it holds a sum if its gradients accumulate. The
     operators in `_OVERWRITE` overwrite a gradient to which they should add.
 
-    `trained` names the parameters that have a gradient. `symbol` itself is returned if nothing is wrong.
+    `trained` names the parameters that have a gradient. `max_pooling` says whether max pooling of float32
+    arrays is differentiated in evaluation mode, in which oneDNN does not note which elements are the largest:
+    it is computed in float64 then, which oneDNN leaves to MXNet. Graphs in lower precisions are left alone in
+    this. `symbol` itself is returned if nothing is wrong.
     """
     graph = json.loads(as_json(symbol))
     nodes = graph["nodes"]
     copied = _copied(nodes, trained)
-    if not copied and not any(map(_correction, nodes)):
+    corrections = _CORRECTIONS
+    if max_pooling and not any(node["op"] == "amp_cast" for node in nodes):
+        corrections = {**_CORRECTIONS, "Pooling max": _max_pooling}
+    additions = [corrections.get(_kind(node), _unchanged) for node in nodes]
+    if not copied and all(add is _unchanged for add in additions):
         return symbol
     builder = GraphBuilder(graph)
     places: list[int] = []  # in the new graph, by number in the old one
@@ -43,10 +50,10 @@ def correct_gradients(symbol: Any, trained: Collection[str] = ()) -> Any:
         return [[places[node], *rest] for node, *rest in inputs]
 
     for number, node in enumerate(nodes):
-        add, inputs = _correction(node) or _unchanged, moved(node["inputs"])
+        inputs = moved(node["inputs"])
         if _takes_copies(node):
             inputs = [copies.get(old, new) for (old, *_), new in zip(node["inputs"], inputs)]
-        places.append(add(builder, node, inputs))
+        places.append(additions[number](builder, node, inputs))
         if number in copied:
             copies[number] = builder.identity([places[number], 0, 0])
     return builder.symbol(moved(graph["heads"]))
@@ -67,10 +74,11 @@ def _takes_copies(node: Node) -> bool:
     return operator == "elemwise_add" or operator in _OVERWRITE or operator.startswith("_linalg_")
 
 
-def _correction(node: Node) -> Optional[Correction]:
-    """Return what adds a node in another form; None if its gradient is right."""
-    name = _attributes(node).get("act_type") if node["op"] == "LeakyReLU" else node["op"]
-    return _CORRECTIONS.get(name or "")
+def _kind(node: Node) -> str:
+    """Return the name of an operator, with what distinguishes its kinds."""
+    attributes, operator = _attributes(node), str(node["op"])
+    kind = {"LeakyReLU": ("act_type", "leaky"), "Pooling": ("pool_type", "max")}.get(operator)
+    return f"{operator} {attributes.get(*kind)}" if kind else operator
 
 
 def _attributes(node: Node) -> Mapping[str, str]:
@@ -109,4 +117,17 @@ def _scaled(builder: GraphBuilder, node: Node, entry: Input, factor: float) -> i
     return builder.append({"op": "_mul_scalar", "name": node["name"], "attrs": attributes, "inputs": [entry]})
 
 
-_CORRECTIONS = {"prelu": _prelu, "selu": _selu, "hard_sigmoid": _hard_sigmoid}
+def _max_pooling(builder: GraphBuilder, node: Node, inputs: list[Input]) -> int:
+    """Compute in float64."""
+    exact = builder.operator("Cast", *inputs, dtype="float64")
+    pooled = builder.operator("Pooling", exact, **_attributes(node))
+    return builder.append(
+        {"op": "Cast", "name": node["name"], "attrs": {"dtype": "float32"}, "inputs": [pooled]}
+    )
+
+
+_CORRECTIONS: dict[str, Correction] = {
+    "LeakyReLU prelu": _prelu,
+    "LeakyReLU selu": _selu,
+    "hard_sigmoid": _hard_sigmoid,
+}
