@@ -27,7 +27,8 @@ class Calls:
         before: tuple[str, ...] | None = None
         try:
             with self._changed:
-                self._changed.wait_for(lambda: method != PREDICT or not self._predicts_elsewhere)
+                while (method,) == self._running == (PREDICT,) and self._other_thread is not None:
+                    self._changed.wait()
                 self.check_thread(method)
                 self._check_within(method, within)
                 before, self._thread = self._running, threading.current_thread()
@@ -41,8 +42,8 @@ class Calls:
 
     def check_thread(self, method: str) -> None:
         """Refuse a call while another thread runs one."""
-        running, thread = self._running, self._thread
-        if running and thread is not None and thread.ident != threading.get_ident():
+        running, thread = self._running, self._other_thread
+        if running and thread is not None:
             raise RuntimeError(
                 f'{method} was called in thread "{threading.current_thread().name}" while {running[0]} runs '
                 f'in thread "{thread.name}": an estimator does one thing at a time; wait until {running[0]} '
@@ -50,8 +51,10 @@ class Calls:
             )
 
     @property
-    def _predicts_elsewhere(self) -> bool:
-        return self._running == (PREDICT,) and self._thread is not threading.current_thread()
+    def _other_thread(self) -> threading.Thread | None:
+        """The thread of the running or last calls, if it is not the current one."""
+        thread = self._thread
+        return None if thread is None or thread.ident == threading.get_ident() else thread
 
     def _check_within(self, method: str, within: bool) -> None:
         if self._running and not within:

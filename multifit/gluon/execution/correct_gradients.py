@@ -106,7 +106,7 @@ def _selu(builder: GraphBuilder, node: Node, inputs: list[Input]) -> int:
 
 
 def _hard_sigmoid(builder: GraphBuilder, node: Node, inputs: list[Input]) -> int:
-    """Multiply the output by 1, so that the gradient that is overwritten is no other operator's."""
+    """Multiply the output by 1: the gradient that hard_sigmoid overwrites is then read by nothing else."""
     output = builder.operator("hard_sigmoid", *inputs, **_attributes(node))
     return _scaled(builder, node, output, 1.0)
 
