@@ -11,7 +11,9 @@ import argparse
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, Iterator, Mapping, Sequence
 
@@ -19,6 +21,7 @@ import torch
 
 from multifit.torch.engine.devices import device_of
 
+from .benchmarks.child import Child
 from .benchmarks.engines import HAND, LIMIT, opened, turn_of
 from .benchmarks.machine import machine
 from .benchmarks.rounds import alternate
@@ -50,7 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         device = device_of(options.device)
     except ValueError as error:  # such as a build of PyTorch for CPUs alone
         parser.error(f"PyTorch {torch.__version__} in {sys.executable}: {error}")
-    report = Report(Path(options.output), {**_device_facts(device), **machine()})
+    table = "gpu" if device.type == "cuda" else "cpu"
+    report = Report(Path(options.output), {**_device_facts(device), **machine()}, table)
     if "steps" in parts:
         for case in CASES:
             if not options.cases or str(case).lower().startswith(tuple(map(str.lower, options.cases))):
@@ -62,34 +66,41 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _measure(case: Subject, device: torch.device, options: argparse.Namespace, report: Report) -> None:
     """Add a case's rows: one for each precision and way of running, each compared with the PyTorch loop."""
-    for precision in PRECISIONS:
-        name = f"{case}, {precision}"
-        where = {"device": str(device), "precision": precision}
-        contenders = {each: {"engine": "torch", "options": o, **where} for each, o in OPTIONS.items()}
-        contenders[HAND] = {"engine": "hand", **where}
-        contenders[f"{HAND}, compiled"] = {"engine": "hand", "options": {"compiled": True}, **where}
-        if options.eager:
-            contenders = {each: contenders[each] for each in (OURS, HAND)}
-        try:
-            _take_turns(case, name, contenders, options.epochs or ROUNDS, report)
-        except RuntimeError as error:  # a process has ended; the other cases may still be measured
-            report.add(missing={name: " ".join(str(error).split())})
-            print(f"{name}: {error}", flush=True)
+    with ExitStack() as stack, ThreadPoolExecutor(len(PRECISIONS)) as pool:
+        contenders = [_contenders(device, precision, options.eager) for precision in PRECISIONS]
+        started = list(pool.map(partial(opened, stack, case), contenders))
+        for precision, (children, missing) in zip(PRECISIONS, started):
+            name = f"{case}, {precision}"
+            report.add(missing={f"{name}, {each}": why for each, why in missing.items()})
+            try:
+                _take_turns(case, name, children, options.epochs or ROUNDS, report)
+            except RuntimeError as error:  # a process has ended; the others may still be measured
+                report.add(missing={name: " ".join(str(error).split())})
+                print(f"{name}: {error}", flush=True)
+
+
+def _contenders(device: torch.device, precision: str, eager: bool) -> dict[str, dict[str, Any]]:
+    """Return the arguments of each contender of one precision."""
+    where = {"device": str(device), "precision": precision}
+    ours = {each: {"engine": "torch", "options": options, **where} for each, options in OPTIONS.items()}
+    by_hand = {HAND: {"engine": "hand", **where}}
+    if eager:
+        return {OURS: ours[OURS], **by_hand}
+    compiled = {"engine": "hand", "options": {"compiled": True}, **where}
+    return {**ours, **by_hand, f"{HAND}, compiled": compiled}
 
 
 def _take_turns(
-    case: Subject, name: str, contenders: Mapping[str, Mapping[str, Any]], rounds: int, report: Report
+    case: Subject, name: str, children: Mapping[str, Child], rounds: int, report: Report
 ) -> None:
-    with ExitStack() as stack:
-        children, missing = opened(stack, case, contenders)
-        times = alternate({each: turn_of(child) for each, child in children.items()}, rounds, LIMIT)
-        shares = [
-            {"case": name, "contender": each, "memory": child.ask("memory"), "idle": child.ask("idle")}
-            for each, child in children.items()
-        ]
-    table = "gpu" if contenders[OURS]["device"].startswith("cuda") else "cpu"
-    rows = list(_rows(table, name, times, len(case.batches())))
-    report.add(rows, shares, {f"{name}, {each}": why for each, why in missing.items()})
+    times = alternate({each: turn_of(child) for each, child in children.items()}, rounds, LIMIT)
+    report.add(list(_rows(report.table, name, times, len(case.batches()))))
+    for each, child in children.items():
+        report.add(
+            shares=[
+                {"case": name, "contender": each, "memory": child.ask("memory"), "idle": child.ask("idle")}
+            ]
+        )
     print(f"{name}: measured {'; '.join(times) or 'nothing'}", flush=True)
 
 

@@ -21,9 +21,13 @@ OF_DEVICE = {
 
 
 class Report:
-    """What was measured so far, written with each addition."""
+    """What was measured so far, written with each addition.
 
-    def __init__(self, folder: Path, facts: Mapping[str, str]) -> None:
+    `table` names the targets with which the rows are compared: those of the GPU, or none on a CPU.
+    """
+
+    def __init__(self, folder: Path, facts: Mapping[str, str], table: str = "gpu") -> None:
+        self.table = table
         self._time, self._folder = time.strftime("%Y-%m-%dT%H-%M-%S"), folder
         self._facts, self._rows, self._shares = dict(facts), [], []
         self._missing: dict[str, str] = {}

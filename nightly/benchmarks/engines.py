@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from importlib.util import find_spec
 from typing import Any, Iterator, Mapping
@@ -45,23 +46,27 @@ def opened(
 ) -> tuple[dict[str, Child], dict[str, str]]:
     """Return the contenders' processes, which have trained an epoch, and why others are missing.
 
+    All start at once, for imports and compilers take most of the time.
     A contender is missing if the engine refuses it, its process ends with an error, or its loss is not that
     of the loop in PyTorch.
     """
-    children: dict[str, Child] = {}
-    missing, losses = {}, {}
-    for name, arguments in contenders.items():
+
+    def open_one(arguments: Mapping[str, Any]) -> tuple[Child | None, Any]:
         command = [sys.executable, "-m", "nightly.benchmarks.engine_child", case.name, json.dumps(arguments)]
         try:
             child = stack.enter_context(Child(command))
-            answer = child.ask()
+            return child, child.ask()
         except RuntimeError as error:
-            missing[name] = " ".join(str(error).split())[-1000:]
-            continue
-        if isinstance(answer, dict):
-            missing[name] = answer["refused"]
-        else:
-            children[name], losses[name] = child, answer[1]
+            return None, {"refused": " ".join(str(error).split())[-1000:]}
+
+    children: dict[str, Child] = {}
+    missing, losses = {}, {}
+    with ThreadPoolExecutor(len(contenders)) as pool:
+        for name, (child, answer) in zip(contenders, pool.map(open_one, contenders.values())):
+            if isinstance(answer, dict):
+                missing[name] = answer["refused"]
+            else:
+                children[name], losses[name] = child, answer[1]
     for name, loss in losses.items():
         other = losses.get(HAND, loss)
         if abs(loss - other) > NEAR[contenders[name].get("precision", "float32")] * abs(other):

@@ -9,6 +9,7 @@ import torch
 
 from multifit.gluon.compat import mx
 from multifit.torch.translate import translate
+from tests.torch.place import DEVICE
 
 TOLERANCE = 1e-10  # of outputs and gradients
 
@@ -68,17 +69,17 @@ def in_torch(
     symbol: Any, arrays: Sequence[Any], differentiable: Sequence[int], training: bool, heads: Sequence[Any]
 ) -> Any:
     """Return the same of the translation."""
-    values = [torch.from_numpy(a.copy()).requires_grad_(i in differentiable) for i, a in enumerate(arrays)]
+    values = [torch.tensor(a, device=DEVICE).requires_grad_(i in differentiable) for i, a in enumerate(arrays)]
     module = translate(symbol.tojson(), [f"x{i}" for i in range(len(arrays))], {}, training)
     outputs = module(*values)
-    live = [(o, torch.from_numpy(np.asarray(h))) for o, h in zip(outputs, heads) if o.requires_grad]
+    live = [(o, torch.tensor(h, device=DEVICE)) for o, h in zip(outputs, heads) if o.requires_grad]
     if live:
         torch.autograd.backward(*zip(*live))
     gradients = [values[i].grad for i in differentiable]
     gradients = [
-        np.zeros_like(arrays[i]) if g is None else g.numpy() for i, g in zip(differentiable, gradients)
+        np.zeros_like(arrays[i]) if g is None else g.cpu().numpy() for i, g in zip(differentiable, gradients)
     ]
-    return [o.detach().numpy() for o in outputs], gradients, [v.detach().numpy() for v in values]
+    return [o.numpy(force=True) for o in outputs], gradients, [v.numpy(force=True) for v in values]
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:

@@ -17,6 +17,7 @@ from multifit.cli.run import Run
 from multifit.gluon.compat import mx
 from multifit.gluon.execution.cached_graph import CachedGraph
 from multifit.torch.translate import tensors_of, translate
+from tests.torch.place import DEVICE
 
 TASKS = Path(__file__).parents[2] / "tasks"
 DTYPES = {"float32": "float64", "0": "1"}  # as MXNet writes them, by name and by number
@@ -104,14 +105,14 @@ def in_mxnet(symbol: Any, values: Any, trained: Any, training: bool) -> Any:
 
 
 def in_torch(source: Any, values: Any, inputs: Any, trained: Any, training: bool, heads: Any) -> Any:
-    tensors = tensors_of({name: v for name, v in values.items() if name not in inputs}, trained)
+    tensors = tensors_of({name: v for name, v in values.items() if name not in inputs}, trained, DEVICE)
     module = translate(json.dumps(source), inputs, tensors, training)
-    given = {name: torch.from_numpy(values[name]) for name in inputs}
+    given = {name: torch.tensor(values[name], device=DEVICE) for name in inputs}
     outputs = module(*given.values())
-    live = [(o, torch.from_numpy(np.asarray(h))) for o, h in zip(outputs, heads) if o.requires_grad]
+    live = [(o, torch.tensor(h, device=DEVICE)) for o, h in zip(outputs, heads) if o.requires_grad]
     if trained:
         torch.autograd.backward(*zip(*live))
     gradients = [tensors[name].grad for name in trained]
-    gradients = [np.zeros(values[n].shape) if g is None else g.numpy() for n, g in zip(trained, gradients)]
-    after = [{**given, **tensors}[name].detach().numpy() for name in values]
-    return [o.detach().numpy() for o in outputs], gradients, after
+    gradients = [np.zeros(values[n].shape) if g is None else g.numpy(force=True) for n, g in zip(trained, gradients)]
+    after = [{**given, **tensors}[name].numpy(force=True) for name in values]
+    return [o.numpy(force=True) for o in outputs], gradients, after

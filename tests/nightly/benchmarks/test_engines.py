@@ -138,10 +138,11 @@ def test_a_device_that_torch_has_not(capsys):
 
 
 def test_a_case_whose_process_ends(tmp_path, monkeypatch, capsys):
-    def opened(*_):
+    def alternate(*_):
         raise RuntimeError("no memory")
 
-    monkeypatch.setattr(gpu, "opened", opened)
+    monkeypatch.setattr(gpu, "opened", lambda *_: ({}, {}))
+    monkeypatch.setattr(gpu, "alternate", alternate)
     arguments = ["steps", "--device", "cpu", "--case", "NMT", "--output", str(tmp_path)]
     assert gpu.main(arguments) == 0
     (path,) = tmp_path.glob("*.md")
