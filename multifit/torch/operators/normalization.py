@@ -28,9 +28,9 @@ def batch_norm(
 ) -> Tensor:
     """Normalise channels; training updates the running statistics.
 
-    For the running variance, MXNet divides by n, but torch by n - 1. So torch returns the statistics of the
-    batch, and the running statistics are updated here. MXNet updates them in the backward pass, and so not at
-    all if no gradient flows.
+    For the running variance, MXNet divides by n, but torch by n - 1. So torch updates n / (n - 1) times the
+    running variance. MXNet updates the statistics in the backward pass, and so not at all if no gradient
+    flows.
     """
     weight = None if fix_gamma else gamma
     x = x.movedim(axis, 1)
@@ -38,17 +38,21 @@ def batch_norm(
         return F.batch_norm(x, running_mean, running_var, weight, beta, eps=eps).movedim(1, axis)
     values = x.numel() // x.shape[1]  # of a channel
     learns = any(each.requires_grad for each in (x, gamma, beta))
-    mean, var = (torch.zeros_like(each) if learns else None for each in (running_mean, running_var))
-    if values > 1:
-        y = F.batch_norm(x, mean, var, weight, beta, True, 1.0, eps)
-    else:
-        y = _norm_of_one_value(x, weight, beta)
-        mean = x.detach().reshape(running_mean.shape).to(running_mean.dtype)
-    if learns:
+    share = _single(1 - _single(momentum)) if learns else 0.0  # MXNet's momentum is a float32
+    if values == 1:
         with torch.no_grad():
-            share = _single(1 - _single(momentum))  # MXNet's momentum is a float32
-            running_mean.lerp_(mean, share)
-            running_var.lerp_(var * ((values - 1) / values), share)
+            running_mean.lerp_(x.reshape(running_mean.shape).to(running_mean.dtype), share)
+            running_var.mul_(1 - share)
+        y = _norm_of_one_value(x, weight, beta)
+    elif learns:
+        with torch.no_grad():
+            running_var.mul_(values / (values - 1))
+        # `.data` tells the backward pass, which does not read them, that the next line may change them
+        y = F.batch_norm(x, running_mean, running_var.data, weight, beta, True, share, eps)
+        with torch.no_grad():
+            running_var.mul_((values - 1) / values)
+    else:
+        y = F.batch_norm(x, None, None, weight, beta, True, eps=eps)
     return y.movedim(1, axis)
 
 
