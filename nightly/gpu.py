@@ -90,9 +90,7 @@ def _contenders(device: torch.device, precision: str, eager: bool) -> dict[str, 
     return {**ours, **by_hand, f"{HAND}, compiled": compiled}
 
 
-def _take_turns(
-    case: Subject, name: str, children: Mapping[str, Child], rounds: int, report: Report
-) -> None:
+def _take_turns(case: Subject, name: str, children: Mapping[str, Child], rounds: int, report: Report) -> None:
     times = alternate({each: turn_of(child) for each, child in children.items()}, rounds, LIMIT)
     report.add(list(_rows(report.table, name, times, len(case.batches()))))
     for each, child in children.items():

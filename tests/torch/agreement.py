@@ -69,7 +69,9 @@ def in_torch(
     symbol: Any, arrays: Sequence[Any], differentiable: Sequence[int], training: bool, heads: Sequence[Any]
 ) -> Any:
     """Return the same of the translation."""
-    values = [torch.tensor(a, device=DEVICE).requires_grad_(i in differentiable) for i, a in enumerate(arrays)]
+    values = [
+        torch.tensor(a, device=DEVICE).requires_grad_(i in differentiable) for i, a in enumerate(arrays)
+    ]
     module = translate(symbol.tojson(), [f"x{i}" for i in range(len(arrays))], {}, training)
     outputs = module(*values)
     live = [(o, torch.tensor(h, device=DEVICE)) for o, h in zip(outputs, heads) if o.requires_grad]

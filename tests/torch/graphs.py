@@ -113,6 +113,8 @@ def in_torch(source: Any, values: Any, inputs: Any, trained: Any, training: bool
     if trained:
         torch.autograd.backward(*zip(*live))
     gradients = [tensors[name].grad for name in trained]
-    gradients = [np.zeros(values[n].shape) if g is None else g.numpy(force=True) for n, g in zip(trained, gradients)]
+    gradients = [
+        np.zeros(values[n].shape) if g is None else g.numpy(force=True) for n, g in zip(trained, gradients)
+    ]
     after = [{**given, **tensors}[name].numpy(force=True) for name in values]
     return [o.numpy(force=True) for o in outputs], gradients, after

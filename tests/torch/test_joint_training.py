@@ -34,7 +34,10 @@ class TensorCommunicator(ThreadCommunicator):
     """Takes tensors too, as torch.distributed does."""
 
     def all_reduce_tensors(self, tensors: Any) -> None:
-        self.all_reduce([tensor.numpy() for tensor in tensors])
+        arrays = [tensor.numpy(force=True) for tensor in tensors]
+        self.all_reduce(arrays)
+        for tensor, array in zip(tensors, arrays):
+            tensor.copy_(torch.from_numpy(array))
 
 
 @pytest.mark.parametrize("case", ON_TORCH)

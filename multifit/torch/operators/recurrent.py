@@ -37,11 +37,12 @@ def rnn(
     mode_options = (p, True) if training else (0.0, torch.is_grad_enabled())
     options = (weights, True, num_layers, *mode_options, bidirectional, False)
     if cell is not None:
-        results = torch.lstm(x, (state, cell.expand(-1, x.shape[1], -1).contiguous()), *options)
+        y, *states = torch.lstm(x, (state, cell.expand(-1, x.shape[1], -1).contiguous()), *options)
     else:
         functions = {"gru": torch.gru, "rnn_tanh": torch.rnn_tanh, "rnn_relu": torch.rnn_relu}
-        results = functions[mode](x, state, *options)
-    return tuple(results if state_outputs else results[:1])
+        y, *states = functions[mode](x, state, *options)
+    # compiled by PyTorch 2.11, an LSTM's states have a dimension more
+    return y, *([each.reshape(state.shape) for each in states] if state_outputs else [])
 
 
 def unpacked(
