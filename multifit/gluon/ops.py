@@ -2,15 +2,31 @@
 
 MXNet is slow at reducing along an axis that is not the last: ``max`` and ``argmax`` over the classes take
 several times as long as comparing the maps one by one. If a loss and a metric in one graph read the same
-scores, MXNet computes the expressions that they share only once.
+scores, MXNet computes the expressions that they share only once. Other engines have a fast kernel for each
+such reduction; graphs are traced for them in the scope of :func:`whole_maps`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import reduce
 from typing import Any
 
 from ..protocols import Tensor
+
+WHOLE: ContextVar[bool] = ContextVar("whole maps", default=False)
+
+
+@contextmanager
+def whole_maps() -> Iterator[None]:
+    """Make graphs that are traced in this scope reduce over all classes at once."""
+    token = WHOLE.set(True)
+    try:
+        yield
+    finally:
+        WHOLE.reset(token)
 
 
 def split_maps(F: Any, scores: Tensor, classes: int) -> list[Tensor]:
@@ -27,6 +43,8 @@ def largest(F: Any, scores: Tensor, classes: int) -> Tensor:
 
 def first_largest(F: Any, scores: Tensor, classes: int) -> Tensor:
     """Return the index of the largest score of each position, (N, ...), float32; the first among equals."""
+    if WHOLE.get():
+        return F.argmax(F.BlockGrad(scores), axis=1)
     reached = reaches(F, scores, classes)
     index = F.add_n(*reached) if reached else F.zeros_like(F.BlockGrad(scores))
     return F.reshape(index, (0, -3, -2))

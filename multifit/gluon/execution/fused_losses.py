@@ -9,7 +9,7 @@ import numpy as np
 
 from ..compat import mx
 from ..losses import SegmentationCELoss, sample_sums
-from ..ops import largest, split_maps
+from ..ops import WHOLE, largest, split_maps
 
 MANY_CLASSES = 24  # with as many, a softmax over the last axis fills the processor's vector registers
 
@@ -46,6 +46,8 @@ def negative_log_likelihood(F: Any, logits: Any, label: Any, classes: int) -> An
     largest score: MXNet has a vectorised kernel for :math:`e^x - 1` of negative numbers (``elu``), but none
     for softmax along an axis other than the last. With many classes, these are moved to the last axis.
     """
+    if WHOLE.get():
+        return -F.pick(F.log_softmax(logits, axis=1), label, axis=1)
     if classes >= MANY_CLASSES:
         maps = F.transpose(F.reshape(logits, (0, 0, -1)), (0, 2, 1))
         picked = F.pick(F.log_softmax(maps, axis=-1), F.reshape(label, (0, -1)), axis=-1)

@@ -8,6 +8,7 @@ from typing import Any, Collection, Hashable, Mapping, Sequence
 from ...errors import SpecError, counted, last_line
 from ..compat import mx
 from ..metrics.label_checks import LabelRows
+from ..ops import whole_maps
 from ..user_code import user_code
 from .batch_loss_graph import BatchLossGraph
 from .cached_graph import CachedGraph
@@ -111,7 +112,8 @@ class StepGraph:
 
     def trace(self, slots: Mapping[str, Any], weighted: bool) -> TracedGraph:
         """Trace net, losses and metrics for another engine: see :meth:`StepFunction.trace`."""
-        return self._function.trace(slots, weighted, self.batch_losses)
+        with whole_maps():
+            return self._function.trace(slots, weighted, self.batch_losses)
 
     @cached_property
     def form(self) -> Hashable:

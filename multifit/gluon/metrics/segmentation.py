@@ -10,7 +10,7 @@ import numpy as np
 from ...protocols import Shape, Tensor
 from ...threads import omp_threads
 from ..compat import mx
-from ..ops import first_largest, reaches
+from ..ops import WHOLE, first_largest, reaches
 from .base import DeviceMetric, PairGraph, as_float64
 
 MAX_CLASSES = 6  # up to this many classes, inner products are faster on one thread
@@ -34,20 +34,36 @@ class DeviceSegmentation(DeviceMetric):
         same = len(output) > 1 and label == output[:1] + output[2:]
         if not same or output[1] > self.classes:
             return None
-        few = self.classes <= MAX_CLASSES and np.prod(label) <= MAX_PIXELS and omp_threads() == 1
-        return partial(self._by_products if few else self._by_scattering, output[1])
+        few = self.classes <= MAX_CLASSES and np.prod(label) <= MAX_PIXELS
+        return partial(self._count, few, output[1])
+
+    def _count(self, few: bool, scores: int, F: ModuleType, label: Tensor, output: Tensor) -> list[Tensor]:
+        """Count in the fastest way, which depends on the engine that the graph is traced for."""
+        if few and WHOLE.get():
+            return self._by_one_product(scores, F, label, output)
+        few = few and omp_threads() == 1
+        return (self._by_products if few else self._by_scattering)(scores, F, label, output)
+
+    def _row_and_column(self, scores: int, F: ModuleType, label: Tensor, output: Tensor) -> list[Tensor]:
+        row = F.clip(F.cast(label, "int32"), a_min=-1, a_max=self.classes) + 1
+        return [row, F.cast(first_largest(F, output, scores), "int32")]
 
     def _by_scattering(self, scores: int, F: ModuleType, label: Tensor, output: Tensor) -> list[Tensor]:
         """Count by scattering ones, with the operator that computes the gradient of ``gather_nd``.
 
         ``histogram`` has no gradient and cannot be used in a graph that is trained. A product of one-hot
-        matrices would be slower, and so would a loop over the classes.
+        matrices would be slower in MXNet, and so would a loop over the classes.
         """
-        column = F.cast(first_largest(F, output, scores), "int32")
-        row = F.clip(F.cast(label, "int32"), a_min=-1, a_max=self.classes) + 1
+        row, column = self._row_and_column(scores, F, label, output)
         cell = F.reshape(row * self.classes + column, (1, -1))
         ones = F.reshape(F.ones_like(cell), (-1,))
         return as_float64(F, F._internal._backward_gather_nd(ones, cell, shape=(self.width,)))
+
+    def _by_one_product(self, scores: int, F: ModuleType, label: Tensor, output: Tensor) -> list[Tensor]:
+        """Count by a product of one-hot matrices: a single kernel, and none in which many threads collide."""
+        row, column = (F.reshape(each, (-1,)) for each in self._row_and_column(scores, F, label, output))
+        ones = F.one_hot(row, depth=self.classes + 2), F.one_hot(column, depth=self.classes)
+        return as_float64(F, F.reshape(F.dot(*ones, transpose_a=True), (-1,)))
 
     def _by_products(self, scores: int, F: ModuleType, label: Tensor, output: Tensor) -> list[Tensor]:
         """Count by inner products of masks; those of predictions are 1 for "this class or a later one"."""

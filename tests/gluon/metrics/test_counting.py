@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 import pytest
 
+from multifit.gluon.execution.fused_losses import negative_log_likelihood
 from multifit.gluon.metrics import device_metric
+from multifit.gluon.ops import first_largest, whole_maps
 
 from .device_totals import device_totals
 
@@ -53,15 +56,56 @@ def test_both_ways_truncate_labels(with_threads: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("side", "classes", "count", "way"),
+    ("side", "classes", "count", "whole", "way"),
     [
-        (8, 4, 1, "_by_products"),
-        (8, 4, 2, "_by_scattering"),
-        (8, 7, 1, "_by_scattering"),
-        (1449, 4, 1, "_by_scattering"),  # a few such samples, and float32 no longer counts their pixels
+        (8, 4, 1, False, "_by_products"),
+        (8, 4, 2, False, "_by_scattering"),
+        (8, 7, 1, False, "_by_scattering"),
+        (
+            1449,
+            4,
+            1,
+            False,
+            "_by_scattering",
+        ),  # float32 cannot count all pixels of a few such samples
+        (8, 4, 1, True, "_by_one_product"),
+        (8, 7, 1, True, "_by_scattering"),
+        (1449, 4, 1, True, "_by_scattering"),
     ],
 )
-def test_which_way_is_chosen(with_threads: Any, side: int, classes: int, count: int, way: str) -> None:
+def test_which_way_is_chosen(
+    with_threads: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    side: int,
+    classes: int,
+    count: int,
+    whole: bool,
+    way: str,
+) -> None:
     with_threads(count)
-    pair = device_metric(SegmentationMetric(classes))._graph_for((1, side, side), (1, classes, side, side))
-    assert pair.func.__name__ == way
+    chosen: list[int] = []
+    metric = device_metric(SegmentationMetric(classes))
+    monkeypatch.setattr(type(metric), way, lambda self, scores, *_: chosen.append(scores))
+    pair = metric._graph_for((1, side, side), (1, classes, side, side))
+    with whole_maps() if whole else nullcontext():
+        pair(mx.nd, None, None)
+    assert chosen == [classes]
+
+
+def test_reductions_over_all_classes_at_once_are_equal() -> None:
+    label = mx.nd.array(RNG.randint(-2, 6, (2, 3, 4)))
+    output = mx.nd.array(RNG.randint(0, 3, (2, 4, 3, 4)))  # with ties
+    metric = device_metric(SegmentationMetric(4))
+    assert metric.bind([label.shape], [output.shape])
+    logits = mx.nd.array(RNG.randn(2, 4, 3, 4))
+    classes = label.clip(0, 3)
+
+    def computed() -> list[Any]:
+        (counts,) = metric.statistics(mx.nd, [label], [output])
+        loss = negative_log_likelihood(mx.nd, logits, classes, 4)
+        return [counts.asnumpy().reshape(6, 4)[1:], first_largest(mx.nd, output, 4).asnumpy(), loss.asnumpy()]
+
+    expected = computed()
+    with whole_maps():
+        for ours, theirs in zip(computed(), expected):
+            np.testing.assert_allclose(ours, theirs, atol=1e-6)
