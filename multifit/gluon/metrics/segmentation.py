@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from math import prod
 from types import ModuleType
 
 import numpy as np
@@ -34,7 +35,7 @@ class DeviceSegmentation(DeviceMetric):
         same = len(output) > 1 and label == output[:1] + output[2:]
         if not same or output[1] > self.classes:
             return None
-        few = self.classes <= MAX_CLASSES and np.prod(label) <= MAX_PIXELS
+        few = self.classes <= MAX_CLASSES and prod(label) <= MAX_PIXELS
         return partial(self._count, few, output[1])
 
     def _count(self, few: bool, scores: int, F: ModuleType, label: Tensor, output: Tensor) -> list[Tensor]:

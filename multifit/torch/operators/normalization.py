@@ -38,16 +38,17 @@ def batch_norm(
         return F.batch_norm(x, running_mean, running_var, weight, beta, eps=eps).movedim(1, axis)
     values = x.numel() // x.shape[1]  # of a channel
     learns = any(each.requires_grad for each in (x, gamma, beta))
-    share = _single(1 - _single(momentum)) if learns else 0.0  # MXNet's momentum is a float32
-    if values == 1:
-        with torch.no_grad():
-            running_mean.lerp_(x.reshape(running_mean.shape).to(running_mean.dtype), share)
-            running_var.mul_(1 - share)
+    share = _single(1 - _single(momentum))  # MXNet's momentum is a float32
+    if values < 2:
         y = _norm_of_one_value(x, weight, beta)
+        if learns:
+            with torch.no_grad():
+                running_mean.lerp_(x.reshape(running_mean.shape).to(running_mean.dtype), share)
+                running_var.mul_(1 - share)
     elif learns:
         with torch.no_grad():
             running_var.mul_(values / (values - 1))
-        # `.data` tells the backward pass, which does not read them, that the next line may change them
+        # `.data`, because the backward pass, which does not read the variance, would not let it change
         y = F.batch_norm(x, running_mean, running_var.data, weight, beta, True, share, eps)
         with torch.no_grad():
             running_var.mul_((values - 1) / values)
