@@ -79,7 +79,8 @@ def in_torch(
         torch.autograd.backward(*zip(*live))
     gradients = [values[i].grad for i in differentiable]
     gradients = [
-        np.zeros_like(arrays[i]) if g is None else g.cpu().numpy() for i, g in zip(differentiable, gradients)
+        np.zeros_like(arrays[i]) if g is None else g.numpy(force=True)
+        for i, g in zip(differentiable, gradients)
     ]
     return [o.numpy(force=True) for o in outputs], gradients, [v.numpy(force=True) for v in values]
 

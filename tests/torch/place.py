@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import torch
+from multifit.torch.engine.devices import device_of
 
 __all__ = ["DEVICE"]
 
-DEVICE = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+DEVICE = device_of(None)

@@ -65,7 +65,7 @@ def values_of(parameters: Mapping[str, mx.gluon.Parameter]) -> dict[str, np.ndar
 def set_values(parameters: Mapping[str, mx.gluon.Parameter], values: Mapping[str, np.ndarray]) -> None:
     """Set the values of parameters on all of their devices; this also works while autograd records.
 
-    Waits for the engine once: waiting for each parameter takes .2 ms each.
+    Waits for the engine once; to wait for each parameter takes .2 ms per parameter.
     """
     wait_for_operators()
     with mx.autograd.pause(train_mode=mx.autograd.is_training()):

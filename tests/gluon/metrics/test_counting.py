@@ -1,4 +1,4 @@
-"""Both ways to count pixels agree with the metric; one thread counts few classes by products of masks."""
+"""All ways to count pixels agree with the metric; one thread counts few classes by products of masks."""
 
 from __future__ import annotations
 
@@ -61,13 +61,8 @@ def test_both_ways_truncate_labels(with_threads: Any) -> None:
         (8, 4, 1, False, "_by_products"),
         (8, 4, 2, False, "_by_scattering"),
         (8, 7, 1, False, "_by_scattering"),
-        (
-            1449,
-            4,
-            1,
-            False,
-            "_by_scattering",
-        ),  # float32 cannot count all pixels of a few such samples
+        # float32 cannot count all pixels of a few such samples
+        (1449, 4, 1, False, "_by_scattering"),
         (8, 4, 1, True, "_by_one_product"),
         (8, 7, 1, True, "_by_scattering"),
         (1449, 4, 1, True, "_by_scattering"),
