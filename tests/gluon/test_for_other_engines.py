@@ -18,7 +18,7 @@ from multifit.gluon.execution.traced_graph import OUTPUT, SAMPLES, WEIGHTS, Trac
 from multifit.gluon.model.model import Model
 from multifit.gluon.model.model_trainers import ModelTrainers
 from multifit.gluon.optim.gradients import pending_gradients, set_pending
-from multifit.gluon.optim.parameters import set_values, values_of
+from multifit.gluon.optim.parameter_values import set_values, values_of
 from multifit.gluon.optim.update_numbers import UpdateNumbers
 from multifit.gluon.snapshot.figures import save_figures
 from multifit.gluon.steps.train_step import TrainStep
@@ -102,7 +102,8 @@ def test_losses_of_scope_batch_are_part_of_the_graph(net: Any) -> None:
 def test_a_form_of_batches_that_is_new_runs_once_and_changes_nothing(engine: Any) -> None:
     stage = engine.stages["train"]
     small = engine.splitter("train").split([array[:1] for array in BATCHES[0]])
-    before, batches = values_of(engine.model.parameters), stage.figures.sums.batches
+    before = {name: value.copy() for name, value in values_of(engine.model.parameters).items()}
+    batches = stage.figures.sums.batches
     assert stage.prepare(small).graph is stage.prepare(small).graph
     assert stage.figures.sums.batches == batches
     for name, value in values_of(engine.model.parameters).items():
@@ -170,7 +171,7 @@ def test_values_can_be_read_and_set(engine: Any) -> None:
 
 
 def test_values_can_be_set_while_something_is_recorded(engine: Any) -> None:
-    values = values_of(engine.model.parameters)
+    values = {name: value.copy() for name, value in values_of(engine.model.parameters).items()}
     weight = engine.model.parameters["body.weight"].data()
     with mx.autograd.record():
         total = mx.nd.sum(weight * weight)

@@ -5,14 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any, Mapping, Sequence
 
-import numpy as np
-
 from ...errors import Problem, quoted, shown, suggest
 from ...protocols import Parameter
 from ..compat import mx
-from ..data.host_memory import host_view
-from ..data.new_array import new_array
-from ..waiting import wait_for_operators
 
 
 def named_parameters(net: mx.gluon.Block, losses: Mapping[str, object]) -> dict[str, mx.gluon.Parameter]:
@@ -54,26 +49,6 @@ def statistics(parameters: Mapping[str, mx.gluon.Parameter]) -> dict[str, mx.glu
 def sparse(parameters: Mapping[str, mx.gluon.Parameter]) -> dict[str, mx.gluon.Parameter]:
     """Return the parameters whose values are row_sparse: their trainer's kvstore holds all rows."""
     return {name: p for name, p in parameters.items() if p._stype != "default"}
-
-
-def values_of(parameters: Mapping[str, mx.gluon.Parameter]) -> dict[str, np.ndarray]:
-    """Return the values, on the first device, of the parameters that have values; waits for the engine."""
-    wait_for_operators()
-    return {name: p._data[0].asnumpy() for name, p in parameters.items() if p._data is not None}
-
-
-def set_values(parameters: Mapping[str, mx.gluon.Parameter], values: Mapping[str, np.ndarray]) -> None:
-    """Set the values of parameters on all of their devices; this also works while autograd records.
-
-    Waits for the engine once; to wait for each parameter takes .2 ms per parameter.
-    """
-    wait_for_operators()
-    with mx.autograd.pause(train_mode=mx.autograd.is_training()):
-        for name, value in values.items():
-            for array in parameters[name]._data or ():
-                if array.context.device_type == "cpu" and array.stype == "default":
-                    host_view(array, idle=True)  # out of oneDNN's own layout, to which nothing can be copied
-            parameters[name].set_data(new_array(value, mx.cpu()))
 
 
 LISTED = 6  # names in a message

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any, Iterable, Sequence
 
 from ..compat import mx
+from ..data.host_memory import host_view
 from ..data.new_array import new_array
+from ..waiting import wait_for_operators
 from .named_schedule import named_schedule
 from .trainer_handle import TrainerHandle
 from .zero_rates import refuse_rates
@@ -51,16 +53,21 @@ class UpdateNumbers:
         return rates, optimizer._get_wds(indices), [counts[i] for i in indices]
 
     def states(self) -> list[Any]:
-        """Return each parameter's state in NumPy arrays; None where there is none yet."""
+        """Return each parameter's state in NumPy arrays; None where there is none yet; waits for the engine.
+
+        The arrays share the memory of the state: copy what you keep, and do not write to them.
+        """
+        wait_for_operators()
         states = self._trainer._updaters[0].states
         indices = self._indices(range(len(self._names)))
-        return [_mapped(states.get(index), lambda array: array.asnumpy()) for index in indices]
+        return [_numbers(states.get(index)) for index in indices]
 
     def set_states(self, numbers: Sequence[int], states: Sequence[Any]) -> None:
-        """Set the states of some parameters, as :meth:`states` returns them."""
+        """Set the states of some parameters, as :meth:`states` returns them; waits for the engine."""
+        wait_for_operators()
         updater = self._trainer._updaters[0]
         for index, state in zip(self._indices(numbers), states):
-            updater.states[index] = _mapped(state, new_array)
+            updater.states[index] = _written(updater.states.get(index), state)
             updater.states_synced[index] = True
 
     def _indices(self, numbers: Iterable[int]) -> list[int]:
@@ -69,7 +76,25 @@ class UpdateNumbers:
         return [known[self._names[number]] for number in numbers]
 
 
-def _mapped(state: Any, function: Any) -> Any:
+def _numbers(state: Any) -> Any:
+    """Return a state in NumPy arrays."""
     if isinstance(state, (tuple, list)):
-        return type(state)(_mapped(part, function) for part in state)
-    return None if state is None else function(state)
+        return type(state)(_numbers(part) for part in state)
+    if state is None:
+        return None
+    return host_view(state, idle=True) if state.stype == "default" else state.asnumpy()
+
+
+def _written(before: Any, state: Any) -> Any:
+    """Return a state in NDArrays: those from before, with new values, if these fit, else new ones."""
+    if isinstance(state, (tuple, list)):
+        parts = before if isinstance(before, (tuple, list)) else ()
+        return type(state)(_written(*pair) for pair in zip((*parts, *[None] * len(state)), state))
+    if state is None:
+        return None
+    if getattr(before, "stype", "") == "default":
+        view = host_view(before, idle=True)
+        if view.shape == state.shape and view.dtype == state.dtype:
+            view[...] = state
+            return before
+    return new_array(state)

@@ -8,8 +8,10 @@ from typing import Any, Iterable, Iterator, Mapping, Sequence
 import torch
 
 from ...gluon.optim.gradients import pending_gradients, set_pending
-from ...gluon.optim.parameters import set_values, trainable, values_of
+from ...gluon.optim.parameter_values import set_values, values_of
+from ...gluon.optim.parameters import trainable
 from ...gluon.optim.update_numbers import UpdateNumbers
+from .transfers import copies, copy_into, on_host
 
 
 class Parameters:
@@ -43,13 +45,12 @@ class Parameters:
     def take(self) -> None:
         """Copy the values from the net."""
         self.stale = False
-        with torch.no_grad():
-            for name, value in values_of(self._parameters).items():
-                tensor, new = self.tensors.get(name), torch.from_numpy(value)
-                if tensor is None or tensor.shape != new.shape or tensor.dtype != new.dtype:
-                    self.tensors[name] = self._tensor(name, new)
-                else:
-                    tensor.copy_(new)
+        values = values_of(self._parameters)
+        for name, value in values.items():
+            new, tensor = torch.from_numpy(value), self.tensors.get(name)
+            if tensor is None or tensor.shape != new.shape or tensor.dtype != new.dtype:
+                self.tensors[name] = self._empty(name, new)
+        copy_into([self.tensors[name] for name in values], list(values.values()))
 
     def take_if_stale(self) -> None:
         """Copy the values from the net if other code may have set some."""
@@ -71,7 +72,7 @@ class Parameters:
 
     def give_back_losses(self) -> None:
         """Copy the values of the losses' own parameters to the losses, for handlers that call these."""
-        self._give_back(name for name in self.tensors if name.startswith("losses."))
+        self._give_back({name: each for name, each in self.tensors.items() if name.startswith("losses.")})
 
     def adds(self, name: str) -> bool:
         """Whether a parameter's gradients are added up over batches."""
@@ -84,16 +85,15 @@ class Parameters:
     def take_gradients(self) -> dict[str, torch.Tensor]:
         """Return copies of the net's gradients that no trainer has used."""
         gradients = pending_gradients(self._parameters)
-        return {name: torch.from_numpy(value).to(self.device) for name, value in gradients.items()}
+        return dict(zip(gradients, copies([*gradients.values()], self.device)))
 
     def give_back_gradients(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Copy gradients to the net, and mark all its other gradients as used; waits for the device."""
-        set_pending(self._parameters, {name: tensor.cpu().numpy() for name, tensor in tensors.items()})
+        set_pending(self._parameters, dict(zip(tensors, on_host([*tensors.values()]))))
 
-    def _give_back(self, names: Iterable[str]) -> None:
-        values = {name: self.tensors[name].detach().cpu().numpy() for name in names}
-        set_values(self._parameters, values)
+    def _give_back(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        set_values(self._parameters, dict(zip(tensors, on_host([*tensors.values()]))))
 
-    def _tensor(self, name: str, value: torch.Tensor) -> torch.Tensor:
-        value = value.to(self.device)
-        return torch.nn.Parameter(value) if name in trainable(self._parameters) else value
+    def _empty(self, name: str, like: torch.Tensor) -> torch.Tensor:
+        tensor = torch.empty_like(like, device=self.device)
+        return torch.nn.Parameter(tensor) if name in trainable(self._parameters) else tensor

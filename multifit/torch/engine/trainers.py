@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Mapping, Sequence
+from typing import Any, Iterator, Mapping, Sequence
 
 import torch
 
@@ -12,6 +12,7 @@ from ..optim.group import Column, Group, State
 from ..optim.rules import RULES
 from .gradients import Gradients
 from .parameters import Parameters
+from .transfers import copies, on_host
 
 OfTrainer = Mapping[str, torch.Tensor]
 
@@ -126,17 +127,18 @@ class _Updater:
 
     def take(self) -> None:
         """Copy the states from the trainer's optimizer."""
-        for name, state in zip(self._names, self._numbers.states()):
-            if state is None:
-                self._states.pop(name, None)
-            else:
-                self._states[name] = _on_device(state, self._parameters.tensors[name].device)
+        states = self._numbers.states()
+        arrays = [array for state in states for array in _leaves(state)]
+        tensors = iter(copies(arrays, self._parameters.device))
+        pairs = zip(self._names, states)
+        self._states = {name: _like(state, tensors) for name, state in pairs if state is not None}
 
     def give_back(self) -> None:
         """Copy the states to the trainer's optimizer."""
         places = [place for place, name in enumerate(self._names) if name in self._states]
-        states = [_on_host(self._states[self._names[place]]) for place in places]
-        self._numbers.set_states(places, states)
+        states = [self._states[self._names[place]] for place in places]
+        arrays = iter(on_host([tensor for state in states for tensor in _leaves(state)]))
+        self._numbers.set_states(places, [_like(state, arrays) for state in states])
 
     def _state(self, name: str, weight: torch.Tensor) -> State:
         state = self._states.get(name)
@@ -145,13 +147,15 @@ class _Updater:
         return state
 
 
-def _on_device(state: object, device: torch.device) -> State:
+def _leaves(state: Any) -> list[Any]:
+    """Return the arrays or tensors of a state in order."""
     if isinstance(state, tuple):
-        return tuple(_on_device(part, device) for part in state)
-    return torch.from_numpy(state).to(device)
+        return [leaf for part in state for leaf in _leaves(part)]
+    return [] if state is None else [state]
 
 
-def _on_host(state: State) -> object:
+def _like(state: Any, leaves: Iterator[Any]) -> Any:
+    """Return a state with other leaves."""
     if isinstance(state, tuple):
-        return tuple(_on_host(part) for part in state)
-    return None if state is None else state.cpu().numpy()
+        return tuple(_like(part, leaves) for part in state)
+    return None if state is None else next(leaves)

@@ -1,0 +1,86 @@
+"""Values are read and set rightly where oneDNN keeps weights in a layout of its own."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from multifit.gluon.optim.parameter_values import set_values, values_of
+
+import mxnet as mx  # isort: skip
+from mxnet.gluon import nn  # isort: skip
+
+
+def test_weights_of_convolutions_can_be_set_after_an_evaluation() -> None:
+    net = nn.HybridSequential()
+    net.add(nn.Conv1D(32, 3), nn.Conv1D(32, 3))
+    net.initialize()
+    net.hybridize()
+    for _ in range(4):
+        net(mx.nd.ones((16, 16, 40))).wait_to_read()
+    parameters = net._collect_params_with_prefix()
+    ones = {name: np.ones_like(value) for name, value in values_of(parameters).items()}
+    set_values(parameters, ones)
+    np.testing.assert_equal(values_of(parameters), ones)
+
+
+def test_weights_are_read_rightly_while_operators_use_them() -> None:
+    net = nn.HybridSequential()
+    net.add(*[nn.Conv2D(4, 3, padding=1, in_channels=4) for _ in range(6)])
+    net.add(nn.Conv2DTranspose(4, 16, 8, 4, in_channels=4))
+    net.initialize(mx.init.Xavier())
+    net.hybridize(static_alloc=True, static_shape=True)
+    parameters = net._collect_params_with_prefix()
+    x = mx.nd.ones((4, 4, 16, 16))
+    values = {name: value.copy() for name, value in values_of(parameters).items()}
+    for _ in range(200):  # without waiting, one of ten reads is wrong
+        with mx.autograd.train_mode():
+            net(x)
+        np.testing.assert_equal(values_of(parameters), values)
+
+
+def test_fused_operators_that_have_run_see_new_values() -> None:
+    net = nn.HybridSequential()
+    net.add(nn.Conv2D(4, 3, in_channels=4), nn.BatchNorm(in_channels=4))
+    net.initialize()
+    net.hybridize()
+    x = mx.nd.random.uniform(shape=(2, 4, 8, 8))
+    net.optimize_for(x, backend="MKLDNN", static_alloc=True, static_shape=True)
+    # which fuses both, and keeps the weights that it computes from them
+    before = net(x).asnumpy()
+    parameters = net._collect_params_with_prefix()
+    set_values(parameters, {name: 2 * value for name, value in values_of(parameters).items()})
+    mean, variance = (parameters[f"1.running_{each}"].data() for each in ("mean", "var"))
+    assert (mean.asnumpy() == 0).all() and (variance.asnumpy() == 2).all()
+    after = before * np.sqrt(1 + 1e-5) / np.sqrt(2 + 1e-5) * 2 * 2
+    np.testing.assert_allclose(net(x).asnumpy(), after, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int32"])
+def test_values_of_all_dtypes_and_shapes_can_be_set(dtype: str) -> None:
+    parameters = {
+        name: mx.gluon.Parameter(name, shape=shape, dtype=dtype, init="zeros", allow_deferred_init=True)
+        for name, shape in {"one": (1,), "matrix": (2, 3), "later": (0, 2)}.items()
+    }
+    for name, parameter in parameters.items():
+        parameter.initialize(ctx=[mx.cpu(0), mx.cpu(1)] if name == "matrix" else mx.cpu())
+    shapes = {"one": (1,), "matrix": (2, 3), "later": (3, 2)}  # the last is not initialised yet
+    values = {name: np.full(shape, 2, dtype) for name, shape in shapes.items()}
+    set_values(parameters, values)
+    parameters["later"]._finish_deferred_init()
+    for name, parameter in parameters.items():
+        for array in parameter.list_data():
+            np.testing.assert_array_equal(array.asnumpy(), values[name])
+            assert array.dtype == np.dtype(dtype)
+
+
+def test_values_are_set_in_a_kvstore_that_updates_them() -> None:
+    parameter = mx.gluon.Parameter("weight", shape=(2,), init="zeros")
+    parameter.initialize(ctx=[mx.cpu(0), mx.cpu(1)])
+    trainer = mx.gluon.Trainer([parameter], "sgd", {"learning_rate": 0.5}, update_on_kvstore=True)
+    for gradient in parameter.list_grad():
+        gradient[:] = 1
+    trainer.step(1, ignore_stale_grad=True)
+    set_values({"weight": parameter}, {"weight": np.ones(2, "float32")})
+    trainer.step(1, ignore_stale_grad=True)
+    np.testing.assert_array_equal(parameter.data().asnumpy(), [0, 0])
