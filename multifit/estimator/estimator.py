@@ -98,8 +98,8 @@ class MultiEstimator:
     compile : bool or "cudagraphs"
         With ``engine="torch"``, whether `torch.compile` compiles the step's program: the net, its losses and
         figures. Compiling takes a minute or more, and pays off where the net is large and runs for long.
-        "cudagraphs" compiles nothing, but captures the program and its backward pass as CUDA graphs, one for
-        each shape of the batches. It pays off where the net is small.
+        "cudagraphs" compiles nothing, but captures the program and its backward pass as CUDA graphs, for each
+        shape of the batches. It pays off where the net is small.
     world : World, optional
         The processes that train together, from :func:`multifit.connect`. Each process takes its share of
         every batch, and the result is that of one process that trains on whole batches. All processes must

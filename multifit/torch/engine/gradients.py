@@ -13,9 +13,8 @@ class Gradients:
     """Holds gradients as tensors, by the names of the parameters, and as the net's arrays for handlers.
 
     A later batch's gradient replaces an earlier one, or is added to it if the parameter's `grad_req` says so;
-    `added` says whether any gradient of the last batch was to be added. Gradients of a program that is
-    `captured` are copied: the next replay of a CUDA graph overwrites its results, but a later batch, or a
-    handler, may need them.
+    `added` says whether any gradient of the last batch was to be added. If programs are `captured`, the next
+    replay of a CUDA graph overwrites the gradients that it has returned.
     """
 
     def __init__(self, parameters: Parameters, captured: bool = False) -> None:
@@ -27,8 +26,6 @@ class Gradients:
     def add(self, computed: Mapping[str, torch.Tensor]) -> None:
         """Add the gradients of a backward pass, or replace those before."""
         self._published = False
-        if self._captured and computed:
-            computed = dict(zip(computed, torch._foreach_mul([*computed.values()], 1.0)))
         adds = [name for name in computed if self._parameters.adds(name)]
         both, self.added = [name for name in adds if name in self.tensors], bool(adds)
         sums: Iterable[torch.Tensor] = ()
@@ -42,6 +39,12 @@ class Gradients:
         self.take_changes()
         self._published = False
         self.tensors.update((name, each) for name, each in computed.items() if name in self.tensors)
+
+    def keep(self) -> None:
+        """Keep gradients that wait for a later batch: copy those that a replay would overwrite."""
+        if self._captured and self.tensors:
+            copies = torch._foreach_mul([*self.tensors.values()], 1.0)
+            self.tensors = dict(zip(self.tensors, copies))
 
     def scale(self, names: Iterable[str], factor: float) -> None:
         """Multiply the gradients of some parameters, if they have one, by a factor."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Hashable, Mapping
+from typing import Any, Callable, Hashable, Mapping
 
 import torch
 
+from ...engines import CUDA_GRAPHS
 from ...gluon.execution.network import Network
 from ...gluon.execution.traced_graph import TracedGraph
 from ..graph import read_graph
 from ..translate import tensors_of, translate
+from .captured import Captured
 from .compiled import compiled
 from .parameters import Parameters
 
@@ -36,7 +38,11 @@ class Program:
         tensors = tensors_of(traced.constants, device=parameters.device)
         tensors.update((name, parameters.tensors[variables[name]]) for name in used if name in variables)
         self.module = translate(traced.symbol, list(traced.inputs), tensors, training, variables)
-        self._run = compiled(self.module, compiles) if compiles else self.module
+        self._run: Callable[..., Any] = self.module
+        if compiles == CUDA_GRAPHS:
+            self._run = Captured(self.module, parameters.device)
+        elif compiles:
+            self._run = compiled(self.module)
         self.inputs, self._outputs = list(traced.inputs.values()), traced.outputs
         self.trained = [variables[name] for name in used if isinstance(tensors[name], torch.nn.Parameter)]
 

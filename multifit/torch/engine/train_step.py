@@ -88,6 +88,7 @@ class TrainStep:
                 self.look_back(batch)
         elif not self.gradients.added:
             self._scaling.update(overflowed)
+        self.gradients.keep()
         self._stage.measure(result)
         return result
 

@@ -72,7 +72,9 @@ def ones_like(x: Tensor, *, dtype: Optional[str] = None) -> Tensor:
 
 def shape_array(x: Tensor) -> Tensor:
     """Return the shape, int64."""
-    return torch.tensor(list(x.shape), dtype=torch.int64).to(x.device, non_blocking=True)
+    # filled on the device, as a CUDA graph would read the memory of a copied tensor again
+    sizes = [torch.full((1,), size, dtype=torch.int64, device=x.device) for size in x.shape]
+    return torch.cat(sizes)
 
 
 def size_array(x: Tensor) -> Tensor:

@@ -1,0 +1,83 @@
+"""CUDA graphs on the CPU: operators that run during a capture are recorded, and replayed in the same memory.
+
+``torch.cuda.make_graphed_callables`` is torch's own. A replay first overwrites what the last one computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from multifit.torch.engine import captured
+
+__all__ = ["capture_on_the_cpu"]
+
+
+class Recorder(TorchDispatchMode):
+    """Records operators with the tensors that they read and wrote."""
+
+    def __init__(self, calls: list[Any]) -> None:
+        super().__init__()
+        self._calls = calls
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        self._calls.append((function, args, kwargs or {}, result))
+        return result
+
+
+class Graph:
+    """A recording; ``replays`` counts all graphs' replays."""
+
+    replays = 0
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+
+    def replay(self) -> None:
+        Graph.replays += 1
+        with torch.no_grad():
+            for new in self._new():
+                new.fill_(float("nan") if new.is_floating_point() else 77)
+            for function, args, kwargs, result in self.calls:
+                again = function(*args, **kwargs)
+                for old, new in zip(_owned(args, kwargs, result), _owned(args, kwargs, again)):
+                    old.copy_(new)
+
+    def _new(self) -> Iterator[torch.Tensor]:
+        for _, args, kwargs, result in self.calls:
+            yield from _owned(args, kwargs, result)
+
+
+def _owned(args: Any, kwargs: Any, result: Any) -> list[torch.Tensor]:
+    """Return the results that are new memory, rather than views of arguments."""
+    given = {
+        t.untyped_storage().data_ptr() for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)
+    }
+    tensors = [each.detach() for each in tree_leaves(result) if isinstance(each, torch.Tensor)]
+    return [each for each in tensors if each.untyped_storage().data_ptr() not in given]
+
+
+@contextmanager
+def _capturing(graph: Graph, pool: Any = None) -> Iterator[None]:
+    with Recorder(graph.calls):
+        yield
+
+
+def capture_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> type[Graph]:
+    """Let programs be captured on the CPU."""
+    for name in ("synchronize", "current_stream", "Stream", "graph_pool_handle"):
+        monkeypatch.setattr(torch.cuda, name, lambda *_: None)
+    monkeypatch.setattr(torch.cuda.graphs, "graph_pool_handle", lambda: None)
+    monkeypatch.setattr(torch.cuda, "stream", lambda _: nullcontext())
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(torch.cuda, "graph", _capturing)
+    monkeypatch.setattr(captured, "CAPTURES", {"cpu"})
+    monkeypatch.setattr(Graph, "replays", 0)
+    return Graph
