@@ -7,6 +7,7 @@ from typing import Annotated, Any, Optional
 from ..arguments import Valid, checked
 from ..protocols import Tensor
 from .compat import mx
+from .ops import sample_sums
 
 _ClassAxis = Annotated[int, Valid("-1 or 2 for logits (N, T, V), 1 for (N, V, T)", (-1, 1, 2).__contains__)]
 
@@ -124,13 +125,3 @@ class SegmentationCELoss(mx.gluon.loss.Loss):
             pixels = sample_sums(F, F.where(valid, ones, F.zeros_like(values)))
             loss = sample_sums(F, values) / F.broadcast_maximum(pixels, F.ones_like(pixels))
         return mx.gluon.loss._apply_weighting(F, loss, self._weight, sample_weight)
-
-
-def sample_sums(F: Any, values: Tensor) -> Tensor:
-    """Return the sum of each sample of (N, ...), float32: (N,).
-
-    It is computed as a matrix product, in a fifth of the time of MXNet's sum over axes.
-    """
-    rows = F.reshape(values, (0, -1))
-    ones = F.ones_like(F.slice_axis(rows, axis=0, begin=0, end=1))
-    return F.reshape(F.dot(rows, ones, transpose_b=True), (-1,))

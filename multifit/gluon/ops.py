@@ -1,4 +1,4 @@
-"""Operators on maps of scores, (N, C, ...), one map per class.
+"""Operators on maps, (N, ...), and on maps of scores, (N, C, ...), one map per class.
 
 MXNet is slow at reducing along an axis that is not the last: ``max`` and ``argmax`` over the classes take
 several times as long as comparing the maps one by one. If a loss and a metric in one graph read the same
@@ -39,6 +39,18 @@ def split_maps(F: Any, scores: Tensor, classes: int) -> list[Tensor]:
 def largest(F: Any, scores: Tensor, classes: int) -> Tensor:
     """Return the largest score of each position, (N, ...); no gradient flows through it."""
     return F.reshape(_maximum(F, _class_maps(F, scores, classes)), (0, -3, -2))
+
+
+def sample_sums(F: Any, values: Tensor) -> Tensor:
+    """Return the sum of each sample of (N, ...), float32: (N,).
+
+    MXNet computes it as a matrix product in a fifth of the time of its sum over axes.
+    """
+    if WHOLE.get():
+        return F.sum(values, axis=0, exclude=True)
+    rows = F.reshape(values, (0, -1))
+    ones = F.ones_like(F.slice_axis(rows, axis=0, begin=0, end=1))
+    return F.reshape(F.dot(rows, ones, transpose_b=True), (-1,))
 
 
 def first_largest(F: Any, scores: Tensor, classes: int) -> Tensor:

@@ -47,7 +47,7 @@ def test_batches_that_the_device_is_past_are_not_held() -> None:
         return sum(len(tensors) for _, tensors in uploads._waiting) + len(uploads._last)
 
     for count in range(1, 4):
-        uploads({"image": mx.nd.zeros((3, 2)), "label": mx.nd.zeros(3)})
+        uploads.copied({"image": torch.zeros(3, 2), "label": torch.zeros(3)})
         assert alive() == 2, count
 
 

@@ -24,7 +24,7 @@ CASTS = {
     "int16": "int32", "uint16": "int32", "uint32": "int64", "uint64": "int64",
 }  # fmt: skip
 
-DLPACK = {"float16", "float32", "float64", "int8", "uint8", "int32", "int64"}
+DLPACK = {np.float16, np.float32, np.float64, np.int8, np.uint8, np.int32, np.int64}
 
 
 def as_array(value: Any) -> Any:
@@ -103,7 +103,7 @@ def shared(array: Any) -> Any:
 
     Returns None for any other array, and for a dtype that DLPack lacks.
     """
-    if type(array) is not mx.nd.NDArray or np.dtype(array.dtype).name not in DLPACK:
+    if type(array) is not mx.nd.NDArray or array.dtype not in DLPACK:
         return None
     return array.to_dlpack_for_read()
 

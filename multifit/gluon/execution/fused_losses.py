@@ -8,8 +8,8 @@ from typing import Any, Callable, Sequence
 import numpy as np
 
 from ..compat import mx
-from ..losses import SegmentationCELoss, sample_sums
-from ..ops import WHOLE, largest, split_maps
+from ..losses import SegmentationCELoss
+from ..ops import WHOLE, largest, sample_sums, split_maps
 
 MANY_CLASSES = 24  # with as many, a softmax over the last axis fills the processor's vector registers
 
@@ -96,7 +96,7 @@ def _softmax(loss: Any, F: Any, values: Any, label: Any, sample_weight: Any = No
     """Reduce as ``SoftmaxCrossEntropyLoss`` does: the mean over all axes but the batch axis."""
     values = F.expand_dims(values, axis=1)  # sample weights broadcast to this shape
     values = mx.gluon.loss._apply_weighting(F, values, loss._weight, sample_weight)
-    if loss._batch_axis != 0:
+    if loss._batch_axis != 0 or WHOLE.get():
         return F.mean(values, axis=loss._batch_axis, exclude=True)
     size = F.sum(F.ones_like(F.slice_axis(values, axis=0, begin=0, end=1)))
     return F.broadcast_div(sample_sums(F, values), size)

@@ -13,6 +13,7 @@ from ..graph import read_graph
 from ..translate import tensors_of, translate
 from .captured import Captured
 from .compiled import compiled
+from .lifted import lifted
 from .parameters import Parameters
 
 MAX_PROGRAMS = 256  # one for each form of batches; beyond that, the oldest is discarded
@@ -38,11 +39,11 @@ class Program:
         tensors = tensors_of(traced.constants, device=parameters.device)
         tensors.update((name, parameters.tensors[variables[name]]) for name in used if name in variables)
         self.module = translate(traced.symbol, list(traced.inputs), tensors, training, variables)
-        self._run: Callable[..., Any] = self.module
+        self._run: Callable[..., Any]
         if compiles == CUDA_GRAPHS:
             self._run = Captured(self.module, parameters.device)
-        elif compiles:
-            self._run = compiled(self.module)
+        else:
+            self._run = compiled(self.module) if compiles else lifted(self.module)
         self.inputs, self._outputs = list(traced.inputs.values()), traced.outputs
         self.trained = [variables[name] for name in used if isinstance(tensors[name], torch.nn.Parameter)]
 

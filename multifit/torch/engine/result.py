@@ -60,7 +60,8 @@ class Result:
         """Return numbers whose sum is minimised; objectives without a gradient are left out."""
         heads = self.head_gradients or [None] * len(self.objectives)
         pairs = [pair for pair in zip(self.objectives, heads) if pair[0].requires_grad]
-        return [(objective if head is None else objective * head).sum() for objective, head in pairs]
+        weighted = [objective if head is None else objective * head for objective, head in pairs]
+        return [each.sum() if each.numel() > 1 else each for each in weighted]
 
     def read_objectives(self) -> list[float]:
         """Return the elements of all objectives; this waits for the device."""

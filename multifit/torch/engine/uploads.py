@@ -12,33 +12,37 @@ from .tensors import Tensors, view_of
 
 
 class Uploads:
-    """Copies batches to a device, from pinned memory and on a stream of its own.
+    """Copies batches to a GPU, from pinned memory and on a stream of its own.
 
     Python only submits computations. While the device computes one batch, Python already copies the next one,
     which does not wait for the computation. The number of batches that wait for the device is limited in the
-    same way as by :class:`multifit.gluon.execution.throttle.Throttle`. On the CPU, batches are not copied:
-    streams and events do nothing there, and a tensor shares the memory of its array.
+    same way as by :class:`multifit.gluon.execution.throttle.Throttle`. On the CPU, batches are not copied: a
+    tensor shares the memory of its array.
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._device, self._pins = device, device.type == "cuda"
-        self._backend = torch.cuda if self._pins else torch.cpu
+        self._device, self._copies = device, device.type != "cpu"
+        self._backend = torch.cuda if self._copies else torch.cpu
         self._stream = self._backend.Stream(device)  # positional: torch.cpu's ignores its argument
         self._last: list[torch.Tensor] = []
         self._waiting: deque[tuple[Any, list[torch.Tensor]]] = deque()
 
     def __call__(self, arrays: Mapping[str, Any]) -> Tensors:
         """Return MXNet's arrays as tensors on the device; absent slots, which are None, are left out."""
+        tensors = {name: view_of(array) for name, array in arrays.items() if array is not None}
+        return self.copied(tensors) if self._copies else tensors
+
+    def copied(self, tensors: Tensors) -> Tensors:
+        """Return copies on the device; on the CPU the tensors, as streams and events do nothing there."""
         self._limit()
-        present = {name: array for name, array in arrays.items() if array is not None}
         with self._backend.stream(self._stream):
-            tensors = {name: self._copy(view_of(array)) for name, array in present.items()}
+            copies = {name: self._copy(tensor) for name, tensor in tensors.items()}
         self._backend.current_stream(self._device).wait_stream(self._stream)
-        self._last = list(tensors.values())
-        return tensors
+        self._last = list(copies.values())
+        return copies
 
     def _copy(self, tensor: torch.Tensor) -> torch.Tensor:
-        return (tensor.pin_memory() if self._pins else tensor).to(self._device, non_blocking=True)
+        return (tensor.pin_memory() if self._copies else tensor).to(self._device, non_blocking=True)
 
     def _limit(self) -> None:
         """Keep the last batch until the device has computed it; wait for the oldest if there are too many.

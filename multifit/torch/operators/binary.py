@@ -34,12 +34,12 @@ class Extreme(torch.autograd.Function):
 
 def maximum(x: Tensor, y: Tensor) -> Tensor:
     """Return the larger elements."""
-    return Extreme.apply(x, y, True)
+    return Extreme.apply(x, y, True) if x.requires_grad or y.requires_grad else torch.maximum(x, y)
 
 
 def minimum(x: Tensor, y: Tensor) -> Tensor:
     """Return the smaller elements."""
-    return Extreme.apply(x, y, False)
+    return Extreme.apply(x, y, False) if x.requires_grad or y.requires_grad else torch.minimum(x, y)
 
 
 def div(x: Tensor, y: Tensor | float) -> Tensor:

@@ -60,6 +60,8 @@ def one_hot(
 ) -> Tensor:
     """Return `on_value` at each index along a new last axis, else `off_value`; ignore indices outside."""
     is_on = index.long().unsqueeze(-1) == torch.arange(depth, device=index.device)
+    if (on_value, off_value) == (1, 0):
+        return is_on.to(dtype)
     on, off = (torch.full((), each, dtype=dtype, device=index.device) for each in (on_value, off_value))
     return torch.where(is_on, on, off)
 

@@ -71,7 +71,10 @@ def extreme(x: Tensor, axes: list[int], keepdims: bool, largest: bool) -> Tensor
     """Return the largest or smallest elements along axes."""
     if not axes:
         return x
-    reduced = Extreme.apply(x, axes, largest)
+    if x.requires_grad:
+        reduced = Extreme.apply(x, axes, largest)
+    else:
+        reduced = (torch.amax if largest else torch.amin)(x, axes, keepdim=True)
     if keepdims:
         return reduced
     return reduced.reshape([size for at, size in enumerate(x.shape) if at not in axes] or [1])

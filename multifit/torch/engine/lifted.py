@@ -1,0 +1,25 @@
+"""Call a module of torch.fx without looking up its parameters."""
+
+from __future__ import annotations
+
+from functools import partial
+from operator import attrgetter
+from typing import Any, Callable
+
+import torch
+from torch import fx
+
+from ..translate import forgotten_with
+
+
+def lifted(module: fx.GraphModule) -> Callable[..., Any]:
+    """Return a function that computes the same as a module, with the tensors that the module holds now.
+
+    The code of a module reads ``body.0.weight`` attribute by attribute, which takes as long as an operator.
+    """
+    graph = fx.Graph()
+    read = [node for node in module.graph.nodes if node.op == "get_attr"]
+    arguments = {node: graph.placeholder(node.name) for node in read}
+    graph.output(graph.graph_copy(module.graph, arguments))
+    function = forgotten_with(fx.GraphModule(torch.nn.Module(), graph, "Lifted")).forward
+    return partial(function, *(attrgetter(node.target)(module) for node in read))
