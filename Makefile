@@ -72,7 +72,8 @@ torch: $(TORCHED)/.installed
 
 gpu:
 	.ci/gpu $(GPU_PYTHON) $(ONLY) --device $(or $(DEVICE),cuda:0) $(if $(CASE),--case $(CASE)) \
-		$(if $(EPOCHS),--epochs $(EPOCHS)) $(if $(ROWS),--rows "$(ROWS)") $(if $(EAGER),--eager)
+		$(if $(EPOCHS),--epochs $(EPOCHS)) $(if $(ROWS),--rows "$(ROWS)") $(if $(JOBS),--jobs $(JOBS)) \
+		$(if $(EAGER),--eager)
 
 gpu-bundle: $(STAMP)
 	.ci/gpu-bundle $(BIN)/python build/gpu-bundle.tar.xz

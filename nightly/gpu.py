@@ -117,6 +117,8 @@ def _train_rows(device: torch.device, options: argparse.Namespace, report: Repor
     command = [sys.executable, "-m", "pytest", "nightly/test_quality.py", "-q", "--device", column]
     command += ["--report", str(folder), "--data", options.data]
     command += ["-k", options.rows] if options.rows else []
+    # pytest-benchmark, which some images for GPUs have, warns beside pytest-xdist
+    command += ["-n", str(options.jobs), "-p", "no:benchmark"] if options.jobs > 1 else []
     status = subprocess.run(command, cwd=ROOT).returncode
     path = folder / f"report-{column}.md"
     report.nightly = path.read_text("utf-8").replace("# ", "## ", 1) if path.exists() else ""
@@ -143,6 +145,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--eager", action="store_true", help="leave out what torch.compile compiles")
     parser.add_argument("--epochs", type=int, help=f"rounds of each contender, by default {ROUNDS}")
     parser.add_argument("--rows", help="an expression of pytest's -k that selects rows of the table")
+    parser.add_argument("--jobs", type=int, default=1, help="how many rows of the table train at a time")
     parser.add_argument("--data", default="datasets", help="folder with the real data sets: mnist, imdb, voc")
     parser.add_argument("--output", default="runs/gpu", help="the folder of the reports")
     return parser

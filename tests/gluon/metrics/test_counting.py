@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit.gluon.execution.fused_losses import negative_log_likelihood
+from multifit.gluon.execution.fused_losses import fused_loss, negative_log_likelihood
+from multifit.gluon.losses import SegmentationCELoss
 from multifit.gluon.metrics import device_metric
 from multifit.gluon.ops import first_largest, whole_maps
 
@@ -94,11 +95,13 @@ def test_reductions_over_all_classes_at_once_are_equal() -> None:
     assert metric.bind([label.shape], [output.shape])
     logits = mx.nd.array(RNG.randn(2, 4, 3, 4))
     classes = label.clip(0, 3)
+    losses = [mx.gluon.loss.SoftmaxCrossEntropyLoss(axis=1), SegmentationCELoss(ignore_label=2)]
 
     def computed() -> list[Any]:
         (counts,) = metric.statistics(mx.nd, [label], [output])
-        loss = negative_log_likelihood(mx.nd, logits, classes, 4)
-        return [counts.asnumpy().reshape(6, 4)[1:], first_largest(mx.nd, output, 4).asnumpy(), loss.asnumpy()]
+        arrays = [counts.reshape((6, 4))[1:], first_largest(mx.nd, output, 4)]
+        arrays += [fused_loss(loss, [logits, classes])(logits, classes) for loss in losses]
+        return [array.asnumpy() for array in (*arrays, negative_log_likelihood(mx.nd, logits, classes, 4))]
 
     expected = computed()
     with whole_maps():

@@ -43,6 +43,12 @@ def test_states_of_another_form_are_replaced(numbers: Any, before: Any) -> None:
     assert not any(array.asnumpy().any() for array in arrays)
 
 
+def test_a_part_of_a_state_may_be_missing(numbers: Any) -> None:
+    numbers.set_states([0], [(np.ones(2, "float32"), None)])
+    (one, none) = numbers.states()[0]
+    assert one.tolist() == [1, 1] and none is None
+
+
 def test_sparse_states_are_read_and_replaced(numbers: Any) -> None:
     states(numbers)[0] = mx.nd.ones((2, 1)).tostype("row_sparse")
     np.testing.assert_array_equal(numbers.states()[0], np.ones((2, 1)))
