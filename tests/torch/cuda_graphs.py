@@ -1,5 +1,6 @@
-"""CUDA graphs on the CPU: operators that run during a capture are recorded, and replayed in the same memory.
+"""Count the replays of CUDA graphs; on the CPU, with a stand-in for them.
 
+The stand-in records the operators that run during a capture, and replays them in the same memory;
 ``torch.cuda.make_graphed_callables`` is torch's own. A replay first overwrites what the last one computed.
 """
 
@@ -16,7 +17,9 @@ from torch.utils._pytree import tree_leaves
 
 from multifit.torch.engine import captured
 
-__all__ = ["capture_on_the_cpu"]
+from .place import DEVICE
+
+__all__ = ["counted_replays"]
 
 
 class Recorder(TorchDispatchMode):
@@ -33,15 +36,13 @@ class Recorder(TorchDispatchMode):
 
 
 class Graph:
-    """A recording; ``replays`` counts all graphs' replays."""
-
-    replays = 0
+    """A recording."""
 
     def __init__(self) -> None:
         self.calls: list[Any] = []
 
     def replay(self) -> None:
-        Graph.replays += 1
+        """Compute the results again."""
         with torch.no_grad():
             for new in self._new():
                 new.fill_(float("nan") if new.is_floating_point() else 77)
@@ -70,14 +71,31 @@ def _capturing(graph: Graph, pool: Any = None) -> Iterator[None]:
         yield
 
 
-def capture_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> type[Graph]:
-    """Let programs be captured on the CPU."""
-    for name in ("synchronize", "current_stream", "Stream", "graph_pool_handle"):
+class Replays:
+    """The number of replays of all graphs."""
+
+    count = 0
+
+
+def counted_replays(monkeypatch: pytest.MonkeyPatch) -> Replays:
+    """Let programs be captured on the device of the tests, and count the replays."""
+    if DEVICE.type != "cuda":
+        _capture_on_the_cpu(monkeypatch)
+    replays, replay = Replays(), torch.cuda.CUDAGraph.replay
+
+    def count(graph: Any) -> None:
+        replays.count += 1
+        replay(graph)
+
+    monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", count)
+    return replays
+
+
+def _capture_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("synchronize", "current_stream", "Stream"):
         monkeypatch.setattr(torch.cuda, name, lambda *_: None)
     monkeypatch.setattr(torch.cuda.graphs, "graph_pool_handle", lambda: None)
     monkeypatch.setattr(torch.cuda, "stream", lambda _: nullcontext())
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
     monkeypatch.setattr(torch.cuda, "graph", _capturing)
     monkeypatch.setattr(captured, "CAPTURES", {"cpu"})
-    monkeypatch.setattr(Graph, "replays", 0)
-    return Graph
