@@ -9,7 +9,6 @@ import torch
 
 from ...gluon.optim.gradients import pending_gradients, set_pending
 from ...gluon.optim.parameter_values import set_values, values_of
-from ...gluon.optim.parameters import trainable
 from ...gluon.optim.update_numbers import UpdateNumbers
 from .transfers import copies, copy_into, on_host
 
@@ -96,4 +95,4 @@ class Parameters:
 
     def _empty(self, name: str, like: torch.Tensor) -> torch.Tensor:
         tensor = torch.empty_like(like, device=self.device)
-        return torch.nn.Parameter(tensor) if name in trainable(self._parameters) else tensor
+        return tensor if self._parameters[name].grad_req == "null" else torch.nn.Parameter(tensor)
