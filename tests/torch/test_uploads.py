@@ -9,7 +9,10 @@ import pytest
 import torch
 
 from multifit.gluon.compat import mx
+from multifit.torch.engine import uploads
 from multifit.torch.engine.uploads import MAX_BATCHES, MAX_BYTES, MIN_BATCHES, Uploads, too_many
+
+from .place import DEVICE
 
 VALUES = np.arange(6).reshape(3, 2)
 ARRAYS = {
@@ -30,8 +33,8 @@ def test_values_and_dtypes_are_those_of_the_array(name: str) -> None:
 
 
 def test_an_array_is_not_copied_on_the_cpu() -> None:
-    uploads, array = Uploads(torch.device("cpu")), mx.nd.zeros((3, 2))
-    first, second = (uploads({"image": array, "absent": None})["image"] for _ in range(2))
+    upload, array = Uploads(torch.device("cpu")), mx.nd.zeros((3, 2))
+    first, second = (upload({"image": array, "absent": None})["image"] for _ in range(2))
     assert first.data_ptr() == second.data_ptr()
     array[:] = 5
     array.wait_to_read()
@@ -41,14 +44,24 @@ def test_an_array_is_not_copied_on_the_cpu() -> None:
 
 
 def test_batches_that_the_device_is_past_are_not_held() -> None:
-    uploads = Uploads(torch.device("cpu"))
+    upload = Uploads(torch.device("cpu"))
 
     def alive() -> int:
-        return sum(len(tensors) for _, tensors in uploads._waiting) + len(uploads._last)
+        return sum(len(tensors) for _, tensors in upload._waiting) + len(upload._last)
 
     for count in range(1, 4):
-        uploads.copied({"image": torch.zeros(3, 2), "label": torch.zeros(3)})
+        upload.copied({"image": torch.zeros(3, 2), "label": torch.zeros(3)})
         assert alive() == 2, count
+
+
+@pytest.mark.parametrize("small", [0, uploads.SMALL], ids=["on its own stream", "on the current stream"])
+def test_copies_have_the_values_of_the_batch(small: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploads, "SMALL", small)
+    copied = Uploads(DEVICE).copied
+    for count in range(3):
+        batch = {"image": torch.full((3, 2), float(count)), "label": torch.ones(3)}
+        copies = copied(batch)
+        assert all(torch.equal(copies[name].cpu(), tensor) for name, tensor in batch.items())
 
 
 @pytest.mark.parametrize(

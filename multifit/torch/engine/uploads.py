@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from contextlib import nullcontext
 from typing import Any, Mapping, Sequence
 
 import torch
@@ -10,9 +11,11 @@ import torch
 from ...gluon.execution.throttle import MAX_BATCHES, MAX_BYTES, MIN_BATCHES
 from .tensors import Tensors, view_of
 
+SMALL = 2**20  # bytes; smaller batches are copied sooner than Python has submitted events of another stream
+
 
 class Uploads:
-    """Copies batches to a GPU, from pinned memory and on a stream of its own.
+    """Copies batches to a GPU, from pinned memory; large ones on a stream of its own.
 
     Python only submits computations. While the device computes one batch, Python already copies the next one,
     which does not wait for the computation. The number of batches that wait for the device is limited in the
@@ -35,9 +38,11 @@ class Uploads:
     def copied(self, tensors: Tensors) -> Tensors:
         """Return copies on the device; on the CPU the tensors, as streams and events do nothing there."""
         self._limit()
-        with self._backend.stream(self._stream):
+        is_small = sum(tensor.nbytes for tensor in tensors.values()) <= SMALL
+        with nullcontext() if is_small else self._backend.stream(self._stream):
             copies = {name: self._copy(tensor) for name, tensor in tensors.items()}
-        self._backend.current_stream(self._device).wait_stream(self._stream)
+        if not is_small:
+            self._backend.current_stream(self._device).wait_stream(self._stream)
         self._last = list(copies.values())
         return copies
 
