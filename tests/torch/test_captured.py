@@ -45,9 +45,13 @@ def test_replays_compute_what_operators_do(
     assert replays.count > 2 * len(BATCHES)
 
 
-def test_nothing_is_captured_on_the_cpu() -> None:
+def test_nothing_is_captured_on_the_cpu(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(logging.getLogger("multifit"), "propagate", True)
     for one, other in zip(fit(context="cpu"), fit(context="cpu", compile="cudagraphs")):
         assert_equal(one, other)
+    assert caplog.messages.count('compile="cudagraphs" does nothing on a CPU') == 1
 
 
 class Doubled(torch.nn.Module):

@@ -13,7 +13,7 @@ from typing import Any, ContextManager, Iterator, Mapping
 import torch
 
 from ...balance import Sum
-from ...engines import Setup
+from ...engines import CUDA_GRAPHS, Setup
 from ...errors import raise_problems
 from ...events import TrainingHooks
 from ...gluon.data.batches import Batch
@@ -87,6 +87,8 @@ class Runner(MXNetRunner):
         self._device = device_of(setup.context)
         self._parameters = Parameters(engine.model.parameters, self._device)
         self._uploads, self._compiles = Uploads(self._device), setup.compile
+        if setup.compile == CUDA_GRAPHS and self._device.type == "cpu":
+            log_once(f'compile="{CUDA_GRAPHS}" does nothing on a CPU')
         is_scaled = engine.model.precision.name == "float16"
         self._scaling: Scaling = Scaled(self._device) if is_scaled else Unscaled()
         self._trainers: Trainers | None = None
