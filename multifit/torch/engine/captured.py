@@ -18,19 +18,19 @@ class Captured:
     """Calls a module of torch as a CUDA graph, and its backward pass as another, for each form of arguments.
 
     Python launches a graph about as fast as a single operator. The first call with a form runs operator by
-    operator; the second one is captured. What cannot be captured always runs operator by operator, and is
-    logged. A graph returns copies, because its next replay overwrites its results, but it does not copy
-    gradients. On a CPU, nothing is captured.
+    operator; the second one is captured. If that fails, a warning says why, and from then on all forms run
+    operator by operator. A graph returns copies, because its next replay overwrites its results, but it does
+    not copy gradients. On a CPU, nothing is captured.
     """
 
     def __init__(self, module: torch.nn.Module, device: torch.device) -> None:
-        self._module, self._device = module, device
+        self._module, self._device, self._captures = module, device, device.type in CAPTURES
         self._met: set[Hashable] = set()
         self._graphs: dict[Hashable, Function] = {}
 
     def __call__(self, *tensors: torch.Tensor) -> Any:
         """Return the module's outputs."""
-        if self._device.type not in CAPTURES:
+        if not self._captures:
             return self._module(*tensors)
         form = torch.is_grad_enabled(), *((t.shape, t.dtype, t.requires_grad) for t in tensors)
         graph = self._graphs.get(form)
@@ -42,7 +42,7 @@ class Captured:
         return graph(*tensors)
 
     def _capture(self, tensors: tuple[torch.Tensor, ...]) -> Function:
-        """Return a graph of the module for arguments like `tensors`; the module itself, if it has none.
+        """Return a graph of the module for arguments like `tensors`; the module itself, if that fails.
 
         Torch runs the module a few times before. So running statistics and random numbers are restored.
         """
@@ -58,6 +58,8 @@ class Captured:
             except RuntimeError as error:
                 why = str(error).partition("\n")[0]  # the lines after that say how to debug CUDA
                 logging.getLogger("multifit").warning('compile="cudagraphs": nothing is captured: %s', why)
+                self._captures = False
+                self._graphs.clear()  # of other forms, for memory may be what is missing
                 return self._module
             finally:
                 for buffer, copy in statistics:
