@@ -21,7 +21,7 @@ WHOLE: ContextVar[bool] = ContextVar("whole maps", default=False)
 
 @contextmanager
 def whole_maps() -> Iterator[None]:
-    """Make graphs that are traced in this scope reduce over all classes at once."""
+    """Make graphs that are traced in this scope reduce over all classes, or a whole sample, at once."""
     token = WHOLE.set(True)
     try:
         yield

@@ -11,6 +11,7 @@ from ..compat import mx
 from ..data.host_memory import host_view
 from ..data.new_array import new_array
 from ..waiting import wait_for_operators
+from .trainers import is_on_kvstore
 
 
 def values_of(parameters: Mapping[str, mx.gluon.Parameter]) -> dict[str, np.ndarray]:
@@ -36,8 +37,9 @@ def set_values(parameters: Mapping[str, mx.gluon.Parameter], values: Mapping[str
     written: dict[Any, list[Any]] = defaultdict(list)
     with mx.autograd.pause(train_mode=mx.autograd.is_training()):
         for name, value in values.items():
-            parameter = parameters[name]
-            if _takes(parameter, value) and not _is_on_kvstore(parameter):
+            parameter, trainer = parameters[name], parameters[name]._trainer
+            # a kvstore has a copy of the values, which `set_data` discards
+            if _takes(parameter, value) and not (trainer and is_on_kvstore(trainer)):
                 for array in parameter._data:
                     host_view(array, idle=True)[...] = value
                 written[value.dtype] += parameter._data
@@ -57,12 +59,6 @@ def _takes(parameter: mx.gluon.Parameter, value: np.ndarray) -> bool:
     if parameter._data is None or not _is_plain(parameter):
         return False
     return parameter.shape == value.shape and parameter.dtype == value.dtype and value.size > 0
-
-
-def _is_on_kvstore(parameter: mx.gluon.Parameter) -> bool:
-    """Whether a kvstore has a copy of the values, which `set_data` discards."""
-    trainer = parameter._trainer
-    return bool(trainer and trainer._kv_initialized and trainer._update_on_kvstore)
 
 
 def _mark_changed(arrays: list[mx.nd.NDArray]) -> None:

@@ -183,4 +183,9 @@ def updates_on_kvstore(trainer: mx.gluon.Trainer) -> bool:
     """Whether a trainer's kvstore updates the parameters, instead of the trainer itself."""
     if not trainer._kv_initialized:
         trainer._init_kvstore()
-    return bool(trainer._kvstore and trainer._update_on_kvstore)
+    return is_on_kvstore(trainer)
+
+
+def is_on_kvstore(trainer: mx.gluon.Trainer) -> bool:
+    """Whether a trainer has a kvstore already, and that updates the parameters."""
+    return bool(trainer._kv_initialized and trainer._kvstore and trainer._update_on_kvstore)

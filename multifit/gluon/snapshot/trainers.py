@@ -12,6 +12,7 @@ from typing import Any, Mapping, Sequence
 from ...errors import counted, quoted, suggest
 from ..compat import mx
 from ..optim.schedules import ScaledSchedule
+from ..optim.trainers import is_on_kvstore
 from .attributes import class_name, load_attributes, save_attributes, stable_name
 
 # Not saved as attributes: the program sets the parameters, and the counters are saved by parameter name.
@@ -35,7 +36,7 @@ def save_trainer(
         "schedule": None if optimizer.lr_scheduler is None else class_name(optimizer.lr_scheduler),
         "parameters": list(names),
         "begun": trainer._kv_initialized,
-        "on_kvstore": _on_kvstore(trainer),
+        "on_kvstore": is_on_kvstore(trainer),
         "states": [{names[i]: state for i, state in u.states.items()} for u in _updaters(trainer)],
         "counts": {device: {names[i]: n for i, n in count.items()} for device, count in counts.items()},
         "device": next((d for d, count in counts.items() if count is optimizer._index_update_count), 0),
@@ -59,10 +60,10 @@ def load_trainer(
     if state["begun"]:
         _start_kvstore(trainer)
     updaters = _updaters(trainer)
-    if len(updaters) != len(state["states"]) or state["on_kvstore"] != _on_kvstore(trainer):
+    if len(updaters) != len(state["states"]) or state["on_kvstore"] != is_on_kvstore(trainer):
         raise ValueError(
             f"{where}: the state is of {_spread(len(state['states']), state['on_kvstore'])}, the trainer "
-            f"updates on {_spread(len(updaters), _on_kvstore(trainer))}; resume with what it was saved with"
+            f"updates on {_spread(len(updaters), is_on_kvstore(trainer))}; resume with what it was saved with"
         )
     _wrap_schedule(optimizer, state["schedule"])
     load_attributes(optimizer, state["attributes"], f"{where}.optimizer")
@@ -76,12 +77,8 @@ def load_trainer(
     trainer._scale = state["scale"]
 
 
-def _on_kvstore(trainer: mx.gluon.Trainer) -> bool:
-    return bool(trainer._kv_initialized and trainer._kvstore and trainer._update_on_kvstore)
-
-
 def _updaters(trainer: mx.gluon.Trainer) -> list[Any]:
-    return [trainer._kvstore._updater] if _on_kvstore(trainer) else list(trainer._updaters)
+    return [trainer._kvstore._updater] if is_on_kvstore(trainer) else list(trainer._updaters)
 
 
 def _start_kvstore(trainer: mx.gluon.Trainer) -> None:

@@ -13,7 +13,10 @@ from .refusals import refuse
 def compiled(module: torch.nn.Module) -> Callable[..., Any]:
     """Return a module as a function that :func:`torch.compile` compiles when it is first called.
 
-    A call raises SpecError if there is no compiler, or if it cannot compile the module.
+    Raises
+    ------
+    SpecError
+        In a call: torch has no compiler, or cannot compile the module.
     """
     function = torch.compile(module)
 
