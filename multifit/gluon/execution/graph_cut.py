@@ -74,6 +74,13 @@ def cut_graph(symbol: str, tasks: Sequence[int | None], trained: Collection[str]
     return cut
 
 
+def learning_variables(symbol: str, learns: Sequence[bool]) -> set[str]:
+    """Return the variables of a graph that a gradient reaches; `learns` says which outputs have one."""
+    graph = json.loads(symbol)
+    reached = _reached(graph, [0 if each else None for each in learns])
+    return {node["name"] for node, tasks in zip(graph["nodes"], reached) if node["op"] == "null" and tasks}
+
+
 def _reached(graph: Mapping[str, Any], tasks: Sequence[int | None]) -> list[set[int]]:
     """Return for every node the tasks from whose outputs a gradient flows to it."""
     nodes = graph["nodes"]

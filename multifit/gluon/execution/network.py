@@ -115,6 +115,13 @@ class Network:
         return form_of(self.net, [slots[name] for name in self.spec.inputs])
 
     @property
+    def traced_outputs(self) -> dict[str, Any]:
+        """The declared outputs as symbols, as the net was last traced; empty if it cannot be traced."""
+        if not self.traced:
+            return {}
+        return self._pick(regroup(self._structure, iter(self.traced_symbols)))
+
+    @property
     def precision_note(self) -> str:
         """How many operators compute in a lower precision, as a note for the plan; "" if none does."""
         if not self._lowered_operators:

@@ -90,12 +90,16 @@ def coverage_problems(
     without = [name for name, trainers in owners.items() if not trainers and name not in frozen]
     if without:
         others = [name for name, trainers in owners.items() if trainers]
-        patterns = dict.fromkeys(_pattern(name, others) for name in without)
         messages.append(
             f"no trainer updates {listing(without)}, so they would stay as they are; add a TrainerSpec for "
-            f"them, or pass frozen=[{listing(list(patterns))}]"
+            f"them, or pass {freezing(without, others)}"
         )
     return [Problem("trainer", message) for message in messages]
+
+
+def freezing(names: Sequence[str], others: Sequence[str]) -> str:
+    """Return the argument ``frozen=[...]`` that selects some parameters, and none of the others."""
+    return f"frozen=[{listing(list(dict.fromkeys(_pattern(name, others) for name in names)))}]"
 
 
 def _pattern(name: str, updated: Sequence[str]) -> str:

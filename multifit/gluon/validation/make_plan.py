@@ -18,6 +18,7 @@ from .doubtful_values import doubtful_values
 from .dry_run import DryRun
 from .trainer_losses import losses_by_trainer, opposing_losses
 from .unknown_indices import unknown_indices
+from .without_gradient import without_gradient
 
 PLACES = {
     Place.DEVICE: "summed on the device",
@@ -29,14 +30,16 @@ PLACES = {
 def make_plan(engine: Engine, run: DryRun, log_once: LogOnce, trained: bool) -> Plan:
     """Describe devices, stages and trainers after a dry run; warn of mistakes that do not stop training.
 
-    Such mistakes are losses that pull against each other, and values for which a loss or metric was hardly
-    meant. Backward passes show which losses reach which trainer. They are left out if the batch will be
-    `trained` on: MXNet computes wrong gradients in a second pass through Dropout.
+    Such mistakes are losses that pull against each other, values for which a loss or metric was hardly
+    meant, and parameters without a gradient. Backward passes show which losses reach which trainer. They are
+    left out if the batch will be `trained` on: MXNet computes wrong gradients in a second pass through
+    Dropout.
     """
     trained_on, evaluated = run.results[TRAIN], run.results[EVALUATE]
     warnings = [m for each in trained_on for m in opposing_losses(engine, each)]
     warnings += [m for each in (*trained_on, *evaluated) for m in doubtful_values(each)]
     warnings += [m for each in trained_on for m in channels_last(each, engine.model.net)]
+    warnings += without_gradient(engine)
     for stage, results in ((engine.stages[TRAIN], trained_on), (engine.stages[EVALUATE], evaluated)):
         for each in results:
             warnings += unknown_indices(each, stage.network, engine.model.parameters)
