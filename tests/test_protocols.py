@@ -42,7 +42,7 @@ OBJECTS = {
 
 def members(protocol: Any) -> set[str]:
     declared = {name for base in protocol.__mro__ for name in getattr(base, "__annotations__", {})}
-    empty = {*dir(Protocol), "__dict__", "__weakref__"}
+    empty = {*dir(Protocol), "__annotations__", "__dict__", "__weakref__"}
     return {name for name in {*dir(protocol), *declared} - empty if not name.startswith("_abc_")}
 
 

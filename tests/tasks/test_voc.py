@@ -50,8 +50,8 @@ def _write_image(folder: Path, name: str, random: np.random.RandomState) -> None
     (folder / "Annotations" / f"{name}.xml").write_text(f"<annotation>{size}{objects}</annotation>")
     mask = np.zeros((80, 100), "uint8")
     mask[10:60, 10:50], mask[5:75, 60:90], mask[:9, :50] = 8, 12, 255  # 255: the border, which is ignored
-    image = Image.fromarray(mask, mode="P")
-    image.putpalette(list(range(256)) * 3)
+    image = Image.fromarray(mask)
+    image.putpalette(list(range(256)) * 3)  # makes its values indices of colours
     image.save(folder / "SegmentationClass" / f"{name}.png")
 
 
