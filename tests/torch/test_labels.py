@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,17 @@ import pytest
 from multifit import (
     DataError,
     LabelSpec,
+    LossSpec,
     MetricSpec,
     MultiEstimator,
+    SpecError,
 )
 from multifit.gluon.compat import mx
 from multifit.gluon.snapshot.figures import save_figures
 from tests.common import language
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.language import make_net, make_spec
-from tests.common.specs import two_head_spec
+from tests.common.specs import CE, L2, two_head_spec
 from tests.torch.fits import assert_engines_agree
 from tests.torch.runs import assert_resumes, estimator_of, values
 
@@ -83,3 +86,19 @@ def test_figures_do_not_depend_on_the_batch_that_a_resumed_run_begins_with(tmp_p
 
     spec = two_head_spec(metrics=errors)
     assert_resumes(lambda engine: estimator_of(engine=engine, spec=spec), tmp_path, stop=3, data=data)
+
+
+def test_a_normalizer_that_is_no_longer_one_in_a_later_batch() -> None:
+    """MXNet's engine would have to be waited for, to tell; labels on the host are read at once."""
+    arrays = {name: array.copy() for name, array in two_head_arrays(40).items()}
+    arrays["size"] = np.abs(arrays["size"])
+    arrays["size"][16:24] *= -1
+    data = in_batches(arrays.values())
+    spec = two_head_spec(
+        losses={"digit": LossSpec(CE, "digit", "digit", normalize_by=lambda s: s["size"] * 2), "size": L2}
+    )
+    estimator = estimator_of("hybridized", "torch", spec=spec)
+    message = re.escape('losses["digit"]: normalize_by is ') + ".* whose sum is at least 0"
+    with pytest.raises(SpecError, match=message):
+        estimator.fit(data, epochs=1, event_handlers=[])
+    assert estimator.state.step == 2

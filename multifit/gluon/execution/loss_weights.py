@@ -61,11 +61,14 @@ class LossScaler:
 
     A normalizer is the number of samples of the whole batch, or the sum of a slot over all devices and
     processes. If that sum is 0, so are the term and its gradient. `dtype` is that of the objective;
-    `normalizers` adds up over processes.
+    `normalizers` adds up over processes. `reads` says whether sums are read, which does not wait for the
+    device if only another engine uses that: all normalizers are then numbers.
     """
 
-    def __init__(self, terms: Sequence[Term], dtype: str, normalizers: Normalizers) -> None:
-        self.terms, self._dtype, self._normalizers = list(terms), dtype, normalizers
+    def __init__(
+        self, terms: Sequence[Term], dtype: str, normalizers: Normalizers, reads: bool = False
+    ) -> None:
+        self.terms, self._dtype, self._normalizers, self._reads = list(terms), dtype, normalizers, reads
         self._constant = not any(callable(t.spec.weight) or not t.counts_samples for t in terms)
         self._scales: dict[Any, BatchLossScale] = {}
         self._vectors: dict[Any, Any] = {}
@@ -79,7 +82,8 @@ class LossScaler:
         if self._constant and key in self._scales:
             return self._scales[key]
         weights = {term.key: _weight(term, state) for term in self.terms}
-        local = {term.key: normalizer(term, batch) for term in self.terms if not term.counts_samples}
+        normalized = [term for term in self.terms if not term.counts_samples]
+        local = {term.key: normalizer(term, batch, self._reads) for term in normalized}
         sums = self._normalizers.add_up(batch, local)
         norms, parts = (
             {term.key: by_key.get(term.key, float(samples or 0)) for term in self.terms}
@@ -145,8 +149,10 @@ def _weight(term: Term, state: RunState | None) -> float:
     return float(value)
 
 
-def normalizer(term: Term, batch: Batch) -> Any:
+def normalizer(term: Term, batch: Batch, reads: bool = False) -> Any:
     """Return this process's part of a term's normalizer: a float, or an NDArray of shape (1,).
+
+    If it `reads` NDArrays, it returns a float, and may wait for the engine.
 
     Raises SpecError if a loss cannot be divided by it, as far as that is known without waiting for the
     engine.
@@ -161,7 +167,7 @@ def normalizer(term: Term, batch: Batch) -> Any:
         with user_code(lambda: f"{term.where}.normalize_by", *slots.items()):
             value = by(slots) if callable(by) else slots[by]
         is_valid = isinstance(value, (mx.nd.NDArray, np.ndarray)) or is_finite_number(value)
-        total = _sum(value) if is_valid else math.nan
+        total = _sum(value, reads) if is_valid else math.nan
         if isinstance(total, float) and not 0 <= total < math.inf:
             raise SpecError(f"{term.where}: normalize_by is {shown(value)}; {VALID_NORMALIZER}")
         sums.append(total)
@@ -179,11 +185,12 @@ def without_empty(sums: Array, norm: Any) -> Array:
     return mx.nd.where(present, sums, mx.nd.zeros_like(sums))
 
 
-def _sum(value: Any) -> Any:
-    if isinstance(value, mx.nd.NDArray):
-        # in float64: a sum of bytes would be a byte, and float32 stops counting at 2**24
+def _sum(value: Any, reads: bool) -> Any:
+    """Return a sum, in float64: a sum of bytes would be a byte, and float32 stops counting at 2**24."""
+    if isinstance(value, mx.nd.NDArray) and not reads:
         return mx.nd.sum(value.astype("float64"))
-    return float(np.sum(value))
+    value = value.asnumpy() if isinstance(value, mx.nd.NDArray) else value
+    return float(np.sum(value, dtype="float64"))
 
 
 def _as_array(value: Any, context: Context) -> Any:

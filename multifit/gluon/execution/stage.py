@@ -82,7 +82,9 @@ class Stage:
         differentiable = bool(batch_terms) or changes_objective
         self.graphs = StepGraphCache(self.network, self.spec, self.figures, differentiable, dtype, separation)
         self._batch_losses = BatchLosses(batch_terms, training, self.graphs.forms)
-        self._scaler = LossScaler(self.spec.terms, dtype, Normalizers(world))
+        self._scaler = LossScaler(
+            self.spec.terms, dtype, Normalizers(world), reads=network.precision.on_other_engine
+        )
         self._throttle = Throttle()
         self.is_partial = training and any(term.optional for term in self.spec.terms)
         self.carried = CarriedState(self.spec.state, contexts, dtype) if self.spec.state else None

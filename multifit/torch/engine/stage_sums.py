@@ -13,7 +13,7 @@ from ...gluon.metrics.label_checks import LabelColumns
 from ...gluon.metrics.label_counts import NEVER
 from ...gluon.metrics.stage_figures import StageFigures
 from ...spec.terms import Term
-from .tensors import to_array, to_tensor
+from .tensors import to_array
 
 
 class StageSums:
@@ -46,11 +46,7 @@ class StageSums:
         """Add the sums of the parts of losses of scope "batch", as :meth:`BatchLosses.add` does."""
         for term in terms:
             total, norm = sums[term.key], scale.own[term.key]
-            if not isinstance(norm, float):
-                norm = to_tensor(norm, total.device)
-                total = torch.where(norm == 0, 0.0, total * norm)
-            else:
-                total = total * norm if norm else torch.zeros_like(total)
+            total = total * norm if norm else torch.zeros_like(total)
             self._add_total(((term.where, len(term.parts)),), total)
             if term.key in self._figures.sums.weighted:
                 self._add_minimized(term, total[term.minimized], scale)
