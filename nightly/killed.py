@@ -11,6 +11,7 @@ import os
 import numpy as np
 from mxnet import gluon, lr_scheduler, metric
 from mxnet.gluon import nn
+from mxnet.gluon.data.dataloader import default_batchify_fn
 
 from multifit import LossSpec, MetricSpec, TaskSpec, TrainerSpec
 
@@ -19,16 +20,11 @@ batch_size = 96
 workers = 0
 
 
-class Counted(gluon.data.DataLoader):
-    """Adds a byte to a file for each batch, which shows how far a killed process had come."""
-
-    def __iter__(self):
-        """Yield the batches."""
-        path = os.environ.get("MULTIFIT_PROGRESS", os.devnull)
-        with open(path, "ab", buffering=0) as progress:
-            for batch in super().__iter__():
-                progress.write(b".")
-                yield batch
+def counted(samples):
+    """Return samples as a batch, and add a byte to a file, which shows how far a killed process had come."""
+    with open(os.environ.get("MULTIFIT_PROGRESS", os.devnull), "ab", buffering=0) as progress:
+        progress.write(b".")
+    return default_batchify_fn(samples)
 
 
 class KilledNet(nn.HybridBlock):
@@ -89,12 +85,12 @@ def data():
     image = pixels.astype("float32") / 16
     columns = image, digit.astype("int32"), image.mean(axis=1, keepdims=True)
     train, val = (gluon.data.ArrayDataset(*(c[part] for c in columns)) for part in np.s_[:1437, 1437:])
-    if workers:  # only the workers of Gluon's own class of loaders are seeded
+    if workers:
         train = gluon.data.DataLoader(
             train.transform_first(noisy), batch_size, shuffle=True, num_workers=workers
         )
     else:
-        train = Counted(train, batch_size, shuffle=True)
+        train = gluon.data.DataLoader(train, batch_size, shuffle=True, batchify_fn=counted)
     return train, gluon.data.DataLoader(val, batch_size)
 
 
