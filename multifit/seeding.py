@@ -10,7 +10,7 @@ import numpy as np
 
 # A run's streams of random numbers: the number of a stream is hashed together with the run's seed.
 STEP, EPOCH, RANK, READ = range(4)
-BALANCED_STEP = 2  # the same as RANK, but more numbers follow it
+RERUN_STEP = 2  # the same as RANK, but more numbers follow it
 SEEDERS: list[Callable[[int], object]] = []  # they seed the operators' generators; the engines add them
 
 

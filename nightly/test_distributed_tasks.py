@@ -16,7 +16,7 @@ from tests.common.launch import KINDS, ROOT, launch
 
 COMMON = ("epochs=2", "train_count=12", "val_count=6", "batch_size=4")
 # With BatchNorm, val_ figures differ: each device has running statistics of its own. At the usual rates of
-# scenes, rounding can change which hard negatives SSD's loss takes, and so the second epoch's figures by 1e-3.
+# scenes, rounding can change which hard negatives SSD's loss takes, and so later figures by 1e-3.
 TASKS = {
     "scenes": ("size=64", "body_rate=2e-4", "head_rate=4e-4"),
     "detection": ("size=64", "data=shapes", "base=tiny"),

@@ -81,8 +81,9 @@ def test_an_engine_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> Non
         MultiEstimator(two_heads(), two_head_spec(), engine="torch")
 
 
-def test_an_engine_that_cannot_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("engine", ["mxnet", "torch"])
+def test_an_engine_that_cannot_be_imported(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "find_spec", lambda name: object())
-    monkeypatch.setitem(registry.MODULES, "torch", "multifit.nothing")
-    with pytest.raises(ImportError, match="needs PyTorch.*No module named"):
-        engine_module("torch")
+    monkeypatch.setitem(registry.MODULES, engine, "multifit.nothing")
+    with pytest.raises(ImportError, match=f'^engine="{engine}" cannot be imported: No module named'):
+        engine_module(engine)

@@ -21,8 +21,9 @@ from .processes import Process, this_process
 class World:
     """The ranks of a run, as one of them sees them; `ALONE` if there is only one.
 
-    All ranks call the same methods in the same order. Each method but `all_reduce` and `broadcast` is a
-    meeting, and raises PeerError as `meet` does. With one rank, they return what they are given, at no cost.
+    All ranks call the same methods in the same order. `meet`, `sum`, `agree`, `introduce` and the methods
+    that gather are meetings, and raise PeerError as `meet` does. With one rank, they return what they are
+    given, at no cost.
 
     Parameters
     ----------

@@ -46,7 +46,7 @@ def engine_module(engine: str) -> Any:
     try:
         return import_module(MODULES[engine])
     except ImportError as error:
-        raise ImportError(f"{INSTALL}: {last_line(error)}") from error
+        raise ImportError(f'engine="{engine}" cannot be imported: {last_line(error)}') from error
 
 
 def _runs(engine: str, context: Any) -> bool:

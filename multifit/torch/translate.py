@@ -144,7 +144,7 @@ class _Translation:
             else:
                 self._call(at, node)
         self._made.output(tuple(self._outputs[head] for head in self._source.heads))
-        return forgotten_with(fx.GraphModule(self._root, self._made, "Net"))
+        return freed_with_source(fx.GraphModule(self._root, self._made, "Net"))
 
     def _variable(self, name: str) -> fx.Node:
         if name in self._inputs:
@@ -168,8 +168,8 @@ class _Translation:
             self._outputs[at, number] = self._made.call_function(operator.getitem, (result, number))
 
 
-def forgotten_with(module: fx.GraphModule) -> fx.GraphModule:
-    """Return a module; torch.fx forgets its source, kept for tracebacks, when the module is freed."""
+def freed_with_source(module: fx.GraphModule) -> fx.GraphModule:
+    """Return the module; when it is freed, so is its source, which torch.fx keeps for tracebacks."""
     sources = getattr(getattr(fx.graph_module, "_loader", None), "eval_cache", {})
     name = type(module).forward.__code__.co_filename
     for kept in (linecache.cache, sources):

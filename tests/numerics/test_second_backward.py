@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -127,3 +129,27 @@ def test_a_pass_of_the_handlers_own_is_not_refused() -> None:
             return objectives
 
     train(net, ONE, Adversarial())
+
+
+def test_another_thread_is_not_refused() -> None:
+    """Each fit notes its own passes only, and none is noted once the fits are over."""
+    begun, over = threading.Event(), threading.Event()
+
+    class Waits:
+        def change_objective(self, estimator: Any, objectives: list) -> list:
+            begun.set()
+            assert over.wait(60)
+            return objectives
+
+    def train_new(*handlers: Any) -> None:
+        net = net_with(nn.Dropout(0.4))
+        net.initialize()
+        train(net, ONE, *handlers)
+
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(train_new, Waits())
+        assert begun.wait(60)
+        with pytest.raises(UserCodeError, match="retain_graph=True"):
+            train_new(Slopes())
+        over.set()
+        waiting.result(60)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import GradientAccumulation, MultiEstimator, SkipNonFinite, SpecError, TrainerSpec
+from multifit import DataError, GradientAccumulation, MultiEstimator, SkipNonFinite, SpecError, TrainerSpec
 from multifit.balance import DWA, UPGrad
 from multifit.distributed import ALONE, World
 from multifit.torch.engine.joint_gradients import JointGradients
@@ -83,6 +83,26 @@ def test_ranks_share_parameters_and_running_statistics(first: str) -> None:
     assert np.abs(ranks[0]["1.running_mean"]).max() > 0
     for name, value in ranks[0].items():
         np.testing.assert_array_equal(ranks[1][name], value, err_msg=name)
+
+
+@pytest.mark.parametrize("engine", ["mxnet", "torch"])
+def test_a_rank_without_a_sample_of_the_first_batch(engine: str) -> None:
+    def run(world: World, checked: bool) -> Any:
+        estimator, data = normalized(world, engine=engine)
+        estimator.fit(data, epochs=1)
+        (image, label), *_ = data
+        if checked:
+            estimator.evaluate(data)
+            return estimator.predict([image[:1], image])["output"]
+        return estimator.evaluate([(image[:1], label[:1])])
+
+    ranks: list[Any] = run_ranks(2, partial(run, checked=True))
+    assert ranks[0].shape == (9, 2)
+    np.testing.assert_array_equal(*ranks)
+    np.testing.assert_allclose(ranks[0][0], ranks[0][1], rtol=1e-5)
+    for error in run_ranks(2, partial(run, checked=False)):
+        with pytest.raises(DataError, match="the first batch has 1 sample for 2 processes"):
+            raise error
 
 
 def test_a_library_that_sums_arrays_of_mxnet_is_refused() -> None:

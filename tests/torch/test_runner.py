@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,19 @@ def test_a_second_fit_goes_on_from_what_the_net_has_become() -> None:
     assert not estimator.predict(BATCHES)["digit"].any()
     estimator.fit(BATCHES, epochs=1, event_handlers=[])
     assert estimator.predict(BATCHES)["digit"].any()
+
+
+def test_gradients_of_the_fit_before_are_gone_when_the_next_one_begins() -> None:
+    """Else the programs of the fit before would stay in the device's memory while the next one is checked."""
+    estimator, found = estimator_of(trainers=replace(ADAM, every=2, accumulate=True)), []
+
+    class Looks:
+        def train_begin(self, estimator: Any) -> None:
+            found.append(estimator.gradients())
+
+    for _ in range(2):
+        estimator.fit(BATCHES[:1], epochs=1, event_handlers=Looks())
+    assert not any(found[-1].values())
 
 
 @pytest.mark.parametrize("fitted", [False, True], ids=["from the start", "after a fit"])

@@ -42,8 +42,11 @@ class Balancer:
         self.method, self.tasks = method, tasks_of(method, spec)
         self.figures = Means([weight_figure(name) for name in self.tasks.names], arrays.sums)
         self.looks_back = callable(getattr(method, "after_update", None))
-        runs: Any = DeviceMethod if method.on_device else HostMethod
-        self._runs: Union[DeviceMethod, HostMethod] = runs(method, self.tasks, context, world, arrays)
+        self._runs: Union[DeviceMethod, HostMethod] = (
+            DeviceMethod(method, self.tasks, context, world, arrays)
+            if method.on_device
+            else HostMethod(method, self.tasks, world)
+        )
         self._is_new, self._is_due = True, False
 
     def fork(self) -> Balancer:

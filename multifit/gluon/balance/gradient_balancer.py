@@ -11,7 +11,7 @@ from ...balance import GramianMethod
 from ...balance.answers import ask_start, check_memory
 from ...balance.weighing import weigh_gradients
 from ...distributed import World
-from ...protocols import Context, Numbers
+from ...protocols import Numbers
 from ...spec import TaskSpec
 from ...state import RunState
 from ..execution.loss_graph import APART
@@ -45,7 +45,6 @@ class GradientBalancer:
         self,
         method: GramianMethod,
         spec: TaskSpec,
-        context: Context,
         world: World,
         parameters: Mapping[str, Any],
         arrays: Arrays,
@@ -53,7 +52,7 @@ class GradientBalancer:
         self._world, self._arrays = world, arrays
         on = getattr(method, "on", "features")
         self._gradients = self._arrays.task_gradients(on, parameters, world)
-        self.method, self.tasks, self._context = method, tasks_of(method, spec), context
+        self.method, self.tasks = method, tasks_of(method, spec)
         # a loss of weight 0 has no gradient, and must not change where the graph is cut
         self._weighed = [term.key for term in spec.terms if term.spec.weight != 0]
         self._count = len(self.tasks.names)

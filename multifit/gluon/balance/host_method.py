@@ -11,17 +11,16 @@ from ...balance.answers import ask_after_update, ask_start, ask_weights
 from ...balance.measured import Measured, measured_losses
 from ...balance.weighing import weigh_losses
 from ...distributed import World
-from ...protocols import Array, Context, Numbers
+from ...protocols import Array, Numbers
 from ...state import RunState
 from ..execution.result import StepResult
-from .arrays import Arrays
 from .tasks import Tasks
 
 
 class HostMethod:
     """Runs a method on the losses of each batch, which are read if it needs them."""
 
-    def __init__(self, method: Balance, tasks: Tasks, context: Context, world: World, arrays: Arrays) -> None:
+    def __init__(self, method: Balance, tasks: Tasks, world: World) -> None:
         self._method, self._tasks, self._world = method, tasks, world
         self._ones = np.ones(len(tasks.names))
         self._weights, self._memory = self._ones, ask_start(method, len(tasks.names))

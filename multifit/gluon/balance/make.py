@@ -46,5 +46,5 @@ def make_balancer(
             "leave balance= out, or their trainers="
         )
     if method.needs == "gramian":
-        return GradientBalancer(method, spec, context, world, parameters, arrays)
+        return GradientBalancer(method, spec, world, parameters, arrays)
     return Balancer(method, spec, context, world, arrays)

@@ -148,11 +148,15 @@ def _split(
         for at, out, *_ in graph["heads"]
     ]
     result.rest = rest.symbol(heads)
-    whole = GraphBuilder(graph)
-    for i in sorted(body):
-        whole.add(i, [whole.copied((at, out)) for at, out, *_ in nodes[i]["inputs"]])
-    # an output must not be a variable itself
-    copied = [whole.copied(entry) for entry in outputs]
-    heads = [whole.identity(head) if entry[0] in parameters else head for entry, head in zip(outputs, copied)]
-    result.body = whole.symbol(heads)
+    result.body = _body(graph, body, parameters, list(outputs))
     return result
+
+
+def _body(graph: Mapping[str, Any], body: set[int], parameters: set[int], outputs: Sequence[Entry]) -> Any:
+    """Return the graph of the body; an output must not be a variable itself."""
+    builder = GraphBuilder(graph)
+    for i in sorted(body):
+        builder.add(i, [builder.copied((at, out)) for at, out, *_ in graph["nodes"][i]["inputs"]])
+    copied = [builder.copied(entry) for entry in outputs]
+    pairs = zip(outputs, copied)
+    return builder.symbol([builder.identity(head) if at in parameters else head for (at, _), head in pairs])

@@ -69,7 +69,7 @@ class LossScaler:
         self, terms: Sequence[Term], dtype: str, normalizers: Normalizers, reads: bool = False
     ) -> None:
         self.terms, self._dtype, self._normalizers, self._reads = list(terms), dtype, normalizers, reads
-        self._constant = not any(callable(t.spec.weight) or not t.counts_samples for t in terms)
+        self._is_fixed = not any(callable(t.spec.weight) or not t.counts_samples for t in terms)
         self._scales: dict[Any, BatchLossScale] = {}
         self._vectors: dict[Any, Any] = {}
 
@@ -79,7 +79,7 @@ class LossScaler:
         Raises SpecError if a weight function returns something that is not a weight.
         """
         key = batch.total, batch.samples
-        if self._constant and key in self._scales:
+        if self._is_fixed and key in self._scales:
             return self._scales[key]
         weights = {term.key: _weight(term, state) for term in self.terms}
         normalized = [term for term in self.terms if not term.counts_samples]
@@ -90,7 +90,7 @@ class LossScaler:
             for by_key, samples in ((sums, batch.total), (local, batch.samples))
         )
         scale = BatchLossScale(weights, norms, parts)
-        if self._constant and key[0] is not None:
+        if self._is_fixed and key[0] is not None:
             self._scales[key] = scale
         return scale
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
 from typing import Any, Iterator, Sequence
 
 from ...errors import UserCodeError
@@ -18,6 +20,8 @@ MESSAGE = (
     "when training, or read the gradients of the whole objective in change_gradients"
 )
 _RETAIN_GRAPH, _CREATE_GRAPH = 5, 6  # positions among the arguments of MXAutogradBackwardEx
+# Whether each backward pass in the block that this thread is in keeps its graph
+_RETAINED: ContextVar[list[bool] | None] = ContextVar("retained", default=None)
 
 
 @contextmanager
@@ -27,20 +31,30 @@ def refuse_second_backward(network: Network, objectives: Sequence[Array]) -> Ite
     Only gradients with ``retain_graph=True`` matter: without, MXNet deletes the graph after the first
     backward pass, and raises in the second.
     """
-    library = mx.base._LIB
-    backward, retained = library.MXAutogradBackwardEx, []
-
-    def noted(*arguments: Any) -> Any:
-        retained.append(any(arguments[i].value for i in (_RETAIN_GRAPH, _CREATE_GRAPH)))
-        return backward(*arguments)
-
-    library.MXAutogradBackwardEx = noted
+    _watch()
+    retained = list[bool]()
+    token = _RETAINED.set(retained)
     try:
         yield
     finally:
-        library.MXAutogradBackwardEx = backward
+        _RETAINED.reset(token)
     if any(retained) and any(map(drops, _symbols(network, objectives))):
         raise UserCodeError(MESSAGE)
+
+
+@cache
+def _watch() -> None:
+    """Let MXNet's library note from now on which backward passes keep their graph."""
+    library = mx.base._LIB
+    backward = library.MXAutogradBackwardEx
+
+    def noted(*arguments: Any) -> Any:
+        retained = _RETAINED.get()
+        if retained is not None:
+            retained.append(any(arguments[i].value for i in (_RETAIN_GRAPH, _CREATE_GRAPH)))
+        return backward(*arguments)
+
+    library.MXAutogradBackwardEx = noted
 
 
 def _symbols(network: Network, objectives: Sequence[Array]) -> Iterator[Any]:

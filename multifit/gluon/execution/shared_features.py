@@ -73,12 +73,7 @@ class SharedFeatures:
         """Return the tasks and the Gramian of each array's gradients, and the losses, all read in one go."""
         measure = _measure(len(losses), tuple([each.is_float for each in self.rows]))
         values = measure(*[each.values for each in self.rows], *losses).asnumpy()
-        gramians, start = [], 0
-        for each in self.rows:
-            count = len(each.tasks)
-            gramians.append((each.tasks, values[start : start + count * count].reshape(count, count)))
-            start += count * count
-        return gramians, values[start:].tolist()
+        return split_measured(values, [each.tasks for each in self.rows])
 
     def backward(self, weights: Numbers) -> None:
         """Pass the weighted sum of the tasks' gradients back through the body."""
@@ -123,6 +118,15 @@ class SharedFeatures:
             for row, gradient in pairs:
                 gradient.reshape((-1,)).copyto(row[task])
         return rows
+
+
+def split_measured(
+    values: Numbers, tasks: Sequence[Sequence[int]]
+) -> tuple[list[tuple[Sequence[int], Numbers]], list[float]]:
+    """Cut numbers that were read in one go: return each array's tasks with their Gramian, and the losses."""
+    ends = np.cumsum([len(each) ** 2 for each in tasks])
+    *gramians, losses = np.split(values, ends)
+    return [(each, g.reshape(len(each), -1)) for each, g in zip(tasks, gramians)], losses.tolist()
 
 
 @cache

@@ -8,7 +8,7 @@ from typing import Any, Mapping, NamedTuple, Sequence
 from ...distributed import ALONE, World
 from ...engines import Timer, untimed
 from ...protocols import Array, Context
-from ...seeding import BALANCED_STEP, mixed
+from ...seeding import RERUN_STEP, mixed
 from ...spec import TaskSpec
 from ...state import RunState
 from ..compat import mx
@@ -241,7 +241,7 @@ class Stage:
         """
         if state is not None and state.seed is not None and self.reruns:
             place = state.epoch, state.step, device, self._rank
-            mx.random.seed(mixed(state.seed, BALANCED_STEP, *place) % 2**31)
+            mx.random.seed(mixed(state.seed, RERUN_STEP, *place) % 2**31)
 
     def _weights(self, graph: StepGraph, scale: BatchLossScale, context: Context) -> list[Array | None]:
         if not self.training:

@@ -101,9 +101,9 @@ class Trainers(Mapping[str, TrainerHandle]):
 
         Gradients that were accumulated are first divided by the number of batches.
         """
-        trainer = self._trainers[name]
-        if name in self._accumulating:
-            scale_gradients(updated_parameters(trainer), 1 / self.rhythms[name].every)
+        trainer, batches = self._trainers[name], self.batches_added(name)
+        if batches > 1:
+            scale_gradients(updated_parameters(trainer), 1 / batches)
         on_kvstore = updates_on_kvstore(trainer)
         zero_stale(trainer, on_kvstore)
         if not on_kvstore:
@@ -115,9 +115,8 @@ class Trainers(Mapping[str, TrainerHandle]):
             scale_gradients(updated_parameters(trainer), factor)
 
     def clip(self, name: str) -> None:
-        """Scale a trainer's gradients down to its largest global norm, if it has one."""
-        if name in self.clip_norms:
-            clip_gradients(self._trainers[name], self.clip_norms[name])
+        """Scale a trainer's gradients down to its largest global norm; it must have one."""
+        clip_gradients(self._trainers[name], self.clip_norms[name])
 
     def update(self, name: str) -> None:
         """Update a trainer's parameters; their gradients must be reduced and clipped.

@@ -23,8 +23,8 @@ class UpdateNumbers:
     handle : TrainerHandle
         The trainer; its own update is never called.
     parameters : sequence of gluon.Parameter
-        The parameters that it updates. `numbers` below are their places in this sequence; the trainer may
-        number them differently.
+        The parameters that it updates. `places` below are those in this sequence; the trainer may number
+        them differently.
     """
 
     def __init__(self, handle: TrainerHandle, parameters: Sequence[mx.gluon.Parameter]) -> None:
@@ -37,12 +37,12 @@ class UpdateNumbers:
         """The name of the optimizer's class, in lower case."""
         return type(self._trainer.optimizer).__name__.lower()
 
-    def count(self, numbers: Sequence[int]) -> tuple[list[float], list[float], list[int]]:
+    def count(self, places: Sequence[int]) -> tuple[list[float], list[float], list[int]]:
         """Count an update of some parameters; return the rate, the weight decay and the count of each.
 
         If the schedule returns no rate, or one that the optimizer cannot use, the error names the trainer.
         """
-        optimizer, indices = self._trainer.optimizer, self._indices(numbers)
+        optimizer, indices = self._trainer.optimizer, self._indices(places)
         self.options, optimizer.rescale_grad = optimizer, self._trainer._scale
         optimizer._set_current_context(0)
         optimizer._update_count(indices)
@@ -60,26 +60,26 @@ class UpdateNumbers:
         wait_for_operators()
         states = self._trainer._updaters[0].states
         indices = self._indices(range(len(self._names)))
-        return [_numbers(states.get(index)) for index in indices]
+        return [_in_numpy(states.get(index)) for index in indices]
 
-    def set_states(self, numbers: Sequence[int], states: Sequence[Any]) -> None:
+    def set_states(self, places: Sequence[int], states: Sequence[Any]) -> None:
         """Set the states of some parameters, as :meth:`states` returns them; waits for the engine."""
         wait_for_operators()
         updater = self._trainer._updaters[0]
-        for index, state in zip(self._indices(numbers), states):
+        for index, state in zip(self._indices(places), states):
             updater.states[index] = _written(updater.states.get(index), state)
             updater.states_synced[index] = True
 
-    def _indices(self, numbers: Iterable[int]) -> list[int]:
+    def _indices(self, places: Iterable[int]) -> list[int]:
         """Return the trainer's own numbers of parameters, which change if it gets further parameters."""
         known = self._trainer._param2idx
-        return [known[self._names[number]] for number in numbers]
+        return [known[self._names[place]] for place in places]
 
 
-def _numbers(state: Any) -> Any:
+def _in_numpy(state: Any) -> Any:
     """Return a state in NumPy arrays."""
     if isinstance(state, (tuple, list)):
-        return type(state)(_numbers(part) for part in state)
+        return type(state)(_in_numpy(part) for part in state)
     if state is None:
         return None
     return host_view(state, idle=True) if state.stype == "default" else state.asnumpy()

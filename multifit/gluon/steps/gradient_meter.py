@@ -47,9 +47,8 @@ class GradientMeter:
                 f"{type(loaders.sampling).__name__} each batch comes from one loader; give "
                 "sampling=Together(), or leave the handler out"
             )
-        context, parameters = engine.model.contexts[0], engine.model.parameters
-        arrays = arrays or MXNetArrays(context)
-        self._balancer = GradientBalancer(method, engine.spec, context, engine.world, parameters, arrays)
+        arrays, parameters = arrays or MXNetArrays(engine.model.contexts[0]), engine.model.parameters
+        self._balancer = GradientBalancer(method, engine.spec, engine.world, parameters, arrays)
         self._run = run or _run
         self._training, self._engine = engine, engine.fork(engine.state, self._balancer)
         self._engine.split_as(engine)

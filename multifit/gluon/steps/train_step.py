@@ -1,6 +1,7 @@
 """One training step in named phases.
 
-Fetch, forward, balance, backward, combine, settle, average, reduce, change, clip, update, look back, measure.
+Fetch, forward, balance, backward, combine, hold, settle, average, reduce, change, clip, update, look back,
+measure.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class TrainStep:
         self.before_update(result)
         held_back = self._hooks is not None and self._hooks.hold_update(loss=result.named()["loss"])
         trainers = self._trainers.get()
-        due = trainers.due(self._state.step) if trainers.rhythms else trainers.handles
+        due = trainers.due(self._state.step)
         if self._gradients.agree(held_back, due):
             return
         self.settle(result, due)
@@ -131,13 +132,12 @@ class TrainStep:
         """
         if self._hooks is None or not self._hooks.active(BEFORE_UPDATE):
             return
-        state, samples, trainers = self._state, result.batch.total, self._trainers.get()
+        samples, trainers = result.batch.total, self._trainers.get()
         assert samples is not None
         with self._timer("change"):
             trainers.scale_gradients(samples)
-            state.step, state.samples = state.step + 1, state.samples + samples
-            self._hooks.before_update(result.views)
-            state.step, state.samples = state.step - 1, state.samples - samples
+            with self._state.counted(samples):
+                self._hooks.before_update(result.views)
             trainers.scale_gradients(1 / samples)
 
     def reduce(self, due: Iterable[str]) -> None:

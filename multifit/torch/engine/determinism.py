@@ -16,7 +16,10 @@ def be_deterministic() -> None:
 
 
 def why_inexact(device: torch.device) -> str:
-    """Return why two runs on a device may differ in the last bits, and the way out; "" if they cannot."""
+    """Return why two runs on a device may differ in the last bits, and the way out; "" if that is not known.
+
+    If deterministic algorithms are chosen, torch itself warns of operators that have none.
+    """
     if device.type == "cpu" or torch.are_deterministic_algorithms_enabled():
         return ""
     return f"PyTorch's algorithms on {device} may round differently each time; {WAY_OUT}"

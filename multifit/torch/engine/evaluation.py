@@ -7,6 +7,7 @@ from typing import Any, Callable
 from ...errors import SpecError, raise_problems
 from ...gluon.data.batches import Batch
 from ...gluon.engine import Engine
+from ...gluon.execution.network import Network
 from ...gluon.steps.evaluation import Piece
 from ...gluon.validation.first_batch import check_first_batch
 from ...stages import EVALUATE
@@ -45,8 +46,7 @@ class Evaluation:
         engine, stage = self._engine, self._engine.stages[EVALUATE]
         batch = engine.splitter(EVALUATE).split(raw)
         if not stage.checked:
-            engine.trainers.prepare()
-            self._share(batch)
+            self._begin(batch)
             raise_problems(check_first_batch(stage, batch)[1])
         try:
             raise_problems(refusals.of_graph(stage))
@@ -59,39 +59,40 @@ class Evaluation:
 
     def predict_batch(self, raw: Any) -> list[Piece] | None:
         """Do what :func:`multifit.gluon.steps.evaluation.predict_batch` does; return None if MXNet must."""
-        engine, network = self._engine, self._engine.stages[EVALUATE].network
-        batch = engine.splitter(EVALUATE, labels=False).split(raw)
-        if self._predictor is None and not self._on_host:
-            if network.paths is None:
-                engine.trainers.prepare()
-                self._share(batch)
-                with engine.stages[EVALUATE].recording():
-                    raise_problems(network.bind(batch.slots[0])[1])
-            try:
-                raise_problems(refusals.of_network(network))
-                self._parameters.take_if_stale()
-                parts = self._parameters, self._uploads, self._current_stage().carried
-                self._predictor = Predictor(network, batch, *parts, self._compiles)
-            except SpecError as error:
-                self._leave(error)
+        batch = self._engine.splitter(EVALUATE, labels=False).split(raw)
+        if self._on_host:
+            return None
+        stage = self._engine.stages[EVALUATE]
+        if stage.network.paths is None:
+            self._begin(batch)
+            with stage.recording():
+                raise_problems(stage.network.bind(batch.slots[0])[1])
         if not batch.contexts:  # this process has no samples
             return []
-        if self._predictor is None:
+        try:
+            return self._current_predictor(stage.network)(batch)
+        except SpecError as error:
+            self._leave(error)
             return None
-        self._parameters.take_if_stale()
-        return self._predictor(batch)
 
-    def _share(self, batch: Batch) -> None:
-        """Give all ranks the first rank's parameters, if the first batch is not one of training."""
-        if not self._engine.shared.are_shared:
-            self._engine.begin_stage(EVALUATE, batch)
-            self._parameters.stale = True
+    def _begin(self, batch: Batch) -> None:
+        """Prepare for a first batch: all ranks need samples of it, and get the first rank's parameters."""
+        self._engine.trainers.prepare()
+        self._parameters.stale |= not self._engine.shared.are_shared
+        self._engine.begin_stage(EVALUATE, batch)
+
+    def _current_predictor(self, network: Network) -> Predictor:
+        self._parameters.take_if_stale()
+        if self._predictor is None:
+            raise_problems(refusals.of_network(network))
+            parts = self._parameters, self._uploads, self._current_stage().carried
+            self._predictor = Predictor(network, *parts, self._compiles)
+        return self._predictor
 
     def _current_stage(self) -> Stage:
         stage = self._engine.stages[EVALUATE]
         if self._stage is None or self._stage.gluon is not stage:  # other loaders have made a new stage
-            parts = self._parameters, self._parameters.device, self._uploads, self._compiles
-            self._stage = Stage(stage, *parts)
+            self._stage = Stage(stage, self._parameters, self._uploads, self._compiles)
         return self._stage
 
     def _leave(self, error: SpecError) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Callable
 import torch
 from torch import fx
 
-from ..translate import forgotten_with
+from ..translate import freed_with_source
 
 
 def lifted(module: fx.GraphModule) -> Callable[..., Any]:
@@ -21,5 +21,5 @@ def lifted(module: fx.GraphModule) -> Callable[..., Any]:
     read = [node for node in module.graph.nodes if node.op == "get_attr"]
     arguments = {node: graph.placeholder(node.name) for node in read}
     graph.output(graph.graph_copy(module.graph, arguments))
-    function = forgotten_with(fx.GraphModule(torch.nn.Module(), graph, "Lifted")).forward
+    function = freed_with_source(fx.GraphModule(torch.nn.Module(), graph, "Lifted")).forward
     return partial(function, *(attrgetter(node.target)(module) for node in read))

@@ -60,10 +60,12 @@ class Parameters:
     def kept_statistics(self) -> Iterator[None]:
         """Restore running statistics after the block, without waiting for them."""
         statistics = [self.tensors[name] for name in self.tensors.keys() - self.trained]
-        copies = [tensor.clone() for tensor in statistics]
-        yield
-        for tensor, copy in zip(statistics, copies):
-            tensor.copy_(copy)
+        saved = [tensor.clone() for tensor in statistics]
+        try:
+            yield
+        finally:
+            for tensor, copy in zip(statistics, saved):
+                tensor.copy_(copy)
 
     def give_back(self) -> None:
         """Copy the values to the net; this waits for the device."""

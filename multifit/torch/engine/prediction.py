@@ -16,7 +16,7 @@ from .uploads import Uploads
 
 
 class Predictor:
-    """Computes a net's declared outputs in evaluation mode; raises SpecError if it has no translation.
+    """Computes a net's declared outputs in evaluation mode; a call raises SpecError if it has no translation.
 
     `carried` is the state from batch to batch, if there is any.
     """
@@ -24,14 +24,12 @@ class Predictor:
     def __init__(
         self,
         network: Network,
-        batch: Batch,
         parameters: Parameters,
         uploads: Uploads,
         carried: CarriedState | None,
         compiles: bool | str = False,
     ) -> None:
         self._programs = NetPrograms(network, parameters, False, compiles)
-        self._programs(batch.slots[0])
         self._uploads, self._carried = uploads, carried
 
     def __call__(self, batch: Batch) -> list[tuple[dict[str, Any], int]]:

@@ -6,6 +6,7 @@ from typing import Iterator
 
 import numpy as np
 
+from ...distributed import World
 from ...errors import Problem, quoted
 from ...gluon.engine import Engine
 from ...gluon.execution.network import Network
@@ -20,13 +21,12 @@ def refuse(what: str, way_out: str = "", kind: str = "spec") -> Problem:
     return Problem(kind, f'engine="torch": {what}; {way_out}{", " if way_out else ""}{WAY_OUT}')
 
 
-def of_options(engine: Engine) -> list[Problem]:
-    """Return the problems with an estimator's options."""
-    problems = []
-    if not engine.world.alone and engine.world.communicator.asynchronous:
-        library = engine.world.communicator.name
-        problems.append(refuse(f"{library} sums MXNet's arrays only", 'give world=multifit.connect("torch")'))
-    return problems
+def of_world(world: World) -> list[Problem]:
+    """Return why tensors cannot be added up over the ranks."""
+    if world.alone or not world.communicator.asynchronous:
+        return []
+    library = world.communicator.name
+    return [refuse(f"{library} sums MXNet's arrays only", 'give world=multifit.connect("torch")')]
 
 
 def of_trainers(engine: Engine) -> list[Problem]:

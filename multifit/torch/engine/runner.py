@@ -83,7 +83,7 @@ class Runner(MXNetRunner):
 
     def __init__(self, engine: Engine, setup: Setup, log_once: LogOnce) -> None:
         super().__init__(engine, setup, log_once)
-        raise_problems(refusals.of_options(engine))
+        raise_problems(refusals.of_world(engine.world))
         self._device = device_of(setup.context)
         self._parameters = Parameters(engine.model.parameters, self._device)
         self._uploads, self._compiles = Uploads(self._device), setup.compile
@@ -104,7 +104,7 @@ class Runner(MXNetRunner):
         super().restart(hooks)
         self._discard()
         self._parameters.tensors.clear()
-        self._trainers = None
+        self._trainers = self._step = None
 
     def _discard(self) -> None:
         parts = self._engine, self._parameters, self._uploads, self._compiles
@@ -165,9 +165,8 @@ class Runner(MXNetRunner):
         raise_problems([*refusals.of_graph(engine.stages[TRAIN]), *refusals.of_trainers(engine)])
         self._parameters.take()  # also those that the check has initialised, with the first rank's values
         self._trainers = self._trainers or Trainers(engine.trainers.get(), self._parameters)
-        of_device = self._parameters, self._device, self._uploads, self._compiles
-        splitter, stage = engine.splitter(TRAIN), Stage(engine.stages[TRAIN], *of_device)
-        parts = splitter, stage, self._trainers, self._parameters, self._scaling
+        stage = Stage(engine.stages[TRAIN], self._parameters, self._uploads, self._compiles)
+        parts = engine.splitter(TRAIN), stage, self._trainers, self._parameters, self._scaling
         joint = JointGradients(engine.world, self._parameters)
         self._step = TrainStep(*parts, joint, engine.state, engine.hooks, engine.balancer)
         return self._step
@@ -201,7 +200,7 @@ class Runner(MXNetRunner):
     def _run_apart(self, engine: Engine, batch: Batch, state: RunState) -> Result:
         """Run a batch of another engine, and run its backward pass down to where the tasks branch."""
         if engine not in self._apart:
-            self._apart[engine] = Stage(engine.stages[TRAIN], self._parameters, self._device, self._uploads)
+            self._apart[engine] = Stage(engine.stages[TRAIN], self._parameters, self._uploads)
         result = self._apart[engine].run(batch, state)
         for features in result.features:  # a process may have no sample
             features.set_gradients(Unscaled().gradients(result.minimized(), features.copies))

@@ -6,6 +6,7 @@ from typing import Any, Mapping, Sequence
 
 import torch
 
+from ...gluon.execution.shared_features import split_measured
 from ...protocols import Numbers
 from .scaling import Scaling, Unscaled
 from .tensors import Tensors
@@ -42,13 +43,7 @@ class SharedFeatures:
     def measure(self, losses: Sequence[torch.Tensor]) -> tuple[list[Any], list[float]]:
         """Return the tasks and the Gramian of each tensor's gradients, and the losses, all read in one go."""
         products = [product(rows).reshape(-1) for rows in self.rows]
-        values = numbers([*products, *losses])
-        gramians, start = [], 0
-        for tasks in self._tasks:
-            end = start + len(tasks) ** 2
-            gramians.append((tasks, values[start:end].reshape(len(tasks), len(tasks))))
-            start = end
-        return gramians, values[start:].tolist()
+        return split_measured(numbers([*products, *losses]), self._tasks)
 
     def backward(self, weights: Numbers) -> None:
         """Pass the weighted sum of the tasks' gradients back through the body."""

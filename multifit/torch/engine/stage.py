@@ -41,11 +41,10 @@ class Stage:
         self,
         gluon: GluonStage,
         parameters: Parameters,
-        device: torch.device,
         uploads: Uploads,
         compiles: bool | str = False,
     ) -> None:
-        self.gluon, self._parameters, self._device = gluon, parameters, device
+        self.gluon, self._parameters = gluon, parameters
         self._uploads, self._compiles, self.captured = uploads, compiles, compiles == CUDA_GRAPHS
         self.carried = None if gluon.carried is None else CarriedState(gluon.carried)
         self._sums = gluon.figures.other_engine_sums = StageSums(gluon.figures)
@@ -153,7 +152,7 @@ class Stage:
         if known is None:
             if len(self._constants) == MAX_CONSTANTS:
                 self._constants.clear()
-            known = self._constants[id(array)] = array, to_tensor(array, self._device)
+            known = self._constants[id(array)] = array, to_tensor(array, self._parameters.device)
         return known[1]
 
 

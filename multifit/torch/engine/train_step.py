@@ -1,6 +1,7 @@
 """One training step on torch.
 
-Fetch, forward, balance, backward, combine, hold, settle, average, change, clip, update, measure.
+Fetch, forward, balance, backward, combine, hold, settle, average, reduce, change, clip, update, look back,
+measure.
 """
 
 from __future__ import annotations
@@ -99,15 +100,14 @@ class TrainStep:
         """
         if self._early is None:
             return
-        state, samples, names = self._state, result.batch.total, list(self.gradients.tensors)
+        samples, names = result.batch.total, list(self.gradients.tensors)
         assert samples is not None
         self._parameters.give_back()
         self._trainers.give_back()
         self.gradients.scale(names, samples)
         self.gradients.give_back()
-        state.step, state.samples = state.step + 1, state.samples + samples
-        self._early.before_update(result.views)
-        state.step, state.samples = state.step - 1, state.samples - samples
+        with self._state.counted(samples):
+            self._early.before_update(result.views)
         self._parameters.take()
         self._trainers.take()
         self.gradients.take()

@@ -40,7 +40,7 @@ class Trainers:
         The gradients of the other trainers are discarded, unless they accumulate.
         """
         trainers = self._trainers
-        due = list(trainers.due(step) if trainers.rhythms else trainers)
+        due = list(trainers.due(step))
         for name in trainers.waiting:
             if not trainers.rhythms[name].accumulate:
                 gradients.drop(trainers.parameter_names[name])
@@ -61,9 +61,9 @@ class Trainers:
     def average(self, due: Sequence[str], gradients: Gradients) -> None:
         """Divide the gradients that trainers have accumulated by the number of batches."""
         for name in due:
-            rhythm = self._trainers.rhythms.get(name)
-            if rhythm is not None and rhythm.accumulate:
-                gradients.scale(self._trainers.parameter_names[name], 1 / rhythm.every)
+            batches = self._trainers.batches_added(name)
+            if batches > 1:
+                gradients.scale(self._trainers.parameter_names[name], 1 / batches)
 
     def update(self, due: Sequence[str], gradients: Gradients) -> None:
         """Clip gradients and update the parameters of the trainers that are due; then drop the gradients."""

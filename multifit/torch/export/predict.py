@@ -33,7 +33,9 @@ def predict_files(net: Path, files: Sequence[str], folder: Path, device: Any = N
     Raises
     ------
     DataError
-        A file cannot be read, lacks inputs, or has inputs that the net does not take.
+        A file is damaged, lacks inputs, or has inputs that the net does not take.
+    OSError
+        A file cannot be opened.
     ValueError
         The net cannot be loaded.
     """

@@ -78,6 +78,17 @@ def compare_scalar(x: Tensor, *, operator: str, scalar: float, is_int: bool = Tr
 
 
 OPERATORS = {
-    **{f"_{name}": function for name, function in globals().items() if name.endswith("_scalar")},
+    "_plus_scalar": plus_scalar,
+    "_minus_scalar": minus_scalar,
+    "_rminus_scalar": rminus_scalar,
+    "_mul_scalar": mul_scalar,
+    "_div_scalar": div_scalar,
+    "_rdiv_scalar": rdiv_scalar,
+    "_mod_scalar": mod_scalar,
+    "_rmod_scalar": rmod_scalar,
+    "_power_scalar": power_scalar,
+    "_rpower_scalar": rpower_scalar,
+    "_maximum_scalar": maximum_scalar,
+    "_minimum_scalar": minimum_scalar,
     **{f"_{name}_scalar": compare_scalar for name in COMPARISONS},
 }

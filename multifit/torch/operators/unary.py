@@ -57,7 +57,7 @@ def softsign(x: Tensor) -> Tensor:
 
 def rcbrt(x: Tensor) -> Tensor:
     """Return the reciprocal of the cube root."""
-    return of_type(torch.reciprocal(torch.sign(x) * as_float(x).abs().pow(1 / 3)), x)
+    return of_type(cbrt(as_float(x)).reciprocal(), x)
 
 
 def cbrt(x: Tensor) -> Tensor:
