@@ -8,7 +8,7 @@ from ..tables import table
 from ..taskfile import UsageError
 from .arguments import add_trained_arguments, quiet
 from .outputs import print_result
-from .run import trained_run
+from .run import restore_losses, trained_run
 
 add_arguments = add_trained_arguments
 HELP = "measure a trained run on the validation data of its task file"
@@ -23,5 +23,6 @@ def run(options: argparse.Namespace) -> None:
             raise UsageError(
                 f"{task.task.path} has no validation data: data() must return (train_data, val_data)"
             )
+        restore_losses(options.folder, estimator)
         figures = estimator.evaluate(val_data, event_handlers=[] if options.quiet else None)
     print_result(table((), ([name, f"{value:.6g}"] for name, value in figures.items())))

@@ -26,6 +26,8 @@ def run(options: argparse.Namespace) -> None:
     """Read the runs, write the page, and print what the runs lack."""
     with as_usage_error(ValueError):
         runs = [read_run(folder) for folder in dict.fromkeys(options.folders)]
+    if options.output.is_file() and options.output.suffix.lower() not in (".html", ".htm"):
+        raise UsageError(f"{options.output} exists, and is not an HTML page; give another --output")
     try:
         atomic_write(options.output, page(runs))
     except OSError as error:

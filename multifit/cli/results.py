@@ -9,8 +9,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Callable
 
+from ..estimator import MultiEstimator
 from ..files import atomic_path, atomic_write
 from ..gluon.saved_net import save_net
+from ..gluon.snapshot.parameters import write_others
 from ..history import History
 from ..plan import Plan
 from ..plots import curves
@@ -20,6 +22,7 @@ from ..taskfile import UsageError
 PARAMETERS, HISTORY, CURVES = "final.params", "history.json", "curves.png"
 PLAN, PLAN_TEXT, LOG = "plan.json", "plan.txt", "log.txt"
 LONGEST = 255  # bytes of a file's name
+WANTED = "pictures() must return a dict of matplotlib figures by file name"
 PLAN_WIDTH = 100  # characters per line of plan.txt, whatever terminal the run is in
 
 
@@ -42,12 +45,14 @@ def write_profile(folder: Path, profile: Profile) -> list[str]:
     return ["profile.txt", "profile.json", "profile.png"]
 
 
-def write_results(folder: Path, history: History, net: Any) -> list[str]:
-    """Write the history and the parameters; return the names of the files."""
+def write_results(folder: Path, history: History, estimator: MultiEstimator) -> list[str]:
+    """Write the history, and the parameters of the net and the losses; return the names of the files."""
+    names, net = [HISTORY, PARAMETERS], estimator.net
     with ExitStack() as files:  # which writes each one, even if another cannot be written
+        files.callback(lambda: names.extend(write_others(folder, net, estimator.parameters)))
         files.callback(save_net, net, folder / PARAMETERS)
         files.callback(history.to_json, folder / HISTORY)
-    return [HISTORY, PARAMETERS]
+    return names
 
 
 def write_pictures(folder: Path, history: History, pictures: Callable[[], Any]) -> Iterator[str]:
@@ -85,11 +90,12 @@ def _is_file_name(name: object) -> bool:
 
 
 def _checked(drawn: Any) -> dict[str, Any]:
-    figures = dict(drawn) if isinstance(drawn, Mapping) else {"": drawn}
-    for name, figure in figures.items():
-        if not (_is_file_name(name) and hasattr(figure, "savefig")):
-            raise UsageError(
-                "pictures() must return a dict of matplotlib figures by file name, "
-                f"of at most {LONGEST - len('.png')} bytes, not {drawn!r}"
-            )
-    return figures
+    if not isinstance(drawn, Mapping):
+        raise UsageError(f"{WANTED}, not {drawn!r}")
+    for name, figure in drawn.items():
+        if not _is_file_name(name):
+            most = LONGEST - len(".png")
+            raise UsageError(f"{WANTED}: {name!r} has a folder, is empty or exceeds {most} bytes")
+        if not hasattr(figure, "savefig"):
+            raise UsageError(f"{WANTED}: {name!r} is {figure!r}")
+    return dict(drawn)

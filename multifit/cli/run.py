@@ -15,6 +15,7 @@ from ..estimator import MultiEstimator
 from ..gluon.data.devices import resolve_context
 from ..gluon.precision.precisions import named_precision
 from ..gluon.saved_net import load_net
+from ..gluon.snapshot.parameters import read_others
 from ..history import History
 from ..plan import Plan
 from ..seeding import seed_everything
@@ -245,6 +246,14 @@ def trained_run(options: argparse.Namespace) -> Run:
 
     run = Run(options, read_record(shown, file), {"estimator": estimator, "history": history})
     return run
+
+
+def restore_losses(folder: Path, estimator: MultiEstimator) -> None:
+    """Load the parameters of the losses, if they have any, from a run's folder; raises UsageError."""
+    try:
+        read_others(folder, estimator.net, estimator.parameters)
+    except ValueError as error:
+        raise UsageError(f"losses of the task have parameters of their own: {error}") from None
 
 
 def _predict(estimator: MultiEstimator, inputs: Any) -> dict[str, Any]:

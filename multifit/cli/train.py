@@ -99,7 +99,7 @@ def _train(task: Run, epochs: int, resume: Path | None, options: argparse.Namesp
     pictures: list[str] = []
     with ExitStack() as last:
         last.callback(_print_end, task, history, names, options)
-        names.update(write_results(task.output, history, task.estimator.net), describe())
+        names.update(write_results(task.output, history, task.estimator), describe())
         if not task.estimator.state.interrupted:
             last.callback(_write_record, task, history.epochs, every, pictures)
             for name in write_pictures(task.output, history, task.pictures):

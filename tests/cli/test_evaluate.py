@@ -40,6 +40,35 @@ def test_it_measures_what_training_measured_last(evaluate):
     assert result.code == 0 and figures_of(result.out) == pytest.approx(expected, rel=1e-4)
 
 
+LEARNED = """
+import mxnet as mx
+class Learned(gluon.HybridBlock):
+    def __init__(self):
+        super().__init__()
+        self.s = self.params.get("s", shape=(1,), init=mx.init.Zero())
+    def hybrid_forward(self, F, out, label, s):
+        return F.broadcast_add(F.broadcast_mul(F.exp(-s), F.mean((out - label) ** 2, axis=1)), s)
+"""
+
+
+def test_losses_with_parameters(write, multifit):
+    path = write(LEARNED, **{"gluon.loss.L2Loss()": "Learned()"})
+    assert multifit("train", path).code == 0
+    result, losses = (
+        multifit("evaluate", path, "--from", "runs/small", "--quiet"),
+        Path("runs/small/losses.params"),
+    )
+    history = json.loads(Path("runs/small/history.json").read_text())
+    assert figures_of(result.out)["place"] == pytest.approx(history["val_place"][-1], rel=1e-4)
+    assert [*mx.nd.load(str(losses))] == ["losses.place.s"]
+    for damage, why in ((lambda: losses.write_bytes(b"x"), "is damaged"), (losses.unlink, "there is no")):
+        damage()
+        result = multifit("evaluate", path, "--from", "runs/small")
+        assert result.code == 2 and f"have parameters of their own: {why}" in result.err.replace(
+            f"{losses} ", ""
+        )
+
+
 def test_the_record_of_a_run(trained):
     record = json.loads(Path("runs/small/settings.json").read_text())
     assert record["settings"] == {"epochs": 2, "rate": 0.1}

@@ -48,3 +48,13 @@ def test_a_page_that_cannot_be_written_is_an_error(multifit):
     Path("run/plan.txt").write_text("the plan")
     result = multifit("report", "run", "--output", "run/plan.txt/a.html")
     assert result.code == 2 and "cannot write the report to run/plan.txt/a.html: " in result.err
+
+
+def test_a_page_does_not_replace_another_file(multifit):
+    Path("run").mkdir()
+    for name in ("run/plan.txt", "old.html"):
+        Path(name).write_text("the plan")
+    result = multifit("report", "run", "--output", "run/plan.txt")
+    assert result.code == 2 and "run/plan.txt exists, and is not an HTML page" in result.err
+    assert Path("run/plan.txt").read_text() == "the plan"
+    assert multifit("report", "run", "--output", "old.html").code == 0

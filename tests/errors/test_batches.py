@@ -119,7 +119,7 @@ def test_dtypes_that_can_be_used(setup: Setup, dtype: str) -> None:
 @pytest.mark.parametrize(
     ("result", "text"),
     [
-        (None, "the batch has 1 array: None"),
+        (None, "batch_fn returns None; let it return the batch"),
         ({"x": 1}, 'the batch has no "digit"; its keys are "x"'),
         ("abc", "the batch has 1 array: str"),
     ],

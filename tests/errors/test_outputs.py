@@ -69,6 +69,11 @@ def test_another_structure_when_evaluating() -> None:
     net.but(val_data=net.data, evaluate=evaluate).trains()
 
 
+def test_a_forward_that_returns_nothing() -> None:
+    faulty = around(lambda d, x: d(x), **PAIR).but(forward=lambda net, slots: None)
+    faulty.refused(SpecError, "2 declared (digit, amount), forward= returns 1 array: None")
+
+
 def test_what_is_wrong_in_both_stages_is_reported_once() -> None:
     faulty = around(lambda d, x: d(x), **PAIR)
     faulty = faulty.but(val_data=faulty.data)

@@ -32,14 +32,14 @@ BLOCKED_BODY = Net(lambda F, body, first, second: (first(F.BlockGrad(body)), sec
 WORDS = "so at most weight decay changes them"
 
 
-def warnings(net: Net, losses: dict[str, Any], hybridized: bool = True, **options: Any) -> list[str]:
+def warnings(net: Any, losses: dict[str, Any], hybridized: bool = True, **options: Any) -> list[str]:
     net.hybridize(hybridized)
     unused = [name for name in ("one", "two") if name not in losses]
     spec = TaskSpec(
         inputs="x",
         outputs=["one", "two"],
         labels="y",
-        losses={name: LossSpec(L2, name, "y", weight=weight) for name, weight in losses.items()},
+        losses={name: LossSpec(options.pop("fn", L2), name, "y", weight=w) for name, w in losses.items()},
         unused=unused,
     )
     trainer = TrainerSpec(".*", "sgd", {"learning_rate": 0.1, "wd": 0.1})
@@ -78,3 +78,37 @@ def test_parameters_without_a_gradient(net: Net, losses: dict[str, float], block
 )
 def test_no_warning(net: Net, losses: dict[str, Any], hybridized: bool) -> None:
     assert not warnings(net, losses, hybridized)
+
+
+class OfHead(gluon.HybridBlock):
+    """Applies a head of the net to its features itself, as losses of proxies do."""
+
+    def __init__(self, head: Any) -> None:
+        super().__init__()
+        self.head, self.l2 = head, gluon.loss.L2Loss()
+
+    def hybrid_forward(self, F: Any, features: Any, label: Any) -> Any:
+        return self.l2(self.head(features), label)
+
+
+def test_a_loss_may_train_a_layer_of_the_net() -> None:
+    net = Net(lambda F, body, first, second: (first(body), F.BlockGrad(second(body))))
+    loss = OfHead(net.second)
+    loss.hybridize()
+    assert not warnings(net, {"one": 1}, fn=loss)
+
+
+class TrainsSecond:
+    def change_objective(self, estimator: Any, objectives: list[Any], pred: Any) -> list[Any]:
+        return objectives + [output.mean().reshape((1,)) for output in pred["two"]]
+
+
+def test_a_handler_may_train_an_output(caplog: pytest.LogCaptureFixture) -> None:
+    net = Net(BOTH.joined)
+    net.hybridize()
+    spec = TaskSpec(["one", "two"], ["y"], {"one": LossSpec(L2, "one", "y")}, inputs=["x"], unused=["two"])
+    batch = np.ones((4, 3), "float32"), np.ones((4, 2), "float32")
+    for handlers, warned in (([TrainsSecond()], False), ([], True)):
+        caplog.clear()
+        MultiEstimator(net, spec).fit([batch], epochs=1, event_handlers=handlers)
+        assert any(WORDS in record.getMessage() for record in caplog.records) is warned

@@ -7,7 +7,7 @@ from typing import Any, Callable
 import numpy as np
 import pytest
 
-from multifit import LossSpec, MultiEstimator, SpecError, TrainerError, TrainerSpec
+from multifit import LossSpec, MultiEstimator, SpecError, TaskSpec, TrainerError, TrainerSpec
 from multifit.gluon.compat import mx
 from tests.common.compare import snapshot
 from tests.common.data import in_batches, two_head_arrays
@@ -91,6 +91,18 @@ FITS: dict[str, tuple[type[Exception], dict[str, Any]]] = {
     'losses["digit"] cannot be part of the graph': (
         SpecError,
         {"spec": two_head_spec(losses={"digit": LossSpec(Mean(), "digit", "digit")}, unused=["size"])},
+    ),
+    'losses["digit"] cannot be part of the graph; make': (
+        SpecError,
+        {
+            "spec": TaskSpec(
+                ["digit", "size"],
+                ["d", "s"],
+                {"digit": LossSpec(mx.gluon.loss.SDMLLoss(), ["digit", "digit"])},
+                inputs=["image"],
+                unused=["size", "d", "s"],
+            )
+        },
     ),
     "forward= is not a graph": (
         SpecError,

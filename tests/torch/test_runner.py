@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from multifit import (
     EarlyStoppingHandler,
@@ -56,6 +57,39 @@ def test_a_second_fit_goes_on_from_what_the_net_has_become() -> None:
     assert not estimator.predict(BATCHES)["digit"].any()
     estimator.fit(BATCHES, epochs=1, event_handlers=[])
     assert estimator.predict(BATCHES)["digit"].any()
+
+
+def test_predictions_share_no_memory() -> None:
+    """Neither with the data, nor with parameters that the net returns."""
+
+    class Net(mx.gluon.HybridBlock):
+        def __init__(self) -> None:
+            super().__init__()
+            self.bias = self.params.get("bias", shape=(1, 6), init="ones")
+
+        def hybrid_forward(self, F: Any, x: Any, bias: Any) -> Any:
+            return F.broadcast_add(x, bias), F.reshape(x, (0, 2, 3)), bias
+
+    net, x = Net(), mx.nd.ones((4, 6))
+    net.hybridize()
+    names = ["sum", "patches", "bias"]
+    spec = TaskSpec(names, [], {}, inputs=["x"], unused=names)
+    estimator = MultiEstimator(net, spec, engine="torch", context="cpu")
+    for arrays in estimator.predict(x).values():
+        for array in arrays:  # the parameter has no axis of samples, so it is a list
+            array[:] = 7
+    assert x.asnumpy().max() == net.bias.data().asnumpy().max() == 1
+    assert estimator.predict(x)["sum"].max() == 2
+
+
+def test_a_fit_within_inference_mode_trains() -> None:
+    one, other = estimator_of(), estimator_of()
+    one.fit(BATCHES, epochs=2, event_handlers=[])
+    with torch.inference_mode():
+        other.fit(BATCHES, epochs=1, event_handlers=[])
+        other.evaluate(BATCHES)
+        other.fit(BATCHES, epochs=1, event_handlers=[])
+    assert_equal(values(one), values(other))
 
 
 def test_gradients_of_the_fit_before_are_gone_when_the_next_one_begins() -> None:

@@ -109,6 +109,8 @@ class BatchSplitter:
         if self.spec.batch_fn is not None:
             with user_code(lambda: "batch_fn", ("batch", raw)):
                 unnamed = self.spec.batch_fn(raw)
+            if unnamed is None:
+                return [], [Problem("data", "batch_fn returns None; let it return the batch")]
         if not isinstance(unnamed, Shards):
             arrays, problems = self.bind(unnamed)
             return [arrays], problems

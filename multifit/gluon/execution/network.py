@@ -172,7 +172,8 @@ class Network:
 
     @property
     def _where(self) -> str:
-        return "the net" if self.stage == TRAIN else "the net when evaluating"
+        what = "the net" if self.spec.forward is None else "forward="
+        return what if self.stage == TRAIN else f"{what} when evaluating"
 
     def _bind(self, result: Any) -> list[Problem]:
         """Find the paths of the declared outputs in a result; return the problems."""

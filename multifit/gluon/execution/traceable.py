@@ -12,9 +12,10 @@ def is_traceable(block: Any) -> bool:
     """Whether a loss may become part of a graph: it is hybridized, or belongs to a toolkit.
 
     A user's own HybridBlock that is not hybridized may hold state that changes while training, and a function
-    may do anything: a graph would silently freeze what they do.
+    may do anything: a graph would silently freeze what they do. SDMLLoss reads shapes, which symbols lack.
     """
-    return isinstance(block, mx.gluon.HybridBlock) and (is_hybridized(block) or _is_stock(block))
+    takes_symbols = isinstance(block, mx.gluon.HybridBlock) and not isinstance(block, mx.gluon.loss.SDMLLoss)
+    return takes_symbols and (is_hybridized(block) or _is_stock(block))
 
 
 def is_hybridized(block: Any) -> bool:

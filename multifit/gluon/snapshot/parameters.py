@@ -8,7 +8,7 @@ from typing import Any, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from ...errors import suggest
+from ...errors import last_line, suggest
 from ..compat import mx
 from ..optim.gradients import fresh_flags, set_fresh
 from ..optim.parameters import listing
@@ -25,14 +25,28 @@ def write_parameters(folder: Path, net: mx.gluon.Block, parameters: Parameters) 
     ``net.load_parameters`` can read the first file. Parameters that have no shape yet, because no batch has
     reached them, are left out. Raises OSError if a file cannot be written completely.
     """
-    wait_for_operators()
+    _write(folder / NET, net._collect_params_with_prefix())
+    write_others(folder, net, parameters)
+
+
+def write_others(folder: Path, net: mx.gluon.Block, parameters: Parameters) -> list[str]:
+    """Write the parameters that are not the net's, if there are any; return the names of the files."""
+    others = _others(net, parameters)
+    if not others:
+        return []
+    _write(folder / OTHERS, others)
+    return [OTHERS]
+
+
+def _others(net: mx.gluon.Block, parameters: Parameters) -> Parameters:
     of_net = net._collect_params_with_prefix()
-    others = {name: parameter for name, parameter in parameters.items() if name not in of_net}
-    for file, group in ((NET, of_net), (OTHERS, others)):
-        if group or file == NET:
-            # as Block.save_parameters does it: the mean over the devices
-            values = {name: p._reduce() for name, p in group.items() if p._data is not None}
-            save_arrays(values, folder / file)
+    return {name: parameter for name, parameter in parameters.items() if name not in of_net}
+
+
+def _write(path: Path, parameters: Parameters) -> None:
+    wait_for_operators()
+    # as Block.save_parameters does it: the mean over the devices
+    save_arrays({name: p._reduce() for name, p in parameters.items() if p._data is not None}, path)
 
 
 def read_parameters(folder: Path, parameters: Parameters, contexts: Sequence[mx.Context]) -> None:
@@ -44,13 +58,41 @@ def read_parameters(folder: Path, parameters: Parameters, contexts: Sequence[mx.
     for file in (NET, OTHERS):
         if (folder / file).exists() or file == NET:
             saved.update(mx.nd.load(str(folder / file)) or {})
+    _set_all(parameters, saved, folder, contexts)
+
+
+def read_others(folder: Path, net: mx.gluon.Block, parameters: Parameters) -> None:
+    """Set the parameters that are not the net's, as :func:`write_others` wrote them, on the net's devices.
+
+    Raises ValueError, before any is set, if there is no such file, though there are such parameters, or if it
+    is damaged or does not fit them.
+    """
+    others, path = _others(net, parameters), folder / OTHERS
+    if not others:
+        return
+    try:
+        if not path.is_file():
+            raise ValueError(f"there is no {path}, which holds {listing(list(others))}")
+        saved = mx.nd.load(str(path))
+    except mx.base.MXNetError as error:
+        raise ValueError(f"{path} is damaged ({last_line(error)})") from error
+    if not isinstance(saved, dict):  # a list, or nothing
+        raise ValueError(f"the arrays of {path} have no names")
+    contexts = next((p.list_ctx() for p in net.collect_params().values() if p._data is not None), None)
+    _set_all(others, saved, path, contexts or [mx.current_context()])
+
+
+def _set_all(
+    parameters: Parameters, saved: Mapping[str, mx.nd.NDArray], path: Path, contexts: Sequence[mx.Context]
+) -> None:
+    """Set parameters to saved values; `path` is where these are from."""
     missing = [name for name, p in parameters.items() if name not in saved and p._data is not None]
     if missing:
         near = suggest(missing[0], saved)
-        raise ValueError(f"{folder} has no parameters {listing(missing)}{near}")
+        raise ValueError(f"{path} has no parameters {listing(missing)}{near}")
     present = {name: parameter for name, parameter in parameters.items() if name in saved}
     for name, parameter in present.items():
-        _check(f'{folder}: parameter "{name}"', parameter, saved[name])
+        _check(f'{path}: parameter "{name}"', parameter, saved[name])
     for name, parameter in present.items():
         fresh = parameter._data is None and not parameter._deferred_init
         parameter._load_init(saved[name], list(contexts) if fresh else None)

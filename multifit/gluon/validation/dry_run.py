@@ -17,6 +17,7 @@ from ..execution.result import StepResult
 from ..model.bound_losses import bound_problems
 from .first_batch import check_first_batch
 from .out_of_step import out_of_step, shared_out_of_step
+from .stale_states import stale_states
 from .stuck_biases import stuck_biases
 
 NO_LOSS = "losses: there is none to train on; declare at least one in the TaskSpec"
@@ -73,7 +74,7 @@ def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
     raise_problems(problems)
     raise_problems(engine.trainers.unreached())
     joint_problems = engine.gradients.problems(engine.trainers.get())
-    raise_problems(joint_problems + out_of_step(engine) + stuck_biases(engine))
+    raise_problems(joint_problems + out_of_step(engine) + stuck_biases(engine) + stale_states(engine))
     for check in () if isinstance(raw, FirstBatches) else engine.further_checks:
         check(raw)
     results: dict[str, list[StepResult]] = {TRAIN: [], EVALUATE: []}

@@ -17,8 +17,12 @@ def without_gradient(engine: Engine) -> Iterator[str]:
     """Yield a warning if a trainer updates parameters that no loss's gradient reaches.
 
     They are behind an operator such as BlockGrad, or only outputs without a loss depend on them. MXNet's
-    gradient is then 0, so that weight decay alone changes them. Nets that cannot be traced are skipped.
+    gradient is then 0, so that weight decay alone changes them. Nets that cannot be traced are skipped, and
+    so are fits with handlers that change outputs or objectives, as these may train any parameter.
     """
+    hooks = engine.hooks
+    if hooks is not None and (hooks.active("change_objective") or hooks.active("change_outputs")):
+        return
     outputs = engine.stages[TRAIN].network.traced_outputs
     terms = [term for term in engine.spec.terms if term.spec.weight != 0]
     taken = {ref.name for term in terms for ref in term.outputs}
@@ -26,6 +30,8 @@ def without_gradient(engine: Engine) -> Iterator[str]:
         return
     graph = mx.sym.Group(list(outputs.values()))
     learning = learning_variables(as_json(graph), [name in taken for name in outputs])
+    losses = [term.spec.fn for term in terms if isinstance(term.spec.fn, mx.gluon.Block)]
+    learning |= {name for loss in losses for name in loss.collect_params()}  # it may use a layer of the net
     used, parameters = set(graph.list_arguments()), engine.model.parameters
     updated = [name for names in engine.trainers.get().parameter_names.values() for name in names]
     still = [name for name in updated if parameters[name].name in used - learning]

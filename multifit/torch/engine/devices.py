@@ -37,4 +37,6 @@ def device_of(context: Any) -> torch.device:
     except Exception as error:  # whatever torch raises for a device that it does not know or have
         why = str(error).partition("\n")[0]
         raise ValueError(f"context: {shown(item)} is not a PyTorch device: {why}; {VALID}") from error
+    if device.type not in ("cpu", "cuda"):
+        raise ValueError(f"context: multifit computes on cpu and cuda, not on {shown(item)}; {VALID}")
     return device

@@ -44,4 +44,6 @@ class Predictor:
             outputs = program({**self._uploads(uploaded), **carried})
         if self._carried is not None:
             self._carried.keep(batch, outputs)
-        return [({name: tensor.detach().cpu().numpy() for name, tensor in outputs.items()}, batch.sizes[0])]
+        # copies: on the CPU, an output may share the memory of an input or a parameter
+        arrays = {name: tensor.detach().to("cpu", copy=True).numpy() for name, tensor in outputs.items()}
+        return [(arrays, batch.sizes[0])]

@@ -113,13 +113,17 @@ class Runner(MXNetRunner):
 
     @contextmanager
     def session(self) -> Iterator[None]:
-        """Hold the values of parameters and optimizers' states on the device within the outermost block."""
+        """Hold the values of parameters and optimizers' states on the device within the outermost block.
+
+        It also trains within the user's `torch.inference_mode`, in which tensors have no gradients.
+        """
         if self._running:
             yield
             return
         self._running = True
         try:
-            yield
+            with torch.inference_mode(False):
+                yield
         finally:
             self._running = False
             self.publish()

@@ -14,6 +14,7 @@ import torch
 
 from ...errors import DataError, last_line
 from ...protocols import Numbers
+from ..engine.devices import device_of
 from .write import MODULE, PROGRAM, RECORD
 
 
@@ -81,9 +82,8 @@ def load_export(path: str | Path, device: Any = None) -> ExportedNet:
     """
     path = Path(path)
     program = path if path.suffix == ".pt2" else path / PROGRAM
+    chosen = device_of(device)
     try:
-        chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        torch.empty(0, device=chosen)
         if path != program and (path / MODULE).is_file():
             return _load_module(path, chosen)
         return _load_program(program, chosen)

@@ -1,0 +1,62 @@
+"""A net may return an operator's several results as one element, hybridized or not."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import numpy as np
+import pytest
+
+from multifit import LossSpec, MultiEstimator, SpecError, TaskSpec
+
+from mxnet import gluon, nd  # isort: skip
+
+IMAGE = np.random.RandomState(0).rand(8, 6).astype("float32")
+BATCHES = [(IMAGE, np.zeros((8, 3), "float32"))]
+RETURNED: dict[str, tuple[list[Any], Callable[[Any, Any, Any], Any]]] = {
+    "split": ([["p", "q"], "b"], lambda F, a, b: (F.split(a, num_outputs=2, axis=1), b)),
+    "split alone": (["p", "q"], lambda F, a, b: F.split(a + F.concat(b, b), num_outputs=2, axis=1)),
+    "topk": (["b", ["p", "q"]], lambda F, a, b: (b, F.topk(a, k=3, ret_typ="both"))),
+}
+
+
+class Net(gluon.HybridBlock):
+    """Two layers, from which `returned` makes the outputs."""
+
+    def __init__(self, returned: Callable[[Any, Any, Any], Any]) -> None:
+        super().__init__()
+        self.returned = returned
+        self.a, self.b = gluon.nn.Dense(6), gluon.nn.Dense(3)
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        return self.returned(F, self.a(x), self.b(x))
+
+
+def flat(result: Any) -> list[Any]:
+    return [result] if isinstance(result, nd.NDArray) else [leaf for each in result for leaf in flat(each)]
+
+
+@pytest.mark.parametrize("hybridized", [False, True])
+@pytest.mark.parametrize("name", RETURNED)
+def test_results_of_one_operator(name: str, hybridized: bool) -> None:
+    outputs, returned = RETURNED[name]
+    net = Net(returned)
+    net.hybridize(hybridized)
+    names = [leaf for each in outputs for leaf in ([each] if isinstance(each, str) else each)]
+    loss = LossSpec(gluon.loss.L2Loss(), "p", "y")
+    spec = TaskSpec(outputs, ["y"], {"l2": loss}, inputs=["x"], unused=[n for n in names if n != "p"])
+    estimator = MultiEstimator(net, spec)
+    estimator.fit(BATCHES, epochs=2, event_handlers=[])
+    predicted = estimator.predict(IMAGE)
+    for output, array in zip(names, flat(net(nd.array(IMAGE)))):
+        np.testing.assert_allclose(predicted[output], array.asnumpy(), rtol=1e-5, err_msg=output)
+
+
+@pytest.mark.parametrize("hybridized", [False, True])
+def test_names_for_other_outputs_are_refused(hybridized: bool) -> None:
+    net = Net(RETURNED["split"][1])
+    net.hybridize(hybridized)
+    losses = {name: LossSpec(gluon.loss.L2Loss(), name, "y") for name in ("p", "b")}
+    found = r"2 declared \(p, b\), the net returns 3 arrays: \[\[.*\], \(8, 3\) float32\]"
+    with pytest.raises(SpecError, match=found):
+        MultiEstimator(net, TaskSpec(["p", "b"], ["y"], losses, inputs=["x"])).check(BATCHES)
