@@ -6,7 +6,7 @@ import json
 import os
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Iterator, Mapping
+from typing import Any, Iterator, Mapping, Sequence
 
 from ..checkpoints import newest_checkpoint, read_manifest
 from ..engines import Runner
@@ -69,7 +69,7 @@ class RunCheckpointer:
         Raises ValueError if `folder` is a file, or if it has checkpoints but none is intact, and SpecError if
         the spec, the net or the trainers are not those of the checkpoint.
         """
-        run, logger, world = self._run, self._log_once.logger, self._engine.world
+        run, world = self._run, self._engine.world
         snapshot, newest = self._snapshot, self._newest(Path(folder)) if world.first else None
         self._shared = SharedCheckpoint(world, newest, snapshot.from_first)
         checkpoint = self._shared.path
@@ -99,6 +99,17 @@ class RunCheckpointer:
             self._load(tree)
         for figure, why in restarted.items():
             self._log_once(f'"{figure}" starts from zero: {why}')
+        self._log_place(checkpoint, versions, ranks)
+        for name, handler in owners.items():
+            handler.load_state_dict(states[name])
+        for other in others:
+            self._log_once(f"the checkpoint holds the state of {other}, which this fit does not have")
+        self._stop_if_finished(tree)
+        return checkpoint
+
+    def _log_place(self, checkpoint: Path, versions: Sequence[str], ranks: int) -> None:
+        """Log where the run goes on, and what may keep it from ending bit for bit the same."""
+        run, logger, now = self._run, self._log_once.logger, self._engine.world.size
         place = "" if run.epoch_complete else f", batch {run.state.batch + 2}"
         logger.info("resuming from %s: epoch %d%s", checkpoint.name, run.state.epoch + 1, place)
         if read_manifest(checkpoint).facts.get("exact") is False:
@@ -111,19 +122,11 @@ class RunCheckpointer:
             logger.info(
                 "%s saved it, and %s resumes: correct, but not always bit for bit the same", *versions
             )
-        if ranks != world.size:
-            saved, now = (counted(count, "process", "processes") for count in (ranks, world.size))
+        if ranks != now:
             logger.info(
                 "%s saved it, and %s resume: the resumed run is correct, but not bit for bit the same",
-                saved,
-                now,
+                *(counted(count, "process", "processes") for count in (ranks, now)),
             )
-        for name, handler in owners.items():
-            handler.load_state_dict(states[name])
-        for other in others:
-            self._log_once(f"the checkpoint holds the state of {other}, which this fit does not have")
-        self._stop_if_finished(tree)
-        return checkpoint
 
     def _other_versions(self, saved: Mapping[str, str]) -> list[str]:
         """Return in words which versions saved a checkpoint, and which are here; nothing if equal."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Union
+from typing import Any, ClassVar, Mapping, Union
 
 from .names import LABELS, OUTPUTS, Ref, listed
 from .specs import LossSpec, MetricSpec
@@ -39,6 +39,10 @@ class Taker:
     def labels(self) -> list[Ref]:
         """The arguments that are slots."""
         return [ref for ref in self.args if ref.space == LABELS]
+
+    def has_slots(self, arrays: Mapping[Ref, Any]) -> bool:
+        """Whether a batch has the slots that it takes, among those that some batches lack."""
+        return all(arrays.get(Ref(LABELS, name)) is not None for name in self.optional)
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from ...spec.missing import presence
 from ...spec.names import OUTPUTS, Ref
 from ...spec.terms import Term
 from ..compat import mx
+from ..loss_kinds import ELEMENTWISE, class_axis
 from ..losses import SegmentationCELoss
-from ..metrics.label_rules import ELEMENTWISE, class_axis
 
 _CE = mx.gluon.loss.SoftmaxCrossEntropyLoss
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Mapping, Sequence
 
+from ...errors import SpecError, last_line
 from ...protocols import Array, Numbers
 from ...spec import TaskSpec
 from ...spec.names import Ref, listed
+from ..compat import mx
 from ..data.batches import Batch
 from ..data.new_array import new_array
 from .loss_calls import by_reference
@@ -45,6 +47,27 @@ class StepResult:
         self.objectives += objectives.values()
         self.objective_losses += objectives
         self.backwards.append((len(objectives), backward))
+
+    def differentiate(self) -> None:
+        """Compute the gradients of the objectives; raises SpecError if an objective has no gradient."""
+        heads: Sequence[Array | None] = self.head_gradients or [None] * len(self.objectives)
+        recorded, start = list[Any](), 0
+        for count, backward in self.backwards:
+            of_these = slice(start, start + count)
+            start += count
+            if backward is None:
+                recorded += zip(self.objectives[of_these], heads[of_these])
+            else:
+                backward(heads[of_these])
+        if not recorded:
+            return
+        try:
+            mx.autograd.backward(*map(list, zip(*recorded)))
+        except mx.base.MXNetError as error:
+            raise SpecError(
+                f"losses: the objective has no gradient: {last_line(error)}; net and losses must "
+                "compute it from the parameters, without detach(), asnumpy() or autograd.pause()"
+            ) from error
 
     def read_objectives(self) -> list[float]:
         """Return the elements of all objectives; this waits for them."""

@@ -9,7 +9,6 @@ from ...spec import TaskSpec
 from ...spec.names import OUTPUTS, Ref
 from ...spec.terms import Taker, Term
 from ..data.arrays import Signature
-from ..metrics.label_rules import has_slots
 from ..metrics.stage_figures import StageFigures
 from .batch_loss_graph import BatchLossGraph, is_graph
 from .forms import ResultForms
@@ -90,7 +89,7 @@ class StepGraphCache:
         """
         arrays = by_reference(outputs, slots)
         traced_terms, eager_terms = (
-            [term for term in terms if has_slots(term, arrays)] for terms in (self._traced, self._eager)
+            [term for term in terms if term.has_slots(arrays)] for terms in (self._traced, self._eager)
         )
         traced_metrics, eager_metrics = self._figures.place([traced_terms, eager_terms], arrays, size)
         rows, labels = self._figures.label_checks(arrays, size, self._units(signature))
@@ -100,18 +99,18 @@ class StepGraphCache:
         fused = self._fused(traced_terms, arrays)
         traced = new(traced_terms, traced_metrics, fused=fused, label_checks=labels if is_graph else None)
         eager = new(eager_terms, eager_metrics, label_checks=None if is_graph else labels)
-        of_batch = [term for term in self._of_batch if has_slots(term, arrays)]
+        of_batch = [term for term in self._of_batch if term.has_slots(arrays)]
         return StepGraph(
             self._network,
             traced,
             eager,
-            self.forms,
-            self.differentiable,
-            self._separation,
-            self._outputs_taken(arrays),
-            rows,
-            BatchLossGraph(of_batch, self._dtype) if of_batch else None,
-            self._kind(signature, size),
+            forms=self.forms,
+            differentiable=self.differentiable,
+            separation=self._separation,
+            taken=self._outputs_taken(arrays),
+            label_rows=rows,
+            batch_losses=BatchLossGraph(of_batch, self._dtype) if of_batch else None,
+            kind=self._kind(signature, size),
         )
 
     def keep(self, graph: StepGraph, signature: Signature, size: int) -> StepGraph:
@@ -135,7 +134,7 @@ class StepGraphCache:
         """Return the outputs that losses and metrics read in a batch that lacks some slots; None for all."""
         spec, metrics = self._network.spec, self._figures.metrics
         takers: list[Taker] = [*spec.terms, *(metric.term for metric in metrics)]
-        there = [taker for taker in takers if has_slots(taker, arrays)]
+        there = [taker for taker in takers if taker.has_slots(arrays)]
         if len(there) == len(takers):
             return None
         return {ref.name for taker in there for ref in taker.args if ref.space == OUTPUTS}

@@ -13,17 +13,10 @@ from typing import Any, Iterator, Mapping, Sequence
 from ...protocols import Array, Tensor
 from ...spec import TaskSpec
 from ...spec.names import LABELS, OUTPUTS, Ref
-from ...spec.terms import Taker, Term
-from ..compat import mx
-from ..losses import SegmentationCELoss, SequenceCELoss
+from ...spec.terms import Term
+from ..loss_kinds import ELEMENTWISE, class_axis
 
 LENGTH, WEIGHT, RESHAPED = "length", "weight", "reshaped weight"  # how a mask is applied
-_LOSSES = mx.gluon.loss
-ELEMENTWISE = (
-    _LOSSES.L1Loss, _LOSSES.L2Loss, _LOSSES.SigmoidBinaryCrossEntropyLoss, _LOSSES.HuberLoss,
-    _LOSSES.HingeLoss, _LOSSES.SquaredHingeLoss, _LOSSES.LogisticLoss, _LOSSES.KLDivLoss,
-    _LOSSES.PoissonNLLLoss,
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -91,26 +84,10 @@ def violations(
 
 def label_rules(spec: TaskSpec, arrays: Mapping[Ref, Any]) -> list[LabelRule]:
     """Return the rules for a stage's labels, from one device's outputs and slots."""
-    terms = [term for term in spec.terms if has_slots(term, arrays)]
+    terms = [term for term in spec.terms if term.has_slots(arrays)]
     rules = [*_declared(spec, arrays), *(rule for term in terms for rule in _taken(spec, term, arrays))]
     different = {(r.label, r.classes, r.ignored, r.masks): r for r in reversed(rules)}
     return list(reversed(different.values()))
-
-
-def has_slots(taker: Taker, arrays: Mapping[Ref, Any]) -> bool:
-    """Whether a batch has the slots that a loss or metric takes, among those that some batches lack."""
-    return all(arrays.get(Ref(LABELS, name)) is not None for name in taker.optional)
-
-
-def class_axis(fn: Any) -> int | None:
-    """Return the class axis of a loss that takes class indices, and clips them; None for other losses."""
-    if isinstance(fn, SegmentationCELoss):
-        return int(fn._axis)
-    if not getattr(fn, "_sparse_label", False):
-        return None
-    if isinstance(fn, SequenceCELoss):
-        return -1 if fn._classes_last else 1
-    return int(fn._axis) if isinstance(fn, _LOSSES.SoftmaxCrossEntropyLoss) else None
 
 
 def _declared(spec: TaskSpec, arrays: Mapping[Ref, Any]) -> Iterator[LabelRule]:

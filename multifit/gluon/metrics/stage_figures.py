@@ -18,7 +18,7 @@ from ..user_code import user_code
 from .base import DeviceMetric
 from .label_checks import LabelChecks, LabelRows, label_checks
 from .label_counts import LabelCounts
-from .label_rules import LabelRule, has_slots, label_rules
+from .label_rules import LabelRule, label_rules
 from .loader_counts import LoaderCounts
 from .means import Means
 from .metric_sums import MetricSums, Totals
@@ -156,7 +156,7 @@ class StageFigures:
         """
         placed: list[list[tuple[MetricTerm, DeviceMetric]]] = [[] for _ in groups]
         for metric in self.metrics:
-            if not has_slots(metric.term, arrays):
+            if not metric.term.has_slots(arrays):
                 continue
             group = None if metric.place is Place.HOST else _group(metric, groups)
             device = None if group is None else metric.bind(arrays, size, self._one_device)

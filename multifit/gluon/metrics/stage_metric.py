@@ -8,17 +8,15 @@ from typing import Any, Callable, Mapping, Sequence
 
 import numpy as np
 
-from ...errors import Problem, SpecError, counted
-from ...signatures import arity_problem, positional
-from ...spec.names import OUTPUTS, Ref, listed
+from ...errors import Problem, counted
+from ...spec.names import Ref, listed
 from ...spec.terms import MetricTerm
-from ..compat import mx
 from ..user_code import user_code
 from .base import DeviceMetric
 from .catalogue import device_metric, direction, figure_names
-from .function_metric import is_function
+from .host_update import HostUpdate
 from .joining import Joining
-from .present import PresentMatches, present_rows
+from .present import PresentMatches
 
 SAMPLES = "samples"  # the name of the number of samples among the sums
 
@@ -41,13 +39,12 @@ class StageMetric:
 
     def __init__(self, term: MetricTerm, metric: Any) -> None:
         self.term, self.metric = term, metric
-        self.takes_preds, self._is_stock = _takes_preds(metric), _is_stock(metric)
+        self._host = HostUpdate(metric)
+        self.takes_preds = self._host.takes_preds
         self.place = Place.UNDECIDED
         self.width: int | None = None
         self.measured = self.is_exact = False
         self._names: list[str] | None = None
-
-    # ---- where it is computed ------------------------------------------------------------------------------
 
     def bind(self, arrays: Mapping[Ref, Any], size: int, one_device: bool) -> DeviceMetric | None:
         """Return the device metric for one device's outputs and slots; None if this metric runs on the host.
@@ -92,65 +89,11 @@ class StageMetric:
             device.load(np.append(totals, sums[SAMPLES]) if len(totals) == 1 else totals)
         self.measured = True
 
-    # ---- on the host ---------------------------------------------------------------------------------------
-
     def update(
         self, arrays: Sequence[Mapping[Ref, Any]], parts: Sequence[Mapping[str, Any]], joining: Joining
     ) -> None:
-        """Update the metric object on the host; most metrics wait for the engine here.
-
-        `arrays` are the outputs and slots, `parts` what the losses returned, both per device. Does nothing if
-        no device had samples. `joining` joins the arrays of all devices.
-        """
-        if not arrays:
-            return
-        term = self.term
-        if term.present:
-            chosen = [present_rows(term.present, *device) for device in zip(arrays, parts)]
-            with_samples = [device for device in chosen if device is not None]
-            if not with_samples:
-                return
-            arrays, parts = zip(*with_samples)
-            joining = Joining([len(device[term.present[0]]) for device in arrays], 0)
-        columns = [[device[ref] for device in arrays] for ref in term.args]
-        outputs = [c for ref, c in zip(term.args, columns) if ref.space == OUTPUTS]
-        outputs += [[device[name] for device in parts] for name in term.losses]
-        labels = [c for ref, c in zip(term.args, columns) if ref.space != OUTPUTS]
-        with user_code(lambda: f"{term.where}.update", *((str(r), c[0]) for r, c in zip(term.args, columns))):
-            if term.spec.transform is not None:
-                losses = outputs[len(term.outputs) :]
-                self._update_transformed(columns + losses if term.losses else columns, joining)
-            elif not self.takes_preds:
-                self.metric.update(*(columns if term.spec.arguments is not None else [*outputs, *labels]))
-            elif is_function(self.metric):
-                self.metric.update(*([joining(term.where, c) for c in each] for each in (labels, outputs)))
-            elif self._is_stock:
-                self.metric.update([a for column in labels for a in column], [a for c in outputs for a in c])
-            else:
-                for values in joining.whole_or_each([*labels, *outputs]):
-                    self.metric.update(list(values[: len(labels)]), list(values[len(labels) :]))
-        self.measured = True
-
-    def _update_transformed(self, columns: Sequence[Sequence[Any]], joining: Joining) -> None:
-        transform = self.term.spec.transform
-        per_device = [_as_list(transform(*arrays)) for arrays in zip(*columns)]  # type: ignore[misc]
-        returned = [f"value {number}" for number, _ in enumerate(per_device[0], 1)]
-        fix = "let transform return its arguments, in their order"
-        problem = arity_problem(f"{self.term.where}.update", self.metric.update, returned, fix=fix)
-        if problem:
-            raise SpecError(problem)
-        arguments = [list(values) for values in zip(*per_device)]
-        if is_function(self.metric):
-            pieces = [zip(*map(_as_list, column)) for column in arguments]
-            self.metric.update(*([joining(self.term.where, c) for c in each] for each in pieces))
-        elif any(_is_list_of_arrays(value) for values in per_device for value in values):
-            for values in per_device:  # such lists are whole arguments, as gluoncv's RPNAccMetric takes them
-                self.metric.update(*values)
-        elif self.takes_preds and not self._is_stock:
-            for values in joining.whole_or_each(arguments):
-                self.metric.update(*([value] for value in values))
-        else:
-            self.metric.update(*arguments)
+        """Update the metric object on the host; see :meth:`HostUpdate.__call__`."""
+        self.measured |= self._host(self.term, arrays, parts, joining)
 
     def reset(self) -> None:
         """Discard everything measured."""
@@ -163,8 +106,6 @@ class StageMetric:
         self.reset()
         self.place, self._names, self.width = Place.UNDECIDED, None, None
         self.is_exact = False
-
-    # ---- its figures ---------------------------------------------------------------------------------------
 
     @property
     def direction(self) -> str | None:
@@ -212,27 +153,6 @@ class StageMetric:
         with user_code(lambda: f"{self.term.where}.get"):
             names, values = _names_and_values(self.metric.get())
         return declared or names or ([self.term.key] if len(values) == 1 else []), values
-
-
-def _as_list(values: Any) -> Sequence[Any]:
-    return values if isinstance(values, (list, tuple)) else [values]
-
-
-def _is_list_of_arrays(value: Any) -> bool:
-    return isinstance(value, (list, tuple)) and bool(value) and all(hasattr(item, "shape") for item in value)
-
-
-def _takes_preds(metric: Any) -> bool:
-    """Whether `update` has the stock signature ``(labels, preds)``."""
-    signature = positional(metric.update)
-    return signature is None or (len(signature[0]) > 1 and signature[0][1] == "preds")
-
-
-def _is_stock(metric: Any) -> bool:
-    """Whether a metric is MXNet's own, which takes a list of the arrays of all devices."""
-    if type(metric) is mx.metric.CompositeEvalMetric:
-        return all(map(_is_stock, metric.metrics))
-    return type(metric).__module__ == mx.metric.__name__
 
 
 def _names_and_values(result: Any) -> tuple[list[str], list[float]]:

@@ -20,15 +20,6 @@ def is_fresh(values: mx.nd.NDArray) -> bool:
     return bool(values._fresh_grad)
 
 
-def is_recorded(array: mx.nd.NDArray) -> bool:
-    """Whether autograd knows the origin of an array: it is a variable, or was computed from one."""
-    try:
-        mx.autograd.get_symbol(array)
-    except mx.base.MXNetError:
-        return False
-    return True
-
-
 def set_fresh(values: mx.nd.NDArray, fresh: bool) -> None:
     """Mark the gradient of a parameter's values on one device as fresh, or as used."""
     values._fresh_grad = fresh

@@ -14,7 +14,7 @@ from ...stages import TRAIN
 from ..balance.make import of_kind
 from ..data.batches import Batch
 from ..engine import Engine
-from ..execution.changed_objective import change_objective, differentiate
+from ..execution.changed_objective import change_objective
 from ..execution.result import StepResult
 from ..execution.second_backward import refuse_second_backward
 from ..optim.preserve_state import kept_statistics
@@ -96,7 +96,7 @@ class TrainStep:
                 with refuse_second_backward(self._stage.network, result.objectives):
                     change_objective(result, self._hooks, self._stage.separation)
             if result.objectives:  # else this process has no samples
-                differentiate(result)
+                result.differentiate()
 
     def combine(self, result: StepResult) -> None:
         """Combine the gradients of tasks, as a method of balancing says."""

@@ -13,10 +13,9 @@ from ..execution.loss_calls import by_reference
 from ..execution.result import StepResult
 from ..execution.stage import Stage
 from ..execution.traceable import hybridizing
-from ..metrics.label_rules import has_slots
-from ..optim.gradients import is_recorded
 from ..user_code import user_code
 from .inspection import check_call, inspect_labels, inspect_metric, inspect_slots, inspect_term
+from .loss_gradient import is_recorded
 from .normalizers import inspect_normalizer
 
 
@@ -41,10 +40,10 @@ def check_first_batch(stage: Stage, batch: Batch) -> tuple[Any, list[Problem]]:
             output.wait_to_read()  # errors of the engine are raised here, where their place is known
     problems = list(label_problems)
     for metric in stage.figures.metrics:
-        if has_slots(metric.term, arrays):
+        if metric.term.has_slots(arrays):
             problems += inspect_metric(metric, arrays)
     for term in stage.spec.terms:
-        if not has_slots(term, arrays):
+        if not term.has_slots(arrays):
             continue
         problems += inspect_term(term, arrays, stage.graphs.own_gradients, not label_problems, stage.training)
         problems += inspect_normalizer(term, batch)

@@ -17,8 +17,9 @@ from ..compat import mx
 from ..data.arrays import joined
 from ..data.batches import Batch
 from ..execution.loss_calls import by_reference
+from ..loss_kinds import ELEMENTWISE, class_axis
 from ..metrics.copying import copy_metric
-from ..metrics.label_rules import ELEMENTWISE, LabelRule, class_axis
+from ..metrics.label_rules import LabelRule
 from ..metrics.stage_metric import StageMetric
 from .loss_gradient import check_loss_gradient
 from .sample_weights import inspect_sample_weights

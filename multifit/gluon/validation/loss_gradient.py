@@ -14,7 +14,6 @@ from ...spec.terms import Term
 from ..compat import mx
 from ..execution.loss_calls import call_loss, detached
 from ..losses import SegmentationCELoss
-from ..optim.gradients import is_recorded
 from ..user_code import user_code
 
 TRUSTED = ("mxnet.gluon.loss", SegmentationCELoss.__module__)  # modules whose losses are known to do so
@@ -55,6 +54,15 @@ def check_loss_gradient(
         elif variables:
             message = _weight_problem(term, copies, losses, variables, own_gradients)
     return [] if message is None else [Problem("spec", f"{term.where}: {message}")]
+
+
+def is_recorded(array: mx.nd.NDArray) -> bool:
+    """Whether autograd knows the origin of an array: it is a variable, or was computed from one."""
+    try:
+        mx.autograd.get_symbol(array)
+    except mx.base.MXNetError:
+        return False
+    return True
 
 
 def _call(term: Term, arrays: Mapping[Ref, Any]) -> list[Any]:

@@ -11,8 +11,8 @@ from ...signatures import positional
 from ...spec.names import LABELS, Ref
 from ...spec.terms import Term
 from ..compat import mx
+from ..loss_kinds import ELEMENTWISE
 from ..losses import SegmentationCELoss, SequenceCELoss
-from ..metrics.label_rules import ELEMENTWISE
 
 PARAMETER = "sample_weight"  # its name in all losses
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any, Callable, Iterable, Sequence
 
 import torch
 
 from ...events import TrainingHooks
-from ...gluon.execution.changed_objective import ChangedObjective
+from ...gluon.execution.changed_arrays import ChangedObjective
 from ...gluon.execution.loss_separation import LossSeparation
 from ...state import RunState
-from .changed_net import weighted
+from .changed_outputs import weighted
 from .parameters import Parameters
 from .result import Result
 from .scaling import Scaling
@@ -41,8 +42,7 @@ class Backward:
         """Return the gradients by parameter; `before` are those of earlier batches that still wait."""
         gradients: Tensors = {}
         if not result.objectives:  # this process has no samples
-            if self._balancer is not None:
-                self._balancer.combine(result, self._state)
+            self._combine(result)
             return gradients
         if self._hooks is None:
             objectives = result.minimized()
@@ -51,25 +51,27 @@ class Backward:
         changed = result.changed
         copies = [copy for features in result.features for copy in features.copies]
         leaves = copies if changed is None else [*copies, *changed.leaves]
-        computed = self._gradients(objectives, result.trained, leaves)
-        count = len(result.trained)
+        computed = iter(self._gradients(objectives, result.trained, leaves))
+        of_trained, of_copies = (list(islice(computed, len(each))) for each in (result.trained, copies))
         for features in result.features:
             features.scaling = self._scaling
-            features.set_gradients(computed[count : count + len(copies)])
+            features.set_gradients(of_copies)
             features.pending = not before.keys().isdisjoint(features.parameters)
-        if self._balancer is not None:
-            self._balancer.combine(result, self._state)
-        _add(gradients, zip(result.trained, computed))
+        self._combine(result)
+        _add(gradients, zip(result.trained, of_trained))
         for features in result.features:
             _add(gradients, features.gradients.items())
         if changed is not None:
-            objectives, others = self._with_others(
-                lambda: changed.objectives(computed[count + len(copies) :])
-            )
+            objectives, others = self._with_others(lambda: changed.objectives(list(computed)))
             _add(gradients, others.items())
             _add(gradients, zip(changed.trained, self._gradients(objectives, changed.trained)))
         result.detach()
         return gradients
+
+    def _combine(self, result: Result) -> None:
+        """Combine the gradients of tasks, as a method of balancing says."""
+        if self._balancer is not None:
+            self._balancer.combine(result, self._state)
 
     def _gradients(
         self, objectives: Sequence[torch.Tensor], names: Sequence[str], leaves: Sequence[torch.Tensor] = ()

@@ -13,7 +13,7 @@ from ...gluon.execution.loss_weights import BatchLossScale
 from ...gluon.execution.result import StepResult
 from ...protocols import Numbers
 from ...spec import TaskSpec
-from .changed_net import ChangedNet
+from .changed_outputs import ChangedOutputs
 from .shared_features import SharedFeatures
 from .tensors import Tensors, to_arrays
 
@@ -38,7 +38,7 @@ class Result:
     objectives: list[torch.Tensor] = field(default_factory=list)
     objective_losses: list[tuple[str, ...]] = field(default_factory=list)
     scale: BatchLossScale | None = None
-    changed: ChangedNet | None = None
+    changed: ChangedOutputs | None = None
     head_gradients: list[torch.Tensor] | None = None
     features: list[SharedFeatures] = field(default_factory=list)
     carried: Tensors = field(default_factory=Tensors)

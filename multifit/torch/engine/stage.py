@@ -15,7 +15,7 @@ from ...gluon.execution.traced_graph import OUTPUT
 from ...gluon.user_code import user_code
 from ...state import RunState
 from .carried_state import CarriedState
-from .changed_net import ChangedNet
+from .changed_outputs import ChangedOutputs
 from .parameters import Parameters
 from .program import NetPrograms, Program, make_room
 from .result import Result
@@ -138,11 +138,11 @@ class Stage:
         with self.gluon.recording():
             return self._nets(slots)
 
-    def _change(self, net: Program, given: Tensors, carried: Tensors, batch: Batch) -> ChangedNet:
+    def _change(self, net: Program, given: Tensors, carried: Tensors, batch: Batch) -> ChangedOutputs:
         slots = {**batch.slots[0], **to_arrays(carried)}
         with user_code(lambda: NET, *slots.items()):
             outputs = net(given)
-        changed = ChangedNet(self.gluon.network.change_outputs, outputs, slots, net.trained)
+        changed = ChangedOutputs(self.gluon.network.change_outputs, outputs, slots, net.trained)
         self.gluon.check_outputs(batch, changed.arrays)
         return changed
 

@@ -6,11 +6,11 @@ from typing import Any, Mapping, Sequence
 
 import torch
 
-from ...gluon.execution.changed_objective import ChangedOutputs
+from ...gluon.execution import changed_arrays
 from .tensors import Tensors, to_array, to_arrays, to_tensor
 
 
-class ChangedNet:
+class ChangedOutputs:
     """The outputs of a batch as handlers change them, and their backward pass; waits for the device.
 
     `outputs` are the changed outputs, which losses and metrics see, and `arrays` are the same as NDArrays.
@@ -20,7 +20,7 @@ class ChangedNet:
 
     def __init__(self, change: Any, outputs: Tensors, slots: Mapping[str, Any], trained: list[str]) -> None:
         self._before, self.trained = outputs, trained
-        self._change = ChangedOutputs(change, to_arrays(outputs), slots)
+        self._change = changed_arrays.ChangedOutputs(change, to_arrays(outputs), slots)
         self.arrays = self._change.arrays
         device = next(iter(outputs.values())).device
         self.outputs = {name: to_tensor(array, device) for name, array in self.arrays.items()}
