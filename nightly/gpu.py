@@ -19,7 +19,7 @@ from typing import Any, Iterator, Mapping, Sequence
 
 import torch
 
-from multifit.torch.engine.devices import device_of
+from multifit.torch.devices import device_of
 
 from .benchmarks.child import Child
 from .benchmarks.engines import HAND, LIMIT, opened, turn_of

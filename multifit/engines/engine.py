@@ -140,7 +140,7 @@ class Engine(Protocol):
     """
 
     loaders: TaskLoaders | None
-    hooks: TrainingHooks | None
+    hooks: TrainingHooks
 
     @property
     def model(self) -> Model: ...

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Callable, ContextManager, Iterator, Mapping, Protocol, Sequence
 
 from ..balance import Sum
-from ..events import TrainingHooks
+from ..events import NO_HOOKS, TrainingHooks
 from ..plan import Plan
 from ..protocols import Array, BatchResult
 from ..sampling import TaskLoaders
@@ -67,7 +67,7 @@ class Runner(Protocol):
 
     # ---- a fit
 
-    def restart(self, hooks: TrainingHooks | None = None) -> None:
+    def restart(self, hooks: TrainingHooks = NO_HOOKS) -> None:
         """Begin a fit, or a loop without one; `hooks` are those by which handlers change training steps.
 
         Raises SpecError if the net has other parameters than when the estimator was made.

@@ -25,7 +25,7 @@ from ..engines import (
     choose_engine,
     engine_module,
 )
-from ..events import EVALUATION_EVENTS, TRAINING_EVENTS, PassEvents, TrainingHooks
+from ..events import EVALUATION_EVENTS, NO_HOOKS, TRAINING_EVENTS, PassEvents, TrainingHooks
 from ..history import History
 from ..log_once import LogOnce, get_logger
 from ..plan import Plan
@@ -206,7 +206,8 @@ class MultiEstimator:
             try:
                 return self._fit(train_data, val_data, epochs, batches, event_handlers, resume, batch_axis)
             finally:  # the hooks of its handlers end with the fit
-                self._fit_loop = self._batch_loop = self._engine.hooks = None
+                self._fit_loop = self._batch_loop = None
+                self._engine.hooks = NO_HOOKS
 
     def _fit(
         self,
@@ -223,7 +224,7 @@ class MultiEstimator:
         log_oversubscription(self._log_once, self._engine.readers[TRAIN], train_data)
         events, val_batch = fit_events(self, event_handlers, val_data, self._runner)
         hooks = TrainingHooks(events)
-        loop = self._fit_loop = self._new_loop(hooks if hooks.active() else None, val_batch)
+        loop = self._fit_loop = self._new_loop(hooks if hooks.active() else NO_HOOKS, val_batch)
         self._run.start(epochs, batches)
         with self._engine.samples_along(batch_axis):
             loop.read_tasks(train_data)
@@ -243,7 +244,7 @@ class MultiEstimator:
             self._engine.shared.average_statistics()
         return self._run.history
 
-    def _new_loop(self, hooks: TrainingHooks | None, val_batch: Peeked | FirstBatches | None) -> FitLoop:
+    def _new_loop(self, hooks: TrainingHooks, val_batch: Peeked | FirstBatches | None) -> FitLoop:
         self._runner.restart(hooks)
         return FitLoop(self._runner, self._run, self._handlers, self._log_once, val_batch)
 
@@ -260,7 +261,7 @@ class MultiEstimator:
         if self._fit_loop is not None:
             return self._fit_loop.train_batch(batch)
         if self._batch_loop is None:
-            self._batch_loop = self._new_loop(None, None)
+            self._batch_loop = self._new_loop(NO_HOOKS, None)
         self._engine.trainers.check_none_accumulates()
         with self._runner.session():
             result = self._batch_loop.train_batch(batch)
@@ -348,7 +349,7 @@ class MultiEstimator:
         engine.read_tasks(EVALUATE, data.slots if isinstance(data, TaskLoaders) else {})
         batches = engine.readers[EVALUATE].peek_first(data, "data", turn)[1]
         around: ContextManager[Any] = nullcontext()
-        if hooks and hooks.active("around_evaluation"):
+        if hooks.active("around_evaluation"):
             around = self._runner.replacing(hooks.around("evaluation"))
         session, along = self._runner.session(), engine.samples_along(batch_axis)
         with session, along, handlers.evaluation(event_handlers), around:

@@ -21,7 +21,7 @@ from .events import (
     Priority,
 )
 from .handler_validation import adapt_for_evaluation, checked_handlers, handler_name, unwrapped
-from .training_hooks import TrainingHooks
+from .training_hooks import NO_HOOKS, TrainingHooks
 
 __all__ = [
     "AFTER_LAST_BATCH",
@@ -31,6 +31,7 @@ __all__ = [
     "EVENTS",
     "HOOKS",
     "MOMENTS",
+    "NO_HOOKS",
     "TRAINING_EVENTS",
     "EstimatorProtocol",
     "EventDispatcher",

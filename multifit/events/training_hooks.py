@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, cast
 
 from ..checks import describe
 from ..errors import counted, quoted, shown, suggest
@@ -160,6 +160,10 @@ class TrainingHooks:
     def names(self, event: str) -> str:
         """Return the names of the handlers that implement a hook."""
         return ", ".join(handler_name(method.handler) for method in self._events.methods(event))
+
+
+NO_HOOKS = TrainingHooks(EventDispatcher(cast(Any, None), []))
+"""Those of a fit without handlers that change a step."""
 
 
 def _name(method: HandlerMethod) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Callable, ContextManager, Iterator, Mapping, Sequence
 from .. import engines
 from ..balance import Sum
 from ..engines import FirstBatches, Setup, Timer, untimed
-from ..events import TrainingHooks
+from ..events import NO_HOOKS, TrainingHooks
 from ..log_once import LogOnce
 from ..plan import Plan
 from ..protocols import Array
@@ -80,7 +80,7 @@ class Runner(engines.Runner):
         """Return a runner for the same model and trainers, with figures and graphs of its own."""
         return type(self)(self._engine.fork(state), self._setup, self._log_once)
 
-    def restart(self, hooks: TrainingHooks | None = None) -> None:
+    def restart(self, hooks: TrainingHooks = NO_HOOKS) -> None:
         """Begin a fit, or a loop without a fit."""
         self._engine.restart(hooks)
 

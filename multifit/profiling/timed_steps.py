@@ -10,7 +10,7 @@ from typing import Any, Iterator
 from ..batch_pass import run_pass
 from ..engines import Runner
 from ..errors import UserCodeError
-from ..events import TRAINING_EVENTS, EstimatorProtocol, EventDispatcher, handler_name
+from ..events import NO_HOOKS, TRAINING_EVENTS, EstimatorProtocol, EventDispatcher, handler_name
 from ..events.dispatcher import HandlerMethod
 from ..protocols import BatchResult
 from ..stages import TRAIN
@@ -94,11 +94,11 @@ class TimedSteps:
     def _train(self, raw: Any) -> BatchResult:
         hooks = self._engine.hooks
         with ExitStack() as around:
-            if hooks is not None:
+            if hooks is not NO_HOOKS:
                 with self._watch("handlers"):
                     around.enter_context(hooks.step(raw))
             result = self._step(raw)
-            if hooks is not None:
+            if hooks is not NO_HOOKS:
                 with self._watch("handlers"):
                     around.close()
         self.batches.append(result.batch)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from multifit.torch.engine.devices import device_of
+from multifit.torch.devices import device_of
 
 __all__ = ["DEVICE"]
 

@@ -10,7 +10,7 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 from ...arguments import FromZero, checked_value
 from ...distributed import ALONE, World
 from ...errors import Problem
-from ...events import TrainingHooks
+from ...events import NO_HOOKS, TrainingHooks
 from ...sampling import TaskLoaders
 from ...spec import TaskSpec
 from ...spec.task_slots import TaskSlots
@@ -80,7 +80,7 @@ class Engine:
         """The method of balancing, or None."""
         return None if self.balancer is None else self.balancer.method
 
-    def restart(self, hooks: TrainingHooks | None = None) -> None:
+    def restart(self, hooks: TrainingHooks = NO_HOOKS) -> None:
         """Discard all graphs and figures, as at the beginning of a fit: the net may have changed.
 
         `hooks` call the handlers that change a training step. Raises SpecError if the net no longer has the
@@ -112,7 +112,7 @@ class Engine:
         training = name == TRAIN
         spec = self.spec if training else self.spec.evaluation
         lacking = self.splitters.lacking(name, spec)
-        hooks, separation = (self.hooks, self._separation()) if training else (None, TOGETHER)
+        hooks, separation = (self.hooks, self._separation()) if training else (NO_HOOKS, TOGETHER)
         stage = make_stage(name, self.model, spec, metrics, lacking, hooks, separation, self.world)
         if training and self.loaders is not None:
             stage.figures.means.append(LoaderCounts(self.loaders))
@@ -144,7 +144,7 @@ class Engine:
 
         With ``labels=False``, batches may lack labels; with ``changes=False``, handlers do not change them.
         """
-        hooks = self.hooks if name == TRAIN and changes else None
+        hooks = self.hooks if name == TRAIN and changes else NO_HOOKS
         return self.splitters.get(self.stages[name], hooks, labels, self.batch_axis)
 
     def split_as(self, other: Engine) -> None:

@@ -25,7 +25,7 @@ def make_stage(
     spec: TaskSpec,
     metrics: Sequence[StageMetric],
     lacking: frozenset[str],
-    hooks: TrainingHooks | None,
+    hooks: TrainingHooks,
     separation: LossSeparation,
     world: World,
 ) -> Stage:
@@ -40,15 +40,13 @@ def make_stage(
     optional.update({term.key: term.optional for term in spec.metric_terms})
     for metric in metrics:
         metric.term = replace(metric.term, optional=optional[metric.term.key])
-    changes_objective = hooks is not None and hooks.active("change_objective")
-    change_outputs = hooks.change_outputs if hooks and hooks.active("change_outputs") else None
+    changes_objective = hooks.active("change_objective")
+    change_outputs = hooks.change_outputs if hooks.active("change_outputs") else None
     # handlers that change the objective may compute gradients first; a graph with planned memory would then
     # no longer write to the parameters' gradients
     repeats = not changes_objective
     network = Network(model.net, spec, name, repeats, model.precision, change_outputs)
-    finite_only = hooks is None or not hooks.handle_non_finite
-    if hooks is not None:
-        refuse_blends(hooks, separation)
+    refuse_blends(hooks, separation)
     return Stage(
         network,
         metrics,
@@ -57,6 +55,6 @@ def make_stage(
         world=world,
         changes_objective=changes_objective,
         dtype=model.dtype,
-        finite_only=finite_only,
+        finite_only=not hooks.handle_non_finite,
         separation=separation,
     )

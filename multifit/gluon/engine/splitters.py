@@ -58,13 +58,13 @@ class Splitters:
         slots = [set(names.values()) for names in self._tasks[name].values()]
         return frozenset(slot for names in slots for slot in spec.slot_names if slot not in names)
 
-    def get(self, stage: Stage, hooks: TrainingHooks | None, labels: bool, batch_axis: int) -> AnySplitter:
+    def get(self, stage: Stage, hooks: TrainingHooks, labels: bool, batch_axis: int) -> AnySplitter:
         """Return the splitter of a stage; without `labels`, batches may lack their labels.
 
         `hooks` call the handlers that change batches.
         """
         name = stage.network.stage
-        key = (name, labels, hooks is None, batch_axis)
+        key = (name, labels, hooks.active("change_batch"), batch_axis)
         if key not in self._made:
             make = partial(self._make, stage, hooks, labels, batch_axis)
             tasks = self._tasks[name] if labels else {}
@@ -74,20 +74,20 @@ class Splitters:
     def _make(
         self,
         stage: Stage,
-        hooks: TrainingHooks | None,
+        hooks: TrainingHooks,
         labels: bool,
         batch_axis: int,
         own: TaskSlots | None = None,
     ) -> BatchSplitter:
         name = stage.network.stage
-        changes = hooks is not None and hooks.active("change_batch")
+        changes = hooks.active("change_batch")
         return BatchSplitter(
             stage.spec,
             self._model.contexts,
             self._log_once,
             labels=labels,
             batch_axis=batch_axis,
-            change=partial(hooks.change_batch, batch_axis=batch_axis) if hooks and changes else None,
+            change=partial(hooks.change_batch, batch_axis=batch_axis) if changes else None,
             signatures=self.signatures[name] if batch_axis == 0 else None,
             real=self._model.dtype,
             current=self._readers[name].current,

@@ -22,7 +22,7 @@ def forward_variants(engine: Engine, batch: Batch) -> dict[str, Variant]:
     change the outputs: they would be called more often than there are batches.
     """
     stage = engine.stages[TRAIN]
-    if engine.hooks is not None and engine.hooks.active("change_outputs"):
+    if engine.hooks.active("change_outputs"):
         return {}
     variants: dict[str, Variant] = {
         "net": lambda batch: _run_net(stage, batch),

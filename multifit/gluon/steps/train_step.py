@@ -35,7 +35,7 @@ class TrainStep:
         self._parameters = engine.model.parameters
         self._trainers, self._hooks, self._timer = engine.trainers, engine.hooks, timer
         self._gradients = engine.gradients
-        self._batches_per_update = 1 if engine.hooks is None else engine.hooks.batches_per_update
+        self._batches_per_update = engine.hooks.batches_per_update
 
     def __call__(self, raw: Any) -> StepResult:
         """Train on a batch, as the loader yielded it."""
@@ -69,7 +69,8 @@ class TrainStep:
         self.backward(result)
         self.combine(result)
         self.before_update(result)
-        held_back = self._hooks is not None and self._hooks.hold_update(loss=result.named()["loss"])
+        hooks = self._hooks
+        held_back = hooks.active("hold_update") and hooks.hold_update(loss=result.named()["loss"])
         trainers = self._trainers.get()
         due = trainers.due(self._state.step)
         if self._gradients.agree(held_back, due):
@@ -92,7 +93,7 @@ class TrainStep:
     def backward(self, result: StepResult) -> None:
         """Compute the gradients of the objective, as handlers change it, on all devices."""
         with self._timer("backward"):
-            if self._hooks is not None and self._hooks.active("change_objective"):
+            if self._hooks.active("change_objective"):
                 with refuse_second_backward(self._stage.network, result.objectives):
                     change_objective(result, self._hooks, self._stage.separation)
             if result.objectives:  # else this process has no samples
@@ -130,7 +131,7 @@ class TrainStep:
         The gradients are not yet added up over the devices, and are those of the sum over the batch, not of
         the mean. The batch counts as done, as at any other ``batch_end``.
         """
-        if self._hooks is None or not self._hooks.active(BEFORE_UPDATE):
+        if not self._hooks.active(BEFORE_UPDATE):
             return
         samples, trainers = result.batch.total, self._trainers.get()
         assert samples is not None
@@ -153,7 +154,7 @@ class TrainStep:
 
     def change(self) -> None:
         """Let handlers change the gradients in place."""
-        if self._hooks is not None and self._hooks.active("change_gradients"):
+        if self._hooks.active("change_gradients"):
             self._trainers.get().check_gradient_access()
             with self._timer("change"):
                 self._hooks.change_gradients()

@@ -41,8 +41,6 @@ def shared_out_of_step(engine: Engine, results: Sequence[StepResult]) -> list[Pr
 
 def _messages(engine: Engine) -> Iterator[str]:
     hooks = engine.hooks
-    if hooks is None:
-        return
     for name, rhythm in engine.trainers.get().rhythms.items():
         if hooks.active("hold_update"):
             yield (

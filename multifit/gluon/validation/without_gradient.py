@@ -20,8 +20,7 @@ def without_gradient(engine: Engine) -> Iterator[str]:
     gradient is then 0, so that weight decay alone changes them. Nets that cannot be traced are skipped, and
     so are fits with handlers that change outputs or objectives, as these may train any parameter.
     """
-    hooks = engine.hooks
-    if hooks is not None and (hooks.active("change_objective") or hooks.active("change_outputs")):
+    if engine.hooks.active("change_objective", "change_outputs"):
         return
     outputs = engine.stages[TRAIN].network.traced_outputs
     terms = [term for term in engine.spec.terms if term.spec.weight != 0]

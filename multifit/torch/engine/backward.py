@@ -21,22 +21,22 @@ from .tensors import Tensors, to_array, to_arrays
 class Backward:
     """Computes the gradients of parameters; they are 0 for parameters that the objectives do not reach.
 
-    `hooks` call the handlers that change the objective, if there are any, and `separation` says which losses
-    the stage keeps apart.
+    `hooks` call the handlers that change the objective, and `separation` says which losses the stage keeps
+    apart.
     """
 
     def __init__(
         self,
         parameters: Parameters,
         scaling: Scaling,
-        hooks: TrainingHooks | None,
+        hooks: TrainingHooks,
         separation: LossSeparation,
         balancer: Any,
         state: RunState,
     ) -> None:
         self._balancer, self._state = balancer, state
         self._parameters, self._scaling, self._separation = parameters, scaling, separation
-        self._hooks = hooks if hooks and hooks.active("change_objective") else None
+        self._hooks = hooks
 
     def __call__(self, result: Result, before: Tensors) -> Tensors:
         """Return the gradients by parameter; `before` are those of earlier batches that still wait."""
@@ -44,10 +44,10 @@ class Backward:
         if not result.objectives:  # this process has no samples
             self._combine(result)
             return gradients
-        if self._hooks is None:
-            objectives = result.minimized()
+        if self._hooks.active("change_objective"):
+            objectives, gradients = self._changed(result)
         else:
-            objectives, gradients = self._changed(result, self._hooks)
+            objectives = result.minimized()
         changed = result.changed
         copies = [copy for features in result.features for copy in features.copies]
         leaves = copies if changed is None else [*copies, *changed.leaves]
@@ -80,19 +80,19 @@ class Backward:
         tensors = [self._parameters.tensors[name] for name in names]
         return self._scaling.gradients(learning, [*tensors, *leaves])
 
-    def _changed(self, result: Result, hooks: TrainingHooks) -> tuple[list[torch.Tensor], Tensors]:
+    def _changed(self, result: Result) -> tuple[list[torch.Tensor], Tensors]:
         """Return numbers whose gradients are those of the changed objective; this waits for the device.
 
         Also returns the gradients of parameters with which handlers themselves have computed.
         """
         self._parameters.give_back_losses()
         outputs, parts = (
-            to_arrays(tensors) if hooks.takes("change_objective", kind) else {}
+            to_arrays(tensors) if self._hooks.takes("change_objective", kind) else {}
             for kind, tensors in (("pred", result.outputs), ("loss", result.parts))
         )
         objectives = [to_array(each) for each in result.objectives]
         objective = ChangedObjective(result.spec, result.batch, outputs, parts, objectives, result.scale)
-        objective.change(hooks, self._separation)
+        objective.change(self._hooks, self._separation)
         (of_outputs, of_parts, of_objectives), others = self._with_others(objective.gradients)
         heads = result.head_gradients or [1.0] * len(result.objectives)
         numbers = [weighted(result.objectives[at] * heads[at], head) for at, head in of_objectives.items()]

@@ -15,7 +15,7 @@ import torch
 from ...balance import Sum
 from ...engines import CUDA_GRAPHS, Setup
 from ...errors import raise_problems
-from ...events import TrainingHooks
+from ...events import NO_HOOKS, TrainingHooks
 from ...gluon.data.batches import Batch
 from ...gluon.data.devices import CPU
 from ...gluon.engine import Engine, make_engine
@@ -32,11 +32,11 @@ from ...protocols import Array
 from ...seeding import SEEDERS
 from ...stages import TRAIN
 from ...state import RunState
+from ..devices import device_of
 from ..translate import untranslated
 from . import refusals
 from .balance_arrays import TorchArrays
 from .determinism import be_deterministic, why_inexact
-from .devices import device_of
 from .evaluation import Evaluation
 from .joint_gradients import JointGradients
 from .parameters import Parameters
@@ -96,7 +96,7 @@ class Runner(MXNetRunner):
         self._running = False
         self._discard()
 
-    def restart(self, hooks: TrainingHooks | None = None) -> None:
+    def restart(self, hooks: TrainingHooks = NO_HOOKS) -> None:
         """Begin a fit, or a loop without a fit.
 
         All graphs are traced again, because other parameters may be trainable now.

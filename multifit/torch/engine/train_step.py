@@ -27,7 +27,7 @@ from .trainers import Trainers
 class TrainStep:
     """Trains on one batch.
 
-    `hooks` call the handlers that change a step, if there are any; `balancer` weighs the losses, if there is
+    `hooks` call the handlers that change a step; `balancer` weighs the losses, if there is
     one. `gradients` are those that no trainer has used.
     """
 
@@ -40,7 +40,7 @@ class TrainStep:
         scaling: Scaling,
         joint: JointGradients,
         state: RunState,
-        hooks: TrainingHooks | None,
+        hooks: TrainingHooks,
         balancer: Any = None,
     ) -> None:
         self._splitter, self._stage, self._trainers = splitter, stage, trainers
@@ -48,10 +48,7 @@ class TrainStep:
         self._joint = joint
         of_losses_and_gradients: tuple[Any, Any] = of_kind(balancer)
         self._of_losses, self._of_gradients = of_losses_and_gradients
-        self._holding_back = hooks if hooks and hooks.active("hold_update") else None
-        self._changing = hooks if hooks and hooks.active("change_gradients") else None
-        self._batches_per_update = 1 if hooks is None else hooks.batches_per_update
-        self._early = hooks if hooks and hooks.active(BEFORE_UPDATE) else None
+        self._hooks, self._batches_per_update = hooks, hooks.batches_per_update
         self._backward = Backward(
             parameters, scaling, hooks, stage.gluon.separation, self._of_gradients, state
         )
@@ -98,7 +95,7 @@ class TrainStep:
 
         The net then has the gradients of the sum over the batch, and handlers may use trainers themselves.
         """
-        if self._early is None:
+        if not self._hooks.active(BEFORE_UPDATE):
             return
         samples, names = result.batch.total, list(self.gradients.tensors)
         assert samples is not None
@@ -107,7 +104,7 @@ class TrainStep:
         self.gradients.scale(names, samples)
         self.gradients.give_back()
         with self._state.counted(samples):
-            self._early.before_update(result.views)
+            self._hooks.before_update(result.views)
         self._parameters.take()
         self._trainers.take()
         self.gradients.take()
@@ -116,10 +113,10 @@ class TrainStep:
 
     def held_back(self, result: Result) -> bool:
         """Whether a handler holds back the update; it may then set values of the net."""
-        if self._holding_back is None:
+        if not self._hooks.active("hold_update"):
             return False
         self._parameters.give_back()
-        held_back = self._holding_back.hold_update(loss=result.on_host.named()["loss"])
+        held_back = self._hooks.hold_update(loss=result.on_host.named()["loss"])
         if held_back:
             self._parameters.take()
         return held_back
@@ -150,8 +147,8 @@ class TrainStep:
 
     def change(self) -> None:
         """Let handlers change the gradients in place."""
-        if self._changing is not None:
-            self._changing.change_gradients()
+        if self._hooks.active("change_gradients"):
+            self._hooks.change_gradients()
             self.gradients.take_changes()
 
     def update(self, due: Sequence[str], overflowed: bool) -> None:

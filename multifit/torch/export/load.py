@@ -14,7 +14,7 @@ import torch
 
 from ...errors import DataError, last_line
 from ...protocols import Numbers
-from ..engine.devices import device_of
+from ..devices import device_of
 from .write import MODULE, PROGRAM, RECORD
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from ...distributed.launchers import local_rank
-from ...errors import shown
+from ..distributed.launchers import local_rank
+from ..errors import shown
 
 VALID = 'give one device, such as context="cuda:0" or context="cpu"'
 
