@@ -8,7 +8,12 @@ from typing import Any
 from ..events import EstimatorProtocol, Priority
 from ..stages import TRAIN
 
-OBJECTIVE = "train_loss"
+OBJECTIVE, COVERAGE = "train_loss", "train_coverage_"
+DIVERGED = (
+    "if the training has diverged, try a lower learning rate, or the trainer's clip_norm; TerminateOnNaN "
+    "stops at the first such batch and names it"
+)
+LACKING = "no sample has a label that a loss takes; see missing= of the LabelSpecs"
 
 
 class MetricHandler:
@@ -36,10 +41,8 @@ class MetricHandler:
         objective = figures.get(OBJECTIVE, 0.0)
         if not math.isfinite(objective) and not self._warned and estimator.world.first:
             self._warned = True
+            coverages = [value for name, value in figures.items() if name.startswith(COVERAGE)]
+            why = LACKING if coverages and not any(coverages) else DIVERGED
             estimator.logger.warning(
-                "%s is %s in epoch %d: if the training has diverged, try a lower learning rate, or the "
-                "trainer's clip_norm; TerminateOnNaN stops at the first such batch and names it",
-                OBJECTIVE,
-                objective,
-                estimator.state.epoch + 1,
+                "%s is %s in epoch %d: %s", OBJECTIVE, objective, estimator.state.epoch + 1, why
             )

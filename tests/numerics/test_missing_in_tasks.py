@@ -178,7 +178,9 @@ OBJECTIVES: dict[str, tuple[Any, Any, float]] = {
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
-def test_an_objective_of_which_nothing_is_present_is_not_measured(name: str) -> None:
+def test_an_objective_of_which_nothing_is_present_is_not_measured(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
     kind, amount, weight = OBJECTIVES[name]
     batches, _ = two_task_batches(-1.0, False)
     for batch in batches:
@@ -195,6 +197,8 @@ def test_an_objective_of_which_nothing_is_present_is_not_measured(name: str) -> 
     for stage in ("train", "val"):
         expected = weight * history.last[f"{stage}_amount"]
         np.testing.assert_allclose(history.last[f"{stage}_loss"], expected, rtol=1e-6)
+    warned = "train_loss is nan in epoch 1: no sample has a label that a loss takes" in caplog.text
+    assert warned == math.isnan(weight)
 
 
 def test_early_stopping_passes_over_an_objective_that_is_not_measured() -> None:
