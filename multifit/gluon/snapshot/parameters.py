@@ -78,8 +78,15 @@ def read_others(folder: Path, net: mx.gluon.Block, parameters: Parameters) -> No
         raise ValueError(f"{path} is damaged ({last_line(error)})") from error
     if not isinstance(saved, dict):  # a list, or nothing
         raise ValueError(f"the arrays of {path} have no names")
+    _check_missing([name for name in others if name not in saved], saved, path)
     contexts = next((p.list_ctx() for p in net.collect_params().values() if p._data is not None), None)
     _set_all(others, saved, path, contexts or [mx.current_context()])
+
+
+def _check_missing(missing: Sequence[str], saved: Iterable[str], path: Path) -> None:
+    if missing:
+        near = suggest(missing[0], saved)
+        raise ValueError(f"{path} has no parameters {listing(missing)}{near}")
 
 
 def _set_all(
@@ -87,9 +94,7 @@ def _set_all(
 ) -> None:
     """Set parameters to saved values; `path` is where these are from."""
     missing = [name for name, p in parameters.items() if name not in saved and p._data is not None]
-    if missing:
-        near = suggest(missing[0], saved)
-        raise ValueError(f"{path} has no parameters {listing(missing)}{near}")
+    _check_missing(missing, saved, path)
     present = {name: parameter for name, parameter in parameters.items() if name in saved}
     for name, parameter in present.items():
         _check(f'{path}: parameter "{name}"', parameter, saved[name])
