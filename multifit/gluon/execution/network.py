@@ -172,13 +172,13 @@ class Network:
 
     @property
     def _where(self) -> str:
-        what = "the net" if self.spec.forward is None else "forward="
-        return what if self.stage == TRAIN else f"{what} when evaluating"
+        return "the net" if self.stage == TRAIN else "the net when evaluating"
 
     def _bind(self, result: Any) -> list[Problem]:
         """Find the paths of the declared outputs in a result; return the problems."""
         self._bound = flatten(result, [])
-        self.paths, problems = bind_outputs(self.spec.outputs, result, self._where)
+        returning = self._where if self.spec.forward is None else self._where.replace("the net", "forward=")
+        self.paths, problems = bind_outputs(self.spec.outputs, result, returning)
         return problems
 
     def _pick(self, result: Any) -> dict[str, Any]:
