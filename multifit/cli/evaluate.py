@@ -16,6 +16,7 @@ HELP = "measure a trained run on the validation data of its task file"
 
 def run(options: argparse.Namespace) -> None:
     """Load the trained parameters, evaluate the net and print the figures."""
+    folder = options.folder.absolute()  # the task file may change the working directory
     with quiet(options.quiet):
         task = trained_run(options)
         estimator, (_, val_data) = task.estimator, task.data  # in the order of `train`, for older runs
@@ -23,6 +24,6 @@ def run(options: argparse.Namespace) -> None:
             raise UsageError(
                 f"{task.task.path} has no validation data: data() must return (train_data, val_data)"
             )
-        restore_losses(options.folder, estimator)
+        restore_losses(folder, estimator)
         figures = estimator.evaluate(val_data, event_handlers=[] if options.quiet else None)
     print_result(table((), ([name, f"{value:.6g}"] for name, value in figures.items())))

@@ -1,4 +1,4 @@
-"""Nested lists and dicts of arrays, as nets return them."""
+"""Nested lists and dicts of arrays, as nets return them and optimizers keep them."""
 
 from __future__ import annotations
 

@@ -172,13 +172,16 @@ class Network:
 
     @property
     def _where(self) -> str:
-        return "the net" if self.stage == TRAIN else "the net when evaluating"
+        return self._in_stage("the net")
+
+    def _in_stage(self, what: str) -> str:
+        return what if self.stage == TRAIN else f"{what} when evaluating"
 
     def _bind(self, result: Any) -> list[Problem]:
         """Find the paths of the declared outputs in a result; return the problems."""
         self._bound = flatten(result, [])
-        returning = self._where if self.spec.forward is None else self._where.replace("the net", "forward=")
-        self.paths, problems = bind_outputs(self.spec.outputs, result, returning)
+        where = self._in_stage("the net" if self.spec.forward is None else "forward=")
+        self.paths, problems = bind_outputs(self.spec.outputs, result, where)
         return problems
 
     def _pick(self, result: Any) -> dict[str, Any]:

@@ -58,14 +58,16 @@ def read_parameters(folder: Path, parameters: Parameters, contexts: Sequence[mx.
     for file in (NET, OTHERS):
         if (folder / file).exists() or file == NET:
             saved.update(mx.nd.load(str(folder / file)) or {})
+    initialized = [name for name, parameter in parameters.items() if parameter._data is not None]
+    _check_missing([name for name in initialized if name not in saved], saved, folder)
     _set_all(parameters, saved, folder, contexts)
 
 
 def read_others(folder: Path, net: mx.gluon.Block, parameters: Parameters) -> None:
     """Set the parameters that are not the net's, as :func:`write_others` wrote them, on the net's devices.
 
-    Raises ValueError, before any is set, if there is no such file, though there are such parameters, or if it
-    is damaged or does not fit them.
+    Does nothing if there are none. Raises ValueError, before any is set, if the file is missing or damaged,
+    or does not fit them.
     """
     others, path = _others(net, parameters), folder / OTHERS
     if not others:
@@ -92,9 +94,7 @@ def _check_missing(missing: Sequence[str], saved: Iterable[str], path: Path) -> 
 def _set_all(
     parameters: Parameters, saved: Mapping[str, mx.nd.NDArray], path: Path, contexts: Sequence[mx.Context]
 ) -> None:
-    """Set parameters to saved values; `path` is where these are from."""
-    missing = [name for name, p in parameters.items() if name not in saved and p._data is not None]
-    _check_missing(missing, saved, path)
+    """Set those parameters that have a saved value; `path` is where these are from."""
     present = {name: parameter for name, parameter in parameters.items() if name in saved}
     for name, parameter in present.items():
         _check(f'{path}: parameter "{name}"', parameter, saved[name])

@@ -8,6 +8,7 @@ import numpy as np
 
 from ...errors import Problem
 from ..engine import Engine
+from ..execution.nesting import flatten
 
 
 def stale_states(engine: Engine) -> list[Problem]:
@@ -32,14 +33,8 @@ def _stale(trainer: Any) -> Iterator[tuple[Any, Any]]:
     for updater in trainer._updaters:
         for index, state in updater.states.items():
             of_parameter = np.dtype(trainer._params[index].dtype)
-            for array in _arrays(state):
+            arrays = list[Any]()
+            flatten(state, arrays)
+            for array in arrays:
                 if of_parameter not in ("float16", np.dtype(array.dtype)):
                     yield of_parameter, np.dtype(array.dtype)
-
-
-def _arrays(state: Any) -> Iterator[Any]:
-    if isinstance(state, (tuple, list)):
-        for part in state:
-            yield from _arrays(part)
-    elif state is not None:
-        yield state
