@@ -22,6 +22,7 @@ import torch
 from multifit.torch.devices import device_of
 
 from .benchmarks.child import Child
+from .benchmarks.engine_child import repeats
 from .benchmarks.engines import HAND, LIMIT, opened, turn_of
 from .benchmarks.machine import machine
 from .benchmarks.rounds import alternate
@@ -36,6 +37,7 @@ PARTS = ("steps", "rows")
 WANTED = ("2 heads", "ResNet18 thumbnail", "tiny FCN, mean IoU")
 CASES: tuple[Subject, ...] = (*(case for case in (*HEADS, *SINGLES) if case.name in WANTED), SSD, NMT)
 ROUNDS = 20
+STEPS = 50  # the fewest in a measured epoch, for epochs are long where people use a GPU
 OPTIONS = {
     OURS: {},
     f"{OURS}, CUDA graphs": {"compile": "cudagraphs"},
@@ -81,7 +83,7 @@ def _measure(case: Subject, device: torch.device, options: argparse.Namespace, r
 
 def _contenders(device: torch.device, precision: str, eager: bool) -> dict[str, dict[str, Any]]:
     """Return the arguments of each contender of one precision."""
-    where = {"device": str(device), "precision": precision}
+    where = {"device": str(device), "precision": precision, "steps": STEPS}
     ours = {each: {"engine": "torch", "options": options, **where} for each, options in OPTIONS.items()}
     by_hand = {HAND: {"engine": "hand", **where}}
     if eager:
@@ -92,7 +94,7 @@ def _contenders(device: torch.device, precision: str, eager: bool) -> dict[str, 
 
 def _take_turns(case: Subject, name: str, children: Mapping[str, Child], rounds: int, report: Report) -> None:
     times = alternate({each: turn_of(child) for each, child in children.items()}, rounds, LIMIT)
-    report.add(list(_rows(report.table, name, times, len(case.batches()))))
+    report.add(list(_rows(report.table, name, times, repeats(case, STEPS) * len(case.batches()))))
     for each, child in children.items():
         report.add(
             shares=[

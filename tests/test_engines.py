@@ -61,7 +61,7 @@ def test_compile_is_of_torch_alone() -> None:
         with pytest.raises(ValueError, match='compile=True needs engine="torch"; engine is "mxnet"'):
             MultiEstimator(two_heads(), two_head_spec(), compile=True, **options)
     for wrong in ("yes", 2, None):
-        with pytest.raises(ValueError, match='compile is .*; valid is True, False or "cudagraphs"'):
+        with pytest.raises(ValueError, match='compile is .*; valid is "auto", "cudagraphs", True or False'):
             MultiEstimator(two_heads(), two_head_spec(), compile=wrong)
 
 

@@ -51,7 +51,9 @@ from .task_data import evaluation_loaders, task_loaders
 _Engine = Annotated[str, one_of(*ENGINES)]
 _Compile = Annotated[
     Union[bool, str],
-    Valid(f'True, False or "{CUDA_GRAPHS}"', lambda value: value in (True, False, CUDA_GRAPHS)),
+    Valid(
+        f'"{AUTO}", "{CUDA_GRAPHS}", True or False', lambda value: value in (AUTO, CUDA_GRAPHS, True, False)
+    ),
 ]
 _World = Annotated[World, Valid("what multifit.connect() returns")]
 
@@ -95,11 +97,12 @@ class MultiEstimator:
         ``context="cuda:0"`` or ``context="cpu"``; see docs/torch.md for what it does not do. "auto" chooses
         MXNet, unless `context` is PyTorch's name of a CUDA device, or a GPU that PyTorch can use and MXNet
         cannot.
-    compile : bool or "cudagraphs"
-        With ``engine="torch"``, whether `torch.compile` compiles the step's program: the net, its losses and
-        figures. Compiling takes a minute or more, and pays off where the net is large and runs for long.
-        "cudagraphs" compiles nothing, but captures the program and its backward pass as CUDA graphs, for each
-        shape of the batches. It pays off where the net is small.
+    compile : {"auto", "cudagraphs", True, False}
+        With ``engine="torch"``, how the step's program runs: the net, its losses and figures. "auto" captures
+        it on a GPU as CUDA graphs, for each shape of the batches that comes again, as long as at least half
+        of the GPU's memory is free; "cudagraphs" does so in any case, and warns if it cannot. With True,
+        `torch.compile` also compiles the program. This takes a minute or more, and pays off where the net is
+        large and runs for long. With False, the program runs operator by operator.
     world : World, optional
         The processes that train together, from :func:`multifit.connect`. Each process takes its share of
         every batch, and the result is that of one process that trains on whole batches. All processes must
@@ -111,7 +114,7 @@ class MultiEstimator:
         `spec` is neither a TaskSpec nor a loss, `net` is not a Block, or `balance` cannot weigh the losses.
     ValueError
         The `context` does not exist; the `precision` is unknown, or the devices do not support it; `world` is
-        not from `connect`; the `engine` is unknown; or `compile` is set with MXNet.
+        not from `connect`; the `engine` is unknown; or `compile` asks MXNet for graphs of torch.
     ImportError
         The engine is not installed.
     """
@@ -128,7 +131,7 @@ class MultiEstimator:
         balance: Balance | None = None,
         world: World = ALONE,
         engine: str = AUTO,
-        compile: bool | str = False,
+        compile: bool | str = AUTO,
     ) -> None:
         self.world = checked_value("world", world, _World)
         self.logger = get_logger(world)

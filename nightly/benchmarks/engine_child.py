@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import time
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Iterator
 
 import torch
 
@@ -19,7 +20,7 @@ from multifit.errors import DataError, SpecError, TrainerError
 from .answering import Line
 from .subjects import HEADS, NMT, SINGLES, SSD, Subject
 
-__all__ = ["SUBJECTS", "Contender", "idle_share"]
+__all__ = ["SUBJECTS", "Contender", "idle_share", "repeats"]
 
 SUBJECTS: dict[str, Subject] = {str(each): each for each in (*HEADS, *SINGLES, SSD, NMT)}
 EPOCHS = 1_000_000  # the parent says when it is enough
@@ -29,17 +30,24 @@ EPOCHS = 1_000_000  # the parent says when it is enough
 class Contender:
     """What trains: an engine of multifit, or a loop in PyTorch if `engine` is "hand".
 
-    `options` are arguments of MultiEstimator, or ``compiled`` of a loop.
+    `options` are arguments of MultiEstimator, or ``compiled`` of a loop. Every epoch but the first one, whose
+    loss is compared, has at least `steps` steps: its batches come several times.
     """
 
     engine: str
     device: str = "cpu"
     precision: str = "float32"
     options: dict[str, Any] = field(default_factory=dict)
+    steps: int = 1
+
+
+def repeats(case: Subject, steps: int) -> int:
+    """Return how often a case's batches must come for so many steps."""
+    return math.ceil(steps / len(case.batches()))
 
 
 class Meter:
-    """Answers each request with what the epoch after it took.
+    """Answers each request with what the epoch after it took, and counts these epochs.
 
     The requests are "epoch" (seconds and the training loss), "memory" (the peak of the device, in MiB) and
     "idle" (the share of the time in which the GPU computes nothing; None on a CPU). `priority` is right after
@@ -51,6 +59,7 @@ class Meter:
     def __init__(self, device: torch.device) -> None:
         self._device, self._gpu = device, device.type == "cuda"
         self._line, self._request = Line(), ""
+        self.epochs = 0
 
     def greet(self) -> None:
         """Say that requests may come."""
@@ -73,6 +82,7 @@ class Meter:
         """Answer the request."""
         self._synchronize()
         seconds = time.perf_counter() - self._start
+        self.epochs += 1
         self._line.answer(getattr(self, f"_{self._request}")(seconds, loss))
 
     def refuse(self, error: Exception) -> None:
@@ -133,7 +143,18 @@ def _train(case: Subject, contender: Contender, meter: Meter) -> None:
     on_torch = contender.engine == "torch"
     where = {"context": contender.device} if on_torch else {}
     options = {"engine": contender.engine, "precision": contender.precision, **where, **contender.options}
-    case.estimator(**options).fit(case.batches(), epochs=EPOCHS, event_handlers=meter)
+    batches = _Batches(case, contender.steps, meter)
+    case.estimator(**options).fit(batches, epochs=EPOCHS, event_handlers=meter)
+
+
+class _Batches:
+    """The batches of each epoch of a fit."""
+
+    def __init__(self, case: Subject, steps: int, meter: Meter) -> None:
+        self._once, self._repeats, self._meter = case.batches(), repeats(case, steps), meter
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._once * (self._repeats if self._meter.epochs else 1))
 
 
 def _train_by_hand(case: Subject, contender: Contender, meter: Meter) -> None:
@@ -146,7 +167,7 @@ def _train_by_hand(case: Subject, contender: Contender, meter: Meter) -> None:
         raise SpecError(f"the net has a {error} that the loop in PyTorch does not know") from None
     while True:
         meter.begin()
-        meter.end(epoch())
+        meter.end(epoch(repeats(case, contender.steps) if meter.epochs else 1))
 
 
 if __name__ == "__main__":

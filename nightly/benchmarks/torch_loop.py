@@ -28,8 +28,10 @@ OPTIMIZERS = {
 
 def hand_written(
     case: Subject, device: torch.device, precision: str = "float32", compiled: bool = False
-) -> Callable[[], float]:
-    """Return an epoch, which returns the mean of the objective over the samples.
+) -> Callable[..., float]:
+    """Return an epoch, which passes over the batches as often as its argument says, by default once.
+
+    It returns the mean of the objective over the samples.
 
     Raises KeyError for a net that `torch_net` does not know.
     """
@@ -47,9 +49,9 @@ def hand_written(
             return nullcontext()
         return torch.autocast(device.type, getattr(torch, precision))
 
-    def epoch() -> float:
+    def epoch(times: int = 1) -> float:
         total, weights, right = (torch.zeros((), device=device, dtype=torch.float64) for _ in range(3))
-        for batch in batches:
+        for batch in batches * times:
             slots = [
                 slot if at in on_host else slot.to(device, non_blocking=True) for at, slot in enumerate(batch)
             ]

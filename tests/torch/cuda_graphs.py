@@ -1,7 +1,7 @@
 """Count the replays of CUDA graphs; on the CPU, with a stand-in for them.
 
-The stand-in records the operators that run during a capture, and replays them in the same memory;
-``torch.cuda.make_graphed_callables`` is torch's own. A replay first overwrites what the last one computed.
+The stand-in records the operators that run during a capture, and replays them in the same memory. A replay
+first overwrites what the last one computed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from multifit.torch.engine import captured
+from multifit.torch.engine import execution
 
 from .place import DEVICE
 
@@ -71,6 +71,11 @@ def _capturing(graph: Graph, pool: Any = None) -> Iterator[None]:
         yield
 
 
+class _Stream:
+    def wait_stream(self, other: Any) -> None:
+        """Do nothing: there is one stream."""
+
+
 class Replays:
     """The number of replays of all graphs."""
 
@@ -92,10 +97,11 @@ def counted_replays(monkeypatch: pytest.MonkeyPatch) -> Replays:
 
 
 def _capture_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("synchronize", "current_stream", "Stream"):
-        monkeypatch.setattr(torch.cuda, name, lambda *_: None)
-    monkeypatch.setattr(torch.cuda.graphs, "graph_pool_handle", lambda: None)
+    for name in ("current_stream", "Stream"):
+        monkeypatch.setattr(torch.cuda, name, lambda *_: _Stream())
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (1, 1))
     monkeypatch.setattr(torch.cuda, "stream", lambda _: nullcontext())
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
     monkeypatch.setattr(torch.cuda, "graph", _capturing)
-    monkeypatch.setattr(captured, "CAPTURES", {"cpu"})
+    monkeypatch.setattr(execution, "CAPTURES", {"cpu"})

@@ -11,6 +11,9 @@ import torch
 from multifit import GradientAccumulation
 from multifit.balance import Uncertainty
 from multifit.torch.engine import captured
+from multifit.torch.engine.captured import Captured
+from multifit.torch.engine.execution import Execution
+from multifit.torch.engine.scaling import differentiate
 from tests.torch.cuda_graphs import counted_replays
 from tests.torch.place import DEVICE
 from tests.torch.runs import BATCHES, assert_equal, estimator_of, values
@@ -40,7 +43,7 @@ def test_replays_compute_what_operators_do(
     kind: str, options: Any, handlers: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected, replays = fit(kind, handlers, **options), counted_replays(monkeypatch)
-    for one, other in zip(expected, fit(kind, handlers, compile="cudagraphs", **options)):
+    for one, other in zip(expected, fit(kind, handlers, **{"compile": "cudagraphs", **options})):
         assert_equal(one, other, 1e-10)
     assert replays.count > 2 * len(BATCHES)
 
@@ -54,59 +57,86 @@ def test_nothing_is_captured_on_the_cpu(
     assert caplog.messages.count('compile="cudagraphs" does nothing on a CPU') == 1
 
 
-class Doubled(torch.nn.Module):
-    """Twice the products with a weight, and figures without a gradient."""
+class Doubled:
+    """Twice the products with a weight; their sum, and two sums, are objectives. A count has no gradient."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.ones(1))
-        self.register_buffer("seen", torch.zeros(()))
+    def __init__(self, insists: bool = True) -> None:
+        self.weight = torch.nn.Parameter(torch.ones(1, device=DEVICE))
+        self.seen = torch.zeros((), device=DEVICE)
+        held = [self.weight, self.seen]
+        self.call = Captured(self.forward, held, held[:1], [1, 2], Execution(captures=True, insists=insists))
 
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        self.seen += 1
-        product = 2 * x * self.weight
-        return product, product.detach().sum(), (x > 0).sum()
+    def forward(self, weight: Any, seen: Any, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        seen += 1
+        product = 2 * x * weight
+        sums = torch.stack([product.sum(), product.detach().sum()])
+        return product, product.sum(), sums, (x > 0).sum()
+
+    def gradient(self, results: Any, heads: Any = None) -> torch.Tensor:
+        """Return the gradient of both objectives with respect to the weight, as the last call computes it."""
+        graphs = self.call.graphs
+        of = differentiate(results[1:3], [self.weight]) if graphs is None else graphs.gradients
+        (gradient,) = of(heads)
+        return gradient
+
+
+def numbers(*values: Any) -> list[torch.Tensor]:
+    return [torch.tensor(value, device=DEVICE) for value in values]
 
 
 def test_a_form_is_captured_when_it_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    replays, module = counted_replays(monkeypatch), Doubled().to(DEVICE)
-    call = captured.Captured(module, DEVICE)
+    replays, net = counted_replays(monkeypatch), Doubled()
+    before = []  # results that keep their autograd graphs, which PyTorch made on another stream
     for batch, size in enumerate((2, 3, 2, 3, 2)):
-        x = torch.full((size,), float(batch), device=DEVICE)
-        product, total, count = call(x)
+        results = net.call(torch.full((size,), float(batch), device=DEVICE))
         assert replays.count == max(0, batch - 1) + max(0, batch - 2)  # forward, and backward before
-        assert product.tolist() == [2 * batch] * size
+        product, total, both, count = results
+        assert product.tolist() == [2 * batch] * size and both.tolist() == [2 * batch * size] * 2
         assert total == 2 * batch * size and count == size * (batch > 0)
-        (gradient,) = torch.autograd.grad(product.sum(), [module.weight])
-        assert gradient == 2 * batch * size and module.seen == batch + 1
-        assert product.requires_grad and not total.requires_grad and not count.requires_grad
+        assert any(each.requires_grad for each in results) == (batch < 2)
+        assert net.gradient(results) == 2 * 2 * batch * size and net.seen == batch + 1
+        before.append(results)
 
 
-def test_each_mode_and_each_argument_that_learns_is_a_form(monkeypatch: pytest.MonkeyPatch) -> None:
-    replays = counted_replays(monkeypatch)
-    call, x = captured.Captured(Doubled().to(DEVICE), DEVICE), torch.ones(2, device=DEVICE)
-    for learns in (False, True):
-        for _ in range(2):
-            given = x.clone().requires_grad_(learns)
-            product = call(given)[0].sum()
-        (gradient,) = torch.autograd.grad(product, [given], allow_unused=True) if learns else (None,)
-        assert gradient is None or gradient.tolist() == [2, 2]
-    with torch.no_grad():
-        assert not any(each.requires_grad for _ in range(2) for each in call(x))
-    assert replays.count == 4
+def test_gradients_of_objectives_are_weighted(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted_replays(monkeypatch)
+    net, x = Doubled(), torch.ones(2, device=DEVICE)
+    for heads, expected in ((numbers(3.0, [5.0, 7.0]), 8), (None, 2), (None, 2), (numbers(1.0, [0.0, 1.0]), 1)):
+        assert net.gradient(net.call(x), heads) == expected * 4
+
+
+def test_without_gradients_there_is_another_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    replays, net, x = counted_replays(monkeypatch), Doubled(), torch.ones(2, device=DEVICE)
+    for learns in (True, False, True, False):
+        with torch.set_grad_enabled(learns):
+            assert net.call(x)[1] == 4
+    assert replays.count == 2
+    graphs = net.call.graphs
+    assert graphs is not None and not any(each.any() for each in graphs.gradients())
 
 
 def test_no_more_graphs_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    replays, module = counted_replays(monkeypatch), Doubled().to(DEVICE)
+    replays, net = counted_replays(monkeypatch), Doubled()
     monkeypatch.setattr(captured, "MAX_GRAPHS", 1)
-    call = captured.Captured(module, DEVICE)
     for size in (2, 2, 3, 3, 2):
-        assert len(call(torch.ones(size, device=DEVICE))[0]) == size
+        assert len(net.call(torch.ones(size, device=DEVICE))[0]) == size
     assert replays.count == 2
 
 
+@pytest.mark.parametrize(("insists", "expected"), [(True, 2), (False, 0)])
+def test_graphs_need_room_unless_the_user_insists(
+    insists: bool, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replays, net = counted_replays(monkeypatch), Doubled(insists)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (49, 100))
+    for _ in range(3):
+        assert net.call(torch.ones(2, device=DEVICE))[1] == 4
+    assert replays.count == expected
+
+
+@pytest.mark.parametrize(("insists", "level"), [(True, "WARNING"), (False, "DEBUG")])
 def test_what_cannot_be_captured_runs_without_a_graph(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    insists: bool, level: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     why = "CUDA error: operation not permitted when stream is capturing"
 
@@ -116,9 +146,10 @@ def test_what_cannot_be_captured_runs_without_a_graph(
     counted_replays(monkeypatch)
     monkeypatch.setattr(torch.cuda, "graph", fails)
     monkeypatch.setattr(logging.getLogger("multifit"), "propagate", True)
-    module = Doubled().to(DEVICE)
-    call = captured.Captured(module, DEVICE)
+    caplog.set_level(logging.DEBUG, "multifit")
+    net = Doubled(insists)
     for batch, size in enumerate((2, 2, 2, 3, 3)):
-        assert call(torch.ones(size, device=DEVICE))[0].tolist() == [2] * size and module.seen == batch + 1
+        assert net.call(torch.ones(size, device=DEVICE))[0].tolist() == [2] * size and net.seen == batch + 1
     (record,) = caplog.records
-    assert record.message == f'compile="cudagraphs": nothing is captured: {why}'
+    assert record.levelname == level
+    assert record.message == f"CUDA graphs: nothing is captured, Python launches every operator: {why}"

@@ -11,7 +11,7 @@ import torch
 
 from multifit import MultiEstimator, TrainerSpec
 from multifit.gluon.precision import precisions
-from multifit.torch.engine.scaling import Scaled, Scaling, Unscaled
+from multifit.torch.engine.scaling import Scaled, Scaling, Unscaled, differentiate
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.nets import two_heads
 from tests.common.specs import two_head_spec
@@ -61,11 +61,15 @@ def objective(of: Any, inputs: list[float]) -> torch.Tensor:
     return (of[0] ** 2 * torch.tensor(inputs)).sum() + of[1].sum()
 
 
+def gradients_of(scaling: Scaling, objectives: list[Any], moved: list[Any]) -> list[torch.Tensor]:
+    return scaling.gradients(differentiate(objectives, moved), objectives)
+
+
 def trained(scaling: Scaling, inputs: list[list[float]]) -> tuple[list[torch.nn.Parameter], list[int]]:
     """Return the parameters after steps of SGD, and which steps were taken."""
     moved, taken = parameters(), []
     for number, each in enumerate(inputs):
-        gradients = scaling.gradients([objective(moved, each)], moved)
+        gradients = gradients_of(scaling, [objective(moved, each)], moved)
         overflowed = scaling.overflowed()
         if not overflowed:
             taken.append(number)
@@ -99,7 +103,7 @@ def test_gradients_that_are_added_up_are_all_finite_or_have_overflowed() -> None
         scaled, moved = Scaled(CPU), parameters()
         seen = []
         for each in inputs:
-            scaled.gradients([objective(moved, each)], moved)
+            gradients_of(scaled, [objective(moved, each)], moved)
             seen.append(scaled.overflowed())
         assert seen == [expected] * 2
         scaled.update(expected)
@@ -110,7 +114,7 @@ def test_gradients_that_are_added_up_are_all_finite_or_have_overflowed() -> None
 def test_a_process_without_a_sample_scales_as_the_others_do() -> None:
     for inputs in (INPUTS[1], INPUTS[0]):
         scaled, idle, moved = Scaled(CPU), Scaled(CPU), parameters()
-        scaled.gradients([objective(moved, inputs)], moved)
+        gradients_of(scaled, [objective(moved, inputs)], moved)
         overflowed = scaled.overflowed()
         for each in (scaled, idle):
             each.update(overflowed)
@@ -120,7 +124,7 @@ def test_a_process_without_a_sample_scales_as_the_others_do() -> None:
 @pytest.mark.parametrize("scaling", [Scaled(CPU), Unscaled()], ids=["scaled", "unscaled"])
 def test_objectives_that_reach_nothing(scaling: Scaling) -> None:
     moved = parameters()
-    gradients = scaling.gradients([], moved)
+    gradients = gradients_of(scaling, [], moved)
     assert not any(gradient.any() for gradient in gradients) and not scaling.overflowed()
     scaling.update(False)
 

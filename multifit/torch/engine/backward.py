@@ -14,7 +14,7 @@ from ...state import RunState
 from .changed_outputs import weighted
 from .parameters import Parameters
 from .result import Result
-from .scaling import Scaling
+from .scaling import Differentiate, Scaling, differentiate
 from .tensors import Tensors, to_array, to_arrays
 
 
@@ -44,14 +44,16 @@ class Backward:
         if not result.objectives:  # this process has no samples
             self._combine(result)
             return gradients
-        if self._hooks.active("change_objective"):
-            objectives, gradients = self._changed(result)
-        else:
-            objectives = result.minimized()
         changed = result.changed
         copies = [copy for features in result.features for copy in features.copies]
         leaves = copies if changed is None else [*copies, *changed.leaves]
-        computed = iter(self._gradients(objectives, result.trained, leaves))
+        objectives, heads = result.objectives, result.head_gradients
+        if self._hooks.active("change_objective"):
+            (objectives, gradients), heads = self._changed(result), None
+        of = self._differentiate(objectives, result.trained, leaves)
+        if result.graphs is not None:  # they do the same
+            of = result.graphs.gradients
+        computed = iter(self._scaling.gradients(of, objectives, heads))
         of_trained, of_copies = (list(islice(computed, len(each))) for each in (result.trained, copies))
         for features in result.features:
             features.scaling = self._scaling
@@ -64,7 +66,8 @@ class Backward:
         if changed is not None:
             objectives, others = self._with_others(lambda: changed.objectives(list(computed)))
             _add(gradients, others.items())
-            _add(gradients, zip(changed.trained, self._gradients(objectives, changed.trained)))
+            of = self._differentiate(objectives, changed.trained)
+            _add(gradients, zip(changed.trained, self._scaling.gradients(of, objectives)))
         result.detach()
         return gradients
 
@@ -73,12 +76,10 @@ class Backward:
         if self._balancer is not None:
             self._balancer.combine(result, self._state)
 
-    def _gradients(
+    def _differentiate(
         self, objectives: Sequence[torch.Tensor], names: Sequence[str], leaves: Sequence[torch.Tensor] = ()
-    ) -> list[torch.Tensor]:
-        learning = [each for each in objectives if each.requires_grad]
-        tensors = [self._parameters.tensors[name] for name in names]
-        return self._scaling.gradients(learning, [*tensors, *leaves])
+    ) -> Differentiate:
+        return differentiate(objectives, [*(self._parameters.tensors[name] for name in names), *leaves])
 
     def _changed(self, result: Result) -> tuple[list[torch.Tensor], Tensors]:
         """Return numbers whose gradients are those of the changed objective; this waits for the device.

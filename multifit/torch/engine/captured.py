@@ -1,86 +1,170 @@
-"""Run modules as CUDA graphs (``compile="cudagraphs"``)."""
+"""Run programs as CUDA graphs."""
 
 from __future__ import annotations
 
 import logging
 from contextlib import ExitStack
-from typing import Any, Callable, Hashable
+from typing import Any, Callable, Hashable, Sequence
 
 import torch
 
-CAPTURES = {"cuda"}  # kinds of devices
-MAX_GRAPHS = 32  # of a module; each holds the memory of a step
+from .execution import Execution
 
-Function = Callable[..., Any]
+MAX_GRAPHS = 32  # of a program; each holds the memory of a step
+WARM_UP = 3  # runs before a capture, as PyTorch advises, in which libraries allocate and choose algorithms
+FREE = 0.5  # of the GPU's memory must be free, for a graph keeps the memory of its step
+
+Function = Callable[..., Sequence[torch.Tensor]]
 
 
 class Captured:
-    """Calls a module of torch as a CUDA graph, and its backward pass as another, for each form of arguments.
+    """Calls a function as a CUDA graph, and the backward pass of its objectives as another.
 
-    Python launches a graph about as fast as a single operator. The first call with a form runs operator by
-    operator; the second one is captured. If that fails, a warning says why, and from then on all forms run
-    operator by operator. A graph returns copies, because its next replay overwrites its results, but it does
-    not copy gradients. On a CPU, nothing is captured.
+    The first call with a form of arguments runs operator by operator; the second one is captured. Python
+    launches a graph about as fast as a single operator. If a capture fails, from then on all forms run
+    operator by operator.
+
+    Parameters
+    ----------
+    function : callable
+        Takes `tensors`, then the arguments of a call.
+    tensors : sequence of torch.Tensor
+        Parameters and other tensors that the function holds; they keep their memory.
+    learning : sequence of torch.Tensor
+        Those that receive gradients.
+    objectives : sequence of int
+        The places of the function's results that are differentiated.
+    execution : Execution
+        Whether it insists on graphs.
+
+    Attributes
+    ----------
+    graphs : Graphs or None
+        Those that the last call replayed.
     """
 
-    def __init__(self, module: torch.nn.Module, device: torch.device) -> None:
-        self._module, self._device, self._captures = module, device, device.type in CAPTURES
+    def __init__(
+        self,
+        function: Function,
+        tensors: Sequence[torch.Tensor],
+        learning: Sequence[torch.Tensor],
+        objectives: Sequence[int],
+        execution: Execution,
+    ) -> None:
+        self._function, self._tensors, self._learning = function, list(tensors), list(learning)
+        self._objectives, self._insists, self._captures = list(objectives), execution.insists, True
         self._met: set[Hashable] = set()
-        self._graphs: dict[Hashable, Function] = {}
+        self._by_form: dict[Hashable, Graphs | None] = {}  # None for forms that run operator by operator
+        self.graphs: Graphs | None = None
 
-    def __call__(self, *tensors: torch.Tensor) -> Any:
-        """Return the module's outputs."""
-        if not self._captures:
-            return self._module(*tensors)
-        form = torch.is_grad_enabled(), *((t.shape, t.dtype, t.requires_grad) for t in tensors)
-        graph = self._graphs.get(form)
-        if graph is None:
-            if form not in self._met or len(self._graphs) == MAX_GRAPHS:
-                self._met.add(form)
-                return self._module(*tensors)
-            graph = self._graphs[form] = self._capture(tensors)
-        return graph(*tensors)
+    def __call__(self, *arguments: torch.Tensor) -> Sequence[torch.Tensor]:
+        """Return the results. Those of a graph have no gradients, and its next replay overwrites them."""
+        form = torch.is_grad_enabled(), *((each.shape, each.dtype) for each in arguments)
+        if self._captures and form in self._met and form not in self._by_form:
+            self._by_form[form] = self._capture(arguments)
+        self._met.add(form)
+        self.graphs = self._by_form.get(form)
+        if self.graphs is None:
+            return self._function(*self._tensors, *arguments)
+        return self.graphs.replay(arguments)
 
-    def _capture(self, tensors: tuple[torch.Tensor, ...]) -> Function:
-        """Return a graph of the module for arguments like `tensors`; the module itself, if that fails.
+    def _capture(self, arguments: Sequence[torch.Tensor]) -> Graphs | None:
+        """Return graphs for a form of arguments; None if they cannot be captured."""
+        device = arguments[0].device
+        if len(self._by_form) >= MAX_GRAPHS or not (self._insists or _has_room(device)):
+            return None
+        try:
+            return self._captured(arguments, device)
+        except RuntimeError as error:
+            why = str(error).partition("\n")[0]  # the lines after that say how to debug CUDA
+            level = logging.WARNING if self._insists else logging.DEBUG
+            message = "CUDA graphs: nothing is captured, Python launches every operator: %s"
+            logging.getLogger("multifit").log(level, message, why)
+            self._captures = False
+            self._by_form.clear()  # also those of other forms, for memory may be what is missing
+            return None
 
-        Torch runs the module a few times before. So running statistics and random numbers are restored.
-        """
-        recorded = _Recorded(self._module)
-        arguments = tuple(t.detach().clone().requires_grad_(t.requires_grad) for t in tensors)
-        statistics = [(buffer, buffer.clone()) for buffer in self._module.buffers()]
+    def _captured(self, arguments: Sequence[torch.Tensor], device: torch.device) -> Graphs:
+        """Return graphs; running statistics and random numbers are those of before."""
+        # other tensors of the same memory: an autograd graph of before, if any is left, is on another stream
+        aliases = {id(each): each.detach().requires_grad_() for each in self._learning}
+        held = [aliases.get(id(each), each) for each in self._tensors]
+        statistics = [(each, each.clone()) for each in self._tensors if id(each) not in aliases]
         with ExitStack() as restored:
-            on_gpu = self._device.type == "cuda"
-            restored.enter_context(torch.random.fork_rng([self._device] if on_gpu else []))
-            restored.enter_context(torch.cuda.stream(torch.cuda.current_stream(self._device)))
+            restored.enter_context(torch.random.fork_rng([device] if device.type == "cuda" else []))
             try:
-                run = torch.cuda.make_graphed_callables(recorded, arguments, allow_unused_input=True)
-            except RuntimeError as error:
-                why = str(error).partition("\n")[0]  # the lines after that say how to debug CUDA
-                logging.getLogger("multifit").warning('compile="cudagraphs": nothing is captured: %s', why)
-                self._captures = False
-                self._graphs.clear()  # of other forms, for memory may be what is missing
-                return self._module
+                return Graphs(self._function, held, [*aliases.values()], self._objectives, arguments)
             finally:
-                for buffer, copy in statistics:
-                    buffer.copy_(copy)
-
-        def call(*given: torch.Tensor) -> Any:
-            outputs = zip(run(*given), recorded.differentiable)
-            return tuple((each if learns else each.detach()).clone() for each, learns in outputs)
-
-        return call
+                for tensor, copy in statistics:
+                    tensor.copy_(copy)
 
 
-class _Recorded(torch.nn.Module):
-    """A module that notes which of its outputs have a gradient; a graph returns all of them with one."""
+class Graphs:
+    """A function for one form of arguments as a CUDA graph, and the backward pass of its objectives."""
 
-    def __init__(self, module: torch.nn.Module) -> None:
-        super().__init__()
-        self.module, self.differentiable = module, list[bool]()
+    def __init__(
+        self,
+        function: Function,
+        held: Sequence[torch.Tensor],
+        leaves: Sequence[torch.Tensor],
+        objectives: Sequence[int],
+        arguments: Sequence[torch.Tensor],
+    ) -> None:
+        self._arguments = [each.detach().clone() for each in arguments]
+        self._heads: list[torch.Tensor] = []
+        self._are_ones = True
 
-    def forward(self, *tensors: torch.Tensor) -> Any:
-        """Return what the module returns."""
-        outputs = self.module(*tensors)
-        self.differentiable = [each.requires_grad for each in outputs]
-        return outputs
+        def forward() -> Sequence[torch.Tensor]:
+            return function(*held, *self._arguments)
+
+        def backward(outputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+            pairs = zip((outputs[place] for place in objectives), self._heads)
+            learning, heads = zip(*((each, head) for each, head in pairs if each.requires_grad))
+            options = {"allow_unused": True, "materialize_grads": True}
+            return torch.autograd.grad(learning, leaves, heads, **options)
+
+        learns = self._warm_up(forward, backward, objectives, arguments[0].device)
+        pool = torch.cuda.graph_pool_handle()
+        self._forward, self._backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._forward, pool=pool):
+            outputs = forward()
+        with torch.cuda.graph(self._backward, pool=pool):
+            self._gradients = list(backward(outputs)) if learns else [*map(torch.zeros_like, leaves)]
+        self._outputs = [each.detach() for each in outputs]
+
+    def replay(self, arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Return the function's results."""
+        torch._foreach_copy_(self._arguments, list(arguments))
+        self._forward.replay()
+        return self._outputs
+
+    def gradients(self, heads: Sequence[torch.Tensor] | None = None) -> list[torch.Tensor]:
+        """Return the gradients of the leaves, for those of the objectives, by default 1."""
+        if heads is not None:
+            torch._foreach_copy_(self._heads, list(heads))
+        elif not self._are_ones:
+            torch._foreach_fill_(self._heads, 1.0)
+        self._are_ones = heads is None
+        self._backward.replay()
+        return self._gradients
+
+    def _warm_up(
+        self, forward: Any, backward: Any, objectives: Sequence[int], device: torch.device
+    ) -> bool:
+        """Run the function on a stream of its own; return whether there is a backward pass."""
+        current, stream = torch.cuda.current_stream(device), torch.cuda.Stream(device)
+        stream.wait_stream(current)
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_UP):
+                outputs = forward()
+                self._heads = self._heads or [torch.ones_like(outputs[place]) for place in objectives]
+                learns = any(outputs[place].requires_grad for place in objectives)
+                if learns:
+                    backward(outputs)
+        current.wait_stream(stream)
+        return learns
+
+
+def _has_room(device: torch.device) -> bool:
+    free, total = torch.cuda.mem_get_info(device)
+    return free >= FREE * total

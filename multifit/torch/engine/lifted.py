@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from operator import attrgetter
 from typing import Any, Callable
 
@@ -12,14 +11,15 @@ from torch import fx
 from ..translate import freed_with_source
 
 
-def lifted(module: fx.GraphModule) -> Callable[..., Any]:
-    """Return a function that computes the same as a module, with the tensors that the module holds now.
+def lifted(module: fx.GraphModule) -> tuple[Callable[..., Any], list[torch.Tensor]]:
+    """Return a function that computes the same as a module, and the tensors that it takes first.
 
-    The code of a module reads ``body.0.weight`` attribute by attribute, which takes as long as an operator.
+    These are the tensors that the module holds. Its own code reads ``body.0.weight`` attribute by attribute,
+    which takes as long as an operator.
     """
     graph = fx.Graph()
     read = [node for node in module.graph.nodes if node.op == "get_attr"]
     arguments = {node: graph.placeholder(node.name) for node in read}
     graph.output(graph.graph_copy(module.graph, arguments))
     function = freed_with_source(fx.GraphModule(torch.nn.Module(), graph, "Lifted")).forward
-    return partial(function, *(attrgetter(node.target)(module) for node in read))
+    return function, [attrgetter(node.target)(module) for node in read]

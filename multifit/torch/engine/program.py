@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Callable, Hashable, Mapping
 
 import torch
 
-from ...engines import CUDA_GRAPHS
 from ...gluon.execution.network import Network
 from ...gluon.execution.traced_graph import TracedGraph
 from ..graph import read_graph
 from ..translate import tensors_of, translate
-from .captured import Captured
+from .captured import Captured, Graphs
 from .compiled import compiled
+from .execution import Execution
 from .lifted import lifted
 from .parameters import Parameters
 
@@ -22,43 +23,56 @@ MAX_PROGRAMS = 256  # one for each form of batches; beyond that, the oldest is d
 class Program:
     """Computes a traced graph.
 
-    Raises SpecError with everything in the graph that has no translation. If it `compiles`, a call raises
+    Raises SpecError with everything in the graph that has no translation. If it is compiled, a call raises
     SpecError if torch cannot compile it.
 
-    `trained` are the names of the parameters that it uses and that receive gradients. As it is a single
-    graph, there are no `features` that tasks share.
+    `trained` are the names of the parameters that it uses and that receive gradients, and `objectives` the
+    names of the outputs that are minimised. As it is a single graph, there are no `features` that tasks share.
     """
 
     features = None
 
     def __init__(
-        self, traced: TracedGraph, parameters: Parameters, training: bool, compiles: bool | str = False
+        self,
+        traced: TracedGraph,
+        parameters: Parameters,
+        training: bool,
+        execution: Execution = Execution(),  # noqa: B008 - a tuple
     ) -> None:
         variables = parameters.variables()
         used = [name for name in read_graph(traced.symbol).variables if name not in traced.inputs]
         tensors = tensors_of(traced.constants, device=parameters.device)
         tensors.update((name, parameters.tensors[variables[name]]) for name in used if name in variables)
+        learning = {name: tensors[name] for name in used if isinstance(tensors[name], torch.nn.Parameter)}
         self.module = translate(traced.symbol, list(traced.inputs), tensors, training, variables)
-        self._run: Callable[..., Any]
-        if compiles == CUDA_GRAPHS:
-            self._run = Captured(self.module, parameters.device)
-        else:
-            self._run = compiled(self.module) if compiles else lifted(self.module)
         self.inputs, self._outputs = list(traced.inputs.values()), traced.outputs
-        self.trained = [variables[name] for name in used if isinstance(tensors[name], torch.nn.Parameter)]
+        self.trained = [variables[name] for name in learning]
+        self.objectives = sorted(name for name in traced.outputs if name.partition(".")[0] == "objective")
+        function, held = lifted(self.module)
+        if execution.compiles:
+            function = compiled(function)
+        self._run: Callable[..., Any] = partial(function, *held)
+        if execution.captures:
+            places = [traced.outputs.index(name) for name in self.objectives]
+            self._run = Captured(function, held, [*learning.values()], places, execution)
 
     def __call__(self, given: Mapping[str, Any]) -> dict[str, torch.Tensor]:
         """Return the outputs by name, for tensors by name."""
         return dict(zip(self._outputs, self._run(*[given[name] for name in self.inputs])))
+
+    @property
+    def graphs(self) -> Graphs | None:
+        """The CUDA graphs that the last call replayed, if it did; its outputs then have no gradients."""
+        return self._run.graphs if isinstance(self._run, Captured) else None
 
 
 class NetPrograms:
     """A net without its losses: one program, or, if it is recorded, one for each form of batches."""
 
     def __init__(
-        self, network: Network, parameters: Parameters, training: bool, compiles: bool | str = False
+        self, network: Network, parameters: Parameters, training: bool, execution: Execution
     ) -> None:
-        self._network, self._options = network, (parameters, training, compiles)
+        self._network, self._options = network, (parameters, training, execution)
         self._programs: dict[Hashable, Program] = {}
 
     def __call__(self, slots: Mapping[str, Any]) -> Program:

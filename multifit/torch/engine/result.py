@@ -13,6 +13,7 @@ from ...gluon.execution.loss_weights import BatchLossScale
 from ...gluon.execution.result import StepResult
 from ...protocols import Numbers
 from ...spec import TaskSpec
+from .captured import Graphs
 from .changed_outputs import ChangedOutputs
 from .shared_features import SharedFeatures
 from .tensors import Tensors, to_arrays
@@ -27,7 +28,8 @@ class Result:
     `objective_losses` are, for each objective, the losses that it contains; if losses are balanced, it has an
     element for each. `scale` holds the batch's weights and normalizers. `changed` holds the outputs as
     handlers have changed them, if they have. `features` are those where the tasks branch, if their gradients
-    are compared. `carried` is the state with which the batch began, if that is not in its slots.
+    are compared. `carried` is the state with which the batch began, if that is not in its slots. `graphs` are
+    the CUDA graphs that computed the batch, and compute the gradients of its objectives.
     """
 
     spec: TaskSpec
@@ -42,6 +44,7 @@ class Result:
     head_gradients: list[torch.Tensor] | None = None
     features: list[SharedFeatures] = field(default_factory=list)
     carried: Tensors = field(default_factory=Tensors)
+    graphs: Graphs | None = None
 
     def add(self, objective: torch.Tensor, losses: Sequence[str]) -> None:
         """Add an objective, and the losses that it contains."""
@@ -50,18 +53,11 @@ class Result:
 
     def detach(self) -> None:
         """Free what the backward pass needed."""
-        self.objectives, self.changed = [], None
+        self.objectives, self.changed, self.graphs = [], None, None
         for features in self.features:
             features.detach()
         self.outputs = {name: tensor.detach() for name, tensor in self.outputs.items()}
         self.parts = {name: tensor.detach() for name, tensor in self.parts.items()}
-
-    def minimized(self) -> list[torch.Tensor]:
-        """Return numbers whose sum is minimised; objectives without a gradient are left out."""
-        heads = self.head_gradients or [None] * len(self.objectives)
-        pairs = [pair for pair in zip(self.objectives, heads) if pair[0].requires_grad]
-        weighted = [objective if head is None else objective * head for objective, head in pairs]
-        return [each.sum() if each.numel() > 1 else each for each in weighted]
 
     def read_objectives(self) -> list[float]:
         """Return the elements of all objectives; this waits for the device."""

@@ -2,27 +2,46 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Sequence, Union
+from typing import Any, Callable, Mapping, Optional, Sequence, Union
 
 import torch
+
+
+Heads = Sequence[Union[torch.Tensor, None]]
+"""The gradient of each of some tensors; None for 1."""
+Differentiate = Callable[[Optional[Heads]], Sequence[torch.Tensor]]
+"""Returns the gradients of leaves, for those of what is differentiated; None if these are all 1."""
+
+
+def differentiate(
+    tensors: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor], again: bool = False
+) -> Differentiate:
+    """Return a function that differentiates tensors; gradients are 0 for leaves that they do not reach.
+
+    `again` keeps the graph for another backward pass. Tensors without a gradient are left out.
+    """
+
+    def gradients(heads: Heads | None) -> Sequence[torch.Tensor]:
+        pairs = zip(tensors, heads or [None] * len(tensors))
+        learning = [
+            (each, torch.ones_like(each) if head is None and each.numel() > 1 else head)
+            for each, head in pairs
+            if each.requires_grad
+        ]
+        options = {"retain_graph": again, "allow_unused": True, "materialize_grads": True}
+        return torch.autograd.grad([e for e, _ in learning], leaves, [h for _, h in learning], **options)
+
+    return gradients
 
 
 class Unscaled:
     """Gradients as autograd computes them."""
 
     def gradients(
-        self,
-        tensors: Sequence[torch.Tensor],
-        leaves: Sequence[torch.Tensor],
-        heads: Sequence[torch.Tensor] | None = None,
-        again: bool = False,
+        self, of: Differentiate, tensors: Sequence[torch.Tensor], heads: Heads | None = None
     ) -> list[torch.Tensor]:
-        """Return the gradients of the sum of tensors times `heads`, by default 1; 0 for leaves not reached.
-
-        `again` keeps the graph for another backward pass.
-        """
-        options = {"retain_graph": again, "allow_unused": True, "materialize_grads": True}
-        return list(torch.autograd.grad(tensors, leaves, heads, **options))
+        """Return the gradients that a function computes of the sum of tensors times `heads`, by default 1."""
+        return list(of(heads))
 
     def overflowed(self) -> bool:
         """Return False: gradients that overflow are used as they are."""
@@ -52,23 +71,18 @@ class Scaled:
         self._batches: list[_Batch] = []  # since the last update; kept, as the scaler knows them by their ids
 
     def gradients(
-        self,
-        tensors: Sequence[torch.Tensor],
-        leaves: Sequence[torch.Tensor],
-        heads: Sequence[torch.Tensor] | None = None,
-        again: bool = False,
+        self, of: Differentiate, tensors: Sequence[torch.Tensor], heads: Heads | None = None
     ) -> list[torch.Tensor]:
         """Return the gradients, scaled back; float16 becomes float32, in which they do not vanish."""
         ones = [torch.ones_like(tensor) for tensor in tensors]
-        scaled = [self._scaler.scale(head).to(each.dtype) for head, each in zip(heads or ones, tensors)]
-        torch.autograd.backward(tensors, scaled, again, inputs=leaves)
-        gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in leaves]
+        given = ones if heads is None else [one if h is None else h for one, h in zip(ones, heads)]
+        gradients = of([self._scaler.scale(head).to(each.dtype) for head, each in zip(given, tensors)])
         gradients = [each.float() if each.dtype == torch.float16 else each for each in gradients]
-        if any(leaf.grad is not None for leaf in leaves):
-            self._unscale(gradients)
-        for leaf in leaves:
-            leaf.grad = None
-        return gradients
+        if not gradients or not tensors:
+            return gradients
+        own = list(torch._foreach_mul(gradients, 1.0))  # autograd's may share memory
+        self._unscale(own)
+        return own
 
     def overflowed(self) -> bool:
         """Return whether gradients since the last update are not finite; this waits for the device."""

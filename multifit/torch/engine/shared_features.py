@@ -8,7 +8,7 @@ import torch
 
 from ...gluon.execution.shared_features import split_measured
 from ...protocols import Numbers
-from .scaling import Scaling, Unscaled
+from .scaling import Scaling, Unscaled, differentiate
 from .tensors import Tensors
 
 
@@ -76,7 +76,8 @@ class SharedFeatures:
 
     def _passed_back(self, heads: Sequence[torch.Tensor], again: bool) -> Sequence[torch.Tensor]:
         """Return the parameters' gradients for gradients of the tensors; `again` keeps the graph."""
-        return self.scaling.gradients(self._tensors, list(self.parameters.values()), heads, again)
+        of = differentiate(self._tensors, list(self.parameters.values()), again)
+        return self.scaling.gradients(of, self._tensors, heads)
 
 
 def product(rows: torch.Tensor) -> torch.Tensor:

@@ -8,6 +8,7 @@ import torch
 
 from ...gluon.execution.traced_cut import cut_traced
 from ...gluon.execution.traced_graph import TracedGraph
+from .execution import Execution
 from .parameters import Parameters
 from .program import Program
 from .shared_features import SharedFeatures
@@ -20,8 +21,11 @@ class SplitProgram:
     `tasks` are the tasks of the losses, and `updated` are MXNet's names of the parameters that trainers
     update. If the body `repeats`, there is a backward pass through it for each task. `trained` are the names
     of the parameters that the tasks' parts use and that receive gradients; `features` has those of the body
-    that trainers update.
+    that trainers update. `objectives` are the names of the outputs that are minimised. As its parts are not
+    captured, it has no `graphs`.
     """
+
+    graphs = None
 
     def __init__(
         self,
@@ -31,19 +35,20 @@ class SplitProgram:
         repeats: bool,
         parameters: Parameters,
         training: bool,
-        compiles: bool | str = False,
+        execution: Execution,
     ) -> None:
         names = {variable: name for variable, name in parameters.variables().items() if variable in updated}
         cut = cut_traced(traced, tasks, {v for v, name in names.items() if name in parameters.trained})
-        # a compiled program allows one backward pass; CUDA graphs of the two parts would overwrite each other
-        self._body = Program(cut.body, parameters, training, compiles is True and not repeats)
-        self._rest = Program(cut.rest, parameters, training, compiles is True)
+        # a compiled program allows one backward pass
+        self._body = Program(cut.body, parameters, training, Execution() if repeats else execution.of_part)
+        self._rest = Program(cut.rest, parameters, training, execution.of_part)
         self._copies = cut.copies
         # in MXNet's order, because that engine may continue with these gradients
         shared = [name for name in names.values() if name in set(self._body.trained)]
         self._shared = {name: parameters.tensors[name] for name in shared}
         self._parameters = parameters
         self.inputs, self.trained = list(dict.fromkeys(traced.inputs.values())), self._rest.trained
+        self.objectives = self._rest.objectives
         self.features: SharedFeatures | None = None
 
     def __call__(self, given: Mapping[str, Any]) -> Tensors:

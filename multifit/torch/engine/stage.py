@@ -6,7 +6,6 @@ from typing import Any, Hashable, Mapping
 
 import torch
 
-from ...engines import CUDA_GRAPHS
 from ...gluon.data.batches import Batch
 from ...gluon.execution.loss_weights import BatchLossScale
 from ...gluon.execution.stage import Stage as GluonStage
@@ -16,6 +15,7 @@ from ...gluon.user_code import user_code
 from ...state import RunState
 from .carried_state import CarriedState
 from .changed_outputs import ChangedOutputs
+from .execution import Execution
 from .parameters import Parameters
 from .program import NetPrograms, Program, make_room
 from .result import Result
@@ -42,15 +42,16 @@ class Stage:
         gluon: GluonStage,
         parameters: Parameters,
         uploads: Uploads,
-        compiles: bool | str = False,
+        execution: Execution,
     ) -> None:
-        self.gluon, self._parameters = gluon, parameters
-        self._uploads, self._compiles, self.captured = uploads, compiles, compiles == CUDA_GRAPHS
+        changes = gluon.network.change_outputs is not None
+        self.gluon, self._parameters, self._uploads = gluon, parameters, uploads
+        self._execution = execution.of_part if changes else execution
+        self.captured = self._execution.captures
         self.carried = None if gluon.carried is None else CarriedState(gluon.carried)
         self._sums = gluon.figures.other_engine_sums = StageSums(gluon.figures)
         self._programs: dict[Hashable, Program | SplitProgram] = {}
-        # not captured: the CUDA graph of the losses would overwrite what its backward pass still needs
-        self._nets = NetPrograms(gluon.network, parameters, gluon.training, compiles is True)
+        self._nets = NetPrograms(gluon.network, parameters, gluon.training, self._execution)
         self._constants: dict[int, tuple[Any, torch.Tensor]] = {}
 
     def run(self, batch: Batch, state: RunState) -> Result:
@@ -106,12 +107,11 @@ class Stage:
         parts = _of_kind("part.", values)
         result = Result(
             self.gluon.spec, batch, outputs, parts, program.trained,
-            scale=scale, changed=changed, carried=carried,
+            scale=scale, changed=changed, carried=carried, graphs=program.graphs,
         )  # fmt: skip
-        if "objective" in values:
-            result.add(values["objective"], [term.key for term in graph.traced.terms])
-        for loss, objective in _of_kind("objective.", values).items():
-            result.add(objective, [loss])
+        for name in program.objectives:
+            loss = name.partition(".")[2]
+            result.add(values[name], [loss] if loss else [term.key for term in graph.traced.terms])
         if program.features is not None:
             result.features.append(program.features)
         return graph, scale, values, result
@@ -120,7 +120,7 @@ class Stage:
         make_room(self._programs)
         with self.gluon.recording():  # sets the mode, which a net may read
             traced = graph.trace(batch.slots[0], weighted=self.gluon.training)
-        separation, options = self.gluon.separation, (self._parameters, self.gluon.train_mode, self._compiles)
+        separation, options = self.gluon.separation, (self._parameters, self.gluon.train_mode, self._execution)
         program: Program | SplitProgram
         if separation.tasks is None:
             program = Program(traced, *options)

@@ -27,7 +27,7 @@ class StageSums:
         """Discard everything."""
         self._totals: dict[Any, torch.Tensor] = {}
         self._weighted: dict[str, torch.Tensor] = {}
-        self._labels: dict[tuple[str, ...], tuple[torch.Tensor, torch.Tensor]] = {}
+        self._labels: dict[Any, tuple[LabelColumns, torch.Tensor]] = {}
 
     def add(
         self, losses: LossGraph, statistics: torch.Tensor | None, scale: BatchLossScale, batch: Batch
@@ -39,7 +39,7 @@ class StageSums:
             self._add_total(losses.layout, statistics)
             self._add_weighted(losses, statistics, scale)
             if losses.label_columns is not None:
-                self._add_labels(losses.label_columns, statistics, sums.batches + 1)
+                self._add_labels(losses.layout, losses.label_columns, statistics, sums.batches + 1)
         sums.count(batch.samples, scale.own)
 
     def add_batch_losses(self, terms: Sequence[Term], sums: Mapping[str, Any], scale: BatchLossScale) -> None:
@@ -57,8 +57,12 @@ class StageSums:
             self._figures.sums.add(layout, to_array(total))
         for key, weighted in self._weighted.items():
             self._figures.sums.weighted[key].add(weighted.item())
-        pairs = [(keys, torch.stack([total, best.double()])) for keys, (total, best) in self._labels.items()]
-        self._figures.labels.merge([(keys, to_array(both)) for keys, both in pairs])
+        self._figures.labels.merge(
+            [
+                (columns.keys, to_array(torch.stack([self._totals[layout][columns.slice], best.double()])))
+                for layout, (columns, best) in self._labels.items()
+            ]
+        )
         self.clear()
 
     def _add_weighted(self, losses: LossGraph, statistics: torch.Tensor, scale: BatchLossScale) -> None:
@@ -67,14 +71,12 @@ class StageSums:
                 part = statistics[losses.slices[term.where].start + term.minimized]
                 self._add_minimized(term, part, scale)
 
-    def _add_labels(self, columns: LabelColumns, statistics: torch.Tensor, batch: int) -> None:
-        """Add up how many labels of a batch broke each rule, and NEVER minus the first batch with one."""
-        total = statistics[columns.slice]
-        best = (total != 0) * (NEVER - batch)
-        if columns.keys in self._labels:
-            before, best_before = self._labels[columns.keys]
-            total, best = before + total, torch.maximum(best_before, best)
-        self._labels[columns.keys] = total, best
+    def _add_labels(self, layout: Any, columns: LabelColumns, statistics: torch.Tensor, batch: int) -> None:
+        """Keep, for each rule, NEVER minus the first batch with a label that broke it."""
+        best = (statistics[columns.slice] != 0) * (NEVER - batch)
+        if layout in self._labels:
+            best = torch.maximum(self._labels[layout][1], best)
+        self._labels[layout] = columns, best
 
     def _add_total(self, layout: Any, statistics: torch.Tensor) -> None:
         total = self._totals.get(layout)
