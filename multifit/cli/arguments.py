@@ -11,6 +11,8 @@ from typing import Iterator
 from ..engines import CUDA_GRAPHS, ENGINES
 from ..log_once import get_logger
 
+NO = "no"  # compiles nothing
+
 
 def count(text: str) -> int:
     """Return a whole number of at least 1."""
@@ -57,8 +59,9 @@ def add_task_arguments(parser: argparse.ArgumentParser) -> None:
         "--compile",
         nargs="?",
         const=True,
-        choices=[CUDA_GRAPHS],
-        help="with PyTorch's engine: compile the step's program, or capture it as CUDA graphs",
+        choices=[CUDA_GRAPHS, NO],
+        help="with PyTorch's engine: compile the step's program, capture it as CUDA graphs, or do neither "
+        "(default: capture it on a GPU, if there is room)",
     )
     parser.add_argument(
         "--deterministic",

@@ -10,7 +10,7 @@ from ..taskfile import UsageError, as_usage_error
 from .record import RunRecord
 
 
-def choose_context(devices: str | None, engine: str, compiles: bool | str | None) -> tuple[Any, Any]:
+def choose_context(devices: str | None, engine: str, compiles: bool | str) -> tuple[Any, Any]:
     """Return the context of the run, and that of the net's own parameters.
 
     Raises UsageError if the devices cannot be read or do not exist, or the engine cannot run there.
@@ -19,7 +19,7 @@ def choose_context(devices: str | None, engine: str, compiles: bool | str | None
     with as_usage_error(ImportError, ValueError):
         context = devices if name == "torch" or devices is None else parse_devices(devices)
         name = choose_engine(engine, context)
-        if compiles and name != "torch":
+        if compiles not in (False, AUTO) and name != "torch":
             raise UsageError("--compile needs PyTorch's engine: add --engine torch, or leave it out")
         host = engine_module(name).host(context)
     missing = missing_gpus(context) if isinstance(context, list) and name != "torch" else []

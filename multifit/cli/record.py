@@ -28,7 +28,7 @@ class RunRecord:
     epochs: Optional[int] = None  # how long the run is to be trained
     devices: list[str] = field(default_factory=list)  # such as ["cpu(0)"]
     engine: Annotated[str, one_of(*ENGINES)] = AUTO  # as the command line said it
-    compile: Union[bool, Annotated[str, one_of(CUDA_GRAPHS)]] = False
+    compile: Union[bool, Annotated[str, one_of(AUTO, CUDA_GRAPHS)]] = AUTO
     deterministic: bool = False
     precision: str = "float32"
     checkpoint_every: Optional[list[Any]] = None  # the schedule of checkpoints, such as [500, "batch"]

@@ -9,7 +9,7 @@ from typing import Any, Callable, Mapping
 
 from ..arguments import Count, checked_value
 from ..distributed import ALONE, World
-from ..engines import choose_engine, engine_module
+from ..engines import AUTO, choose_engine, engine_module
 from ..errors import UserCodeError, reason
 from ..estimator import MultiEstimator
 from ..gluon.data.devices import resolve_context
@@ -20,6 +20,7 @@ from ..history import History
 from ..plan import Plan
 from ..seeding import seed_everything
 from ..taskfile import Resolver, TaskFile, UsageError, as_usage_error
+from .arguments import NO
 from .data import explained, loaders
 from .devices import choose_context, earlier_devices, earlier_engine
 from .record import NAME as RECORD
@@ -174,14 +175,15 @@ class Run:
         record = self.record if goes_on else None
         self.engine = options.engine or earlier_engine(self.record)
         devices = options.devices or earlier_devices(record if self._world.alone else None, self.engine)
-        self.context, host = choose_context(devices, self.engine, options.compile)
+        named: dict[Any, bool | str] = {None: AUTO, NO: False}
+        self.compile = named.get(options.compile, options.compile)
+        self.context, host = choose_context(devices, self.engine, self.compile)
         name = choose_engine(self.engine, self.context)
-        self.compile: bool | str = options.compile or False
         self.deterministic: bool = options.deterministic or (record is not None and record.deterministic)
         if self.deterministic:
             engine_module(name).be_deterministic()
-        if record is not None and not (options.compile or options.engine):
-            self.compile = name == "torch" and record.compile
+        if record is not None and name == "torch" and not (options.compile or options.engine):
+            self.compile = record.compile
         return host
 
     def _tell_file(self, name: str, value: Any) -> None:

@@ -148,13 +148,15 @@ def _train(case: Subject, contender: Contender, meter: Meter) -> None:
 
 
 class _Batches:
-    """The batches of each epoch of a fit."""
+    """The batches of each epoch of a fit, in arrays of their own each time, as loaders yield them."""
 
     def __init__(self, case: Subject, steps: int, meter: Meter) -> None:
-        self._once, self._repeats, self._meter = case.batches(), repeats(case, steps), meter
+        self._once, self._meter = case.batches(), meter
+        times = range(repeats(case, steps))
+        self._all = [tuple(slot.copy() for slot in batch) for _ in times for batch in self._once]
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._once * (self._repeats if self._meter.epochs else 1))
+        return iter(self._all if self._meter.epochs else self._once)
 
 
 def _train_by_hand(case: Subject, contender: Contender, meter: Meter) -> None:

@@ -60,7 +60,7 @@ def test_the_engine_is_that_of_the_run_unless_another_is_given(trained, multifit
     assert multifit("evaluate", trained, "--from", "runs/small", *options).code == 0
     assert multifit("train", trained, "--resume", "--epochs", 3, *options).code == 0
     after = record()
-    assert (after["engine"], after["compile"]) == (engine, False)
+    assert (after["engine"], after["compile"]) == (engine, "auto")
 
 
 def test_the_engine_of_the_run_is_not_installed(trained, multifit, monkeypatch):

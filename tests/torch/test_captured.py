@@ -101,7 +101,8 @@ def test_a_form_is_captured_when_it_comes_again(monkeypatch: pytest.MonkeyPatch)
 def test_gradients_of_objectives_are_weighted(monkeypatch: pytest.MonkeyPatch) -> None:
     counted_replays(monkeypatch)
     net, x = Doubled(), torch.ones(2, device=DEVICE)
-    for heads, expected in ((numbers(3.0, [5.0, 7.0]), 8), (None, 2), (None, 2), (numbers(1.0, [0.0, 1.0]), 1)):
+    cases = (numbers(3.0, [5.0, 7.0]), 8), (None, 2), (None, 2), (numbers(1.0, [0.0, 1.0]), 1)
+    for heads, expected in cases:
         assert net.gradient(net.call(x), heads) == expected * 4
 
 
@@ -111,8 +112,6 @@ def test_without_gradients_there_is_another_graph(monkeypatch: pytest.MonkeyPatc
         with torch.set_grad_enabled(learns):
             assert net.call(x)[1] == 4
     assert replays.count == 2
-    graphs = net.call.graphs
-    assert graphs is not None and not any(each.any() for each in graphs.gradients())
 
 
 def test_no_more_graphs_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,15 +43,19 @@ def test_an_array_is_not_copied_on_the_cpu() -> None:
     assert (first == 5).all()
 
 
-def test_batches_that_the_device_is_past_are_not_held() -> None:
+@pytest.mark.parametrize(("small", "held"), [(0, 2), (uploads.SMALL, 0)], ids=["large", "small"])
+def test_batches_that_the_device_is_past_are_not_held(
+    small: int, held: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uploads, "SMALL", small)
     upload = Uploads(torch.device("cpu"))
 
     def alive() -> int:
-        return sum(len(tensors) for _, tensors in upload._waiting) + len(upload._last)
+        return sum(len(tensors) for _, tensors, _ in upload._waiting) + len(upload._last)
 
-    for count in range(1, 4):
+    for _ in range(MAX_BATCHES + 3):
         upload.copied({"image": torch.zeros(3, 2), "label": torch.zeros(3)})
-        assert alive() == 2, count
+        assert alive() == held and len(upload._waiting) <= MAX_BATCHES
 
 
 @pytest.mark.parametrize("small", [0, uploads.SMALL], ids=["on its own stream", "on the current stream"])
@@ -59,7 +63,8 @@ def test_copies_have_the_values_of_the_batch(small: int, monkeypatch: pytest.Mon
     monkeypatch.setattr(uploads, "SMALL", small)
     copied = Uploads(DEVICE).copied
     for count in range(3):
-        batch = {"image": torch.full((3, 2), float(count)), "label": torch.ones(3)}
+        batch = {"label": torch.ones(3, dtype=torch.int8), "image": torch.full((3, 2), float(count))}
+        batch.update(scale=torch.tensor(2.0, dtype=torch.float64), none=torch.zeros(0, 2))
         copies = copied(batch)
         assert all(torch.equal(copies[name].cpu(), tensor) for name, tensor in batch.items())
 
@@ -77,4 +82,4 @@ def test_copies_have_the_values_of_the_batch(small: int, monkeypatch: pytest.Mon
     ],
 )
 def test_how_many_batches_may_wait(sizes: Any, expected: bool) -> None:
-    assert too_many(sizes) is expected
+    assert too_many(len(sizes), sum(sizes)) is expected

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from contextlib import ExitStack
-from typing import Any, Callable, Hashable, Sequence
+from typing import Callable, Hashable, Sequence
 
 import torch
 
 from .execution import Execution
+from .scaling import Differentiate, Heads, differentiate
 
 MAX_GRAPHS = 32  # of a program; each holds the memory of a step
 WARM_UP = 3  # runs before a capture, as PyTorch advises, in which libraries allocate and choose algorithms
@@ -87,13 +88,14 @@ class Captured:
     def _captured(self, arguments: Sequence[torch.Tensor], device: torch.device) -> Graphs:
         """Return graphs; running statistics and random numbers are those of before."""
         # other tensors of the same memory: an autograd graph of before, if any is left, is on another stream
-        aliases = {id(each): each.detach().requires_grad_() for each in self._learning}
+        aliases = {id(each): torch.nn.Parameter(each.detach()) for each in self._learning}
         held = [aliases.get(id(each), each) for each in self._tensors]
         statistics = [(each, each.clone()) for each in self._tensors if id(each) not in aliases]
         with ExitStack() as restored:
             restored.enter_context(torch.random.fork_rng([device] if device.type == "cuda" else []))
             try:
-                return Graphs(self._function, held, [*aliases.values()], self._objectives, arguments)
+                with torch.cuda.device(device):
+                    return Graphs(self._function, held, [*aliases.values()], self._objectives, arguments)
             finally:
                 for tensor, copy in statistics:
                     tensor.copy_(copy)
@@ -110,26 +112,29 @@ class Graphs:
         objectives: Sequence[int],
         arguments: Sequence[torch.Tensor],
     ) -> None:
-        self._arguments = [each.detach().clone() for each in arguments]
-        self._heads: list[torch.Tensor] = []
+        self._arguments, self._heads = [each.detach().clone() for each in arguments], list[torch.Tensor]()
         self._are_ones = True
 
-        def forward() -> Sequence[torch.Tensor]:
-            return function(*held, *self._arguments)
+        def forward() -> tuple[Sequence[torch.Tensor], Differentiate]:
+            outputs = function(*held, *self._arguments)
+            return outputs, differentiate([outputs[place] for place in objectives], leaves)
 
-        def backward(outputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-            pairs = zip((outputs[place] for place in objectives), self._heads)
-            learning, heads = zip(*((each, head) for each, head in pairs if each.requires_grad))
-            options = {"allow_unused": True, "materialize_grads": True}
-            return torch.autograd.grad(learning, leaves, heads, **options)
-
-        learns = self._warm_up(forward, backward, objectives, arguments[0].device)
+        current, stream = torch.cuda.current_stream(), torch.cuda.Stream()
+        stream.wait_stream(current)
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_UP):
+                outputs, backward = forward()
+                self._heads = self._heads or [torch.ones_like(outputs[place]) for place in objectives]
+                if torch.is_grad_enabled():
+                    backward(self._heads)
+        current.wait_stream(stream)
         pool = torch.cuda.graph_pool_handle()
         self._forward, self._backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._forward, pool=pool):
-            outputs = forward()
-        with torch.cuda.graph(self._backward, pool=pool):
-            self._gradients = list(backward(outputs)) if learns else [*map(torch.zeros_like, leaves)]
+            outputs, backward = forward()
+        if torch.is_grad_enabled():
+            with torch.cuda.graph(self._backward, pool=pool):
+                self._gradients = list(backward(self._heads))
         self._outputs = [each.detach() for each in outputs]
 
     def replay(self, arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -138,31 +143,16 @@ class Graphs:
         self._forward.replay()
         return self._outputs
 
-    def gradients(self, heads: Sequence[torch.Tensor] | None = None) -> list[torch.Tensor]:
-        """Return the gradients of the leaves, for those of the objectives, by default 1."""
+    def gradients(self, heads: Heads | None = None) -> list[torch.Tensor]:
+        """Return the gradients of what receives gradients, for those of the objectives, by default 1."""
         if heads is not None:
             torch._foreach_copy_(self._heads, list(heads))
         elif not self._are_ones:
-            torch._foreach_fill_(self._heads, 1.0)
+            for head in self._heads:
+                head.fill_(1)
         self._are_ones = heads is None
         self._backward.replay()
         return self._gradients
-
-    def _warm_up(
-        self, forward: Any, backward: Any, objectives: Sequence[int], device: torch.device
-    ) -> bool:
-        """Run the function on a stream of its own; return whether there is a backward pass."""
-        current, stream = torch.cuda.current_stream(device), torch.cuda.Stream(device)
-        stream.wait_stream(current)
-        with torch.cuda.stream(stream):
-            for _ in range(WARM_UP):
-                outputs = forward()
-                self._heads = self._heads or [torch.ones_like(outputs[place]) for place in objectives]
-                learns = any(outputs[place].requires_grad for place in objectives)
-                if learns:
-                    backward(outputs)
-        current.wait_stream(stream)
-        return learns
 
 
 def _has_room(device: torch.device) -> bool:

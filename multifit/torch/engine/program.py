@@ -26,8 +26,8 @@ class Program:
     Raises SpecError with everything in the graph that has no translation. If it is compiled, a call raises
     SpecError if torch cannot compile it.
 
-    `trained` are the names of the parameters that it uses and that receive gradients, and `objectives` the
-    names of the outputs that are minimised. As it is a single graph, there are no `features` that tasks share.
+    `trained` are the names of the parameters that it uses and that receive gradients, and `objectives` those
+    of the outputs that are minimised. As it is a single graph, there are no `features` that tasks share.
     """
 
     features = None

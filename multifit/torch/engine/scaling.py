@@ -6,7 +6,6 @@ from typing import Any, Callable, Mapping, Optional, Sequence, Union
 
 import torch
 
-
 Heads = Sequence[Union[torch.Tensor, None]]
 """The gradient of each of some tensors; None for 1."""
 Differentiate = Callable[[Optional[Heads]], Sequence[torch.Tensor]]

@@ -120,7 +120,8 @@ class Stage:
         make_room(self._programs)
         with self.gluon.recording():  # sets the mode, which a net may read
             traced = graph.trace(batch.slots[0], weighted=self.gluon.training)
-        separation, options = self.gluon.separation, (self._parameters, self.gluon.train_mode, self._execution)
+        separation = self.gluon.separation
+        options = self._parameters, self.gluon.train_mode, self._execution
         program: Program | SplitProgram
         if separation.tasks is None:
             program = Program(traced, *options)

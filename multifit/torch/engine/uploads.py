@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from contextlib import nullcontext
-from typing import Any, Mapping, Sequence
+from typing import Any, Mapping
 
 import torch
 
@@ -12,10 +11,11 @@ from ...gluon.execution.throttle import MAX_BATCHES, MAX_BYTES, MIN_BATCHES
 from .tensors import Tensors, view_of
 
 SMALL = 2**20  # bytes; smaller batches are copied sooner than Python has submitted events of another stream
+ALIGNED = 256  # bytes; memory of its own begins at a multiple of these, and some operators are faster there
 
 
 class Uploads:
-    """Copies batches to a GPU, from pinned memory; large ones on a stream of its own.
+    """Copies batches to a GPU, from pinned memory: small ones as a whole, large ones on a stream of its own.
 
     Python only submits computations. While the device computes one batch, Python already copies the next one,
     which does not wait for the computation. The number of batches that wait for the device is limited in the
@@ -27,8 +27,10 @@ class Uploads:
         self._device, self._copies = device, device.type != "cpu"
         self._backend = torch.cuda if self._copies else torch.cpu
         self._stream = self._backend.Stream(device)  # positional: torch.cpu's ignores its argument
-        self._last: list[torch.Tensor] = []
-        self._waiting: deque[tuple[Any, list[torch.Tensor]]] = deque()
+        self._last: list[torch.Tensor] = []  # of the last batch, if it was copied on the stream
+        self._size = 0  # of the last batch
+        self._waiting: deque[tuple[Any, list[torch.Tensor], int]] = deque()
+        self._sizes = 0  # of the waiting batches
 
     def __call__(self, arrays: Mapping[str, Any]) -> Tensors:
         """Return MXNet's arrays as tensors on the device; absent slots, which are None, are left out."""
@@ -38,33 +40,54 @@ class Uploads:
     def copied(self, tensors: Tensors) -> Tensors:
         """Return copies on the device; on the CPU the tensors, as streams and events do nothing there."""
         self._limit()
-        is_small = sum(tensor.nbytes for tensor in tensors.values()) <= SMALL
-        with nullcontext() if is_small else self._backend.stream(self._stream):
+        self._size = sum(tensor.nbytes for tensor in tensors.values())
+        if self._size <= SMALL:
+            self._last = []
+            return self._together(tensors)
+        with self._backend.stream(self._stream):
             copies = {name: self._copy(tensor) for name, tensor in tensors.items()}
-        if not is_small:
-            self._backend.current_stream(self._device).wait_stream(self._stream)
+        self._backend.current_stream(self._device).wait_stream(self._stream)
         self._last = list(copies.values())
         return copies
 
     def _copy(self, tensor: torch.Tensor) -> torch.Tensor:
         return (tensor.pin_memory() if self._copies else tensor).to(self._device, non_blocking=True)
 
+    def _together(self, tensors: Tensors) -> Tensors:
+        """Return copies of a batch, which share memory: each copy takes Python as long as an operator."""
+        places, size = {}, 0
+        for name, tensor in tensors.items():
+            places[name] = size
+            size += -(-tensor.nbytes // ALIGNED) * ALIGNED
+        host = torch.empty(size, dtype=torch.uint8, pin_memory=self._copies)
+        for name, tensor in tensors.items():
+            _part(host, places[name], tensor).copy_(tensor)
+        device = host.to(self._device, non_blocking=True)
+        return {name: _part(device, places[name], tensor) for name, tensor in tensors.items()}
+
     def _limit(self) -> None:
-        """Keep the last batch until the device has computed it; wait for the oldest if there are too many.
+        """Keep a large batch until the device has computed it; wait for the oldest if there are too many.
 
         The memory of a tensor belongs to the stream that copied it: it must not be freed, and used for the
         next copy, while the batch is computed.
         """
         done = self._backend.Event()
         done.record(self._backend.current_stream(self._device))
-        self._waiting.append((done, self._last))
-        while self._waiting and (self._too_many() or self._waiting[0][0].query()):
-            self._waiting.popleft()[0].synchronize()
+        self._waiting.append((done, self._last, self._size))
+        self._sizes += self._size
+        while too_many(len(self._waiting), self._sizes) or (
+            self._last and self._waiting and self._waiting[0][0].query()
+        ):
+            event, _, size = self._waiting.popleft()
+            event.synchronize()
+            self._sizes -= size
 
-    def _too_many(self) -> bool:
-        return too_many([sum(tensor.nbytes for tensor in tensors) for _, tensors in self._waiting])
+
+def too_many(batches: int, size: int) -> bool:
+    """Whether more batches wait for the device than allowed; `size` is the sum of their sizes in bytes."""
+    return batches > (MIN_BATCHES if size > MAX_BYTES else MAX_BATCHES)
 
 
-def too_many(sizes: Sequence[int]) -> bool:
-    """Whether more batches wait for the device than allowed; `sizes` are their sizes in bytes."""
-    return len(sizes) > (MIN_BATCHES if sum(sizes) > MAX_BYTES else MAX_BATCHES)
+def _part(memory: torch.Tensor, place: int, like: torch.Tensor) -> torch.Tensor:
+    """Return the part of memory that begins at a place in bytes, with the shape and dtype of a tensor."""
+    return memory[place : place + like.nbytes].view(like.dtype).view(like.shape)
