@@ -119,14 +119,17 @@ class Graphs:
             outputs = function(*held, *self._arguments)
             return outputs, differentiate([outputs[place] for place in objectives], leaves)
 
-        current, stream = torch.cuda.current_stream(), torch.cuda.Stream()
-        stream.wait_stream(current)
-        with torch.cuda.stream(stream):
+        def warm_up() -> None:
             for _ in range(WARM_UP):
                 outputs, backward = forward()
                 self._heads = self._heads or [torch.ones_like(outputs[place]) for place in objectives]
                 if torch.is_grad_enabled():
                     backward(self._heads)
+
+        current, stream = torch.cuda.current_stream(), torch.cuda.Stream()
+        stream.wait_stream(current)
+        with torch.cuda.stream(stream):
+            warm_up()
         current.wait_stream(stream)
         pool = torch.cuda.graph_pool_handle()
         self._forward, self._backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
