@@ -33,9 +33,9 @@ def batch_norm(
     flows.
     """
     weight = None if fix_gamma else gamma
-    x = x.movedim(axis, 1)
+    x = _moved(x, axis, 1)
     if not training or use_global_stats:
-        return F.batch_norm(x, running_mean, running_var, weight, beta, eps=eps).movedim(1, axis)
+        return _moved(F.batch_norm(x, running_mean, running_var, weight, beta, eps=eps), 1, axis)
     values = x.numel() // x.shape[1]  # of a channel
     learns = any(each.requires_grad for each in (x, gamma, beta))
     share = _single(1 - _single(momentum))  # MXNet's momentum is a float32
@@ -54,7 +54,12 @@ def batch_norm(
             running_var.mul_((values - 1) / values)
     else:
         y = F.batch_norm(x, None, None, weight, beta, True, eps=eps)
-    return y.movedim(1, axis)
+    return _moved(y, 1, axis)
+
+
+def _moved(x: Tensor, old: int, new: int) -> Tensor:
+    """Return a tensor with an axis moved; torch would make another one, and go back through it, in any case."""
+    return x if old == new else x.movedim(old, new)
 
 
 def _norm_of_one_value(x: Tensor, gamma: Tensor | None, beta: Tensor) -> Tensor:
@@ -80,8 +85,8 @@ def layer_norm(
     output_mean_var: Literal[False] = False,
 ) -> Tensor:
     """Normalise along one axis."""
-    x = x.movedim(axis, -1)
-    return F.layer_norm(x, x.shape[-1:], gamma, beta, eps).movedim(-1, axis)
+    x = _moved(x, axis, -1)
+    return _moved(F.layer_norm(x, x.shape[-1:], gamma, beta, eps), -1, axis)
 
 
 def group_norm(
