@@ -11,7 +11,15 @@ import numpy as np
 # A run's streams of random numbers: the number of a stream is hashed together with the run's seed.
 STEP, EPOCH, RANK, READ = range(4)
 RERUN_STEP = 2  # the same as RANK, but more numbers follow it
-SEEDERS: list[Callable[[int], object]] = []  # they seed the operators' generators; the engines add them
+SEEDERS: list[Callable[[int], object]] = []  # they seed the operators' generators
+_last: list[int] = []  # the seed that they were given last, if any
+
+
+def add_seeder(seeder: Callable[[int], object]) -> None:
+    """Let an engine's operators be seeded, at once if there was a seed before the engine was imported."""
+    SEEDERS.append(seeder)
+    for seed in _last:
+        seeder(seed)
 
 
 def seed_everything(seed: int) -> None:
@@ -30,8 +38,9 @@ def seed_everything(seed: int) -> None:
 
 def seed_operators(seed: int) -> None:
     """Seed the generators of operators, such as dropout's, whose states cannot be read."""
+    _last[:] = [seed % 2**31]
     for seeder in SEEDERS:
-        seeder(seed % 2**31)
+        seeder(*_last)
 
 
 def mixed(*numbers: int) -> int:

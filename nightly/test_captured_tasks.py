@@ -40,7 +40,8 @@ def trained(task: str, how: str) -> Any:
 @pytest.mark.parametrize("task", TASKS)
 def test_captured(task: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
-    with torch.backends.mkldnn.flags(enabled=False):  # the LSTM's workspace cannot be moved, as the stand-in does
+    # the stand-in copies what operators return, but the workspace of oneDNN's LSTM cannot be copied
+    with torch.backends.mkldnn.flags(enabled=False):
         expected, replays = trained(task, "no"), counted_replays(monkeypatch)
         for one, other in zip(expected, trained(task, "cudagraphs")):
             assert_equal(one, other, 1e-6)

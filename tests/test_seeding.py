@@ -7,6 +7,7 @@ import random
 import numpy as np
 import pytest
 
+from multifit import seeding
 from multifit.gluon.compat import mx
 from multifit.seeding import seed_everything
 
@@ -36,3 +37,14 @@ def test_different_seeds_give_different_numbers():
 def test_a_seed_out_of_range_is_an_error(seed):
     with pytest.raises(ValueError, match=f"from 0 to 4294967295, not {seed}"):
         seed_everything(seed)
+
+
+def test_an_engine_that_is_imported_later_gets_the_seed(monkeypatch):
+    monkeypatch.setattr(seeding, "SEEDERS", [])
+    monkeypatch.setattr(seeding, "_last", [])
+    given = []
+    seeding.add_seeder(given.append)
+    assert not given
+    seed_everything(2**31 + 5)
+    seeding.add_seeder(given.append)
+    assert given == [5, 5]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..seeding import SEEDERS
+from ..seeding import add_seeder
 
 
 def _seed_mxnet(seed: int) -> None:
@@ -11,4 +11,4 @@ def _seed_mxnet(seed: int) -> None:
     mx.random.seed(seed)
 
 
-SEEDERS.append(_seed_mxnet)
+add_seeder(_seed_mxnet)

@@ -11,8 +11,7 @@ import torch
 from multifit import GradientAccumulation
 from multifit.balance import Uncertainty
 from multifit.torch.engine import captured
-from multifit.torch.engine.captured import Captured
-from multifit.torch.engine.execution import Execution
+from multifit.torch.engine.captured import Captured, Step
 from multifit.torch.engine.scaling import differentiate
 from tests.torch.cuda_graphs import counted_replays
 from tests.torch.place import DEVICE
@@ -64,7 +63,7 @@ class Doubled:
         self.weight = torch.nn.Parameter(torch.ones(1, device=DEVICE))
         self.seen = torch.zeros((), device=DEVICE)
         held = [self.weight, self.seen]
-        self.call = Captured(self.forward, held, held[:1], [1, 2], Execution(captures=True, insists=insists))
+        self.call = Captured(Step(self.forward, held, held[:1], [1, 2]), insists)
 
     def forward(self, weight: Any, seen: Any, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         seen += 1

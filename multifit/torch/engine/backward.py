@@ -50,8 +50,9 @@ class Backward:
         objectives, heads = result.objectives, result.head_gradients
         if self._hooks.active("change_objective"):
             (objectives, gradients), heads = self._changed(result), None
-        of = self._differentiate(objectives, result.trained, leaves)
-        if result.graphs is not None:  # they do the same
+        if result.graphs is None:
+            of = self._differentiate(objectives, result.trained, leaves)
+        else:
             of = result.graphs.gradients
         computed = iter(self._scaling.gradients(of, objectives, heads))
         of_trained, of_copies = (list(islice(computed, len(each))) for each in (result.trained, copies))

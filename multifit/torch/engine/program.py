@@ -11,7 +11,7 @@ from ...gluon.execution.network import Network
 from ...gluon.execution.traced_graph import TracedGraph
 from ..graph import read_graph
 from ..translate import tensors_of, translate
-from .captured import Captured, Graphs
+from .captured import Captured, Graphs, Step
 from .compiled import compiled
 from .execution import Execution
 from .lifted import lifted
@@ -33,11 +33,7 @@ class Program:
     features = None
 
     def __init__(
-        self,
-        traced: TracedGraph,
-        parameters: Parameters,
-        training: bool,
-        execution: Execution = Execution(),  # noqa: B008 - a tuple
+        self, traced: TracedGraph, parameters: Parameters, training: bool, execution: Execution
     ) -> None:
         variables = parameters.variables()
         used = [name for name in read_graph(traced.symbol).variables if name not in traced.inputs]
@@ -54,7 +50,7 @@ class Program:
         self._run: Callable[..., Any] = partial(function, *held)
         if execution.captures:
             places = [traced.outputs.index(name) for name in self.objectives]
-            self._run = Captured(function, held, [*learning.values()], places, execution)
+            self._run = Captured(Step(function, held, [*learning.values()], places), execution.insists)
 
     def __call__(self, given: Mapping[str, Any]) -> dict[str, torch.Tensor]:
         """Return the outputs by name, for tensors by name."""

@@ -29,7 +29,7 @@ from ...gluon.validation.dry_run import DryRun
 from ...log_once import LogOnce
 from ...plan import Plan
 from ...protocols import Array
-from ...seeding import SEEDERS
+from ...seeding import add_seeder
 from ...stages import TRAIN
 from ...state import RunState
 from ..devices import device_of
@@ -50,7 +50,7 @@ from .uploads import Uploads
 
 __all__ = ["Runner", "be_deterministic", "has", "host", "make_runner"]
 
-SEEDERS.append(torch.manual_seed)
+add_seeder(torch.manual_seed)
 
 
 def host(context: Any) -> Any:

@@ -58,7 +58,7 @@ def batch_norm(
 
 
 def _moved(x: Tensor, old: int, new: int) -> Tensor:
-    """Return a tensor with an axis moved; torch would make another one, and go back through it, in any case."""
+    """Return a tensor with an axis moved; where nothing moves, torch would record an operator too."""
     return x if old == new else x.movedim(old, new)
 
 
