@@ -63,6 +63,13 @@ WAYS: dict[str, tuple[int, Any, list[Any]]] = {  # how often each batch is read,
 }
 
 
+ENGINES = {
+    "mxnet": {"engine": "mxnet"},
+    "torch": {"engine": "torch"},
+    "torch, captured": {"engine": "torch", "compile": "cudagraphs"},
+}
+
+
 def new_net(random: np.random.RandomState) -> Net:
     graph = random_graph(random, variables=4)
     return Net(graph, random.randint(4, 4 + len(graph.operators)))
@@ -73,11 +80,17 @@ def objective(net: Any, x: Any, z: Any, a: Any, b: Any) -> Any:
     return L2(one, a) + L2(other, b)
 
 
-@pytest.mark.parametrize("engine", ["mxnet", "torch"])
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("way", WAYS)
-def test_random_nets(way: str, engine: str, pytestconfig: pytest.Config) -> None:
-    if engine == "torch":
+def test_random_nets(
+    way: str, engine: str, pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if engine != "mxnet":
         pytest.importorskip("torch")
+    if engine == "torch, captured":
+        from tests.torch.cuda_graphs import counted_replays
+
+        counted_replays(monkeypatch)
     times, balance, handlers = WAYS[way]
     for seed in range(NETS):
         nets = []
@@ -93,6 +106,6 @@ def test_random_nets(way: str, engine: str, pytestconfig: pytest.Config) -> None
         net.hybridize()
         repeated = [batch for batch in batches for _ in range(times)]
         trainer = TrainerSpec(".*", "sgd", RATE)
-        estimator = MultiEstimator(net, SPEC, trainer, engine=engine, balance=balance)
+        estimator = MultiEstimator(net, SPEC, trainer, balance=balance, **ENGINES[engine])
         estimator.fit(repeated, epochs=1, event_handlers=[*SILENT, *handlers])
         assert_same_parameters(net, by_hand, rtol=1e-3, atol=1e-4)
