@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from multifit import GradientAccumulation
-from multifit.balance import Uncertainty
+from multifit.balance import FAMO, Uncertainty
 from multifit.torch.engine import captured
 from multifit.torch.engine.captured import Captured, Step
 from multifit.torch.engine.scaling import differentiate
@@ -34,9 +34,18 @@ def fit(kind: str = "float64", handlers: Any = (), **options: Any) -> Any:
         ("float64", {"trainers": rhythms()}, []),
         ("dropout", {"precision": "float16"}, [GradientAccumulation(3)]),
         ("float64", {"balance": Uncertainty()}, []),
+        ("float64", {"balance": FAMO()}, []),
         ("float64", {}, [Double(), Penalty()]),
     ],
-    ids=["plain", "dropout and statistics", "accumulates", "float16", "balances", "changes outputs"],
+    ids=[
+        "plain",
+        "dropout and statistics",
+        "accumulates",
+        "float16",
+        "balances",
+        "looks back",
+        "changes outputs",
+    ],
 )
 def test_replays_compute_what_operators_do(
     kind: str, options: Any, handlers: Any, monkeypatch: pytest.MonkeyPatch

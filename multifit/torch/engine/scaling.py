@@ -6,10 +6,10 @@ from typing import Any, Callable, Mapping, Optional, Sequence, Union
 
 import torch
 
-Heads = Sequence[Union[torch.Tensor, None]]
-"""The gradient of each of some tensors; None for 1."""
+Heads = Sequence[torch.Tensor]
+"""The gradients of tensors that are differentiated."""
 Differentiate = Callable[[Optional[Heads]], Sequence[torch.Tensor]]
-"""Returns the gradients of leaves, for those of what is differentiated; None if these are all 1."""
+"""Returns the gradients of leaves; None stands for heads of 1."""
 
 
 def differentiate(
@@ -21,14 +21,11 @@ def differentiate(
     """
 
     def gradients(heads: Heads | None) -> Sequence[torch.Tensor]:
-        pairs = zip(tensors, heads or [None] * len(tensors))
-        learning = [
-            (each, torch.ones_like(each) if head is None and each.numel() > 1 else head)
-            for each, head in pairs
-            if each.requires_grad
-        ]
+        given = [torch.ones_like(tensor) for tensor in tensors] if heads is None else heads
+        learning = [place for place, tensor in enumerate(tensors) if tensor.requires_grad]
+        arguments = [tensors[place] for place in learning], leaves, [given[place] for place in learning]
         options = {"retain_graph": again, "allow_unused": True, "materialize_grads": True}
-        return torch.autograd.grad([e for e, _ in learning], leaves, [h for _, h in learning], **options)
+        return torch.autograd.grad(*arguments, **options)
 
     return gradients
 
@@ -73,8 +70,7 @@ class Scaled:
         self, of: Differentiate, tensors: Sequence[torch.Tensor], heads: Heads | None = None
     ) -> list[torch.Tensor]:
         """Return the gradients, scaled back; float16 becomes float32, in which they do not vanish."""
-        ones = [torch.ones_like(tensor) for tensor in tensors]
-        given = ones if heads is None else [one if h is None else h for one, h in zip(ones, heads)]
+        given = [torch.ones_like(tensor) for tensor in tensors] if heads is None else heads
         gradients = of([self._scaler.scale(head).to(each.dtype) for head, each in zip(given, tensors)])
         gradients = [each.float() if each.dtype == torch.float16 else each for each in gradients]
         if not gradients or not tensors:
