@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -54,6 +55,21 @@ def test_replays_compute_what_operators_do(
     for one, other in zip(expected, fit(kind, handlers, **{"compile": "cudagraphs", **options})):
         assert_equal(one, other, 1e-10)
     assert replays.count > 2 * len(BATCHES)
+
+
+def test_results_may_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    def views(**options: Any) -> list[Any]:
+        estimator = estimator_of(**options)
+        results = [estimator.fit_batch(batch) for batch in BATCHES]
+        results += [estimator.evaluate_batch(batch) for batch in BATCHES]
+        outputs = [arrays for each in results for arrays in each.views()["pred"].values()]
+        return [array.asnumpy() for (array,) in outputs]
+
+    expected, replays = views(), counted_replays(monkeypatch)
+    found = views(compile="cudagraphs")
+    assert replays.count and len(found) == len(expected)
+    for one, other in zip(expected, found):
+        np.testing.assert_allclose(other, one, rtol=1e-6)
 
 
 def test_nothing_is_captured_on_the_cpu(

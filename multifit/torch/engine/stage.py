@@ -21,7 +21,7 @@ from .program import NetPrograms, Program, make_room
 from .result import Result
 from .split_program import SplitProgram
 from .stage_sums import StageSums
-from .tensors import Tensors, to_arrays, to_tensor
+from .tensors import Tensors, copied, to_arrays, to_tensor
 from .uploads import Uploads
 
 GRAPH, NET = "the graph of the net and its losses on torch", "the graph of the net on torch"
@@ -105,6 +105,8 @@ class Stage:
             values = program(tensors)
         outputs = _of_kind("output.", values) if changed is None else changed.outputs
         parts = _of_kind("part.", values)
+        if program.graphs is not None:  # the next replay overwrites them, but the result may be kept
+            outputs, parts = copied(outputs), copied(parts)
         result = Result(
             self.gluon.spec, batch, outputs, parts, program.trained,
             scale=scale, changed=changed, carried=carried, graphs=program.graphs,

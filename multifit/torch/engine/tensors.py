@@ -26,6 +26,13 @@ def to_tensor(array: Any, device: torch.device) -> torch.Tensor:
     return torch.from_numpy(to_numpy(array)).to(device, non_blocking=True)
 
 
+def copied(tensors: Tensors) -> Tensors:
+    """Return copies of tensors, in one operator of those that are not integers."""
+    real = [name for name, tensor in tensors.items() if tensor.is_floating_point()]
+    copies = iter(torch._foreach_mul([tensors[name] for name in real], 1.0) if real else ())
+    return {name: next(copies) if name in real else tensor.clone() for name, tensor in tensors.items()}
+
+
 def to_array(tensor: torch.Tensor) -> Any:
     """Return a tensor as an NDArray on the CPU; this waits for the device."""
     return new_array(tensor.detach().cpu().numpy())
