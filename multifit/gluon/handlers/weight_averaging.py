@@ -98,7 +98,13 @@ class WeightAveraging:
                 copy.copyto(array)
 
     def train_end(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
-        """Copy the averages to the net, unless `apply` is False."""
+        """Copy the averages to the net, unless `apply` is False; warn if there are none."""
+        if not self.averages:
+            estimator.logger.warning(
+                "WeightAveraging averaged nothing: the fit had %d epochs, and averaging begins after start=%d",
+                self._epochs,
+                self.start,
+            )
         if self.apply:
             self._copy_to_net(estimator)
 

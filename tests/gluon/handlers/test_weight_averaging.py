@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from types import SimpleNamespace
 from typing import Any
 
@@ -68,6 +69,18 @@ def test_averages(kind: str, start: int, devices: Any) -> None:
     if start:
         assert_equal(trace.evaluated[0], trace.after[3])  # nothing is averaged yet
     assert_close(ours, expected[-1])
+
+
+@pytest.mark.parametrize(("start", "expected"), [(0, 0), (2, 1)])
+def test_a_fit_that_ends_before_averaging_begins(
+    start: int, expected: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("multifit"), "propagate", True)
+    plain, averaged = (fit(handlers, epochs=2) for handlers in ([], [WeightAveraging("swa", start=start)]))
+    message = "WeightAveraging averaged nothing: the fit had 2 epochs, and averaging begins after start=2"
+    assert caplog.messages.count(message) == expected
+    if expected:
+        assert_equal(values(averaged), values(plain))
 
 
 def test_the_net_keeps_its_own_parameters_with_apply_false() -> None:
