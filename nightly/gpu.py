@@ -38,10 +38,11 @@ WANTED = ("2 heads", "ResNet18 thumbnail", "tiny FCN, mean IoU")
 CASES: tuple[Subject, ...] = (*(case for case in (*HEADS, *SINGLES) if case.name in WANTED), SSD, NMT)
 ROUNDS = 20
 STEPS = 50  # the fewest in a measured epoch, for epochs are long where people use a GPU
+COMPILED = ", compiled"
 OPTIONS = {
     OURS: {},
     f"{OURS}, operators": {"compile": False},
-    f"{OURS}, compiled": {"compile": True},
+    f"{OURS}{COMPILED}": {"compile": True},
 }
 ROOT = Path(__file__).parents[1]
 
@@ -85,11 +86,10 @@ def _contenders(device: torch.device, precision: str, eager: bool) -> dict[str, 
     """Return the arguments of each contender of one precision."""
     where = {"device": str(device), "precision": precision, "steps": STEPS}
     ours = {each: {"engine": "torch", "options": options, **where} for each, options in OPTIONS.items()}
-    by_hand = {HAND: {"engine": "hand", **where}}
-    if eager:
-        return {OURS: ours[OURS], **by_hand}
-    compiled = {"engine": "hand", "options": {"compiled": True}, **where}
-    return {**ours, **by_hand, f"{HAND}, compiled": compiled}
+    by_hand = {"engine": "hand", **where}
+    compiled = {**by_hand, "options": {"compiled": True}}
+    contenders = {**ours, HAND: by_hand, f"{HAND}{COMPILED}": compiled}
+    return {each: contenders[each] for each in contenders if not (eager and each.endswith(COMPILED))}
 
 
 def _take_turns(case: Subject, name: str, children: Mapping[str, Child], rounds: int, report: Report) -> None:
