@@ -12,11 +12,11 @@ import numpy as np
 STEP, EPOCH, RANK, READ = range(4)
 RERUN_STEP = 2  # the same as RANK, but more numbers follow it
 SEEDERS: list[Callable[[int], object]] = []  # they seed the operators' generators
-_last: list[int] = []  # the seed that they were given last, if any
+_last: list[int] = []  # the last seed, if any
 
 
 def add_seeder(seeder: Callable[[int], object]) -> None:
-    """Let an engine's operators be seeded, at once if there was a seed before the engine was imported."""
+    """Add a function that seeds an engine's operators; it gets the last seed at once, if there was one."""
     SEEDERS.append(seeder)
     for seed in _last:
         seeder(seed)
@@ -40,7 +40,7 @@ def seed_operators(seed: int) -> None:
     """Seed the generators of operators, such as dropout's, whose states cannot be read."""
     _last[:] = [seed % 2**31]
     for seeder in SEEDERS:
-        seeder(*_last)
+        seeder(_last[0])
 
 
 def mixed(*numbers: int) -> int:

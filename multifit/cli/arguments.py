@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Iterator
 
-from ..engines import CUDA_GRAPHS, ENGINES
+from ..engines import AUTO, CUDA_GRAPHS, ENGINES
 from ..log_once import get_logger
 
-NO = "no"  # compiles nothing
+NO = "no"  # neither compiles nor captures
 
 
 def count(text: str) -> int:
@@ -59,9 +59,10 @@ def add_task_arguments(parser: argparse.ArgumentParser) -> None:
         "--compile",
         nargs="?",
         const=True,
-        choices=[CUDA_GRAPHS, NO],
-        help="with PyTorch's engine: compile the step's program, capture it as CUDA graphs, or do neither "
-        "(default: capture it on a GPU, if there is room)",
+        choices=[AUTO, CUDA_GRAPHS, NO],
+        help="with PyTorch's engine: without a value, torch.compile compiles the step's program; cudagraphs: "
+        "capture it on a GPU however little memory is free; no: run it operator by operator (default: auto, "
+        "capture it on a GPU if half of its memory is free)",
     )
     parser.add_argument(
         "--deterministic",

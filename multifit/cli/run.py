@@ -182,8 +182,8 @@ class Run:
         self.deterministic: bool = options.deterministic or (record is not None and record.deterministic)
         if self.deterministic:
             engine_module(name).be_deterministic()
-        if record is not None and name == "torch" and not (options.compile or options.engine):
-            self.compile = record.compile
+        if record is not None and not (options.compile or options.engine):
+            self.compile = record.compile if name == "torch" else AUTO
         return host
 
     def _tell_file(self, name: str, value: Any) -> None:

@@ -99,8 +99,8 @@ class MultiEstimator:
         cannot.
     compile : {"auto", "cudagraphs", True, False}
         With ``engine="torch"``, how the step's program runs: the net, its losses and figures. "auto" captures
-        it on a GPU as CUDA graphs, for each shape of the batches that comes again, as long as at least half
-        of the GPU's memory is free; "cudagraphs" does so in any case, and warns if it cannot. With True,
+        it on a GPU as CUDA graphs, for each form of batches that comes again, if half of the GPU's memory is
+        free then; "cudagraphs" captures it however little is free, and warns if a capture fails. With True,
         `torch.compile` also compiles the program. This takes a minute or more, and pays off where the net is
         large and runs for long. With False, the program runs operator by operator.
     world : World, optional
@@ -114,7 +114,7 @@ class MultiEstimator:
         `spec` is neither a TaskSpec nor a loss, `net` is not a Block, or `balance` cannot weigh the losses.
     ValueError
         The `context` does not exist; the `precision` is unknown, or the devices do not support it; `world` is
-        not from `connect`; the `engine` is unknown; or `compile` asks MXNet for graphs of torch.
+        not from `connect`; the `engine` is unknown; or `compile` needs PyTorch, and the engine is MXNet.
     ImportError
         The engine is not installed.
     """

@@ -114,6 +114,16 @@ def test_a_device_that_torch_lacks(write, multifit):
 
 
 @needs_torch
+def test_what_is_not_compiled_stays_so(write, multifit):
+    path, options = write(**HYBRID), ("--engine", "torch", "--quiet")
+    assert multifit("train", path, *options, "--compile", "no").code == 0
+    assert record()["compile"] is False
+    for more, expected in (((), False), (("--compile", "auto"), "auto")):
+        assert multifit("train", path, "--resume", "--epochs", 3, "--quiet", *more).code == 0
+        assert record()["compile"] == expected
+
+
+@needs_torch
 def test_compile(write, multifit):
     """A check compiles nothing, which takes a minute."""
     result = multifit("check", write(**HYBRID), "--engine", "torch", "--compile")

@@ -29,6 +29,7 @@ from tests.common.compare import assert_unchanged, snapshot
 from tests.common.language import BATCHES, KEPT, STATE, UNITS, Keeps, LanguageModel, make_net, make_spec
 from tests.common.ranks import run_ranks
 from tests.tasks.commands import TASKS
+from tests.torch.cuda_graphs import counted_replays
 from tests.torch.fits import assert_close, assert_engines_agree
 from tests.torch.runs import PAIRS, assert_resumes, values
 
@@ -87,10 +88,11 @@ def test_a_language_model_is_that_of_mxnet(name: str) -> None:
     assert_engines_agree(partial(fit, **CASES[name]))
 
 
-def test_what_cuda_graphs_return_may_be_carried() -> None:
-    captured, plain = (fit("torch", BATCHES[:3], compile=how) for how in ("cudagraphs", False))
-    for one, other in zip(plain, captured):
+def test_what_cuda_graphs_return_may_be_carried(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, replays = fit("torch", BATCHES[:3], compile=False), counted_replays(monkeypatch)
+    for one, other in zip(plain, fit("torch", BATCHES[:3], compile="cudagraphs")):
         assert_close(one, other)
+    assert replays.count
 
 
 class InPlace:

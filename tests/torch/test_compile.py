@@ -13,10 +13,11 @@ import torch
 
 from multifit import SpecError
 from multifit.torch.engine import compiled, program
+from tests.torch.cuda_graphs import counted_replays
 from tests.torch.runs import BATCHES, assert_equal, estimator_of, values
 
 
-def test_every_program_is_compiled_if_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_program_is_compiled_and_captured_if_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
 
     def fit(**options: Any) -> Any:
@@ -30,12 +31,14 @@ def test_every_program_is_compiled_if_asked(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(program, "compiled", count)
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
-    expected = fit()
+    expected = fit(compile=False)
     assert not made
+    replays = counted_replays(monkeypatch)
     with torch.compiler.set_stance("force_eager"):
         for one, other in zip(expected, fit(compile=True)):
             assert_equal(one, other)
     assert len(made) == 3  # one that trains, one that evaluates, one that predicts
+    assert replays.count
 
 
 def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,8 @@ import torch
 
 from multifit import MultiEstimator, TrainerSpec
 from multifit.gluon.precision import precisions
-from multifit.torch.engine.scaling import Scaled, Scaling, Unscaled, differentiate
+from multifit.torch.engine.backward_pass import AutogradPass
+from multifit.torch.engine.scaling import Scaled, Scaling, Unscaled
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.nets import two_heads
 from tests.common.specs import two_head_spec
@@ -62,7 +63,7 @@ def objective(of: Any, inputs: list[float]) -> torch.Tensor:
 
 
 def gradients_of(scaling: Scaling, objectives: list[Any], moved: list[Any]) -> list[torch.Tensor]:
-    return scaling.gradients(differentiate(objectives, moved), objectives)
+    return scaling.gradients(AutogradPass(objectives, moved))
 
 
 def trained(scaling: Scaling, inputs: list[list[float]]) -> tuple[list[torch.nn.Parameter], list[int]]:

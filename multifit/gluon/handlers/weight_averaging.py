@@ -101,7 +101,7 @@ class WeightAveraging:
         """Copy the averages to the net, unless `apply` is False; warn if there are none."""
         if not self.averages:
             estimator.logger.warning(
-                "WeightAveraging averaged nothing: the fit had %d epochs, and averaging begins after start=%d",
+                "WeightAveraging averaged nothing: the fit had %d epochs, averaging begins after start=%d",
                 self._epochs,
                 self.start,
             )

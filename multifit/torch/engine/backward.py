@@ -11,10 +11,11 @@ from ...events import TrainingHooks
 from ...gluon.execution.changed_arrays import ChangedObjective
 from ...gluon.execution.loss_separation import LossSeparation
 from ...state import RunState
+from .backward_pass import AutogradPass
 from .changed_outputs import weighted
 from .parameters import Parameters
 from .result import Result
-from .scaling import Differentiate, Scaling, differentiate
+from .scaling import Scaling
 from .tensors import Tensors, to_array, to_arrays
 
 
@@ -47,14 +48,12 @@ class Backward:
         changed = result.changed
         copies = [copy for features in result.features for copy in features.copies]
         leaves = copies if changed is None else [*copies, *changed.leaves]
-        objectives, heads = result.objectives, result.head_gradients
-        if self._hooks.active("change_objective"):
-            (objectives, gradients), heads = self._changed(result), None
-        if result.graphs is None:
-            of = self._differentiate(objectives, result.trained, leaves)
+        if self._hooks.active("change_objective"):  # then nothing is captured
+            objectives, gradients = self._changed(result)
+            computed = iter(self._scaling.gradients(self._pass(objectives, result.trained, leaves)))
         else:
-            of = result.graphs.gradients
-        computed = iter(self._scaling.gradients(of, objectives, heads))
+            backward_pass = result.graphs or self._pass(result.objectives, result.trained, leaves)
+            computed = iter(self._scaling.gradients(backward_pass, result.head_gradients))
         of_trained, of_copies = (list(islice(computed, len(each))) for each in (result.trained, copies))
         for features in result.features:
             features.scaling = self._scaling
@@ -67,8 +66,8 @@ class Backward:
         if changed is not None:
             objectives, others = self._with_others(lambda: changed.objectives(list(computed)))
             _add(gradients, others.items())
-            of = self._differentiate(objectives, changed.trained)
-            _add(gradients, zip(changed.trained, self._scaling.gradients(of, objectives)))
+            of_net = self._scaling.gradients(self._pass(objectives, changed.trained))
+            _add(gradients, zip(changed.trained, of_net))
         result.detach()
         return gradients
 
@@ -77,10 +76,11 @@ class Backward:
         if self._balancer is not None:
             self._balancer.combine(result, self._state)
 
-    def _differentiate(
+    def _pass(
         self, objectives: Sequence[torch.Tensor], names: Sequence[str], leaves: Sequence[torch.Tensor] = ()
-    ) -> Differentiate:
-        return differentiate(objectives, [*(self._parameters.tensors[name] for name in names), *leaves])
+    ) -> AutogradPass:
+        """Return the backward pass to the parameters with these names, and to other leaves."""
+        return AutogradPass(objectives, [*(self._parameters.tensors[name] for name in names), *leaves])
 
     def _changed(self, result: Result) -> tuple[list[torch.Tensor], Tensors]:
         """Return numbers whose gradients are those of the changed objective; this waits for the device.

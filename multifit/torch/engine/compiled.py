@@ -18,11 +18,11 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     SpecError
         In a call: torch has no compiler, or cannot compile the function.
     """
-    compiles = torch.compile(function)
+    run = torch.compile(function)
 
     def call(*tensors: torch.Tensor) -> Any:
         try:
-            return compiles(*tensors)
+            return run(*tensors)
         except torch._dynamo.exc.TorchDynamoException as error:  # also raised if there is no compiler
             why = str(error).strip().partition("\n")[0]  # the lines after that say how to log more
             raise_problems([refuse(f"compile=True: torch cannot compile: {why}", "leave it out")])

@@ -12,7 +12,7 @@ from ...gluon.steps.evaluation import Piece
 from ...gluon.validation.first_batch import check_first_batch
 from ...stages import EVALUATE
 from . import refusals
-from .execution import Execution
+from .compile_mode import CompileMode
 from .parameters import Parameters
 from .prediction import Predictor
 from .result import Result
@@ -31,11 +31,11 @@ class Evaluation:
         engine: Engine,
         parameters: Parameters,
         uploads: Uploads,
-        execution: Execution,
+        mode: CompileMode,
         log_once: Callable[[str], None],
     ) -> None:
         self._engine, self._parameters, self._uploads = engine, parameters, uploads
-        self._execution, self._log_once = execution, log_once
+        self._mode, self._log_once = mode, log_once
         self._stage: Stage | None = None
         self._predictor: Predictor | None = None
         self._on_host = False
@@ -87,13 +87,13 @@ class Evaluation:
         if self._predictor is None:
             raise_problems(refusals.of_network(network))
             parts = self._parameters, self._uploads, self._current_stage().carried
-            self._predictor = Predictor(network, *parts, self._execution)
+            self._predictor = Predictor(network, *parts, self._mode)
         return self._predictor
 
     def _current_stage(self) -> Stage:
         stage = self._engine.stages[EVALUATE]
         if self._stage is None or self._stage.gluon is not stage:  # other loaders have made a new stage
-            self._stage = Stage(stage, self._parameters, self._uploads, self._execution)
+            self._stage = Stage(stage, self._parameters, self._uploads, self._mode)
         return self._stage
 
     def _leave(self, error: SpecError) -> None:

@@ -7,20 +7,19 @@ from typing import Any, Iterable, Mapping
 import torch
 
 from .parameters import Parameters
+from .tensors import copied
 
 
 class Gradients:
     """Holds gradients as tensors, by the names of the parameters, and as the net's arrays for handlers.
 
     A later batch's gradient replaces an earlier one, or is added to it if the parameter's `grad_req` says so;
-    `added` says whether any gradient of the last batch was to be added. If programs are `captured`, the next
-    replay of a CUDA graph overwrites the gradients that it has returned.
+    `added` says whether any gradient of the last batch was to be added.
     """
 
-    def __init__(self, parameters: Parameters, captured: bool = False) -> None:
+    def __init__(self, parameters: Parameters) -> None:
         self._parameters, self.added = parameters, False
         self._published = False  # whether the net has these gradients, where handlers may change them
-        self._captured = captured
         self.tensors = parameters.take_gradients()
 
     def add(self, computed: Mapping[str, torch.Tensor]) -> None:
@@ -41,10 +40,8 @@ class Gradients:
         self.tensors.update((name, each) for name, each in computed.items() if name in self.tensors)
 
     def keep(self) -> None:
-        """Keep gradients that wait for a later batch: copy those that a replay would overwrite."""
-        if self._captured and self.tensors:
-            copies = torch._foreach_mul([*self.tensors.values()], 1.0)
-            self.tensors = dict(zip(self.tensors, copies))
+        """Copy gradients that wait for a later batch: the next replay of a CUDA graph overwrites them."""
+        self.tensors = copied(self.tensors)
 
     def scale(self, names: Iterable[str], factor: float) -> None:
         """Multiply the gradients of some parameters, if they have one, by a factor."""

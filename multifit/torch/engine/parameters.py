@@ -10,6 +10,7 @@ import torch
 from ...gluon.optim.gradients import pending_gradients, set_pending
 from ...gluon.optim.parameter_values import set_values, values_of
 from ...gluon.optim.update_numbers import UpdateNumbers
+from .tensors import restored
 from .transfers import copies, copy_into, on_host
 
 
@@ -59,13 +60,8 @@ class Parameters:
     @contextmanager
     def kept_statistics(self) -> Iterator[None]:
         """Restore running statistics after the block, without waiting for them."""
-        statistics = [self.tensors[name] for name in self.tensors.keys() - self.trained]
-        saved = [tensor.clone() for tensor in statistics]
-        try:
+        with restored([self.tensors[name] for name in self.tensors.keys() - self.trained]):
             yield
-        finally:
-            for tensor, copy in zip(statistics, saved):
-                tensor.copy_(copy)
 
     def give_back(self) -> None:
         """Copy the values to the net; this waits for the device."""

@@ -9,7 +9,7 @@ import torch
 from ...gluon.data.batches import Batch
 from ...gluon.execution.network import Network
 from .carried_state import CarriedState
-from .execution import Execution
+from .compile_mode import CompileMode
 from .parameters import Parameters
 from .program import NetPrograms
 from .tensors import Tensors
@@ -28,9 +28,9 @@ class Predictor:
         parameters: Parameters,
         uploads: Uploads,
         carried: CarriedState | None,
-        execution: Execution,
+        mode: CompileMode,
     ) -> None:
-        self._programs = NetPrograms(network, parameters, False, execution)
+        self._programs = NetPrograms(network, parameters, False, mode)
         self._uploads, self._carried = uploads, carried
 
     def __call__(self, batch: Batch) -> list[tuple[dict[str, Any], int]]:

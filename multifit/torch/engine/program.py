@@ -11,9 +11,10 @@ from ...gluon.execution.network import Network
 from ...gluon.execution.traced_graph import TracedGraph
 from ..graph import read_graph
 from ..translate import tensors_of, translate
-from .captured import Captured, Graphs, Step
+from .compile_mode import CompileMode
 from .compiled import compiled
-from .execution import Execution
+from .cuda_graph_runner import CudaGraphRunner
+from .cuda_graphs import Computation, CudaGraphs
 from .lifted import lifted
 from .parameters import Parameters
 
@@ -33,42 +34,41 @@ class Program:
     features = None
 
     def __init__(
-        self, traced: TracedGraph, parameters: Parameters, training: bool, execution: Execution
+        self, traced: TracedGraph, parameters: Parameters, training: bool, mode: CompileMode
     ) -> None:
         variables = parameters.variables()
         used = [name for name in read_graph(traced.symbol).variables if name not in traced.inputs]
         tensors = tensors_of(traced.constants, device=parameters.device)
         tensors.update((name, parameters.tensors[variables[name]]) for name in used if name in variables)
-        learning = {name: tensors[name] for name in used if isinstance(tensors[name], torch.nn.Parameter)}
+        trained = {name: tensors[name] for name in used if isinstance(tensors[name], torch.nn.Parameter)}
         self.module = translate(traced.symbol, list(traced.inputs), tensors, training, variables)
         self.inputs, self._outputs = list(traced.inputs.values()), traced.outputs
-        self.trained = [variables[name] for name in learning]
-        self.objectives = sorted(name for name in traced.outputs if name.partition(".")[0] == "objective")
+        self.trained = [variables[name] for name in trained]
+        self.objectives = [name for name in traced.outputs if name.partition(".")[0] == "objective"]
         function, held = lifted(self.module)
-        if execution.compiles:
+        if mode.compiles:
             function = compiled(function)
         self._run: Callable[..., Any] = partial(function, *held)
-        if execution.captures:
+        if mode.captures:
             places = [traced.outputs.index(name) for name in self.objectives]
-            self._run = Captured(Step(function, held, [*learning.values()], places), execution.insists)
+            computation = Computation(function, held, [*trained.values()], places)
+            self._run = CudaGraphRunner(computation, mode.requested)
 
     def __call__(self, given: Mapping[str, Any]) -> dict[str, torch.Tensor]:
         """Return the outputs by name, for tensors by name."""
         return dict(zip(self._outputs, self._run(*[given[name] for name in self.inputs])))
 
     @property
-    def graphs(self) -> Graphs | None:
-        """The CUDA graphs that the last call replayed, if it did; its outputs then have no gradients."""
-        return self._run.graphs if isinstance(self._run, Captured) else None
+    def graphs(self) -> CudaGraphs | None:
+        """The CUDA graphs that the last call replayed, if it did; its outputs then require no gradients."""
+        return self._run.graphs if isinstance(self._run, CudaGraphRunner) else None
 
 
 class NetPrograms:
     """A net without its losses: one program, or, if it is recorded, one for each form of batches."""
 
-    def __init__(
-        self, network: Network, parameters: Parameters, training: bool, execution: Execution
-    ) -> None:
-        self._network, self._options = network, (parameters, training, execution)
+    def __init__(self, network: Network, parameters: Parameters, training: bool, mode: CompileMode) -> None:
+        self._network, self._options = network, (parameters, training, mode)
         self._programs: dict[Hashable, Program] = {}
 
     def __call__(self, slots: Mapping[str, Any]) -> Program:

@@ -13,8 +13,8 @@ from ...gluon.execution.loss_weights import BatchLossScale
 from ...gluon.execution.result import StepResult
 from ...protocols import Numbers
 from ...spec import TaskSpec
-from .captured import Graphs
 from .changed_outputs import ChangedOutputs
+from .cuda_graphs import CudaGraphs
 from .shared_features import SharedFeatures
 from .tensors import Tensors, to_arrays
 
@@ -29,7 +29,8 @@ class Result:
     element for each. `scale` holds the batch's weights and normalizers. `changed` holds the outputs as
     handlers have changed them, if they have. `features` are those where the tasks branch, if their gradients
     are compared. `carried` is the state with which the batch began, if that is not in its slots. `graphs` are
-    the CUDA graphs that computed the batch, and compute the gradients of its objectives.
+    the CUDA graphs that computed the batch, and compute the gradients of its objectives; None if it ran
+    operator by operator.
     """
 
     spec: TaskSpec
@@ -44,7 +45,7 @@ class Result:
     head_gradients: list[torch.Tensor] | None = None
     features: list[SharedFeatures] = field(default_factory=list)
     carried: Tensors = field(default_factory=Tensors)
-    graphs: Graphs | None = None
+    graphs: CudaGraphs | None = None
 
     def add(self, objective: torch.Tensor, losses: Sequence[str]) -> None:
         """Add an objective, and the losses that it contains."""

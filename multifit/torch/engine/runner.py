@@ -35,14 +35,15 @@ from ...state import RunState
 from ..devices import device_of
 from ..translate import untranslated
 from . import refusals
+from .backward_pass import AutogradPass
 from .balance_arrays import TorchArrays
+from .compile_mode import COMPILE_MODES, CompileMode
 from .determinism import be_deterministic, why_inexact
 from .evaluation import Evaluation
-from .execution import EXECUTIONS, Execution
 from .joint_gradients import JointGradients
 from .parameters import Parameters
 from .result import Result
-from .scaling import Scaled, Scaling, Unscaled, differentiate
+from .scaling import Scaled, Scaling, Unscaled
 from .stage import Stage
 from .train_step import TrainStep
 from .trainers import Trainers
@@ -87,8 +88,8 @@ class Runner(MXNetRunner):
         raise_problems(refusals.of_world(engine.world))
         self._device = device_of(setup.context)
         self._parameters = Parameters(engine.model.parameters, self._device)
-        self._uploads, self._execution = Uploads(self._device), EXECUTIONS[setup.compile].on(self._device)
-        if setup.compile == CUDA_GRAPHS and self._device.type == "cpu":
+        self._uploads, self._mode = Uploads(self._device), COMPILE_MODES[setup.compile].on(self._device)
+        if setup.compile == CUDA_GRAPHS and not self._mode.captures:
             log_once(f'compile="{CUDA_GRAPHS}" does nothing on a CPU')
         is_scaled = engine.model.precision.name == "float16"
         self._scaling: Scaling = Scaled(self._device) if is_scaled else Unscaled()
@@ -108,7 +109,7 @@ class Runner(MXNetRunner):
         self._trainers = self._step = None
 
     def _discard(self) -> None:
-        parts = self._engine, self._parameters, self._uploads, self._execution
+        parts = self._engine, self._parameters, self._uploads, self._mode
         self._evaluation = Evaluation(*parts, self._log_once)
         self._apart: dict[Engine, Stage] = {}  # of engines that measure
 
@@ -170,9 +171,9 @@ class Runner(MXNetRunner):
         raise_problems([*refusals.of_graph(engine.stages[TRAIN]), *refusals.of_trainers(engine)])
         self._parameters.take()  # also those that the check has initialised, with the first rank's values
         self._trainers = self._trainers or Trainers(engine.trainers.get(), self._parameters)
-        changes = engine.hooks.active("change_objective")
-        execution = self._execution.of_part if changes else self._execution
-        stage = Stage(engine.stages[TRAIN], self._parameters, self._uploads, execution)
+        changes = engine.hooks.active("change_objective", "change_outputs")  # which waits for the device
+        mode = self._mode.uncaptured if changes else self._mode
+        stage = Stage(engine.stages[TRAIN], self._parameters, self._uploads, mode)
         parts = engine.splitter(TRAIN), stage, self._trainers, self._parameters, self._scaling
         joint = JointGradients(engine.world, self._parameters)
         self._step = TrainStep(*parts, joint, engine.state, engine.hooks, engine.balancer)
@@ -207,11 +208,11 @@ class Runner(MXNetRunner):
     def _run_apart(self, engine: Engine, batch: Batch, state: RunState) -> Result:
         """Run a batch of another engine, and run its backward pass down to where the tasks branch."""
         if engine not in self._apart:
-            self._apart[engine] = Stage(engine.stages[TRAIN], self._parameters, self._uploads, Execution())
+            self._apart[engine] = Stage(engine.stages[TRAIN], self._parameters, self._uploads, CompileMode())
         result = self._apart[engine].run(batch, state)
         for features in result.features:  # a process may have no sample
-            of = differentiate(result.objectives, features.copies)
-            features.set_gradients(Unscaled().gradients(of, result.objectives, result.head_gradients))
+            backward_pass = AutogradPass(result.objectives, features.copies)
+            features.set_gradients(backward_pass.gradients(result.head_gradients))
         return result
 
     def publish(self) -> None:

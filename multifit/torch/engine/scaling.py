@@ -2,42 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Mapping, Optional, Sequence, Union
+from typing import Any, Mapping, Sequence, Union
 
 import torch
 
-Heads = Sequence[torch.Tensor]
-"""The gradients of tensors that are differentiated."""
-Differentiate = Callable[[Optional[Heads]], Sequence[torch.Tensor]]
-"""Returns the gradients of leaves; None stands for heads of 1."""
-
-
-def differentiate(
-    tensors: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor], again: bool = False
-) -> Differentiate:
-    """Return a function that differentiates tensors; gradients are 0 for leaves that they do not reach.
-
-    `again` keeps the graph for another backward pass. Tensors without a gradient are left out.
-    """
-
-    def gradients(heads: Heads | None) -> Sequence[torch.Tensor]:
-        given = [torch.ones_like(tensor) for tensor in tensors] if heads is None else heads
-        learning = [place for place, tensor in enumerate(tensors) if tensor.requires_grad]
-        arguments = [tensors[place] for place in learning], leaves, [given[place] for place in learning]
-        options = {"retain_graph": again, "allow_unused": True, "materialize_grads": True}
-        return torch.autograd.grad(*arguments, **options)
-
-    return gradients
+from .backward_pass import BackwardPass, ones_like
+from .tensors import copies_of
 
 
 class Unscaled:
     """Gradients as autograd computes them."""
 
     def gradients(
-        self, of: Differentiate, tensors: Sequence[torch.Tensor], heads: Heads | None = None
+        self, backward_pass: BackwardPass, head_gradients: Sequence[torch.Tensor] | None = None
     ) -> list[torch.Tensor]:
-        """Return the gradients that a function computes of the sum of tensors times `heads`, by default 1."""
-        return list(of(heads))
+        """Return the gradients of a backward pass."""
+        return backward_pass.gradients(head_gradients)
 
     def overflowed(self) -> bool:
         """Return False: gradients that overflow are used as they are."""
@@ -67,15 +47,17 @@ class Scaled:
         self._batches: list[_Batch] = []  # since the last update; kept, as the scaler knows them by their ids
 
     def gradients(
-        self, of: Differentiate, tensors: Sequence[torch.Tensor], heads: Heads | None = None
+        self, backward_pass: BackwardPass, head_gradients: Sequence[torch.Tensor] | None = None
     ) -> list[torch.Tensor]:
         """Return the gradients, scaled back; float16 becomes float32, in which they do not vanish."""
-        given = [torch.ones_like(tensor) for tensor in tensors] if heads is None else heads
-        gradients = of([self._scaler.scale(head).to(each.dtype) for head, each in zip(given, tensors)])
+        objectives = backward_pass.objectives
+        heads = ones_like(objectives) if head_gradients is None else head_gradients
+        scaled = [self._scaler.scale(head).to(each.dtype) for head, each in zip(heads, objectives)]
+        gradients = backward_pass.gradients(scaled)
         gradients = [each.float() if each.dtype == torch.float16 else each for each in gradients]
-        if not gradients or not tensors:
+        if not gradients or not objectives:  # the scaler has no scale yet, and refuses what has no gradients
             return gradients
-        own = list(torch._foreach_mul(gradients, 1.0))  # autograd's may share memory
+        own = copies_of(gradients)  # two may share memory, and those of a CUDA graph are overwritten
         self._unscale(own)
         return own
 

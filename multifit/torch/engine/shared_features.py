@@ -8,7 +8,8 @@ import torch
 
 from ...gluon.execution.shared_features import split_measured
 from ...protocols import Numbers
-from .scaling import Scaling, Unscaled, differentiate
+from .backward_pass import AutogradPass
+from .scaling import Scaling, Unscaled
 from .tensors import Tensors
 
 
@@ -76,8 +77,8 @@ class SharedFeatures:
 
     def _passed_back(self, heads: Sequence[torch.Tensor], again: bool) -> Sequence[torch.Tensor]:
         """Return the parameters' gradients for gradients of the tensors; `again` keeps the graph."""
-        of = differentiate(self._tensors, list(self.parameters.values()), again)
-        return self.scaling.gradients(of, self._tensors, heads)
+        backward_pass = AutogradPass(self._tensors, list(self.parameters.values()), again)
+        return self.scaling.gradients(backward_pass, heads)
 
 
 def product(rows: torch.Tensor) -> torch.Tensor:

@@ -8,7 +8,7 @@ import torch
 
 from ...gluon.execution.traced_cut import cut_traced
 from ...gluon.execution.traced_graph import TracedGraph
-from .execution import Execution
+from .compile_mode import CompileMode
 from .parameters import Parameters
 from .program import Program
 from .shared_features import SharedFeatures
@@ -35,13 +35,13 @@ class SplitProgram:
         repeats: bool,
         parameters: Parameters,
         training: bool,
-        execution: Execution,
+        mode: CompileMode,
     ) -> None:
         names = {variable: name for variable, name in parameters.variables().items() if variable in updated}
         cut = cut_traced(traced, tasks, {v for v, name in names.items() if name in parameters.trained})
         # a compiled program allows one backward pass
-        self._body = Program(cut.body, parameters, training, Execution() if repeats else execution.of_part)
-        self._rest = Program(cut.rest, parameters, training, execution.of_part)
+        self._body = Program(cut.body, parameters, training, CompileMode() if repeats else mode.uncaptured)
+        self._rest = Program(cut.rest, parameters, training, mode.uncaptured)
         self._copies = cut.copies
         # in MXNet's order, because that engine may continue with these gradients
         shared = [name for name in names.values() if name in set(self._body.trained)]

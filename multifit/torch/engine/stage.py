@@ -15,7 +15,7 @@ from ...gluon.user_code import user_code
 from ...state import RunState
 from .carried_state import CarriedState
 from .changed_outputs import ChangedOutputs
-from .execution import Execution
+from .compile_mode import CompileMode
 from .parameters import Parameters
 from .program import NetPrograms, Program, make_room
 from .result import Result
@@ -33,8 +33,7 @@ class Stage:
     """Runs batches for one TaskSpec.
 
     `gluon` is MXNet's stage, which traces graphs, computes the weights of losses, and holds the figures.
-    `carried` is the state that is carried from batch to batch, if there is any. `captured` says whether
-    programs run as CUDA graphs.
+    `carried` is the state that is carried from batch to batch, if there is any.
     """
 
     def __init__(
@@ -42,16 +41,13 @@ class Stage:
         gluon: GluonStage,
         parameters: Parameters,
         uploads: Uploads,
-        execution: Execution,
+        mode: CompileMode,
     ) -> None:
-        changes = gluon.network.change_outputs is not None
-        self.gluon, self._parameters, self._uploads = gluon, parameters, uploads
-        self._execution = execution.of_part if changes else execution
-        self.captured = self._execution.captures
+        self.gluon, self._parameters, self._uploads, self._mode = gluon, parameters, uploads, mode
         self.carried = None if gluon.carried is None else CarriedState(gluon.carried)
         self._sums = gluon.figures.other_engine_sums = StageSums(gluon.figures)
         self._programs: dict[Hashable, Program | SplitProgram] = {}
-        self._nets = NetPrograms(gluon.network, parameters, gluon.training, self._execution)
+        self._nets = NetPrograms(gluon.network, parameters, gluon.training, mode)
         self._constants: dict[int, tuple[Any, torch.Tensor]] = {}
 
     def run(self, batch: Batch, state: RunState) -> Result:
@@ -123,7 +119,7 @@ class Stage:
         with self.gluon.recording():  # sets the mode, which a net may read
             traced = graph.trace(batch.slots[0], weighted=self.gluon.training)
         separation = self.gluon.separation
-        options = self._parameters, self.gluon.train_mode, self._execution
+        options = self._parameters, self.gluon.train_mode, self._mode
         program: Program | SplitProgram
         if separation.tasks is None:
             program = Program(traced, *options)

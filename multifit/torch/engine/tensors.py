@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping
+from contextlib import contextmanager
+from typing import Any, Iterator, Mapping, Sequence
 
 import torch
 
@@ -26,11 +27,27 @@ def to_tensor(array: Any, device: torch.device) -> torch.Tensor:
     return torch.from_numpy(to_numpy(array)).to(device, non_blocking=True)
 
 
+def copies_of(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Return copies of real tensors, in few kernels."""
+    return list(torch._foreach_mul(list(tensors), 1.0)) if tensors else []
+
+
 def copied(tensors: Tensors) -> Tensors:
-    """Return copies of tensors, in one operator of those that are not integers."""
+    """Return copies of tensors; all real ones are copied at once."""
     real = [name for name, tensor in tensors.items() if tensor.is_floating_point()]
-    copies = iter(torch._foreach_mul([tensors[name] for name in real], 1.0) if real else ())
-    return {name: next(copies) if name in real else tensor.clone() for name, tensor in tensors.items()}
+    copies = dict(zip(real, copies_of([tensors[name] for name in real])))
+    return {name: copies[name] if name in copies else tensor.clone() for name, tensor in tensors.items()}
+
+
+@contextmanager
+def restored(tensors: Sequence[torch.Tensor]) -> Iterator[None]:
+    """Restore the values of tensors after the block, without waiting for them."""
+    saved = [tensor.clone() for tensor in tensors]
+    try:
+        yield
+    finally:
+        for tensor, copy in zip(tensors, saved):
+            tensor.copy_(copy)
 
 
 def to_array(tensor: torch.Tensor) -> Any:

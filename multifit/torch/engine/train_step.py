@@ -52,7 +52,7 @@ class TrainStep:
         self._backward = Backward(
             parameters, scaling, hooks, stage.gluon.separation, self._of_gradients, state
         )
-        self.gradients = Gradients(parameters, stage.captured)
+        self.gradients = Gradients(parameters)
 
     def __call__(self, raw: Any) -> Result:
         """Train on a batch, as the loader yielded it."""
@@ -67,6 +67,7 @@ class TrainStep:
         self._trainers.take_if_stale()
         self._trainers.newer = True  # running statistics change, at least
         result = self._stage.run(batch, self._state)
+        was_captured = result.graphs is not None
         if self._of_losses is not None:
             self._of_losses.weigh(result, self._state)
         self.gradients.add(self._backward(result, self.gradients.tensors))
@@ -86,7 +87,8 @@ class TrainStep:
                 self.look_back(batch)
         elif not self.gradients.added:
             self._scaling.update(overflowed)
-        self.gradients.keep()
+        if was_captured:
+            self.gradients.keep()
         self._stage.measure(result)
         return result
 

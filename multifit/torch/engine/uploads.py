@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from typing import Any, Mapping
 
@@ -11,7 +12,7 @@ from ...gluon.execution.throttle import MAX_BATCHES, MAX_BYTES, MIN_BATCHES
 from .tensors import Tensors, view_of
 
 SMALL = 2**20  # bytes; smaller batches are copied sooner than Python has submitted events of another stream
-ALIGNED = 256  # bytes; memory of its own begins at a multiple of these, and some operators are faster there
+ALIGNED = 256  # bytes; tensors begin at such multiples, where some operators are faster
 
 
 class Uploads:
@@ -28,9 +29,9 @@ class Uploads:
         self._backend = torch.cuda if self._copies else torch.cpu
         self._stream = self._backend.Stream(device)  # positional: torch.cpu's ignores its argument
         self._last: list[torch.Tensor] = []  # of the last batch, if it was copied on the stream
-        self._size = 0  # of the last batch
+        self._bytes = 0  # of the last batch
         self._waiting: deque[tuple[Any, list[torch.Tensor], int]] = deque()
-        self._sizes = 0  # of the waiting batches
+        self._waiting_bytes = 0
 
     def __call__(self, arrays: Mapping[str, Any]) -> Tensors:
         """Return MXNet's arrays as tensors on the device; absent slots, which are None, are left out."""
@@ -40,8 +41,8 @@ class Uploads:
     def copied(self, tensors: Tensors) -> Tensors:
         """Return copies on the device; on the CPU the tensors, as streams and events do nothing there."""
         self._limit()
-        self._size = sum(tensor.nbytes for tensor in tensors.values())
-        if self._size <= SMALL:
+        self._bytes = sum(tensor.nbytes for tensor in tensors.values())
+        if self._bytes <= SMALL:
             self._last = []
             return self._together(tensors)
         with self._backend.stream(self._stream):
@@ -58,7 +59,7 @@ class Uploads:
         places, size = {}, 0
         for name, tensor in tensors.items():
             places[name] = size
-            size += -(-tensor.nbytes // ALIGNED) * ALIGNED
+            size += math.ceil(tensor.nbytes / ALIGNED) * ALIGNED
         host = torch.empty(size, dtype=torch.uint8, pin_memory=self._copies)
         for name, tensor in tensors.items():
             _part(host, places[name], tensor).copy_(tensor)
@@ -73,14 +74,16 @@ class Uploads:
         """
         done = self._backend.Event()
         done.record(self._backend.current_stream(self._device))
-        self._waiting.append((done, self._last, self._size))
-        self._sizes += self._size
-        while too_many(len(self._waiting), self._sizes) or (
-            self._last and self._waiting and self._waiting[0][0].query()
-        ):
+        self._waiting.append((done, self._last, self._bytes))
+        self._waiting_bytes += self._bytes
+        while too_many(len(self._waiting), self._waiting_bytes) or self._oldest_is_done():
             event, _, size = self._waiting.popleft()
             event.synchronize()
-            self._sizes -= size
+            self._waiting_bytes -= size
+
+    def _oldest_is_done(self) -> bool:
+        """Whether the oldest batch is computed; not asked after small ones, for which no memory is kept."""
+        return bool(self._last and self._waiting and self._waiting[0][0].query())
 
 
 def too_many(batches: int, size: int) -> bool:

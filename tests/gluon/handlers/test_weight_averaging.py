@@ -77,7 +77,7 @@ def test_a_fit_that_ends_before_averaging_begins(
 ) -> None:
     monkeypatch.setattr(logging.getLogger("multifit"), "propagate", True)
     plain, averaged = (fit(handlers, epochs=2) for handlers in ([], [WeightAveraging("swa", start=start)]))
-    message = "WeightAveraging averaged nothing: the fit had 2 epochs, and averaging begins after start=2"
+    message = "WeightAveraging averaged nothing: the fit had 2 epochs, averaging begins after start=2"
     assert caplog.messages.count(message) == expected
     if expected:
         assert_equal(values(averaged), values(plain))

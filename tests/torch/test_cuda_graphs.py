@@ -1,4 +1,4 @@
-"""``compile="cudagraphs"``: replays compute what operators do; see `cuda_graphs` for those on the CPU."""
+"""Steps as CUDA graphs: replays compute what operators do; see `cuda_graphs` for those on the CPU."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import pytest
 import torch
 
 from multifit import GradientAccumulation
-from multifit.balance import FAMO, Uncertainty
-from multifit.torch.engine import captured
-from multifit.torch.engine.captured import Captured, Step
-from multifit.torch.engine.scaling import differentiate
+from multifit.balance import FAMO, PCGrad, Uncertainty
+from multifit.torch.engine import cuda_graph_runner
+from multifit.torch.engine.backward_pass import AutogradPass
+from multifit.torch.engine.cuda_graph_runner import CudaGraphRunner
+from multifit.torch.engine.cuda_graphs import Computation
 from tests.torch.cuda_graphs import counted_replays
 from tests.torch.place import DEVICE
 from tests.torch.runs import BATCHES, assert_equal, estimator_of, values
@@ -27,31 +28,25 @@ def fit(kind: str = "float64", handlers: Any = (), **options: Any) -> Any:
     return dict(history), values(estimator), estimator.predict(BATCHES)
 
 
-@pytest.mark.parametrize(
-    ("kind", "options", "handlers"),
-    [
-        ("float64", {}, []),
-        ("dropout", {}, []),
-        ("float64", {"trainers": rhythms()}, []),
-        ("dropout", {"precision": "float16"}, [GradientAccumulation(3)]),
-        ("float64", {"balance": Uncertainty()}, []),
-        ("float64", {"balance": FAMO()}, []),
-        ("float64", {}, [Double(), Penalty()]),
-    ],
-    ids=[
-        "plain",
-        "dropout and statistics",
-        "accumulates",
-        "float16",
-        "balances",
-        "looks back",
-        "changes outputs",
-    ],
-)
-def test_replays_compute_what_operators_do(
-    kind: str, options: Any, handlers: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    expected, replays = fit(kind, handlers, **options), counted_replays(monkeypatch)
+CASES: dict[str, tuple[str, dict[str, Any], list[Any]]] = {
+    "plain": ("float64", {}, []),
+    "by default": ("float64", {"compile": "auto"}, []),
+    "dropout and statistics": ("dropout", {}, []),
+    "accumulates": ("float64", {"trainers": rhythms()}, []),
+    "float16": ("dropout", {"precision": "float16"}, [GradientAccumulation(3)]),
+    "balances": ("float64", {"balance": Uncertainty()}, []),
+    "looks back": ("float64", {"balance": FAMO()}, []),
+    "compares gradients": ("float64", {"balance": PCGrad()}, []),
+    "changes outputs": ("float64", {}, [Double()]),
+    "changes the objective": ("float64", {}, [Penalty()]),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_replays_compute_what_operators_do(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind, options, handlers = CASES[case]
+    expected = fit(kind, handlers, **{**options, "compile": False})
+    replays = counted_replays(monkeypatch)
     for one, other in zip(expected, fit(kind, handlers, **{"compile": "cudagraphs", **options})):
         assert_equal(one, other, 1e-10)
     assert replays.count > 2 * len(BATCHES)
@@ -65,7 +60,7 @@ def test_results_may_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         outputs = [arrays for each in results for arrays in each.views()["pred"].values()]
         return [array.asnumpy() for (array,) in outputs]
 
-    expected, replays = views(), counted_replays(monkeypatch)
+    expected, replays = views(compile=False), counted_replays(monkeypatch)
     found = views(compile="cudagraphs")
     assert replays.count and len(found) == len(expected)
     for one, other in zip(expected, found):
@@ -84,11 +79,11 @@ def test_nothing_is_captured_on_the_cpu(
 class Doubled:
     """Twice the products with a weight; their sum, and two sums, are objectives. A count has no gradient."""
 
-    def __init__(self, insists: bool = True) -> None:
+    def __init__(self, requested: bool = True) -> None:
         self.weight = torch.nn.Parameter(torch.ones(1, device=DEVICE))
         self.seen = torch.zeros((), device=DEVICE)
         held = [self.weight, self.seen]
-        self.call = Captured(Step(self.forward, held, held[:1], [1, 2]), insists)
+        self.call = CudaGraphRunner(Computation(self.forward, held, held[:1], [1, 2]), requested)
 
     def forward(self, weight: Any, seen: Any, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         seen += 1
@@ -98,9 +93,7 @@ class Doubled:
 
     def gradient(self, results: Any, heads: Any = None) -> torch.Tensor:
         """Return the gradient of both objectives with respect to the weight, as the last call computes it."""
-        graphs = self.call.graphs
-        of = differentiate(results[1:3], [self.weight]) if graphs is None else graphs.gradients
-        (gradient,) = of(heads)
+        (gradient,) = (self.call.graphs or AutogradPass(results[1:3], [self.weight])).gradients(heads)
         return gradient
 
 
@@ -140,26 +133,26 @@ def test_without_gradients_there_is_another_graph(monkeypatch: pytest.MonkeyPatc
 
 def test_no_more_graphs_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     replays, net = counted_replays(monkeypatch), Doubled()
-    monkeypatch.setattr(captured, "MAX_GRAPHS", 1)
+    monkeypatch.setattr(cuda_graph_runner, "MAX_GRAPHS", 1)
     for size in (2, 2, 3, 3, 2):
         assert len(net.call(torch.ones(size, device=DEVICE))[0]) == size
     assert replays.count == 2
 
 
-@pytest.mark.parametrize(("insists", "expected"), [(True, 2), (False, 0)])
-def test_graphs_need_room_unless_the_user_insists(
-    insists: bool, expected: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("requested", "expected"), [(True, 2), (False, 0)])
+def test_graphs_need_room_unless_the_user_requested(
+    requested: bool, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    replays, net = counted_replays(monkeypatch), Doubled(insists)
+    replays, net = counted_replays(monkeypatch), Doubled(requested)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (49, 100))
     for _ in range(3):
         assert net.call(torch.ones(2, device=DEVICE))[1] == 4
     assert replays.count == expected
 
 
-@pytest.mark.parametrize(("insists", "level"), [(True, "WARNING"), (False, "DEBUG")])
+@pytest.mark.parametrize(("requested", "level"), [(True, "WARNING"), (False, "DEBUG")])
 def test_what_cannot_be_captured_runs_without_a_graph(
-    insists: bool, level: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    requested: bool, level: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     why = "CUDA error: operation not permitted when stream is capturing"
 
@@ -170,9 +163,11 @@ def test_what_cannot_be_captured_runs_without_a_graph(
     monkeypatch.setattr(torch.cuda, "graph", fails)
     monkeypatch.setattr(logging.getLogger("multifit"), "propagate", True)
     caplog.set_level(logging.DEBUG, "multifit")
-    net = Doubled(insists)
+    net = Doubled(requested)
     for batch, size in enumerate((2, 2, 2, 3, 3)):
         assert net.call(torch.ones(size, device=DEVICE))[0].tolist() == [2] * size and net.seen == batch + 1
     (record,) = caplog.records
     assert record.levelname == level
-    assert record.message == f"CUDA graphs: nothing is captured, Python launches every operator: {why}"
+    assert (
+        record.message == f"CUDA graphs cannot be captured, so the program runs operator by operator: {why}"
+    )

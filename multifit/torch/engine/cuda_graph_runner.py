@@ -1,0 +1,67 @@
+"""Run programs as CUDA graphs."""
+
+from __future__ import annotations
+
+import logging
+from typing import Hashable, Sequence
+
+import torch
+
+from .cuda_graphs import Computation, CudaGraphs
+
+MAX_GRAPHS = 32  # of a program; each holds the memory of a step
+FREE = 0.5  # of the GPU's memory must be free, for a graph keeps the memory of its step
+
+
+class CudaGraphRunner:
+    """Calls a computation as CUDA graphs, for each form of arguments.
+
+    Python launches a graph about as fast as a single operator. The first call with a form runs operator by
+    operator; the second one is captured. If a capture fails, from then on all forms run operator by operator;
+    a warning says why, if the user `requested` graphs. Forms are then also captured if little of the GPU's
+    memory is free.
+
+    `graphs` are those that the last call replayed; None if it ran operator by operator.
+    """
+
+    def __init__(self, computation: Computation, requested: bool) -> None:
+        self._computation, self._requested, self._captures = computation, requested, True
+        self._seen: set[Hashable] = set()
+        self._by_form: dict[Hashable, CudaGraphs | None] = {}  # None for forms that run operator by operator
+        self.graphs: CudaGraphs | None = None
+
+    def __call__(self, *arguments: torch.Tensor) -> Sequence[torch.Tensor]:
+        """Return the results; a graph's require no gradients, and its next replay overwrites them."""
+        self.graphs = self._find(arguments) if self._captures else None
+        if self.graphs is None:
+            return self._computation.function(*self._computation.held, *arguments)
+        return self.graphs.replay(arguments)
+
+    def _find(self, arguments: Sequence[torch.Tensor]) -> CudaGraphs | None:
+        form = torch.is_grad_enabled(), *((each.shape, each.dtype) for each in arguments)
+        if form in self._seen and form not in self._by_form:
+            self._by_form[form] = self._capture(arguments)
+        self._seen.add(form)
+        return self._by_form.get(form)
+
+    def _capture(self, arguments: Sequence[torch.Tensor]) -> CudaGraphs | None:
+        """Return graphs for a form of arguments; None if they cannot be captured."""
+        device = arguments[0].device
+        if len(self._by_form) >= MAX_GRAPHS or not (self._requested or _has_room(device)):
+            return None
+        try:
+            with self._computation.undone(device), torch.cuda.device(device):
+                return CudaGraphs(self._computation.on_aliases(), arguments)
+        except RuntimeError as error:
+            why = str(error).partition("\n")[0]  # the lines after that say how to debug CUDA
+            message = "CUDA graphs cannot be captured, so the program runs operator by operator: %s"
+            level = logging.WARNING if self._requested else logging.DEBUG
+            logging.getLogger("multifit").log(level, message, why)
+            self._captures = False
+            self._by_form.clear()  # also those of other forms, for memory may be what is missing
+            return None
+
+
+def _has_room(device: torch.device) -> bool:
+    free, total = torch.cuda.mem_get_info(device)
+    return free >= FREE * total
