@@ -22,7 +22,6 @@ import torch
 from multifit.torch.devices import device_of
 
 from .benchmarks.child import Child
-from .benchmarks.engine_child import repeats
 from .benchmarks.engines import HAND, LIMIT, opened, turn_of
 from .benchmarks.machine import machine
 from .benchmarks.rounds import alternate
@@ -41,7 +40,7 @@ STEPS = 50  # the fewest in a measured epoch, for epochs are long where people u
 COMPILED = ", compiled"
 OPTIONS = {
     OURS: {},
-    f"{OURS}, operators": {"compile": False},
+    f"{OURS}, operator by operator": {"compile": False},
     f"{OURS}{COMPILED}": {"compile": True},
 }
 ROOT = Path(__file__).parents[1]
@@ -94,7 +93,7 @@ def _contenders(device: torch.device, precision: str, eager: bool) -> dict[str, 
 
 def _take_turns(case: Subject, name: str, children: Mapping[str, Child], rounds: int, report: Report) -> None:
     times = alternate({each: turn_of(child) for each, child in children.items()}, rounds, LIMIT)
-    report.add(list(_rows(report.table, name, times, repeats(case, STEPS) * len(case.batches()))))
+    report.add(list(_rows(report.table, name, times, case.passes(STEPS) * len(case.batches()))))
     for each, child in children.items():
         report.add(
             shares=[

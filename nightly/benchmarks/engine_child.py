@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import sys
 import time
@@ -20,7 +19,7 @@ from multifit.errors import DataError, SpecError, TrainerError
 from .answering import Line
 from .subjects import HEADS, NMT, SINGLES, SSD, Subject
 
-__all__ = ["SUBJECTS", "Contender", "idle_share", "repeats"]
+__all__ = ["SUBJECTS", "Contender", "idle_share"]
 
 SUBJECTS: dict[str, Subject] = {str(each): each for each in (*HEADS, *SINGLES, SSD, NMT)}
 EPOCHS = 1_000_000  # the parent says when it is enough
@@ -31,7 +30,7 @@ class Contender:
     """What trains: an engine of multifit, or a loop in PyTorch if `engine` is "hand".
 
     `options` are arguments of MultiEstimator, or ``compiled`` of a loop. Every epoch but the first one, whose
-    loss is compared, has at least `steps` steps: its batches come several times.
+    loss is compared, passes over the batches until it has at least `steps` steps.
     """
 
     engine: str
@@ -39,11 +38,6 @@ class Contender:
     precision: str = "float32"
     options: dict[str, Any] = field(default_factory=dict)
     steps: int = 1
-
-
-def repeats(case: Subject, steps: int) -> int:
-    """Return how often a case's batches must come for so many steps."""
-    return math.ceil(steps / len(case.batches()))
 
 
 class Meter:
@@ -148,12 +142,12 @@ def _train(case: Subject, contender: Contender, meter: Meter) -> None:
 
 
 class _Batches:
-    """The batches of each epoch of a fit, in arrays of their own each time, as loaders yield them."""
+    """The batches of each epoch of a fit: one pass, then several, each over arrays of its own."""
 
     def __init__(self, case: Subject, steps: int, meter: Meter) -> None:
         self._once, self._meter = case.batches(), meter
-        times = range(repeats(case, steps))
-        self._all = [tuple(slot.copy() for slot in batch) for _ in times for batch in self._once]
+        passes = range(case.passes(steps))
+        self._all = [tuple(slot.copy() for slot in batch) for _ in passes for batch in self._once]
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._all if self._meter.epochs else self._once)
@@ -169,7 +163,7 @@ def _train_by_hand(case: Subject, contender: Contender, meter: Meter) -> None:
         raise SpecError(f"the net has a {error} that the loop in PyTorch does not know") from None
     while True:
         meter.begin()
-        meter.end(epoch(repeats(case, contender.steps) if meter.epochs else 1))
+        meter.end(epoch(case.passes(contender.steps) if meter.epochs else 1))
 
 
 if __name__ == "__main__":

@@ -81,7 +81,7 @@ TARGETS = (
         Target("gpu", f"{case}, {precision}{way}", f"/ PyTorch by hand{loop}", 1.05)
         for case in ("ResNet18 thumbnail", "tiny FCN, mean IoU", "SSD", "NMT")
         for precision in PRECISIONS
-        for way, loop in (("", ""), (", operators", ""), (", compiled", ", compiled"))
+        for way, loop in (("", ""), (", operator by operator", ""), (", compiled", ", compiled"))
     ),
     *(Target("gpu", f"2 heads, {precision}", "/ PyTorch by hand", 0.7) for precision in PRECISIONS),
 )

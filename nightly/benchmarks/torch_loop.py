@@ -29,7 +29,7 @@ OPTIMIZERS = {
 def hand_written(
     case: Subject, device: torch.device, precision: str = "float32", compiled: bool = False
 ) -> Callable[..., float]:
-    """Return an epoch, which passes over the batches as often as its argument says, by default once.
+    """Return an epoch, which takes the number of passes over the batches, by default one.
 
     It returns the mean of the objective over the samples.
 
@@ -49,9 +49,9 @@ def hand_written(
             return nullcontext()
         return torch.autocast(device.type, getattr(torch, precision))
 
-    def epoch(times: int = 1) -> float:
+    def epoch(passes: int = 1) -> float:
         total, weights, right = (torch.zeros((), device=device, dtype=torch.float64) for _ in range(3))
-        for batch in batches * times:
+        for batch in batches * passes:
             slots = [
                 slot if at in on_host else slot.to(device, non_blocking=True) for at, slot in enumerate(batch)
             ]

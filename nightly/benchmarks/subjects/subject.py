@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from functools import cache
 from pathlib import Path
 from typing import Any, Callable, Mapping
@@ -52,6 +53,10 @@ class Subject:
     def batches(self) -> list[tuple[Any, ...]]:
         """Return an epoch's batches, made beforehand, because loading is not measured."""
         raise NotImplementedError
+
+    def passes(self, steps: int) -> int:
+        """Return how many passes over the batches take at least so many steps."""
+        return math.ceil(steps / len(self.batches()))
 
     def spec(self, net: Any) -> TaskSpec:
         """Return multifit's spec."""
