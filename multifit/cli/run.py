@@ -182,7 +182,7 @@ class Run:
         self.deterministic: bool = options.deterministic or (record is not None and record.deterministic)
         if self.deterministic:
             engine_module(name).be_deterministic()
-        if record is not None and not (options.compile or options.engine):
+        if record is not None and options.compile is None and options.engine in (None, record.engine):
             self.compile = record.compile if name == "torch" else AUTO
         return host
 

@@ -11,8 +11,9 @@ import torch
 
 from multifit import GradientAccumulation
 from multifit.balance import FAMO, PCGrad, Uncertainty
-from multifit.torch.engine import cuda_graph_runner
+from multifit.torch.engine import cuda_graph_runner, program
 from multifit.torch.engine.backward_pass import AutogradPass
+from multifit.torch.engine.compile_mode import CompileMode
 from multifit.torch.engine.cuda_graph_runner import CudaGraphRunner
 from multifit.torch.engine.cuda_graphs import Computation
 from tests.torch.cuda_graphs import counted_replays
@@ -57,6 +58,7 @@ def test_results_may_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         estimator = estimator_of(**options)
         results = [estimator.fit_batch(batch) for batch in BATCHES]
         results += [estimator.evaluate_batch(batch) for batch in BATCHES]
+        assert not any(each.graphs for each in results)  # whose memory they would keep
         outputs = [arrays for each in results for arrays in each.views()["pred"].values()]
         return [array.asnumpy() for (array,) in outputs]
 
@@ -83,7 +85,9 @@ class Doubled:
         self.weight = torch.nn.Parameter(torch.ones(1, device=DEVICE))
         self.seen = torch.zeros((), device=DEVICE)
         held = [self.weight, self.seen]
-        self.call = CudaGraphRunner(Computation(self.forward, held, held[:1], [1, 2]), requested)
+        self.logged: list[str] = []
+        mode = CompileMode(captures=True, requested=requested, log=self.logged.append)
+        self.call = CudaGraphRunner(Computation(self.forward, held, held[:1], [1, 2]), mode)
 
     def forward(self, weight: Any, seen: Any, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         seen += 1
@@ -148,12 +152,11 @@ def test_graphs_need_room_unless_the_user_requested(
     for _ in range(3):
         assert net.call(torch.ones(2, device=DEVICE))[1] == 4
     assert replays.count == expected
+    message = "a program is not captured as CUDA graphs: half of the GPU's memory is in use"
+    assert net.logged == ([] if requested else [message])
 
 
-@pytest.mark.parametrize(("requested", "level"), [(True, "WARNING"), (False, "DEBUG")])
-def test_what_cannot_be_captured_runs_without_a_graph(
-    requested: bool, level: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_cannot_be_captured_runs_without_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     why = "CUDA error: operation not permitted when stream is capturing"
 
     def fails(*_: Any, **options: Any) -> None:
@@ -161,13 +164,35 @@ def test_what_cannot_be_captured_runs_without_a_graph(
 
     counted_replays(monkeypatch)
     monkeypatch.setattr(torch.cuda, "graph", fails)
-    monkeypatch.setattr(logging.getLogger("multifit"), "propagate", True)
-    caplog.set_level(logging.DEBUG, "multifit")
-    net = Doubled(requested)
+    net = Doubled()
     for batch, size in enumerate((2, 2, 2, 3, 3)):
         assert net.call(torch.ones(size, device=DEVICE))[0].tolist() == [2] * size and net.seen == batch + 1
-    (record,) = caplog.records
-    assert record.levelname == level
-    assert (
-        record.message == f"CUDA graphs cannot be captured, so the program runs operator by operator: {why}"
-    )
+    assert net.logged == [f"a program cannot be captured as CUDA graphs: {why}"]
+
+
+@pytest.mark.parametrize(("how", "warns"), [("auto", False), ("cudagraphs", True)])
+def test_what_waits_for_the_device_is_not_captured(
+    how: str, warns: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A warning says so once, however many fits there are."""
+    monkeypatch.setattr(program, "WAITING", {"FullyConnected"})
+    monkeypatch.setattr(logging.getLogger("multifit"), "propagate", True)
+    replays, estimator = counted_replays(monkeypatch), estimator_of(compile=how)
+    for _ in range(2):
+        estimator.fit(BATCHES, BATCHES, epochs=2, event_handlers=[])
+    assert not replays.count
+    message = "FullyConnected cannot be captured as CUDA graphs: it waits for the device"
+    assert caplog.messages.count(message) == warns
+
+
+@pytest.mark.parametrize("how", [False, "cudagraphs"])
+def test_autocast_of_the_user_does_not_apply(how: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would keep the weights of the first batch, in a lower precision."""
+    counted_replays(monkeypatch)
+    expected, estimator = estimator_of(compile=False), estimator_of(compile=how)
+    history = expected.fit(BATCHES, epochs=2, event_handlers=[])
+    with torch.autocast(DEVICE.type, torch.bfloat16):
+        found = estimator.fit(BATCHES, epochs=2, event_handlers=[])
+        outputs = estimator.predict(BATCHES)
+    assert_equal(dict(history), dict(found), 1e-6)
+    assert_equal(expected.predict(BATCHES), outputs, 1e-6)

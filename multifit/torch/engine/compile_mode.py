@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import logging
+from typing import Callable, NamedTuple
 
 import torch
 
 from ...engines import AUTO, CUDA_GRAPHS
+from ...log_once import LogOnce
 
 CAPTURES = {"cuda"}  # kinds of devices
 
@@ -15,21 +17,24 @@ class CompileMode(NamedTuple):
     """How a program runs.
 
     If it `compiles`, torch compiles it. If it `captures`, it runs as CUDA graphs; if the user `requested`
-    these, it is captured however little memory is free, and a warning says why a capture fails.
+    these, it is captured however little memory is free. `log` takes the reason why something is not captured.
     """
 
     compiles: bool = False
     captures: bool = False
     requested: bool = False
+    log: Callable[[str], object] = logging.getLogger("multifit").debug
 
     @property
     def uncaptured(self) -> CompileMode:
         """The same without CUDA graphs."""
         return CompileMode(self.compiles)
 
-    def on(self, device: torch.device) -> CompileMode:
-        """How it runs on a device."""
-        return self if device.type in CAPTURES else self.uncaptured
+    def on(self, device: torch.device, log_once: LogOnce) -> CompileMode:
+        """How it runs on a device; the user is warned if what was requested is not captured."""
+        if device.type not in CAPTURES:
+            return self.uncaptured
+        return self._replace(log=log_once.warning) if self.requested else self
 
 
 COMPILE_MODES: dict[bool | str, CompileMode] = {

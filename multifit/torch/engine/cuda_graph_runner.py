@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Hashable, Sequence
 
 import torch
 
+from .compile_mode import CompileMode
 from .cuda_graphs import Computation, CudaGraphs
 
 MAX_GRAPHS = 32  # of a program; each holds the memory of a step
@@ -17,15 +17,14 @@ class CudaGraphRunner:
     """Calls a computation as CUDA graphs, for each form of arguments.
 
     Python launches a graph about as fast as a single operator. The first call with a form runs operator by
-    operator; the second one is captured. If a capture fails, from then on all forms run operator by operator;
-    a warning says why, if the user `requested` graphs. Forms are then also captured if little of the GPU's
-    memory is free.
+    operator; the second one is captured, if there is memory or the user requested it. If a capture fails,
+    from then on all forms run operator by operator.
 
     `graphs` are those that the last call replayed; None if it ran operator by operator.
     """
 
-    def __init__(self, computation: Computation, requested: bool) -> None:
-        self._computation, self._requested, self._captures = computation, requested, True
+    def __init__(self, computation: Computation, mode: CompileMode) -> None:
+        self._computation, self._mode, self._captures = computation, mode, True
         self._seen: set[Hashable] = set()
         self._by_form: dict[Hashable, CudaGraphs | None] = {}  # None for forms that run operator by operator
         self.graphs: CudaGraphs | None = None
@@ -47,16 +46,19 @@ class CudaGraphRunner:
     def _capture(self, arguments: Sequence[torch.Tensor]) -> CudaGraphs | None:
         """Return graphs for a form of arguments; None if they cannot be captured."""
         device = arguments[0].device
-        if len(self._by_form) >= MAX_GRAPHS or not (self._requested or _has_room(device)):
+        if len(self._by_form) >= MAX_GRAPHS:
             return None
+        if not (self._mode.requested or _has_room(device)):
+            self._mode.log("a program is not captured as CUDA graphs: half of the GPU's memory is in use")
+            return None
+        # a capture that fails leaves its own stream as the current one
+        same_stream = torch.cuda.stream(torch.cuda.current_stream(device))
         try:
-            with self._computation.undone(device), torch.cuda.device(device):
+            with self._computation.undone(device), torch.cuda.device(device), same_stream:
                 return CudaGraphs(self._computation.on_aliases(), arguments)
         except RuntimeError as error:
             why = str(error).partition("\n")[0]  # the lines after that say how to debug CUDA
-            message = "CUDA graphs cannot be captured, so the program runs operator by operator: %s"
-            level = logging.WARNING if self._requested else logging.DEBUG
-            logging.getLogger("multifit").log(level, message, why)
+            self._mode.log(f"a program cannot be captured as CUDA graphs: {why}")
             self._captures = False
             self._by_form.clear()  # also those of other forms, for memory may be what is missing
             return None
@@ -64,4 +66,5 @@ class CudaGraphRunner:
 
 def _has_room(device: torch.device) -> bool:
     free, total = torch.cuda.mem_get_info(device)
-    return free >= FREE * total
+    cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return free + cached >= FREE * total

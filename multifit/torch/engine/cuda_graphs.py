@@ -59,10 +59,12 @@ class CudaGraphs:
         with_gradients = torch.is_grad_enabled()
         current, stream = torch.cuda.current_stream(), torch.cuda.Stream()
         stream.wait_stream(current)
-        with torch.cuda.stream(stream):
-            for _ in range(WARM_UP):
-                _warm_up(computation, self._arguments, with_gradients)
-        current.wait_stream(stream)
+        try:
+            with torch.cuda.stream(stream):
+                for _ in range(WARM_UP):
+                    _warm_up(computation, self._arguments, with_gradients)
+        finally:
+            current.wait_stream(stream)
         self._forward, self._backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
         pool = torch.cuda.graph_pool_handle()
         with torch.cuda.graph(self._forward, pool=pool):

@@ -10,6 +10,7 @@ import torch
 from ...gluon.execution.network import Network
 from ...gluon.execution.traced_graph import TracedGraph
 from ..graph import read_graph
+from ..operators.catalogue import WAITING
 from ..translate import tensors_of, translate
 from .compile_mode import CompileMode
 from .compiled import compiled
@@ -36,8 +37,8 @@ class Program:
     def __init__(
         self, traced: TracedGraph, parameters: Parameters, training: bool, mode: CompileMode
     ) -> None:
-        variables = parameters.variables()
-        used = [name for name in read_graph(traced.symbol).variables if name not in traced.inputs]
+        variables, graph = parameters.variables(), read_graph(traced.symbol)
+        used = [name for name in graph.variables if name not in traced.inputs]
         tensors = tensors_of(traced.constants, device=parameters.device)
         tensors.update((name, parameters.tensors[variables[name]]) for name in used if name in variables)
         trained = {name: tensors[name] for name in used if isinstance(tensors[name], torch.nn.Parameter)}
@@ -49,10 +50,12 @@ class Program:
         if mode.compiles:
             function = compiled(function)
         self._run: Callable[..., Any] = partial(function, *held)
-        if mode.captures:
+        waiting = sorted({node.operator for _, node in graph.calls()} & WAITING)
+        if mode.captures and waiting:
+            mode.log(f"{', '.join(waiting)} cannot be captured as CUDA graphs: it waits for the device")
+        elif mode.captures:
             places = [traced.outputs.index(name) for name in self.objectives]
-            computation = Computation(function, held, [*trained.values()], places)
-            self._run = CudaGraphRunner(computation, mode.requested)
+            self._run = CudaGraphRunner(Computation(function, held, [*trained.values()], places), mode)
 
     def __call__(self, given: Mapping[str, Any]) -> dict[str, torch.Tensor]:
         """Return the outputs by name, for tensors by name."""

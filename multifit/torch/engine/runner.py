@@ -88,7 +88,10 @@ class Runner(MXNetRunner):
         raise_problems(refusals.of_world(engine.world))
         self._device = device_of(setup.context)
         self._parameters = Parameters(engine.model.parameters, self._device)
-        self._uploads, self._mode = Uploads(self._device), COMPILE_MODES[setup.compile].on(self._device)
+        self._uploads, self._mode = (
+            Uploads(self._device),
+            COMPILE_MODES[setup.compile].on(self._device, log_once),
+        )
         if setup.compile == CUDA_GRAPHS and not self._mode.captures:
             log_once(f'compile="{CUDA_GRAPHS}" does nothing on a CPU')
         is_scaled = engine.model.precision.name == "float16"
@@ -117,14 +120,15 @@ class Runner(MXNetRunner):
     def session(self) -> Iterator[None]:
         """Hold the values of parameters and optimizers' states on the device within the outermost block.
 
-        It also trains within the user's `torch.inference_mode`, in which tensors have no gradients.
+        The user's `torch.inference_mode`, in which tensors have no gradients, and `torch.autocast`, which
+        keeps old values of parameters, do not apply within.
         """
         if self._running:
             yield
             return
         self._running = True
         try:
-            with torch.inference_mode(False):
+            with torch.inference_mode(False), torch.autocast(self._device.type, enabled=False):
                 yield
         finally:
             self._running = False

@@ -105,7 +105,7 @@ class Stage:
             outputs, parts = copied(outputs), copied(parts)
         result = Result(
             self.gluon.spec, batch, outputs, parts, program.trained,
-            scale=scale, changed=changed, carried=carried, graphs=program.graphs,
+            scale=scale, changed=changed, carried=carried, graphs=program.graphs if learns else None,
         )  # fmt: skip
         for name in program.objectives:
             loss = name.partition(".")[2]

@@ -38,3 +38,4 @@ _FAMILIES = (
 OPERATORS: dict[str, Callable[..., Any]] = {
     name: function for family in _FAMILIES for name, function in family.OPERATORS.items()
 }
+WAITING = {"CTCLoss", "_contrib_box_nms"}  # they read numbers from the device; a CUDA graph cannot have them
