@@ -101,7 +101,7 @@ def _capture_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(torch.cuda, name, lambda *_: _Stream())
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (1, 1))
-    for name in ("memory_reserved", "memory_allocated"):
+    for name in ("memory_reserved", "max_memory_allocated"):
         monkeypatch.setattr(torch.cuda, name, lambda _: 0)
     for name in ("device", "stream"):
         monkeypatch.setattr(torch.cuda, name, lambda _: nullcontext())

@@ -143,17 +143,19 @@ def test_no_more_graphs_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert replays.count == 2
 
 
-@pytest.mark.parametrize(("requested", "expected"), [(True, 2), (False, 0)])
-def test_graphs_need_room_unless_the_user_requested(
-    requested: bool, expected: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("requested", "unused", "expected"), [(True, 0, 2), (False, 0, 0), (False, 1, 2)])
+def test_graphs_need_room_unless_the_user_requested_them(
+    requested: bool, unused: int, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     replays, net = counted_replays(monkeypatch), Doubled(requested)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (49, 100))
+    memory = {"mem_get_info": (49, 100), "memory_reserved": 30, "max_memory_allocated": 30 - unused}
+    for name, value in memory.items():
+        monkeypatch.setattr(torch.cuda, name, lambda _, value=value: value)
     for _ in range(3):
         assert net.call(torch.ones(2, device=DEVICE))[1] == 4
     assert replays.count == expected
     message = "a program is not captured as CUDA graphs: half of the GPU's memory is in use"
-    assert net.logged == ([] if requested else [message])
+    assert net.logged == ([] if expected else [message])
 
 
 def test_what_cannot_be_captured_runs_without_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,5 +66,6 @@ class CudaGraphRunner:
 
 def _has_room(device: torch.device) -> bool:
     free, total = torch.cuda.mem_get_info(device)
-    cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return free + cached >= FREE * total
+    # of what torch has reserved, a step operator by operator still needs as much as it has used at most
+    unused = torch.cuda.memory_reserved(device) - torch.cuda.max_memory_allocated(device)
+    return free + unused >= FREE * total
