@@ -122,7 +122,7 @@ def test_a_form_is_captured_when_it_comes_again(monkeypatch: pytest.MonkeyPatch)
 def test_gradients_of_objectives_are_weighted(monkeypatch: pytest.MonkeyPatch) -> None:
     counted_replays(monkeypatch)
     net, x = Doubled(), torch.ones(2, device=DEVICE)
-    cases = (numbers(3.0, [5.0, 7.0]), 8), (None, 2), (None, 2), (numbers(1.0, [0.0, 1.0]), 1)
+    cases = (numbers(3.0, [5.0, 7.0]), 8), (None, 2), (numbers(1.0, [0.0, 1.0]), 1), (None, 2)
     for heads, expected in cases:
         assert net.gradient(net.call(x), heads) == expected * 4
 
