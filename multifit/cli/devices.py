@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..engines import AUTO, choose_engine, engine_module
+from ..engines import AUTO, choose_engine, engine_module, needs_torch
 from ..gluon.data.devices import VALID, missing_gpus, parse_devices
 from ..taskfile import UsageError, as_usage_error
 from .record import RunRecord
@@ -19,7 +19,7 @@ def choose_context(devices: str | None, engine: str, compiles: bool | str) -> tu
     with as_usage_error(ImportError, ValueError):
         context = devices if name == "torch" or devices is None else parse_devices(devices)
         name = choose_engine(engine, context)
-        if compiles not in (False, AUTO) and name != "torch":
+        if needs_torch(compiles) and name != "torch":
             raise UsageError("--compile needs PyTorch's engine: add --engine torch, or leave it out")
         host = engine_module(name).host(context)
     missing = missing_gpus(context) if isinstance(context, list) and name != "torch" else []

@@ -2,7 +2,7 @@
 
 from .engine import Engine, Figures, Model, Reader, SharedParameters, Stage, Trainers
 from .first_batch import FirstBatches, Peeked
-from .registry import AUTO, CUDA_GRAPHS, ENGINES, FORMATS, choose_engine, engine_module
+from .registry import AUTO, CUDA_GRAPHS, ENGINES, FORMATS, choose_engine, engine_module, needs_torch
 from .runner import DryRun, PhasedStep, Runner, TrainStep
 from .setup import Setup
 from .snapshot import Snapshot
@@ -31,5 +31,6 @@ __all__ = [
     "Trainers",
     "choose_engine",
     "engine_module",
+    "needs_torch",
     "untimed",
 ]

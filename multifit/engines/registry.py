@@ -33,6 +33,11 @@ def choose_engine(engine: str, context: Any, log_once: Callable[[str], None] = l
     return "mxnet"
 
 
+def needs_torch(compile: bool | str) -> bool:
+    """Return whether an estimator's argument `compile` asks for what only PyTorch does."""
+    return compile not in (False, AUTO)
+
+
 def engine_module(engine: str) -> Any:
     """Return the module of an engine; raises ImportError if it is not installed.
 

@@ -10,7 +10,7 @@ from typing import Any, Callable, ContextManager, Iterator, Mapping, Sequence
 
 from .. import engines
 from ..balance import Sum
-from ..engines import AUTO, FirstBatches, Setup, Timer, untimed
+from ..engines import FirstBatches, Setup, Timer, needs_torch, untimed
 from ..events import NO_HOOKS, TrainingHooks
 from ..log_once import LogOnce
 from ..plan import Plan
@@ -48,7 +48,7 @@ def be_deterministic() -> None:
 
 def make_runner(setup: Setup, state: RunState, log_once: LogOnce) -> Runner:
     """Return the runner of an estimator's batches; raises what the estimator's constructor raises."""
-    if setup.compile not in (False, AUTO):
+    if needs_torch(setup.compile):
         raise ValueError(
             f'compile={setup.compile!r} needs engine="torch"; engine is "mxnet": leave compile out'
         )

@@ -88,10 +88,8 @@ class Runner(MXNetRunner):
         raise_problems(refusals.of_world(engine.world))
         self._device = device_of(setup.context)
         self._parameters = Parameters(engine.model.parameters, self._device)
-        self._uploads, self._mode = (
-            Uploads(self._device),
-            COMPILE_MODES[setup.compile].on(self._device, log_once),
-        )
+        self._uploads = Uploads(self._device)
+        self._mode = COMPILE_MODES[setup.compile].on(self._device, log_once)
         if setup.compile == CUDA_GRAPHS and not self._mode.captures:
             log_once(f'compile="{CUDA_GRAPHS}" does nothing on a CPU')
         is_scaled = engine.model.precision.name == "float16"
