@@ -122,7 +122,9 @@ def idle_share(intervals: list[tuple[float, float]], total: float) -> float:
 def main(name: str, arguments: str) -> None:
     """Train until there are no more requests."""
     case, contender = SUBJECTS[name], Contender(**json.loads(arguments))
-    meter = Meter(torch.device(contender.device))
+    device = torch.device(contender.device)
+    _set_threads(device)
+    meter = Meter(device)
     meter.greet()
     try:
         if contender.engine == "hand":
@@ -131,6 +133,12 @@ def main(name: str, arguments: str) -> None:
             _train(case, contender, meter)
     except (SpecError, DataError, TrainerError) as error:
         meter.refuse(error)
+
+
+def _set_threads(device: torch.device) -> None:
+    """Let PyTorch use all cores beside a GPU, as it does by default: they copy batches to pinned memory."""
+    on_cpu = int(os.environ.get("OMP_NUM_THREADS", "1"))
+    torch.set_num_threads(len(os.sched_getaffinity(0)) if device.type == "cuda" else on_cpu)
 
 
 def _train(case: Subject, contender: Contender, meter: Meter) -> None:
@@ -163,9 +171,8 @@ def _train_by_hand(case: Subject, contender: Contender, meter: Meter) -> None:
         raise SpecError(f"the net has a {error} that the loop in PyTorch does not know") from None
     while True:
         meter.begin()
-        meter.end(epoch(case.passes(contender.steps) if meter.epochs else 1))
+        meter.end(epoch(case.passes(contender.steps) if meter.epochs else 1)[0])
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     main(*sys.argv[1:])

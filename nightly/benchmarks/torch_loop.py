@@ -6,12 +6,11 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Callable, Sequence
 
 import torch
-from mxnet.gluon.loss import SigmoidBinaryCrossEntropyLoss
-from torch.nn import functional as F
 from torch.nn.utils import clip_grad_norm_
 
-from .subjects import NMT, SSD, Heads, Subject
+from .subjects import NMT, SSD, Subject
 from .subjects.translation import CLIP
+from .torch_figures import accuracies, heads_losses, multi_box, of_pixels
 from .torch_nets import torch_net
 from .torch_translation import Translation, cross_entropy_per_token
 
@@ -24,14 +23,19 @@ OPTIMIZERS = {
     ),
     "adam": lambda parameters, learning_rate: torch.optim.Adam(parameters, learning_rate),
 }
+# Losses that are not one per head, and how many slots go to the net
+LOSSES = {SSD.name: (multi_box, 1), NMT.name: (cross_entropy_per_token, 3)}
+# Metrics that are not each head's accuracy
+METRICS = {"tiny FCN, mean IoU": of_pixels, SSD.name: None, NMT.name: None}
+ON_HOST = {NMT.name: (2,)}  # lengths by which sentences are packed
 
 
 def hand_written(
     case: Subject, device: torch.device, precision: str = "float32", compiled: bool = False
-) -> Callable[..., float]:
+) -> Callable[..., list[float]]:
     """Return an epoch, which takes the number of passes over the batches, by default one.
 
-    It returns the mean of the objective over the samples.
+    It returns the mean of the objective over the samples, the means of the losses, and the metrics.
 
     Raises KeyError for a net that `torch_net` does not know.
     """
@@ -40,7 +44,8 @@ def hand_written(
     name, options = case.optimizer
     parts, clip_norm = ([*net.children()], CLIP) if case is NMT else ([net], None)
     optimizers = [(part, OPTIMIZERS[name](part.parameters(), **options)) for part in parts]
-    loss, inputs = LOSSES.get(case.name) or (_sum_of(_losses(case)), 1)
+    loss, inputs = LOSSES.get(case.name) or (heads_losses(case), 1)
+    metrics = METRICS.get(case.name, accuracies)
     on_host = ON_HOST.get(case.name, ())
     batches = pinned(case, device)
 
@@ -49,8 +54,8 @@ def hand_written(
             return nullcontext()
         return torch.autocast(device.type, getattr(torch, precision))
 
-    def epoch(passes: int = 1) -> float:
-        total, weights, right = (torch.zeros((), device=device, dtype=torch.float64) for _ in range(3))
+    def epoch(passes: int = 1) -> list[float]:
+        sums, weights, counts = (torch.zeros((), device=device, dtype=torch.float64) for _ in range(3))
         for batch in batches * passes:
             slots = [
                 slot if at in on_host else slot.to(device, non_blocking=True) for at, slot in enumerate(batch)
@@ -61,19 +66,19 @@ def hand_written(
             with autocast():
                 outputs = run(*slots[:inputs])
             outputs = outputs if isinstance(outputs, tuple) else (outputs,)
-            objective, weight = loss([each.float() for each in outputs], labels)
-            objective.backward()
+            losses, weight = loss([each.float() for each in outputs], labels)
+            losses.sum().backward()
             for part, optimizer in optimizers:
                 if clip_norm is not None:
                     clip_grad_norm_(part.parameters(), clip_norm)
                 optimizer.step()
             with torch.no_grad():
-                total += objective * weight
+                sums = sums + losses * weight
                 weights += weight
-                if case.name not in LOSSES:
-                    right += _right(outputs, labels)
-        float(right)  # is read like every figure
-        return float(total) / float(weights)
+                if metrics is not None:
+                    counts = counts + metrics.count(outputs, labels)
+        means = (sums / weights).tolist()
+        return [sum(means), *means, *([] if metrics is None else metrics.read(counts, weights))]
 
     return epoch
 
@@ -83,46 +88,3 @@ def pinned(case: Subject, device: torch.device) -> list[Tensors]:
     tensors = [[torch.from_numpy(slot.asnumpy()) for slot in batch] for batch in case.batches()]
     tensors = [[t.long() if t.dtype == torch.int32 else t for t in batch] for batch in tensors]
     return [[t.pin_memory() for t in batch] for batch in tensors] if device.type == "cuda" else tensors
-
-
-def _losses(case: Subject) -> list[Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]:
-    declared = case.losses() if isinstance(case, Heads) else [None]
-    binary = [isinstance(loss, SigmoidBinaryCrossEntropyLoss) for loss in declared]
-    return [F.binary_cross_entropy_with_logits if each else F.cross_entropy for each in binary]
-
-
-def _sum_of(losses: Sequence[Callable[..., torch.Tensor]]) -> Callable[[Tensors, Tensors], tuple[Any, Any]]:
-    """Return the sum of the heads' losses, and the number of samples."""
-
-    def objective(outputs: Tensors, labels: Tensors) -> tuple[Any, Any]:
-        terms = [loss(*pair) for loss, *pair in zip(losses, outputs, labels)]
-        return torch.stack(terms).sum(), len(labels[0])
-
-    return objective
-
-
-def multi_box(outputs: Tensors, targets: Tensors) -> tuple[Any, Any]:
-    """Return SSD's loss (Liu et al., 2016) as gluoncv computes it, and the number of matched anchors."""
-    (scores, boxes), (classes, places) = outputs, targets
-    matched = classes > 0
-    count = matched.sum()
-    cross_entropy = F.cross_entropy(scores.transpose(1, 2), classes.long(), reduction="none")
-    rank = (cross_entropy.detach() * (matched.float() - 1)).argsort(1).argsort(1)
-    chosen = matched | (rank < 3 * matched.sum(1, keepdim=True))
-    distance = F.smooth_l1_loss(boxes, places, reduction="none") * matched[..., None]
-    return ((cross_entropy * chosen).sum() + distance.sum()) / count.clamp(min=1), count
-
-
-def _right(outputs: Tensors, labels: Tensors) -> torch.Tensor:
-    """Return how many predictions are right, of all heads."""
-    pairs = zip(outputs, labels)
-    counts = [
-        ((out > 0) == (label > 0.5) if out.shape[1] == 1 else out.argmax(1) == label).sum()
-        for out, label in pairs
-    ]
-    return torch.stack(counts).sum()
-
-
-# Objectives that are not the sum of the heads', and how many slots go to the net
-LOSSES = {SSD.name: (multi_box, 1), NMT.name: (cross_entropy_per_token, 3)}
-ON_HOST = {NMT.name: (2,)}  # lengths by which sentences are packed

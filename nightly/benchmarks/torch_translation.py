@@ -69,11 +69,12 @@ class Translation(nn.Module):
 
 
 def cross_entropy_per_token(outputs: Tensors, labels: Tensors) -> tuple[Any, Any]:
-    """Return the mean loss over the words of all sentences, and the number of these words."""
+    """Return the mean loss (1,) over the words of all sentences, and the number of these words."""
     (scores,), (length, words) = outputs, labels
     valid = torch.arange(words.shape[1], device=words.device) < length[:, None]
     count = length.sum()
-    return (F.cross_entropy(scores.transpose(1, 2), words, reduction="none") * valid).sum() / count, count
+    losses = F.cross_entropy(scores.transpose(1, 2), words, reduction="none") * valid
+    return losses.sum()[None] / count, count
 
 
 def _embedding(block: Any) -> nn.Module:
