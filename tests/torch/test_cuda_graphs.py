@@ -10,12 +10,11 @@ import pytest
 import torch
 
 from multifit import GradientAccumulation
-from multifit.balance import FAMO, PCGrad, Uncertainty
+from multifit.balance import FAMO, GramianMethod, PCGrad, Uncertainty, UPGrad
 from multifit.torch.engine import cuda_graph_runner, program
-from multifit.torch.engine.backward_pass import AutogradPass
 from multifit.torch.engine.compile_mode import CompileMode
+from multifit.torch.engine.computation import Computation, Computed
 from multifit.torch.engine.cuda_graph_runner import CudaGraphRunner
-from multifit.torch.engine.cuda_graphs import Computation
 from tests.torch.cuda_graphs import counted_replays
 from tests.torch.place import DEVICE
 from tests.torch.runs import BATCHES, assert_equal, estimator_of, values
@@ -29,28 +28,40 @@ def fit(kind: str = "float64", handlers: Any = (), **options: Any) -> Any:
     return dict(history), values(estimator), estimator.predict(BATCHES)
 
 
-CASES: dict[str, tuple[str, dict[str, Any], list[Any]]] = {
-    "plain": ("float64", {}, []),
-    "by default": ("float64", {"compile": "auto"}, []),
-    "dropout and statistics": ("dropout", {}, []),
-    "accumulates": ("float64", {"trainers": rhythms()}, []),
-    "float16": ("dropout", {"precision": "float16"}, [GradientAccumulation(3)]),
-    "balances": ("float64", {"balance": Uncertainty()}, []),
-    "looks back": ("float64", {"balance": FAMO()}, []),
-    "compares gradients": ("float64", {"balance": PCGrad()}, []),
-    "changes outputs": ("float64", {}, [Double()]),
-    "changes the objective": ("float64", {}, [Penalty()]),
+class ByLosses(GramianMethod):
+    """Weighs tasks by their losses."""
+
+    def weights(self, measured: Any, state: Any) -> Any:
+        return measured.losses, state
+
+
+# the net, options, handlers, and how many graphs a training step replays: forward, and each backward pass
+CASES: dict[str, tuple[str, dict[str, Any], list[Any], int]] = {
+    "plain": ("float64", {}, [], 2),
+    "by default": ("float64", {"compile": "auto"}, [], 2),
+    "dropout and statistics": ("dropout", {}, [], 2),
+    "accumulates": ("float64", {"trainers": rhythms()}, [], 2),
+    "float16": ("dropout", {"precision": "float16"}, [GradientAccumulation(3)], 2),
+    "balances": ("float64", {"balance": Uncertainty()}, [], 2),
+    "looks back": ("float64", {"balance": FAMO()}, [], 3),
+    "compares features": ("float64", {"balance": PCGrad()}, [], 3),
+    "compares parameters": ("float64", {"balance": UPGrad(on="parameters")}, [], 4),
+    "adds rows": ("float64", {"balance": ByLosses(on="parameters")}, [GradientAccumulation(2)], 4),
+    "compares in float16": ("dropout", {"balance": PCGrad(), "precision": "float16"}, [], 3),
+    "changes outputs": ("float64", {}, [Double()], 0),
+    "changes the objective": ("float64", {}, [Penalty()], 0),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_replays_compute_what_operators_do(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    kind, options, handlers = CASES[case]
+    kind, options, handlers, of_step = CASES[case]
     expected = fit(kind, handlers, **{**options, "compile": False})
     replays = counted_replays(monkeypatch)
     for one, other in zip(expected, fit(kind, handlers, **{"compile": "cudagraphs", **options})):
         assert_equal(one, other, 1e-10)
-    assert replays.count > 2 * len(BATCHES)
+    steps, predicted = 3 * len(BATCHES) - 1, len(BATCHES) - 1  # the first batch runs operator by operator
+    assert replays.count == (of_step + 1) * steps + predicted
 
 
 def test_results_may_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,7 +69,7 @@ def test_results_may_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         estimator = estimator_of(**options)
         results = [estimator.fit_batch(batch) for batch in BATCHES]
         results += [estimator.evaluate_batch(batch) for batch in BATCHES]
-        assert not any(each.graphs for each in results)  # whose memory they would keep
+        assert not any(each.backward_pass for each in results)  # whose memory they would keep
         outputs = [arrays for each in results for arrays in each.views()["pred"].values()]
         return [array.asnumpy() for (array,) in outputs]
 
@@ -87,18 +98,16 @@ class Doubled:
         held = [self.weight, self.seen]
         self.logged: list[str] = []
         mode = CompileMode(captures=True, requested=requested, log=self.logged.append)
-        self.call = CudaGraphRunner(Computation(self.forward, held, held[:1], [1, 2]), mode)
+        self._run = CudaGraphRunner(Computation(self.forward, held, held[:1], [1, 2]), mode)
+
+    def __call__(self, x: torch.Tensor) -> Computed:
+        return self._run([x])
 
     def forward(self, weight: Any, seen: Any, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         seen += 1
         product = 2 * x * weight
         sums = torch.stack([product.sum(), product.detach().sum()])
         return product, product.sum(), sums, (x > 0).sum()
-
-    def gradient(self, results: Any, heads: Any = None) -> torch.Tensor:
-        """Return the gradient of both objectives with respect to the weight, as the last call computes it."""
-        (gradient,) = (self.call.graphs or AutogradPass(results[1:3], [self.weight])).gradients(heads)
-        return gradient
 
 
 def numbers(*values: Any) -> list[torch.Tensor]:
@@ -109,14 +118,14 @@ def test_a_form_is_captured_when_it_comes_again(monkeypatch: pytest.MonkeyPatch)
     replays, net = counted_replays(monkeypatch), Doubled()
     before = []  # results that keep their autograd graphs, which PyTorch made on another stream
     for batch, size in enumerate((2, 3, 2, 3, 2)):
-        results = net.call(torch.full((size,), float(batch), device=DEVICE))
+        computed = net(torch.full((size,), float(batch), device=DEVICE))
         assert replays.count == max(0, batch - 1) + max(0, batch - 2)  # forward, and backward before
-        product, total, both, count = results
+        product, total, both, count = computed.results
         assert product.tolist() == [2 * batch] * size and both.tolist() == [2 * batch * size] * 2
         assert total == 2 * batch * size and count == size * (batch > 0)
-        assert any(each.requires_grad for each in results) == (batch < 2)
-        assert net.gradient(results) == 2 * 2 * batch * size and net.seen == batch + 1
-        before.append(results)
+        assert any(each.requires_grad for each in computed.results) == (batch < 2) != computed.captured
+        assert computed.backward_pass.gradients() == [2 * 2 * batch * size] and net.seen == batch + 1
+        before.append(computed.results)
 
 
 def test_gradients_of_objectives_are_weighted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,14 +133,14 @@ def test_gradients_of_objectives_are_weighted(monkeypatch: pytest.MonkeyPatch) -
     net, x = Doubled(), torch.ones(2, device=DEVICE)
     cases = (numbers(3.0, [5.0, 7.0]), 8), (None, 2), (numbers(1.0, [0.0, 1.0]), 1), (None, 2)
     for heads, expected in cases:
-        assert net.gradient(net.call(x), heads) == expected * 4
+        assert net(x).backward_pass.gradients(heads) == [expected * 4]
 
 
 def test_without_gradients_there_is_another_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     replays, net, x = counted_replays(monkeypatch), Doubled(), torch.ones(2, device=DEVICE)
     for learns in (True, False, True, False):
         with torch.set_grad_enabled(learns):
-            assert net.call(x)[1] == 4
+            assert net(x).results[1] == 4
     assert replays.count == 2
 
 
@@ -139,7 +148,7 @@ def test_no_more_graphs_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     replays, net = counted_replays(monkeypatch), Doubled()
     monkeypatch.setattr(cuda_graph_runner, "MAX_GRAPHS", 1)
     for size in (2, 2, 3, 3, 2):
-        assert len(net.call(torch.ones(size, device=DEVICE))[0]) == size
+        assert len(net(torch.ones(size, device=DEVICE)).results[0]) == size
     assert replays.count == 2
 
 
@@ -152,7 +161,7 @@ def test_graphs_need_room_unless_the_user_requested_them(
     for name, value in memory.items():
         monkeypatch.setattr(torch.cuda, name, lambda _, value=value: value)
     for _ in range(3):
-        assert net.call(torch.ones(2, device=DEVICE))[1] == 4
+        assert net(torch.ones(2, device=DEVICE)).results[1] == 4
     assert replays.count == expected
     message = "a program is not captured as CUDA graphs: half of the GPU's memory is in use"
     assert net.logged == ([] if expected else [message])
@@ -168,7 +177,8 @@ def test_what_cannot_be_captured_runs_without_a_graph(monkeypatch: pytest.Monkey
     monkeypatch.setattr(torch.cuda, "graph", fails)
     net = Doubled()
     for batch, size in enumerate((2, 2, 2, 3, 3)):
-        assert net.call(torch.ones(size, device=DEVICE))[0].tolist() == [2] * size and net.seen == batch + 1
+        product = net(torch.ones(size, device=DEVICE)).results[0]
+        assert product.tolist() == [2] * size and net.seen == batch + 1
     assert net.logged == [f"a program cannot be captured as CUDA graphs: {why}"]
 
 

@@ -78,6 +78,6 @@ def test_an_error_on_the_device_is_reported_in_place(monkeypatch: pytest.MonkeyP
     def fail(self: Any, given: Any) -> Any:
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr(Program, "__call__", fail)
+    monkeypatch.setattr(Program, "run", fail)
     with pytest.raises(UserCodeError, match="on torch raised RuntimeError.*out of memory"):
         estimator_of().fit(BATCHES, epochs=1, event_handlers=[])

@@ -48,11 +48,13 @@ class Backward:
         changed = result.changed
         copies = [copy for features in result.features for copy in features.copies]
         leaves = copies if changed is None else [*copies, *changed.leaves]
-        if self._hooks.active("change_objective"):  # then nothing is captured
+        if self._hooks.active("change_objective"):
             objectives, gradients = self._changed(result)
             computed = iter(self._scaling.gradients(self._pass(objectives, result.trained, leaves)))
         else:
-            backward_pass = result.graphs or self._pass(result.objectives, result.trained, leaves)
+            backward_pass = result.backward_pass
+            if changed is not None or backward_pass is None:
+                backward_pass = self._pass(result.objectives, result.trained, leaves)
             computed = iter(self._scaling.gradients(backward_pass, result.head_gradients))
         of_trained, of_copies = (list(islice(computed, len(each))) for each in (result.trained, copies))
         for features in result.features:

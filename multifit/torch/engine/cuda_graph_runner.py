@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Hashable, Sequence
+from typing import Callable, Hashable, Sequence
 
 import torch
 
 from .compile_mode import CompileMode
-from .cuda_graphs import Computation, CudaGraphs
+from .computation import AnyComputation, Computed, undone
+from .cuda_graphs import CudaGraphs
 
 MAX_GRAPHS = 32  # of a program; each holds the memory of a step
 FREE = 0.5  # of the GPU's memory must be free, for a graph keeps the memory of its step
@@ -19,22 +20,17 @@ class CudaGraphRunner:
     Python launches a graph about as fast as a single operator. The first call with a form runs operator by
     operator; the second one is captured, if there is memory or the user requested it. If a capture fails,
     from then on all forms run operator by operator.
-
-    `graphs` are those that the last call replayed; None if it ran operator by operator.
     """
 
-    def __init__(self, computation: Computation, mode: CompileMode) -> None:
+    def __init__(self, computation: AnyComputation, mode: CompileMode) -> None:
         self._computation, self._mode, self._captures = computation, mode, True
         self._seen: set[Hashable] = set()
         self._by_form: dict[Hashable, CudaGraphs | None] = {}  # None for forms that run operator by operator
-        self.graphs: CudaGraphs | None = None
 
-    def __call__(self, *arguments: torch.Tensor) -> Sequence[torch.Tensor]:
-        """Return the results; a graph's require no gradients, and its next replay overwrites them."""
-        self.graphs = self._find(arguments) if self._captures else None
-        if self.graphs is None:
-            return self._computation.function(*self._computation.held, *arguments)
-        return self.graphs.replay(arguments)
+    def __call__(self, arguments: Sequence[torch.Tensor]) -> Computed:
+        """Compute."""
+        graphs = self._find(arguments) if self._captures else None
+        return self._computation.run(arguments) if graphs is None else graphs.replay(arguments)
 
     def _find(self, arguments: Sequence[torch.Tensor]) -> CudaGraphs | None:
         form = torch.is_grad_enabled(), *((each.shape, each.dtype) for each in arguments)
@@ -54,7 +50,7 @@ class CudaGraphRunner:
         # a capture that fails leaves its own stream as the current one
         same_stream = torch.cuda.stream(torch.cuda.current_stream(device))
         try:
-            with self._computation.undone(device), torch.cuda.device(device), same_stream:
+            with undone(self._computation, device), torch.cuda.device(device), same_stream:
                 return CudaGraphs(self._computation.on_aliases(), arguments)
         except RuntimeError as error:
             why = str(error).partition("\n")[0]  # the lines after that say how to debug CUDA
@@ -69,3 +65,15 @@ def _has_room(device: torch.device) -> bool:
     # of what torch has reserved, a step operator by operator still needs as much as it has used at most
     unused = torch.cuda.memory_reserved(device) - torch.cuda.max_memory_allocated(device)
     return free + unused >= FREE * total
+
+
+def runner_of(
+    computation: AnyComputation, waiting: Sequence[str], mode: CompileMode
+) -> Callable[[Sequence[torch.Tensor]], Computed]:
+    """Return what runs a computation; `waiting` are its operators that wait for the device."""
+    if not mode.captures:
+        return computation.run
+    if waiting:
+        mode.log(f"{', '.join(waiting)} cannot be captured as CUDA graphs: it waits for the device")
+        return computation.run
+    return CudaGraphRunner(computation, mode)

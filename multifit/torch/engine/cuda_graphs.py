@@ -1,101 +1,81 @@
-"""A computation as two CUDA graphs, forward and backward."""
+"""A computation as CUDA graphs: one forward, and one for each backward pass."""
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from typing import Callable, Iterator, NamedTuple, Sequence
+from typing import Any, Sequence
 
 import torch
 
-from .backward_pass import AutogradPass, ones_like
-from .tensors import restored
+from .backward_pass import BackwardPass, ones_like
+from .computation import AnyComputation, Computed
 
 WARM_UP = 3  # runs before a capture, as PyTorch advises, in which libraries allocate and choose algorithms
 
 
-class Computation(NamedTuple):
-    """A function with what its backward pass begins and ends at.
+class CapturedPass:
+    """A backward pass as a CUDA graph, in a pool of memory."""
 
-    `function` takes the `held` tensors, which keep their memory, then arguments. `trained` are those of the
-    held tensors that receive gradients, and `objectives` the places of the results that are differentiated.
-    """
-
-    function: Callable[..., Sequence[torch.Tensor]]
-    held: Sequence[torch.Tensor]
-    trained: Sequence[torch.Tensor]
-    objectives: Sequence[int]
-
-    def run(self, arguments: Sequence[torch.Tensor]) -> tuple[Sequence[torch.Tensor], AutogradPass]:
-        """Return the results, and the backward pass of the objectives."""
-        results = self.function(*self.held, *arguments)
-        return results, AutogradPass([results[place] for place in self.objectives], self.trained)
-
-    def on_aliases(self) -> Computation:
-        """Return the computation on other tensors of the same memory, to which no autograd graph refers yet.
-
-        One of earlier batches would bring in its own stream, on which nothing may run during a capture.
-        """
-        aliases = {id(each): torch.nn.Parameter(each.detach()) for each in self.trained}
-        held = [aliases.get(id(each), each) for each in self.held]
-        return self._replace(held=held, trained=[*aliases.values()])
-
-    @contextmanager
-    def undone(self, device: torch.device) -> Iterator[None]:
-        """Restore running statistics and random numbers after the block."""
-        trained = {id(each) for each in self.trained}
-        statistics = [each for each in self.held if id(each) not in trained]
-        with torch.random.fork_rng([device] if device.type == "cuda" else []), restored(statistics):
-            yield
-
-
-class CudaGraphs:
-    """A computation for one form of arguments as a CUDA graph; another for its backward pass, if it has one.
-
-    `objectives` are the results that are differentiated.
-    """
-
-    def __init__(self, computation: Computation, arguments: Sequence[torch.Tensor]) -> None:
-        self._arguments, self._gradients = [each.detach().clone() for each in arguments], list[torch.Tensor]()
-        with_gradients = torch.is_grad_enabled()
-        current, stream = torch.cuda.current_stream(), torch.cuda.Stream()
-        stream.wait_stream(current)
-        try:
-            with torch.cuda.stream(stream):
-                for _ in range(WARM_UP):
-                    _warm_up(computation, self._arguments, with_gradients)
-        finally:
-            current.wait_stream(stream)
-        self._forward, self._backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
-        pool = torch.cuda.graph_pool_handle()
-        with torch.cuda.graph(self._forward, pool=pool):
-            results, backward_pass = computation.run(self._arguments)
-        self._head_gradients, self._are_ones = ones_like(backward_pass.objectives), True
-        if with_gradients:
-            with torch.cuda.graph(self._backward, pool=pool):
-                self._gradients = backward_pass.gradients(self._head_gradients)
-        self._results = [each.detach() for each in results]
-        self.objectives = [self._results[place] for place in computation.objectives]
-
-    def replay(self, arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Return the results."""
-        torch._foreach_copy_(self._arguments, list(arguments))
-        self._forward.replay()
-        return self._results
+    def __init__(self, backward_pass: BackwardPass, pool: Any) -> None:
+        self.objectives = [each.detach() for each in backward_pass.objectives]
+        self._head_gradients, self._are_ones = ones_like(self.objectives), True
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph, pool=pool):
+            self._gradients = backward_pass.gradients(self._head_gradients)
 
     def gradients(self, head_gradients: Sequence[torch.Tensor] | None = None) -> list[torch.Tensor]:
-        """Return the gradients of the trained tensors, for those of the objectives, by default 1."""
+        """Return the gradients of the leaves, which the next call overwrites."""
         if head_gradients is not None:
             torch._foreach_copy_(self._head_gradients, list(head_gradients))
         elif not self._are_ones:
             for each in self._head_gradients:
                 each.fill_(1)
         self._are_ones = head_gradients is None
-        self._backward.replay()
+        self._graph.replay()
         return self._gradients
 
 
-def _warm_up(computation: Computation, arguments: Sequence[torch.Tensor], with_gradients: bool) -> None:
+class CudaGraphs:
+    """A computation for one form of arguments; a replay overwrites the results of the one before."""
+
+    def __init__(self, computation: AnyComputation, arguments: Sequence[torch.Tensor]) -> None:
+        self._arguments = [each.detach().clone() for each in arguments]
+        current, stream = torch.cuda.current_stream(), torch.cuda.Stream()
+        stream.wait_stream(current)
+        try:
+            with torch.cuda.stream(stream):
+                for _ in range(WARM_UP):
+                    _warm_up(computation, self._arguments)
+        finally:
+            current.wait_stream(stream)
+        self._graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
+        with torch.cuda.graph(self._graph, pool=pool):
+            computed = computation.run(self._arguments)
+        self._computed = _captured(computed, pool)
+
+    def replay(self, arguments: Sequence[torch.Tensor]) -> Computed:
+        """Compute; the results require no gradients."""
+        torch._foreach_copy_(self._arguments, list(arguments))
+        self._graph.replay()
+        return self._computed
+
+
+def _captured(computed: Computed, pool: Any) -> Computed:
+    """Return what was computed with its backward passes captured, in the order in which they are replayed."""
+    results = [each.detach() for each in computed.results]
+    backward_pass, branches = computed.backward_pass, computed.branches
+    if backward_pass is not None:
+        backward_pass = CapturedPass(backward_pass, pool)
+    if branches is not None:
+        features = [(tensor.detach(), copies) for tensor, copies in branches.features]
+        branches = branches._replace(
+            features=features, backward_pass=CapturedPass(branches.backward_pass, pool)
+        )
+    return Computed(results, backward_pass, branches, captured=True)
+
+
+def _warm_up(computation: AnyComputation, arguments: Sequence[torch.Tensor]) -> None:
     """Run a computation once; in a function, so that its autograd graph is freed before the capture."""
-    _, backward_pass = computation.run(arguments)
-    if with_gradients:
-        backward_pass.gradients()
+    computed = computation.run(arguments)
+    for part in (computed, computed.branches):
+        if part is not None and part.backward_pass is not None:
+            part.backward_pass.gradients()

@@ -70,8 +70,9 @@ class ParameterGradients:
                 else ()
             )
             self._rows = {**before, **rows, **dict(zip(both, sums))}
+        # clones, because the next replay of a CUDA graph overwrites the objectives
         pairs = zip(result.objective_losses, result.objectives)
-        self._losses = [*self._losses, *((list(keys), objective.detach()) for keys, objective in pairs)]
+        self._losses = [*self._losses, *((list(keys), each.detach().clone()) for keys, each in pairs)]
 
     def measure_added(self, tasks: Tasks, batches: int) -> tuple[Numbers, Numbers]:
         """Return the losses and the Gramian of what all ranks added, as means over `batches`."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any, Callable, Hashable, Mapping
+from typing import Any, Hashable, Mapping
 
 import torch
 
@@ -14,10 +13,11 @@ from ..operators.catalogue import WAITING
 from ..translate import tensors_of, translate
 from .compile_mode import CompileMode
 from .compiled import compiled
-from .cuda_graph_runner import CudaGraphRunner
-from .cuda_graphs import Computation, CudaGraphs
+from .computation import Computation, Computed
+from .cuda_graph_runner import runner_of
 from .lifted import lifted
 from .parameters import Parameters
+from .tensors import Tensors
 
 MAX_PROGRAMS = 256  # one for each form of batches; beyond that, the oldest is discarded
 
@@ -29,10 +29,8 @@ class Program:
     SpecError if torch cannot compile it.
 
     `trained` are the names of the parameters that it uses and that receive gradients, and `objectives` those
-    of the outputs that are minimised. As it is a single graph, there are no `features` that tasks share.
+    of the outputs that are minimised. `waiting` are its operators that wait for the device.
     """
-
-    features = None
 
     def __init__(
         self, traced: TracedGraph, parameters: Parameters, training: bool, mode: CompileMode
@@ -49,22 +47,22 @@ class Program:
         function, held = lifted(self.module)
         if mode.compiles:
             function = compiled(function)
-        self._run: Callable[..., Any] = partial(function, *held)
-        waiting = sorted({node.operator for _, node in graph.calls()} & WAITING)
-        if mode.captures and waiting:
-            mode.log(f"{', '.join(waiting)} cannot be captured as CUDA graphs: it waits for the device")
-        elif mode.captures:
-            places = [traced.outputs.index(name) for name in self.objectives]
-            self._run = CudaGraphRunner(Computation(function, held, [*trained.values()], places), mode)
+        self.waiting = sorted({node.operator for _, node in graph.calls()} & WAITING)
+        places = [traced.outputs.index(name) for name in self.objectives]
+        self.computation = Computation(function, held, [*trained.values()], places)
+        self._run = runner_of(self.computation, self.waiting, mode)
 
-    def __call__(self, given: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    def run(self, given: Mapping[str, torch.Tensor]) -> Computed:
+        """Compute the outputs for tensors by name."""
+        return self._run([given[name] for name in self.inputs])
+
+    def named(self, computed: Computed) -> Tensors:
+        """Return the outputs by name."""
+        return dict(zip(self._outputs, computed.results))
+
+    def __call__(self, given: Mapping[str, torch.Tensor]) -> Tensors:
         """Return the outputs by name, for tensors by name."""
-        return dict(zip(self._outputs, self._run(*[given[name] for name in self.inputs])))
-
-    @property
-    def graphs(self) -> CudaGraphs | None:
-        """The CUDA graphs that the last call replayed, if it did; its outputs then require no gradients."""
-        return self._run.graphs if isinstance(self._run, CudaGraphRunner) else None
+        return self.named(self.run(given))
 
 
 class NetPrograms:

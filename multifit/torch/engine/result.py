@@ -13,8 +13,8 @@ from ...gluon.execution.loss_weights import BatchLossScale
 from ...gluon.execution.result import StepResult
 from ...protocols import Numbers
 from ...spec import TaskSpec
+from .backward_pass import BackwardPass
 from .changed_outputs import ChangedOutputs
-from .cuda_graphs import CudaGraphs
 from .shared_features import SharedFeatures
 from .tensors import Tensors, to_arrays
 
@@ -28,9 +28,9 @@ class Result:
     `objective_losses` are, for each objective, the losses that it contains; if losses are balanced, it has an
     element for each. `scale` holds the batch's weights and normalizers. `changed` holds the outputs as
     handlers have changed them, if they have. `features` are those where the tasks branch, if their gradients
-    are compared. `carried` is the state with which the batch began, if that is not in its slots. `graphs` are
-    the CUDA graphs that computed the batch, and compute the gradients of its objectives; None if it ran
-    operator by operator.
+    are compared. `carried` is the state with which the batch began, if that is not in its slots.
+    `backward_pass` returns the gradients of the objectives with respect to the trained parameters, then those
+    of the tasks' copies of features. If it is `captured`, the next batch overwrites them.
     """
 
     spec: TaskSpec
@@ -45,7 +45,8 @@ class Result:
     head_gradients: list[torch.Tensor] | None = None
     features: list[SharedFeatures] = field(default_factory=list)
     carried: Tensors = field(default_factory=Tensors)
-    graphs: CudaGraphs | None = None
+    backward_pass: BackwardPass | None = None
+    captured: bool = False
 
     def add(self, objective: torch.Tensor, losses: Sequence[str]) -> None:
         """Add an objective, and the losses that it contains."""
@@ -54,7 +55,7 @@ class Result:
 
     def detach(self) -> None:
         """Free what the backward pass needed."""
-        self.objectives, self.changed, self.graphs = [], None, None
+        self.objectives, self.changed, self.backward_pass = [], None, None
         for features in self.features:
             features.detach()
         self.outputs = {name: tensor.detach() for name, tensor in self.outputs.items()}

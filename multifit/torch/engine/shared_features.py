@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Sequence
+from typing import Any, Sequence
 
 import torch
 
 from ...gluon.execution.shared_features import split_measured
 from ...protocols import Numbers
 from .backward_pass import AutogradPass
+from .computation import Branches
 from .scaling import Scaling, Unscaled
 from .tensors import Tensors
 
@@ -22,15 +23,11 @@ class SharedFeatures:
     are those of the parameters. `scaling` computes gradients.
     """
 
-    def __init__(
-        self,
-        features: Sequence[tuple[torch.Tensor, Mapping[int, torch.Tensor]]],
-        parameters: Tensors,
-        adds: bool = False,
-    ) -> None:
-        self._tensors = [tensor for tensor, _ in features]
-        self._tasks = [sorted(copies) for _, copies in features]
-        self.copies = [copies[task] for _, copies in features for task in sorted(copies)]
+    def __init__(self, branches: Branches, parameters: Tensors, adds: bool = False) -> None:
+        self._backward_pass = branches.backward_pass
+        self._shapes = [tensor.shape for tensor, _ in branches.features]
+        self._tasks = [list(copies) for _, copies in branches.features]
+        self.copies = [copy for _, copies in branches.features for copy in copies.values()]
         self.parameters, self.gradients = parameters, Tensors()
         self.adds, self.pending = adds, False
         self.scaling: Scaling = Unscaled()
@@ -49,10 +46,10 @@ class SharedFeatures:
     def backward(self, weights: Numbers) -> None:
         """Pass the weighted sum of the tasks' gradients back through the body."""
         heads = [
-            combined(rows, weights[tasks]).reshape(tensor.shape)
-            for rows, tasks, tensor in zip(self.rows, self._tasks, self._tensors)
+            combined(rows, weights[tasks]).reshape(shape)
+            for rows, tasks, shape in zip(self.rows, self._tasks, self._shapes)
         ]
-        self.gradients = dict(zip(self.parameters, self._passed_back(heads, False)))
+        self.gradients = dict(zip(self.parameters, self.scaling.gradients(self._backward_pass, heads)))
 
     def parameter_rows(self, count: int) -> Tensors:
         """Return for each parameter the tasks' gradients, of shape (count, size).
@@ -60,25 +57,19 @@ class SharedFeatures:
         There is a backward pass for each task.
         """
         rows = {name: each.new_zeros((count, each.numel())) for name, each in self.parameters.items()}
-        present = sorted({task for tasks in self._tasks for task in tasks})
-        for task in present:
+        for task in sorted({task for tasks in self._tasks for task in tasks}):
             heads = [
-                own[tasks.index(task)].reshape(tensor.shape) if task in tasks else torch.zeros_like(tensor)
-                for own, tasks, tensor in zip(self.rows, self._tasks, self._tensors)
+                (own[tasks.index(task)] if task in tasks else own.new_zeros(own.shape[1])).reshape(shape)
+                for own, tasks, shape in zip(self.rows, self._tasks, self._shapes)
             ]
-            gradients = self._passed_back(heads, task != present[-1])
-            for row, gradient in zip(rows.values(), gradients):
+            for row, gradient in zip(rows.values(), self.scaling.gradients(self._backward_pass, heads)):
                 row[task] = gradient.reshape(-1)
         return rows
 
     def detach(self) -> None:
         """Free what the backward pass needed, and the gradients, which are stored elsewhere by now."""
-        self._tensors, self.copies, self.rows, self.gradients = [], [], [], {}
-
-    def _passed_back(self, heads: Sequence[torch.Tensor], again: bool) -> Sequence[torch.Tensor]:
-        """Return the parameters' gradients for gradients of the tensors; `again` keeps the graph."""
-        backward_pass = AutogradPass(self._tensors, list(self.parameters.values()), again)
-        return self.scaling.gradients(backward_pass, heads)
+        self._backward_pass = AutogradPass((), ())
+        self.copies, self.rows, self.gradients = [], [], {}
 
 
 def product(rows: torch.Tensor) -> torch.Tensor:

@@ -98,20 +98,22 @@ class Stage:
             tensors.update((OUTPUT + name, tensor) for name, tensor in changed.outputs.items())
         tensors.update((name, self._constant(array)) for name, array in constants.items())
         with torch.set_grad_enabled(learns), user_code(lambda: GRAPH, *slots.items()):
-            values = program(tensors)
+            computed = program.run(tensors)
+        values = program.named(computed)
         outputs = _of_kind("output.", values) if changed is None else changed.outputs
         parts = _of_kind("part.", values)
-        if program.graphs is not None:  # the next replay overwrites them, but the result may be kept
+        if computed.captured:  # the next replay overwrites them, but the result may be kept
             outputs, parts = copied(outputs), copied(parts)
         result = Result(
             self.gluon.spec, batch, outputs, parts, program.trained,
-            scale=scale, changed=changed, carried=carried, graphs=program.graphs if learns else None,
+            scale=scale, changed=changed, carried=carried, backward_pass=computed.backward_pass,
+            captured=computed.captured,
         )  # fmt: skip
         for name in program.objectives:
             loss = name.partition(".")[2]
             result.add(values[name], [loss] if loss else [term.key for term in graph.traced.terms])
-        if program.features is not None:
-            result.features.append(program.features)
+        if isinstance(program, SplitProgram) and computed.branches is not None:
+            result.features.append(program.features(computed.branches))
         return graph, scale, values, result
 
     def _new_program(self, key: Hashable, graph: StepGraph, batch: Batch) -> Program | SplitProgram:

@@ -67,7 +67,6 @@ class TrainStep:
         self._trainers.take_if_stale()
         self._trainers.newer = True  # running statistics change, at least
         result = self._stage.run(batch, self._state)
-        was_captured = result.graphs is not None
         if self._of_losses is not None:
             self._of_losses.weigh(result, self._state)
         self.gradients.add(self._backward(result, self.gradients.tensors))
@@ -87,7 +86,7 @@ class TrainStep:
                 self.look_back(batch)
         elif not self.gradients.added:
             self._scaling.update(overflowed)
-        if was_captured:
+        if result.captured:
             self.gradients.keep()
         self._stage.measure(result)
         return result
