@@ -15,6 +15,7 @@ from multifit.torch.engine import cuda_graph_runner, program
 from multifit.torch.engine.compile_mode import CompileMode
 from multifit.torch.engine.computation import Computation, Computed
 from multifit.torch.engine.cuda_graph_runner import CudaGraphRunner
+from multifit.torch.engine.result import Result
 from tests.torch.cuda_graphs import counted_replays
 from tests.torch.place import DEVICE
 from tests.torch.runs import BATCHES, assert_equal, estimator_of, values
@@ -78,6 +79,16 @@ def test_results_may_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert replays.count and len(found) == len(expected)
     for one, other in zip(expected, found):
         np.testing.assert_allclose(other, one, rtol=1e-6)
+
+
+def test_results_are_copied_only_if_they_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    copies: list[int] = []
+    monkeypatch.setattr(Result, "keep", lambda result: copies.append(id(result)))
+    replays, estimator = counted_replays(monkeypatch), estimator_of(compile="cudagraphs")
+    estimator.fit(BATCHES, BATCHES, epochs=2)
+    assert replays.count and not copies
+    kept = [estimator.fit_batch(batch) for batch in BATCHES]
+    assert copies == [id(result) for result in kept[1:-1]]  # the first runs operator by operator
 
 
 def test_nothing_is_captured_on_the_cpu(

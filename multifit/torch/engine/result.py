@@ -16,7 +16,7 @@ from ...spec import TaskSpec
 from .backward_pass import BackwardPass
 from .changed_outputs import ChangedOutputs
 from .shared_features import SharedFeatures
-from .tensors import Tensors, to_arrays
+from .tensors import Tensors, copied, to_arrays
 
 
 @dataclass
@@ -52,6 +52,10 @@ class Result:
         """Add an objective, and the losses that it contains."""
         self.objectives.append(objective)
         self.objective_losses.append(tuple(losses))
+
+    def keep(self) -> None:
+        """Copy what the next replay of a CUDA graph overwrites, because somebody has kept this result."""
+        self.outputs, self.parts = copied(self.outputs), copied(self.parts)
 
     def detach(self) -> None:
         """Free what the backward pass needed."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Hashable, Mapping
+from typing import Any, Callable, Hashable, Mapping
+from weakref import ref
 
 import torch
 
@@ -21,7 +22,7 @@ from .program import NetPrograms, Program, make_room
 from .result import Result
 from .split_program import SplitProgram
 from .stage_sums import StageSums
-from .tensors import Tensors, copied, to_arrays, to_tensor
+from .tensors import Tensors, to_arrays, to_tensor
 from .uploads import Uploads
 
 GRAPH, NET = "the graph of the net and its losses on torch", "the graph of the net on torch"
@@ -49,6 +50,7 @@ class Stage:
         self._programs: dict[Hashable, Program | SplitProgram] = {}
         self._nets = NetPrograms(gluon.network, parameters, gluon.training, mode)
         self._constants: dict[int, tuple[Any, torch.Tensor]] = {}
+        self._last: Callable[[], Result | None] = lambda: None  # the last result, if somebody keeps it
 
     def run(self, batch: Batch, state: RunState) -> Result:
         """Run net, losses and device metrics on a batch, and add up the figures, without waiting."""
@@ -58,7 +60,11 @@ class Stage:
             return Result(self.gluon.spec, batch, {}, {}, [])
         if self.carried is not None:
             self.carried.begin()
+        last = self._last()
+        if last is not None and last.captured:
+            last.keep()
         graph, scale, values, result = self._compute(batch, state, self.gluon.training)
+        self._last = ref(result)
         if self.carried is not None:
             self.carried.keep(batch, result.outputs)
         self.gluon.figures.add_labels(graph.label_rows, batch.slots[0], batch.sizes[0], 0, batch.is_reused)
@@ -101,11 +107,8 @@ class Stage:
             computed = program.run(tensors)
         values = program.named(computed)
         outputs = _of_kind("output.", values) if changed is None else changed.outputs
-        parts = _of_kind("part.", values)
-        if computed.captured:  # the next replay overwrites them, but the result may be kept
-            outputs, parts = copied(outputs), copied(parts)
         result = Result(
-            self.gluon.spec, batch, outputs, parts, program.trained,
+            self.gluon.spec, batch, outputs, _of_kind("part.", values), program.trained,
             scale=scale, changed=changed, carried=carried, backward_pass=computed.backward_pass,
             captured=computed.captured,
         )  # fmt: skip

@@ -16,7 +16,7 @@ ALIGNED = 256  # bytes; tensors begin at such multiples, where some operators ar
 
 
 class Uploads:
-    """Copies batches to a GPU, from pinned memory: small ones as a whole, large ones on a stream of its own.
+    """Copies batches to a GPU, each as a whole from pinned memory; large ones on a stream of its own.
 
     Python only submits computations. While the device computes one batch, Python already copies the next one,
     which does not wait for the computation. The number of batches that wait for the device is limited in the
@@ -28,9 +28,9 @@ class Uploads:
         self._device, self._copies = device, device.type != "cpu"
         self._backend = torch.cuda if self._copies else torch.cpu
         self._stream = self._backend.Stream(device)  # positional: torch.cpu's ignores its argument
-        self._last: list[torch.Tensor] = []  # of the last batch, if it was copied on the stream
+        self._last: torch.Tensor | None = None  # the last batch, if it was copied on the stream
         self._bytes = 0  # of the last batch
-        self._waiting: deque[tuple[Any, list[torch.Tensor], int]] = deque()
+        self._waiting: deque[tuple[Any, torch.Tensor | None, int]] = deque()
         self._waiting_bytes = 0
 
     def __call__(self, arrays: Mapping[str, Any]) -> Tensors:
@@ -39,23 +39,8 @@ class Uploads:
         return self.copied(tensors) if self._copies else tensors
 
     def copied(self, tensors: Tensors) -> Tensors:
-        """Return copies on the device; on the CPU the tensors, as streams and events do nothing there."""
+        """Return copies on the device, which share memory: a transfer takes Python as long as an operator."""
         self._limit()
-        self._bytes = sum(tensor.nbytes for tensor in tensors.values())
-        if self._bytes <= SMALL:
-            self._last = []
-            return self._together(tensors)
-        with self._backend.stream(self._stream):
-            copies = {name: self._copy(tensor) for name, tensor in tensors.items()}
-        self._backend.current_stream(self._device).wait_stream(self._stream)
-        self._last = list(copies.values())
-        return copies
-
-    def _copy(self, tensor: torch.Tensor) -> torch.Tensor:
-        return (tensor.pin_memory() if self._copies else tensor).to(self._device, non_blocking=True)
-
-    def _together(self, tensors: Tensors) -> Tensors:
-        """Return copies of a batch, which share memory: each copy takes Python as long as an operator."""
         places, size = {}, 0
         for name, tensor in tensors.items():
             places[name] = size
@@ -63,8 +48,18 @@ class Uploads:
         host = torch.empty(size, dtype=torch.uint8, pin_memory=self._copies)
         for name, tensor in tensors.items():
             _part(host, places[name], tensor).copy_(tensor)
-        device = host.to(self._device, non_blocking=True)
+        self._bytes = size
+        device = self._transferred(host)
         return {name: _part(device, places[name], tensor) for name, tensor in tensors.items()}
+
+    def _transferred(self, host: torch.Tensor) -> torch.Tensor:
+        if host.nbytes <= SMALL:
+            self._last = None
+            return host.to(self._device, non_blocking=True)
+        with self._backend.stream(self._stream):
+            device = self._last = host.to(self._device, non_blocking=True)
+        self._backend.current_stream(self._device).wait_stream(self._stream)
+        return device
 
     def _limit(self) -> None:
         """Keep a large batch until the device has computed it; wait for the oldest if there are too many.
@@ -83,7 +78,7 @@ class Uploads:
 
     def _oldest_is_done(self) -> bool:
         """Whether the oldest batch is computed; not asked after small ones, for which no memory is kept."""
-        return bool(self._last and self._waiting and self._waiting[0][0].query())
+        return self._last is not None and bool(self._waiting) and self._waiting[0][0].query()
 
 
 def too_many(batches: int, size: int) -> bool:
