@@ -91,8 +91,6 @@ def test_random_nets(
     if engine == "torch, captured":
         from tests.torch.cuda_graphs import counted_replays
 
-        if balance is not None:
-            pytest.skip("a cut graph is not captured")
         replays = counted_replays(monkeypatch)
     for seed in range(NETS):
         nets = []
