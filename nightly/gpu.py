@@ -26,7 +26,7 @@ from .benchmarks.engines import HAND, LIMIT, opened, turn_of
 from .benchmarks.machine import machine
 from .benchmarks.rounds import alternate
 from .benchmarks.rows import OURS, Row
-from .benchmarks.subjects import HEADS, NMT, SINGLES, SSD, Subject
+from .benchmarks.subjects import HEADS, LARGE, NMT, SINGLES, SSD, Subject
 from .benchmarks.targets import PRECISIONS
 from .gpu_report import Report
 
@@ -34,7 +34,8 @@ __all__ = ["CASES", "PARTS", "main"]
 
 PARTS = ("steps", "rows")
 WANTED = ("2 heads", "ResNet18 thumbnail", "tiny FCN, mean IoU")
-CASES: tuple[Subject, ...] = (*(case for case in (*HEADS, *SINGLES) if case.name in WANTED), SSD, NMT)
+SMALL = (*(case for case in (*HEADS, *SINGLES) if case.name in WANTED), SSD, NMT)
+CASES: tuple[Subject, ...] = (*SMALL, *LARGE)
 ROUNDS = 20
 STEPS = 50  # the fewest in a measured epoch, for epochs are long where people use a GPU
 COMPILED = ", compiled"

@@ -17,11 +17,12 @@ import torch
 from multifit.errors import DataError, SpecError, TrainerError
 
 from .answering import Line
-from .subjects import HEADS, NMT, SINGLES, SSD, Subject
+from .subjects import HEADS, LARGE, NMT, SINGLES, SSD, Subject
 
 __all__ = ["SUBJECTS", "Contender", "idle_share"]
 
-SUBJECTS: dict[str, Subject] = {str(each): each for each in (*HEADS, *SINGLES, SSD, NMT)}
+SUBJECTS: dict[str, Subject] = {str(each): each for each in (*HEADS, *SINGLES, SSD, NMT, *LARGE)}
+CACHED = 2**20  # elements; smaller arrays would be in a cache if they came again
 EPOCHS = 1_000_000  # the parent says when it is enough
 
 
@@ -150,12 +151,16 @@ def _train(case: Subject, contender: Contender, meter: Meter) -> None:
 
 
 class _Batches:
-    """The batches of each epoch of a fit: one pass, then several, each over arrays of its own."""
+    """The batches of each epoch of a fit: one pass, then several, each over copies of small arrays."""
 
     def __init__(self, case: Subject, steps: int, meter: Meter) -> None:
         self._once, self._meter = case.batches(), meter
         passes = range(case.passes(steps))
-        self._all = [tuple(slot.copy() for slot in batch) for _ in passes for batch in self._once]
+        self._all = [
+            tuple(slot.copy() if slot.size < CACHED else slot for slot in batch)
+            for _ in passes
+            for batch in self._once
+        ]
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._all if self._meter.epochs else self._once)

@@ -8,7 +8,7 @@ from typing import Any, Callable, Sequence
 import torch
 from torch.nn.utils import clip_grad_norm_
 
-from .subjects import NMT, SSD, Subject
+from .subjects import Subject
 from .subjects.translation import CLIP
 from .torch_figures import accuracies, heads_losses, multi_box, of_pixels
 from .torch_nets import torch_net
@@ -23,11 +23,10 @@ OPTIMIZERS = {
     ),
     "adam": lambda parameters, learning_rate: torch.optim.Adam(parameters, learning_rate),
 }
-# Losses that are not one per head, and how many slots go to the net
-LOSSES = {SSD.name: (multi_box, 1), NMT.name: (cross_entropy_per_token, 3)}
-# Metrics that are not each head's accuracy
-METRICS = {"tiny FCN, mean IoU": of_pixels, SSD.name: None, NMT.name: None}
-ON_HOST = {NMT.name: (2,)}  # lengths by which sentences are packed
+# by what is predicted: losses that are not one per head, and how many slots go to the net
+LOSSES = {"boxes": (multi_box, 1), "sentences": (cross_entropy_per_token, 3)}
+METRICS = {"classes": accuracies, "pixels": of_pixels}
+ON_HOST = {"sentences": (2,)}  # lengths by which sentences are packed
 
 
 def hand_written(
@@ -39,14 +38,14 @@ def hand_written(
 
     Raises KeyError for a net that `torch_net` does not know.
     """
-    net = (Translation if case is NMT else torch_net)(case.net()).to(device)
+    translates = case.predicts == "sentences"
+    net = (Translation if translates else torch_net)(case.net()).to(device)
     run = torch.compile(net) if compiled else net
     name, options = case.optimizer
-    parts, clip_norm = ([*net.children()], CLIP) if case is NMT else ([net], None)
+    parts, clip_norm = ([*net.children()], CLIP) if translates else ([net], None)
     optimizers = [(part, OPTIMIZERS[name](part.parameters(), **options)) for part in parts]
-    loss, inputs = LOSSES.get(case.name) or (heads_losses(case), 1)
-    metrics = METRICS.get(case.name, accuracies)
-    on_host = ON_HOST.get(case.name, ())
+    loss, inputs = LOSSES.get(case.predicts) or (heads_losses(case), 1)
+    metrics, on_host = METRICS.get(case.predicts), ON_HOST.get(case.predicts, ())
     batches = pinned(case, device)
 
     def autocast() -> AbstractContextManager[Any]:

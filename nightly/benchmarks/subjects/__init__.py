@@ -3,8 +3,9 @@
 from .balanced import BALANCED
 from .detection import SSD
 from .heads import HEADS, Heads
+from .large import LARGE
 from .single import SINGLES, Single
 from .subject import Epoch, Subject
 from .translation import NMT
 
-__all__ = ["BALANCED", "HEADS", "NMT", "SINGLES", "SSD", "Epoch", "Heads", "Single", "Subject"]
+__all__ = ["BALANCED", "HEADS", "LARGE", "NMT", "SINGLES", "SSD", "Epoch", "Heads", "Single", "Subject"]

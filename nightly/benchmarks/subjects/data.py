@@ -31,10 +31,10 @@ def digit_batches(side: int = 8, count: int = BATCHES) -> list[tuple[Any, Any]]:
 
 
 @cache
-def shape_batches(count: int = 15, size: int = 16) -> list[tuple[Any, Any]]:
-    """Return images of shapes (16, 3, 64, 64) and their masks (16, 64, 64), int32: 15 are an epoch."""
+def shape_batches(count: int = 15, size: int = 16, side: int = 64) -> list[tuple[Any, Any]]:
+    """Return images of shapes (16, 3, side, side), and masks (16, side, side), int32: 15 are an epoch."""
     segmentation = task("segmentation")
-    made = segmentation.shapes.shapes(count * size, 64)
+    made = segmentation.shapes.shapes(count * size, side)
     image = segmentation.normalize(made.image)
     return [
         (mx.nd.array(image[i : i + size]), mx.nd.array(made.mask[i : i + size], dtype="int32"))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Mapping
 
 import mxnet as mx
 import numpy as np
@@ -14,16 +15,21 @@ from multifit import TaskSpec
 
 from .subject import STATIC, Epoch, Subject, task
 
-__all__ = ["SSD"]
+__all__ = ["SSD", "Detector"]
 
 
-class _SSD(Subject):
-    name = "SSD"
-    optimizer = ("adam", {"learning_rate": 1e-3})
+@dataclass(frozen=True, eq=False)  # hashed by identity, for the cache of its batches
+class Detector(Subject):
+    """The detector with settings of the task."""
+
+    name: str
+    settings: tuple[str, ...]
+    predicts: str = "boxes"
+    optimizer: tuple[str, Mapping[str, float]] = ("adam", {"learning_rate": 1e-3})
 
     @property
     def _task(self) -> Any:
-        return task("detection", "train_count=80", "val_count=2")
+        return task("detection", "val_count=2", *self.settings)
 
     def net(self, settled: bool = True) -> Any:
         """Return the net of the task; computing its anchors has determined its shapes."""
@@ -32,9 +38,9 @@ class _SSD(Subject):
         net.hybridize(**STATIC)
         return net
 
-    @cache  # noqa: B019 - there is one of its kind
+    @cache  # noqa: B019 - there are few of its kind
     def batches(self) -> list[tuple[Any, ...]]:
-        """Return five batches of images (16, 3, 128, 128) with their targets."""
+        """Return batches of images (N, 3, size, size) with their targets."""
         np.random.seed(0)  # all processes that are compared train on the same batches
         train, _ = self._task.data(self._task.net(self.contexts))
         return [tuple(batch) for batch in train]
@@ -69,4 +75,4 @@ class _SSD(Subject):
         return epoch
 
 
-SSD = _SSD()
+SSD = Detector("SSD", ("train_count=80",))  # five batches of 16 images, (3, 128, 128)

@@ -17,7 +17,7 @@ from .data import digit_batches, shape_batches
 from .gluon_estimator import gluon_epoch
 from .subject import STATIC, Epoch, Subject, task
 
-__all__ = ["SINGLES", "Single"]
+__all__ = ["PIXELS", "SINGLES", "Single", "fcn"]
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,7 @@ class Single(Subject):
     batches: Callable[[], list[tuple[Any, Any]]]
     loss: Callable[[], Any] = gluon.loss.SoftmaxCrossEntropyLoss
     metric: Callable[[], Any] = mx.metric.Accuracy
+    predicts: str = "classes"
     devices: int = 1
     rounds: int = 15
 
@@ -92,7 +93,7 @@ class Single(Subject):
         }
 
 
-def _fcn() -> Any:
+def fcn() -> Any:
     """Return six convolutions down to stride 8, and one transposed convolution back."""
     net = nn.HybridSequential()
     for channels, stride in ((16, 1), (16, 2), (32, 1), (32, 2), (64, 1), (64, 2)):
@@ -105,12 +106,12 @@ def _from_tasks(model: str) -> Callable[[], Any]:
     return lambda: task("classification").MODELS[model].make()
 
 
-PIXELS = (lambda: gluon.loss.SoftmaxCrossEntropyLoss(axis=1), lambda: SegmentationMetric(4))
+PIXELS = (lambda: gluon.loss.SoftmaxCrossEntropyLoss(axis=1), lambda: SegmentationMetric(4), "pixels")
 SINGLES = (
     Single("MLP", _from_tasks("mlp"), digit_batches, rounds=100),
     Single("LeNet", _from_tasks("lenet"), lambda: digit_batches(28)),
     Single("ResNet18 thumbnail", _from_tasks("resnet18"), lambda: digit_batches(32, 5)),
-    Single("tiny FCN, mean IoU", _fcn, shape_batches, *PIXELS),
-    Single("tiny FCN, mean IoU, 2 devices", _fcn, shape_batches, *PIXELS, devices=2),
+    Single("tiny FCN, mean IoU", fcn, shape_batches, *PIXELS),
+    Single("tiny FCN, mean IoU, 2 devices", fcn, shape_batches, *PIXELS, devices=2),
     Single("U-Net of tasks/segmentation.py", lambda: task("segmentation").TinyFCN(4), shape_batches, *PIXELS),
 )

@@ -28,6 +28,8 @@ class Subject:
     ----------
     name : str
         Its name in tables.
+    predicts : {"classes", "pixels", "boxes", "sentences"}
+        What the net predicts; losses and metrics are made for it.
     devices : int
         The number of CPU contexts.
     rounds : int
@@ -37,6 +39,7 @@ class Subject:
     """
 
     name: str
+    predicts: str = "classes"
     devices: int = 1
     rounds: int = 15
     optimizer: tuple[str, Mapping[str, float]] = ("sgd", {"learning_rate": 0.01, "momentum": 0.9})

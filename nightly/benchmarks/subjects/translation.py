@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Mapping
 
 import mxnet as mx
 import numpy as np
@@ -15,18 +16,24 @@ from multifit.losses import SequenceCELoss
 
 from .subject import Epoch, Subject, task
 
-__all__ = ["NMT"]
+__all__ = ["NMT", "Translator"]
 
 CLIP = 5.0
 
 
-class _NMT(Subject):
-    name = "NMT"
-    optimizer = ("adam", {"learning_rate": 3e-3})
+@dataclass(frozen=True, eq=False)  # hashed by identity, for the cache of its batches
+class Translator(Subject):
+    """The translation model with settings of the task."""
+
+    name: str
+    settings: tuple[str, ...]
+    batch: int = 64
+    predicts: str = "sentences"
+    optimizer: tuple[str, Mapping[str, float]] = ("adam", {"learning_rate": 3e-3})
 
     @property
     def _task(self) -> Any:
-        return task("translation", "train_count=1280", "val_count=64")
+        return task("translation", "val_count=64", *self.settings)
 
     def make(self) -> Any:
         """Return the task's net; it is hybridized later."""
@@ -34,13 +41,13 @@ class _NMT(Subject):
         net.hybridize(False)
         return net
 
-    @cache  # noqa: B019 - there is one of its kind
+    @cache  # noqa: B019 - there are few of its kind
     def batches(self) -> list[tuple[Any, ...]]:
-        """Return twenty batches of 64 sentences that are alike in length."""
+        """Return batches of sentences that are alike in length."""
         np.random.seed(0)
         return [
             tuple(slot.as_in_context(mx.cpu()) for slot in batch)
-            for batch in self._task.bitext().loaders(64)[0]
+            for batch in self._task.bitext().loaders(self.batch)[0]
         ]
 
     def _inputs(self) -> list[Any]:
@@ -104,4 +111,4 @@ class _NMT(Subject):
         return epoch
 
 
-NMT = _NMT()
+NMT = Translator("NMT", ("train_count=1280",))  # twenty batches
