@@ -50,7 +50,7 @@ def run_pass(
         index += 1
         state.count(result.batch.total)
         handlers.emit_result(events.batch_end, batch, result.views)
-        del result  # while a result is kept, an engine may not overwrite it
+        del result  # an engine copies a result that is still alive when the next batch runs
         if state.stopped:
             break
     return index

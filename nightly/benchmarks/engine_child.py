@@ -19,7 +19,7 @@ from multifit.errors import DataError, SpecError, TrainerError
 from .answering import Line
 from .subjects import HEADS, LARGE, NMT, SINGLES, SSD, Subject
 
-__all__ = ["SUBJECTS", "Contender", "idle_share"]
+__all__ = ["SUBJECTS", "Contender", "idle_share", "threads_of"]
 
 SUBJECTS: dict[str, Subject] = {str(each): each for each in (*HEADS, *SINGLES, SSD, NMT, *LARGE)}
 CACHED = 2**20  # elements; smaller arrays would be in a cache if they came again
@@ -124,7 +124,7 @@ def main(name: str, arguments: str) -> None:
     """Train until there are no more requests."""
     case, contender = SUBJECTS[name], Contender(**json.loads(arguments))
     device = torch.device(contender.device)
-    _set_threads(device)
+    torch.set_num_threads(threads_of(device))
     meter = Meter(device)
     meter.greet()
     try:
@@ -136,10 +136,11 @@ def main(name: str, arguments: str) -> None:
         meter.refuse(error)
 
 
-def _set_threads(device: torch.device) -> None:
-    """Let PyTorch use all cores beside a GPU, as it does by default: they copy batches to pinned memory."""
-    on_cpu = int(os.environ.get("OMP_NUM_THREADS", "1"))
-    torch.set_num_threads(len(os.sched_getaffinity(0)) if device.type == "cuda" else on_cpu)
+def threads_of(device: torch.device) -> int:
+    """Return how many threads PyTorch uses: beside a GPU, one per core, to copy batches to pinned memory."""
+    if device.type == "cuda":
+        return len(os.sched_getaffinity(0))
+    return int(os.environ.get("OMP_NUM_THREADS", "1"))
 
 
 def _train(case: Subject, contender: Contender, meter: Meter) -> None:

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from .subjects import Heads, Subject
 
-__all__ = ["Metrics", "accuracies", "heads_losses", "multi_box", "of_pixels"]
+__all__ = ["accuracies", "heads_losses", "multi_box", "of_pixels"]
 
 Tensors = Sequence[torch.Tensor]
 
@@ -22,19 +22,19 @@ class Metrics(NamedTuple):
     read: Callable[[torch.Tensor, torch.Tensor], list[float]]
 
 
-def heads_losses(case: Subject) -> Callable[[Tensors, Tensors], tuple[Any, Any]]:
-    """Return a function that returns a loss for each head, (K,), and the number of samples."""
+def heads_losses(case: Subject) -> Callable[[Tensors, Tensors], tuple[list[Any], Any]]:
+    """Return a function that returns a loss for each head, and the number of samples."""
     declared = case.losses() if isinstance(case, Heads) else [None]
     binary = [isinstance(loss, SigmoidBinaryCrossEntropyLoss) for loss in declared]
     functions = [F.binary_cross_entropy_with_logits if each else F.cross_entropy for each in binary]
 
-    def losses(outputs: Tensors, labels: Tensors) -> tuple[Any, Any]:
-        return torch.stack([loss(*pair) for loss, *pair in zip(functions, outputs, labels)]), len(labels[0])
+    def losses(outputs: Tensors, labels: Tensors) -> tuple[list[Any], Any]:
+        return [loss(*pair) for loss, *pair in zip(functions, outputs, labels)], len(labels[0])
 
     return losses
 
 
-def multi_box(outputs: Tensors, targets: Tensors) -> tuple[Any, Any]:
+def multi_box(outputs: Tensors, targets: Tensors) -> tuple[list[Any], Any]:
     """Return SSD's two losses (Liu et al., 2016), as gluoncv has them, and the number of matched anchors."""
     (scores, boxes), (classes, places) = outputs, targets
     matched = classes > 0
@@ -43,7 +43,8 @@ def multi_box(outputs: Tensors, targets: Tensors) -> tuple[Any, Any]:
     rank = (cross_entropy.detach() * (matched.float() - 1)).argsort(1).argsort(1)
     chosen = matched | (rank < 3 * matched.sum(1, keepdim=True))
     distance = F.smooth_l1_loss(boxes, places, reduction="none") * matched[..., None]
-    return torch.stack([(cross_entropy * chosen).sum(), distance.sum()]) / count.clamp(min=1), count
+    divisor = count.clamp(min=1)
+    return [(cross_entropy * chosen).sum() / divisor, distance.sum() / divisor], count
 
 
 def _right(outputs: Tensors, labels: Tensors) -> torch.Tensor:
@@ -72,5 +73,5 @@ def _pixel_accuracy_and_mean_iou(confusion: torch.Tensor, samples: torch.Tensor)
     return [float(right.sum() / confusion.sum()), float((right / union).mean())]
 
 
-accuracies = Metrics(_right, lambda right, samples: list((right / samples).tolist()))
+accuracies = Metrics(_right, lambda right, samples: (right / samples).tolist())
 of_pixels = Metrics(_confusion, _pixel_accuracy_and_mean_iou)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from functools import reduce
+from operator import add
 from typing import Any, Callable, Sequence
 
 import torch
@@ -48,11 +50,6 @@ def hand_written(
     metrics, on_host = METRICS.get(case.predicts), ON_HOST.get(case.predicts, ())
     batches = pinned(case, device)
 
-    def autocast() -> AbstractContextManager[Any]:
-        if precision == "float32":
-            return nullcontext()
-        return torch.autocast(device.type, getattr(torch, precision))
-
     def epoch(passes: int = 1) -> list[float]:
         sums, weights, counts = (torch.zeros((), device=device, dtype=torch.float64) for _ in range(3))
         for batch in batches * passes:
@@ -62,17 +59,17 @@ def hand_written(
             labels = slots[inputs:]
             for _, optimizer in optimizers:
                 optimizer.zero_grad()
-            with autocast():
+            with _autocast(device, precision):
                 outputs = run(*slots[:inputs])
             outputs = outputs if isinstance(outputs, tuple) else (outputs,)
             losses, weight = loss([each.float() for each in outputs], labels)
-            losses.sum().backward()
+            reduce(add, losses).backward()
             for part, optimizer in optimizers:
                 if clip_norm is not None:
                     clip_grad_norm_(part.parameters(), clip_norm)
                 optimizer.step()
             with torch.no_grad():
-                sums = sums + losses * weight
+                sums = sums + torch.stack(losses).double() * weight
                 weights += weight
                 if metrics is not None:
                     counts = counts + metrics.count(outputs, labels)
@@ -80,6 +77,10 @@ def hand_written(
         return [sum(means), *means, *([] if metrics is None else metrics.read(counts, weights))]
 
     return epoch
+
+
+def _autocast(device: torch.device, precision: str) -> AbstractContextManager[Any]:
+    return nullcontext() if precision == "float32" else torch.autocast(device.type, getattr(torch, precision))
 
 
 def pinned(case: Subject, device: torch.device) -> list[Tensors]:

@@ -68,13 +68,13 @@ class Translation(nn.Module):
         return self.decoder(target, memory, length.to(memory.device, non_blocking=True))
 
 
-def cross_entropy_per_token(outputs: Tensors, labels: Tensors) -> tuple[Any, Any]:
-    """Return the mean loss (1,) over the words of all sentences, and the number of these words."""
+def cross_entropy_per_token(outputs: Tensors, labels: Tensors) -> tuple[list[Any], Any]:
+    """Return the mean loss over the words of all sentences, in a list, and the number of these words."""
     (scores,), (length, words) = outputs, labels
     valid = torch.arange(words.shape[1], device=words.device) < length[:, None]
     count = length.sum()
     losses = F.cross_entropy(scores.transpose(1, 2), words, reduction="none") * valid
-    return losses.sum()[None] / count, count
+    return [losses.sum() / count], count
 
 
 def _embedding(block: Any) -> nn.Module:

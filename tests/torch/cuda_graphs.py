@@ -66,7 +66,7 @@ def _owned(args: Any, kwargs: Any, result: Any) -> list[torch.Tensor]:
 
 
 @contextmanager
-def _capturing(graph: Graph, pool: Any = None) -> Iterator[None]:
+def _capturing(graph: Graph, *, pool: Any, stream: _Stream) -> Iterator[None]:
     with Recorder(graph.calls):
         yield
 

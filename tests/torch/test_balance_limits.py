@@ -68,8 +68,8 @@ def test_in_bfloat16(method: Any) -> None:
         estimator.check(BATCHES)
         history = estimator.fit(BATCHES, epochs=2, event_handlers=[])
         program = program_of(estimator)
-        parts = getattr(program, "parts", [program])
-        assert all(("bfloat16" in part.module.code) == (precision == "bfloat16") for part in parts)
+        modules = getattr(program, "modules", None) or [program.module]
+        assert all(("bfloat16" in each.code) == (precision == "bfloat16") for each in modules)
         return history["train_loss"][-1]
 
     assert fit("bfloat16") == pytest.approx(fit("float32"), rel=0.02)

@@ -13,7 +13,7 @@ from multifit import GradientAccumulation
 from multifit.balance import FAMO, GramianMethod, PCGrad, Uncertainty, UPGrad
 from multifit.torch.engine import cuda_graph_runner, program
 from multifit.torch.engine.compile_mode import CompileMode
-from multifit.torch.engine.computation import Computation, Computed
+from multifit.torch.engine.computation import Computed, WholeComputation
 from multifit.torch.engine.cuda_graph_runner import CudaGraphRunner
 from multifit.torch.engine.result import Result
 from tests.torch.cuda_graphs import counted_replays
@@ -48,7 +48,8 @@ CASES: dict[str, tuple[str, dict[str, Any], list[Any], int]] = {
     "compares features": ("float64", {"balance": PCGrad()}, [], 3),
     "compares parameters": ("float64", {"balance": UPGrad(on="parameters")}, [], 4),
     "adds rows": ("float64", {"balance": ByLosses(on="parameters")}, [GradientAccumulation(2)], 4),
-    "compares in float16": ("dropout", {"balance": PCGrad(), "precision": "float16"}, [], 3),
+    "features in float16": ("dropout", {"balance": PCGrad(), "precision": "float16"}, [], 3),
+    "rows in float16": ("dropout", {"balance": UPGrad(on="parameters"), "precision": "float16"}, [], 4),
     "changes outputs": ("float64", {}, [Double()], 0),
     "changes the objective": ("float64", {}, [Penalty()], 0),
 }
@@ -71,8 +72,10 @@ def test_results_may_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         results = [estimator.fit_batch(batch) for batch in BATCHES]
         results += [estimator.evaluate_batch(batch) for batch in BATCHES]
         assert not any(each.backward_pass for each in results)  # whose memory they would keep
-        outputs = [arrays for each in results for arrays in each.views()["pred"].values()]
-        return [array.asnumpy() for (array,) in outputs]
+        views = [
+            arrays for each in results for kind in ("pred", "loss") for arrays in each.views()[kind].values()
+        ]
+        return [array.asnumpy() for (array,) in views]
 
     expected, replays = views(compile=False), counted_replays(monkeypatch)
     found = views(compile="cudagraphs")
@@ -88,7 +91,13 @@ def test_results_are_copied_only_if_they_are_kept(monkeypatch: pytest.MonkeyPatc
     estimator.fit(BATCHES, BATCHES, epochs=2)
     assert replays.count and not copies
     kept = [estimator.fit_batch(batch) for batch in BATCHES]
-    assert copies == [id(result) for result in kept[1:-1]]  # the first runs operator by operator
+    assert copies == [id(result) for result in kept[:-1]]
+    monkeypatch.undo()
+    outputs = [result.outputs for result in kept[-2:]]
+    kept[-1].views()
+    for result in kept[-2:]:
+        result.keep()
+    assert [result.outputs is before for result, before in zip(kept[-2:], outputs)] == [False, True]
 
 
 def test_nothing_is_captured_on_the_cpu(
@@ -106,13 +115,14 @@ class Doubled:
     def __init__(self, requested: bool = True) -> None:
         self.weight = torch.nn.Parameter(torch.ones(1, device=DEVICE))
         self.seen = torch.zeros((), device=DEVICE)
+        names = ["x"], ["product", "total", "both", "count"], ["total", "both"]
         held = [self.weight, self.seen]
         self.logged: list[str] = []
         mode = CompileMode(captures=True, requested=requested, log=self.logged.append)
-        self._run = CudaGraphRunner(Computation(self.forward, held, held[:1], [1, 2]), mode)
+        self._run = CudaGraphRunner(WholeComputation(self.forward, held, held[:1], *names, frozenset()), mode)
 
     def __call__(self, x: torch.Tensor) -> Computed:
-        return self._run([x])
+        return self._run({"other": x, "x": x})
 
     def forward(self, weight: Any, seen: Any, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         seen += 1
@@ -131,12 +141,12 @@ def test_a_form_is_captured_when_it_comes_again(monkeypatch: pytest.MonkeyPatch)
     for batch, size in enumerate((2, 3, 2, 3, 2)):
         computed = net(torch.full((size,), float(batch), device=DEVICE))
         assert replays.count == max(0, batch - 1) + max(0, batch - 2)  # forward, and backward before
-        product, total, both, count = computed.results
+        product, total, both, count = computed.values.values()
         assert product.tolist() == [2 * batch] * size and both.tolist() == [2 * batch * size] * 2
         assert total == 2 * batch * size and count == size * (batch > 0)
-        assert any(each.requires_grad for each in computed.results) == (batch < 2) != computed.captured
-        assert computed.backward_pass.gradients() == [2 * 2 * batch * size] and net.seen == batch + 1
-        before.append(computed.results)
+        assert computed.captured == (batch >= 2) != product.requires_grad
+        assert computed.backward_passes[0].gradients() == [2 * 2 * batch * size] and net.seen == batch + 1
+        before.append(computed.values)
 
 
 def test_gradients_of_objectives_are_weighted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,14 +154,14 @@ def test_gradients_of_objectives_are_weighted(monkeypatch: pytest.MonkeyPatch) -
     net, x = Doubled(), torch.ones(2, device=DEVICE)
     cases = (numbers(3.0, [5.0, 7.0]), 8), (None, 2), (numbers(1.0, [0.0, 1.0]), 1), (None, 2)
     for heads, expected in cases:
-        assert net(x).backward_pass.gradients(heads) == [expected * 4]
+        assert net(x).backward_passes[0].gradients(heads) == [expected * 4]
 
 
 def test_without_gradients_there_is_another_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     replays, net, x = counted_replays(monkeypatch), Doubled(), torch.ones(2, device=DEVICE)
     for learns in (True, False, True, False):
         with torch.set_grad_enabled(learns):
-            assert net(x).results[1] == 4
+            assert net(x).values["total"] == 4
     assert replays.count == 2
 
 
@@ -159,7 +169,7 @@ def test_no_more_graphs_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     replays, net = counted_replays(monkeypatch), Doubled()
     monkeypatch.setattr(cuda_graph_runner, "MAX_GRAPHS", 1)
     for size in (2, 2, 3, 3, 2):
-        assert len(net(torch.ones(size, device=DEVICE)).results[0]) == size
+        assert len(net(torch.ones(size, device=DEVICE)).values["product"]) == size
     assert replays.count == 2
 
 
@@ -172,7 +182,7 @@ def test_graphs_need_room_unless_the_user_requested_them(
     for name, value in memory.items():
         monkeypatch.setattr(torch.cuda, name, lambda _, value=value: value)
     for _ in range(3):
-        assert net(torch.ones(2, device=DEVICE)).results[1] == 4
+        assert net(torch.ones(2, device=DEVICE)).values["total"] == 4
     assert replays.count == expected
     message = "a program is not captured as CUDA graphs: half of the GPU's memory is in use"
     assert net.logged == ([] if expected else [message])
@@ -188,19 +198,45 @@ def test_what_cannot_be_captured_runs_without_a_graph(monkeypatch: pytest.Monkey
     monkeypatch.setattr(torch.cuda, "graph", fails)
     net = Doubled()
     for batch, size in enumerate((2, 2, 2, 3, 3)):
-        product = net(torch.ones(size, device=DEVICE)).results[0]
+        product = net(torch.ones(size, device=DEVICE)).values["product"]
         assert product.tolist() == [2] * size and net.seen == batch + 1
     assert net.logged == [f"a program cannot be captured as CUDA graphs: {why}"]
 
 
+@pytest.mark.parametrize("balance", [None, PCGrad()], ids=["whole", "branched"])
+def test_a_capture_that_fails_changes_nothing(balance: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any, **options: Any) -> None:
+        raise RuntimeError("CUDA error")
+
+    expected = fit("dropout", balance=balance, compile=False)
+    counted_replays(monkeypatch)
+    monkeypatch.setattr(torch.cuda, "graph", fails)
+    for one, other in zip(expected, fit("dropout", balance=balance, compile="auto")):
+        assert_equal(one, other)
+
+
+def test_aliases_are_other_parameters_of_the_same_memory() -> None:
+    frozen, trained, seen = (
+        torch.nn.Parameter(torch.ones(1)),
+        torch.nn.Parameter(torch.ones(2)),
+        torch.ones(3),
+    )
+    computation = WholeComputation(len, [frozen, trained, seen], [trained], [], [], [], frozenset())
+    aliases = computation.on_aliases()
+    assert [one is other for one, other in zip(aliases.held, computation.held)] == [False, False, True]
+    assert [each.data_ptr() for each in aliases.held] == [each.data_ptr() for each in computation.held]
+    assert aliases.trained[0] is aliases.held[1] and aliases.buffers == [seen]
+
+
+@pytest.mark.parametrize("balance", [None, PCGrad()], ids=["whole", "branched"])
 @pytest.mark.parametrize(("how", "warns"), [("auto", False), ("cudagraphs", True)])
 def test_what_waits_for_the_device_is_not_captured(
-    how: str, warns: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    how: str, warns: bool, balance: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A warning says so once, however many fits there are."""
     monkeypatch.setattr(program, "WAITING", {"FullyConnected"})
     monkeypatch.setattr(logging.getLogger("multifit"), "propagate", True)
-    replays, estimator = counted_replays(monkeypatch), estimator_of(compile=how)
+    replays, estimator = counted_replays(monkeypatch), estimator_of(compile=how, balance=balance)
     for _ in range(2):
         estimator.fit(BATCHES, BATCHES, epochs=2, event_handlers=[])
     assert not replays.count

@@ -90,7 +90,7 @@ def test_steps_are_those_of_a_loop_with_torchs_scaler() -> None:
         scaler.update()
     scaled = Scaled(CPU)
     ours, taken = trained(scaled, INPUTS)
-    assert taken == [0, 2, 3] and scaled.state() == scaler.state_dict()
+    assert taken == [0, 2, 3] and scaled.state() == {**scaler.state_dict(), "overflowed": False}
     for one, other in zip(theirs, ours):
         assert torch.equal(one, other) and other.grad is None
     plain, taken = trained(Unscaled(), [INPUTS[at] for at in (0, 2, 3)])
@@ -106,7 +106,12 @@ def test_gradients_that_are_added_up_are_all_finite_or_have_overflowed() -> None
         for each in inputs:
             gradients_of(scaled, [objective(moved, each)], moved)
             seen.append(scaled.overflowed())
-        assert seen == [expected] * 2
+        assert seen == [expected] * 2 and scaled.state()["overflowed"] == expected
+        resumed = Scaled(CPU)
+        resumed.load(scaled.state())
+        assert resumed.overflowed() == expected
+        resumed.update(expected)
+        assert not resumed.overflowed() and resumed.state()["scale"] == 2.0**16 / (2 if expected else 1)
         scaled.update(expected)
         assert scaled.state()["scale"] == 2.0**16 / (2 if expected else 1)
         assert not scaled.overflowed()

@@ -9,8 +9,10 @@ import pytest
 
 from multifit import (
     GradientNoise,
+    LossSpec,
     MultiEstimator,
     SkipNonFinite,
+    TaskSpec,
     TerminateOnNaN,
     WeightAveraging,
 )
@@ -19,6 +21,7 @@ from multifit.seeding import seed_everything
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.nets import TWO_HEADS, Heads, sequential
 from tests.common.specs import two_head_spec
+from tests.torch.cuda_graphs import counted_replays
 from tests.torch.fits import assert_engines_agree
 from tests.torch.runs import ADAM, BATCHES, assert_equal, estimator_of, values
 
@@ -63,6 +66,45 @@ def test_handlers_change_a_step_as_with_mxnet(name: str) -> None:
         return dict(history), values(estimator), estimator.predict(BATCHES)
 
     assert_engines_agree(fit)
+
+
+class Scaled(mx.gluon.HybridBlock):
+    """A scale for each of three columns, which it also returns: as it is, and as a view."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = self.params.get("scale", shape=(1, 3), init="ones")
+
+    def hybrid_forward(self, F: Any, x: Any, scale: Any) -> Any:
+        return F.broadcast_mul(x, scale), F.identity(scale), F.reshape(scale, (3,))
+
+
+@pytest.mark.parametrize("how", [False, "cudagraphs"])
+def test_an_output_that_is_a_parameter_is_that_of_before_the_update(
+    how: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fit(engine: str) -> list[np.ndarray]:
+        seen: list[np.ndarray] = []
+
+        class See:
+            def batch_end(self, estimator: Any, pred: Any) -> None:
+                seen.extend(array.asnumpy() for arrays in pred.values() for array in arrays)
+
+        net = Scaled()
+        net.initialize()
+        net.hybridize()
+        losses = {"y": LossSpec(mx.gluon.loss.L2Loss(), "y", "y")}
+        names = ["y", "scale", "flat"]
+        spec = TaskSpec(inputs=["x"], outputs=names, labels=["y"], losses=losses, unused=names[1:])
+        options = {"engine": engine, "compile": how} if engine == "torch" else {"engine": engine}
+        batches = [(np.ones((2, 3), "float32"), np.zeros((2, 3), "float32"))] * 4
+        MultiEstimator(net, spec, ADAM, **options).fit(batches, epochs=1, event_handlers=[See()])
+        return seen
+
+    expected = fit("mxnet")
+    counted_replays(monkeypatch)
+    for one, other in zip(expected, fit("torch")):
+        np.testing.assert_allclose(other, one, rtol=1e-5)
 
 
 @pytest.mark.parametrize("handler", [SkipNonFinite, TerminateOnNaN])

@@ -139,7 +139,10 @@ def test_indices_outside_are_clipped_or_wrapped(mode):
 
 
 def test_no_class_is_hot_for_an_index_outside():
-    assert_agree(lambda i: S.one_hot(i, depth=3, dtype="float64"), np.array([-1.0, 1, 5]), constant=(0,))
+    for dtype in ("float64", "int32", "int8"):
+        index = np.array([-1, 1, 5], dtype)
+        assert_agree(lambda i: S.one_hot(i, depth=3, dtype="float64"), index, constant=(0,))
+    assert_agree(lambda i: S.one_hot(i, depth=300, on_value=2), np.array([1, 255], "uint8"), constant=(0,))
 
 
 @pytest.mark.parametrize("include", [True, False])

@@ -51,7 +51,9 @@ def test_batches_that_the_device_is_past_are_not_held(
     upload = Uploads(torch.device("cpu"))
 
     def alive() -> int:
-        return sum(batch is not None for batch in [upload._last, *(each for _, each, _ in upload._waiting)])
+        return sum(
+            batch is not None for batch in [upload._last[0], *(each for _, each, _ in upload._waiting)]
+        )
 
     for _ in range(MAX_BATCHES + 3):
         upload.copied({"image": torch.zeros(3, 2), "label": torch.zeros(3)})

@@ -105,13 +105,10 @@ class LossScaler:
         return scale.vectors[key]
 
     def parts(self, terms: Sequence[Term], scale: BatchLossScale, context: Context) -> Array:
-        """Return the weights of losses of scope "batch", times this process's parts, as one NDArray.
-
-        Only another engine, for which all normalizers are numbers, needs it.
-        """
-        keys = [term.key for term in terms if scale.norms[term.key]]
-        parts = {key: scale.weights[key] * scale.own[key] / scale.norms[key] for key in keys}
-        return self.constant(tuple(parts.get(term.key, 0.0) for term in terms), context)
+        """Return the weights of losses of scope "batch", times this process's parts, as one NDArray."""
+        keys = [term.key for term in terms]
+        pairs = [(scale.weights[key] * scale.own[key], scale.norms[key]) for key in keys]
+        return self._quotients(pairs, context)
 
     def drop_empty(self, losses: LossGraph, statistics: Any, scale: BatchLossScale) -> Array:
         """Return statistics in which the losses of terms with a normalizer of 0 are 0."""

@@ -53,8 +53,9 @@ class Backward:
             computed = iter(self._scaling.gradients(self._pass(objectives, result.trained, leaves)))
         else:
             backward_pass = result.backward_pass
-            if changed is not None or backward_pass is None:
+            if changed is not None:
                 backward_pass = self._pass(result.objectives, result.trained, leaves)
+            assert backward_pass is not None  # in training, there are gradients
             computed = iter(self._scaling.gradients(backward_pass, result.head_gradients))
         of_trained, of_copies = (list(islice(computed, len(each))) for each in (result.trained, copies))
         for features in result.features:

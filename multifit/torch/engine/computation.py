@@ -1,76 +1,84 @@
-"""What programs compute: results, and the backward passes that belong to them."""
+"""What programs compute: values by name, and the backward passes from them."""
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from typing import Callable, Iterator, Mapping, NamedTuple, Protocol, Sequence
+from typing import Callable, Mapping, NamedTuple, Protocol, Sequence
 
 import torch
 
 from .backward_pass import AutogradPass, BackwardPass
-from .tensors import restored
-
-
-class Branches(NamedTuple):
-    """The tensors where tasks branch, each with the tasks' copies of it.
-
-    `backward_pass` passes their gradients back to the parameters of the body. That of the objectives returns
-    the gradients of the copies last, tensor by tensor, in the order of the tasks.
-    """
-
-    features: Sequence[tuple[torch.Tensor, Mapping[int, torch.Tensor]]]
-    backward_pass: BackwardPass
+from .tensors import Tensors, memory_of
 
 
 class Computed(NamedTuple):
-    """The results for some arguments, and the backward pass of the objectives among them.
+    """Values by name, and the backward passes from them; without gradients, there are none.
 
-    Without gradients, there is none. If they are `captured`, the next run overwrites them.
+    The first pass is that of the objectives. Where tasks branch, `copies` are the tasks' copies of each
+    feature; the first pass returns their gradients after those of the parameters, and a second one passes
+    gradients of the features back through the body. `captured` says whether the next run overwrites values
+    and gradients.
     """
 
-    results: Sequence[torch.Tensor]
-    backward_pass: BackwardPass | None
-    branches: Branches | None = None
+    values: Tensors
+    backward_passes: Sequence[BackwardPass] = ()
+    copies: Sequence[Mapping[int, torch.Tensor]] = ()
     captured: bool = False
 
 
-class AnyComputation(Protocol):
-    """Computes results from arguments, all of them tensors."""
+class Computation(Protocol):
+    """Computes values from the tensors of its inputs."""
 
-    def run(self, arguments: Sequence[torch.Tensor]) -> Computed:
-        """Compute."""
+    @property
+    def inputs(self) -> Sequence[str]:
+        """The names of the tensors that it takes."""
 
-    def on_aliases(self) -> AnyComputation:
-        """Return the computation on other tensors of the same memory, to which no autograd graph refers yet.
+    def run(self, given: Mapping[str, torch.Tensor]) -> Computed:
+        """Return the values for tensors by name, and the backward passes."""
+
+    def on_aliases(self) -> Computation:
+        """Return the computation on other parameters of the same memory, to which no autograd graph refers.
 
         One of earlier batches would bring in its own stream, on which nothing may run during a capture.
         """
 
     @property
-    def statistics(self) -> list[torch.Tensor]:
-        """The tensors that it holds and may change."""
+    def buffers(self) -> list[torch.Tensor]:
+        """The tensors besides parameters that it holds, and may change."""
 
 
-class Computation(NamedTuple):
+class WholeComputation(NamedTuple):
     """A function with what its backward pass begins and ends at.
 
-    `function` takes the `held` tensors, which keep their memory, then arguments. `trained` are those of the
-    held tensors that receive gradients, and `objectives` the places of the results that are differentiated.
+    `function` takes the `held` tensors, which keep their memory, then those of the `inputs`, and returns the
+    `outputs`. `trained` are those of the held tensors that receive gradients, and `objectives` those of the
+    outputs that are differentiated. `memory` is that of the held tensors.
     """
 
     function: Callable[..., Sequence[torch.Tensor]]
     held: Sequence[torch.Tensor]
     trained: Sequence[torch.Tensor]
-    objectives: Sequence[int]
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    objectives: Sequence[str]
+    memory: frozenset[int]
 
-    def run(self, arguments: Sequence[torch.Tensor]) -> Computed:
-        """Compute."""
-        results = self.function(*self.held, *arguments)
-        if not torch.is_grad_enabled():
-            return Computed(results, None)
-        return Computed(results, AutogradPass([results[place] for place in self.objectives], self.trained))
+    def run(self, given: Mapping[str, torch.Tensor]) -> Computed:
+        """Return the outputs, and the backward pass of the objectives."""
+        values = self.values(given)
+        return Computed(values, [self.backward_pass(values)] if torch.is_grad_enabled() else [])
 
-    def on_aliases(self) -> Computation:
+    def values(self, given: Mapping[str, torch.Tensor]) -> Tensors:
+        """Return the outputs."""
+        results = self.function(*self.held, *[given[name] for name in self.inputs])
+        # an update would change an output that is a parameter, before handlers read it
+        own = [each.clone() if memory_of(each) in self.memory else each for each in results]
+        return dict(zip(self.outputs, own))
+
+    def backward_pass(self, values: Tensors, leaves: Sequence[torch.Tensor] = ()) -> AutogradPass:
+        """Return the backward pass of the objectives to what is trained, and to other leaves."""
+        return AutogradPass([values[name] for name in self.objectives], [*self.trained, *leaves])
+
+    def on_aliases(self) -> WholeComputation:
         """Return the computation on other parameters of the same memory."""
         parameters = [each for each in self.held if isinstance(each, torch.nn.Parameter)]
         aliases = {id(each): torch.nn.Parameter(each.detach()) for each in parameters}
@@ -78,14 +86,6 @@ class Computation(NamedTuple):
         return self._replace(held=held, trained=trained)
 
     @property
-    def statistics(self) -> list[torch.Tensor]:
+    def buffers(self) -> list[torch.Tensor]:
         """The held tensors that are not parameters."""
         return [each for each in self.held if not isinstance(each, torch.nn.Parameter)]
-
-
-@contextmanager
-def undone(computation: AnyComputation, device: torch.device) -> Iterator[None]:
-    """Restore running statistics and random numbers after the block."""
-    devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices), restored(computation.statistics):
-        yield

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, Sequence
+from typing import Any, Mapping, Sequence
 
 import torch
 
 from .backward_pass import BackwardPass, ones_like
-from .computation import AnyComputation, Computed
+from .computation import Computation, Computed
 
 WARM_UP = 3  # runs before a capture, as PyTorch advises, in which libraries allocate and choose algorithms
 
 
 class CapturedPass:
-    """A backward pass as a CUDA graph, in a pool of memory."""
+    """A backward pass as a CUDA graph; `options` say where it is captured."""
 
-    def __init__(self, backward_pass: BackwardPass, pool: Any) -> None:
+    def __init__(self, backward_pass: BackwardPass, options: Mapping[str, Any]) -> None:
         self.objectives = [each.detach() for each in backward_pass.objectives]
         self._head_gradients, self._are_ones = ones_like(self.objectives), True
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph, pool=pool):
+        with torch.cuda.graph(self._graph, **options):
             self._gradients = backward_pass.gradients(self._head_gradients)
 
     def gradients(self, head_gradients: Sequence[torch.Tensor] | None = None) -> list[torch.Tensor]:
@@ -35,10 +35,10 @@ class CapturedPass:
 
 
 class CudaGraphs:
-    """A computation for one form of arguments; a replay overwrites the results of the one before."""
+    """A computation for one form of arguments; a replay overwrites the values of the one before."""
 
-    def __init__(self, computation: AnyComputation, arguments: Sequence[torch.Tensor]) -> None:
-        self._arguments = [each.detach().clone() for each in arguments]
+    def __init__(self, computation: Computation, given: Mapping[str, torch.Tensor]) -> None:
+        self._arguments = {name: given[name].detach().clone() for name in computation.inputs}
         current, stream = torch.cuda.current_stream(), torch.cuda.Stream()
         stream.wait_stream(current)
         try:
@@ -47,35 +47,28 @@ class CudaGraphs:
                     _warm_up(computation, self._arguments)
         finally:
             current.wait_stream(stream)
-        self._graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
-        with torch.cuda.graph(self._graph, pool=pool):
+        # One pool, because the graphs are replayed in the order in which they are captured. Torch's default
+        # stream for captures belongs to the device that captured first, so it may be another GPU's.
+        options = {"pool": torch.cuda.graph_pool_handle(), "stream": stream}
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph, **options):
             computed = computation.run(self._arguments)
-        self._computed = _captured(computed, pool)
+        self._computed = Computed(
+            {name: each.detach() for name, each in computed.values.items()},
+            [CapturedPass(each, options) for each in computed.backward_passes],
+            computed.copies,
+            captured=True,
+        )
 
-    def replay(self, arguments: Sequence[torch.Tensor]) -> Computed:
-        """Compute; the results require no gradients."""
-        torch._foreach_copy_(self._arguments, list(arguments))
+    def replay(self, given: Mapping[str, torch.Tensor]) -> Computed:
+        """Compute; the values require no gradients."""
+        arguments = [given[name] for name in self._arguments]
+        torch._foreach_copy_([*self._arguments.values()], arguments)
         self._graph.replay()
         return self._computed
 
 
-def _captured(computed: Computed, pool: Any) -> Computed:
-    """Return what was computed with its backward passes captured, in the order in which they are replayed."""
-    results = [each.detach() for each in computed.results]
-    backward_pass, branches = computed.backward_pass, computed.branches
-    if backward_pass is not None:
-        backward_pass = CapturedPass(backward_pass, pool)
-    if branches is not None:
-        features = [(tensor.detach(), copies) for tensor, copies in branches.features]
-        branches = branches._replace(
-            features=features, backward_pass=CapturedPass(branches.backward_pass, pool)
-        )
-    return Computed(results, backward_pass, branches, captured=True)
-
-
-def _warm_up(computation: AnyComputation, arguments: Sequence[torch.Tensor]) -> None:
+def _warm_up(computation: Computation, arguments: Mapping[str, torch.Tensor]) -> None:
     """Run a computation once; in a function, so that its autograd graph is freed before the capture."""
-    computed = computation.run(arguments)
-    for part in (computed, computed.branches):
-        if part is not None and part.backward_pass is not None:
-            part.backward_pass.gradients()
+    for backward_pass in computation.run(arguments).backward_passes:
+        backward_pass.gradients()

@@ -42,7 +42,7 @@ class Predictor:
             carried = self._carried.given
         uploaded = {name: slots[name] for name in program.inputs if name not in carried}
         with torch.no_grad():
-            outputs = program({**self._uploads(uploaded), **carried})
+            outputs = program.run({**self._uploads(uploaded), **carried}).values
         if self._carried is not None:
             self._carried.keep(batch, outputs)
         # copies: on the CPU, an output may share the memory of an input or a parameter

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Hashable, Mapping
+from typing import Any, Hashable, Mapping, Sequence
 
 import torch
 
@@ -13,11 +13,12 @@ from ..operators.catalogue import WAITING
 from ..translate import tensors_of, translate
 from .compile_mode import CompileMode
 from .compiled import compiled
-from .computation import Computation, Computed
+from .computation import Computed, WholeComputation
 from .cuda_graph_runner import runner_of
 from .lifted import lifted
 from .parameters import Parameters
-from .tensors import Tensors
+from .shared_features import SharedFeatures
+from .tensors import memory_of
 
 MAX_PROGRAMS = 256  # one for each form of batches; beyond that, the oldest is discarded
 
@@ -28,8 +29,9 @@ class Program:
     Raises SpecError with everything in the graph that has no translation. If it is compiled, a call raises
     SpecError if torch cannot compile it.
 
-    `trained` are the names of the parameters that it uses and that receive gradients, and `objectives` those
-    of the outputs that are minimised. `waiting` are its operators that wait for the device.
+    `run` computes the outputs for tensors by name. `trained` are the names of the parameters that it uses and
+    that receive gradients, and `objectives` those of the outputs that are minimised. `waiting` are its
+    operators that wait for the device.
     """
 
     def __init__(
@@ -41,28 +43,20 @@ class Program:
         tensors.update((name, parameters.tensors[variables[name]]) for name in used if name in variables)
         trained = {name: tensors[name] for name in used if isinstance(tensors[name], torch.nn.Parameter)}
         self.module = translate(traced.symbol, list(traced.inputs), tensors, training, variables)
-        self.inputs, self._outputs = list(traced.inputs.values()), traced.outputs
+        self.inputs = list(traced.inputs.values())
         self.trained = [variables[name] for name in trained]
         self.objectives = [name for name in traced.outputs if name.partition(".")[0] == "objective"]
         function, held = lifted(self.module)
         if mode.compiles:
             function = compiled(function)
         self.waiting = sorted({node.operator for _, node in graph.calls()} & WAITING)
-        places = [traced.outputs.index(name) for name in self.objectives]
-        self.computation = Computation(function, held, [*trained.values()], places)
-        self._run = runner_of(self.computation, self.waiting, mode)
+        names, memory = (self.inputs, traced.outputs, self.objectives), frozenset(map(memory_of, held))
+        self.computation = WholeComputation(function, held, [*trained.values()], *names, memory)
+        self.run = runner_of(self.computation, self.waiting, mode)
 
-    def run(self, given: Mapping[str, torch.Tensor]) -> Computed:
-        """Compute the outputs for tensors by name."""
-        return self._run([given[name] for name in self.inputs])
-
-    def named(self, computed: Computed) -> Tensors:
-        """Return the outputs by name."""
-        return dict(zip(self._outputs, computed.results))
-
-    def __call__(self, given: Mapping[str, torch.Tensor]) -> Tensors:
-        """Return the outputs by name, for tensors by name."""
-        return self.named(self.run(given))
+    def features(self, computed: Computed) -> Sequence[SharedFeatures]:
+        """Return no features: no gradients of tasks are compared."""
+        return ()
 
 
 class NetPrograms:

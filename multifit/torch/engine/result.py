@@ -30,7 +30,8 @@ class Result:
     handlers have changed them, if they have. `features` are those where the tasks branch, if their gradients
     are compared. `carried` is the state with which the batch began, if that is not in its slots.
     `backward_pass` returns the gradients of the objectives with respect to the trained parameters, then those
-    of the tasks' copies of features. If it is `captured`, the next batch overwrites them.
+    of the tasks' copies of features. `captured` says whether the batch ran as CUDA graphs: the next one then
+    overwrites its outputs and gradients.
     """
 
     spec: TaskSpec
@@ -54,8 +55,9 @@ class Result:
         self.objective_losses.append(tuple(losses))
 
     def keep(self) -> None:
-        """Copy what the next replay of a CUDA graph overwrites, because somebody has kept this result."""
-        self.outputs, self.parts = copied(self.outputs), copied(self.parts)
+        """Copy what the next batch overwrites, unless it was not captured, or is on the host already."""
+        if self.captured and "on_host" not in vars(self):
+            self.outputs, self.parts = copied(self.outputs), copied(self.parts)
 
     def detach(self) -> None:
         """Free what the backward pass needed."""

@@ -45,6 +45,7 @@ class Scaled:
     def __init__(self, device: torch.device) -> None:
         self._scaler, self._device = torch.amp.GradScaler(device.type), device
         self._batches: list[_Batch] = []  # since the last update; kept, as the scaler knows them by their ids
+        self._had_overflowed = False  # whether batches did, of an update amid which the run was resumed
 
     def gradients(
         self, backward_pass: BackwardPass, head_gradients: Sequence[torch.Tensor] | None = None
@@ -67,7 +68,7 @@ class Scaled:
             if batch.is_finite is None:
                 batch.is_finite = False
                 self._scaler.step(batch)
-        return not all(batch.is_finite for batch in self._batches)
+        return self._had_overflowed or not all(batch.is_finite for batch in self._batches)
 
     def update(self, overflowed: bool) -> None:
         """Set the scale for the next batch; `overflowed` says whether gradients of any process did."""
@@ -76,14 +77,17 @@ class Scaled:
         self._unscale([verdict])
         self._scaler.update()
         self._batches.clear()
+        self._had_overflowed = False
 
     def state(self) -> dict[str, Any]:
-        """Return the scale, and the number of steps since it last changed."""
-        return dict(self._scaler.state_dict())
+        """Return the scale, the number of steps since it last changed, and whether gradients overflowed."""
+        return {**self._scaler.state_dict(), "overflowed": self.overflowed()}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state` returned."""
-        self._scaler.load_state_dict(dict(state))
+        scale = dict(state)
+        self._had_overflowed = scale.pop("overflowed", False)  # which older checkpoints lack
+        self._scaler.load_state_dict(scale)
 
     def _unscale(self, gradients: Sequence[torch.Tensor]) -> None:
         self._batches.append(_Batch(gradients))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Sequence
+from typing import Any, Mapping, Sequence
 
 import torch
 
 from ...gluon.execution.shared_features import split_measured
 from ...protocols import Numbers
-from .backward_pass import AutogradPass
-from .computation import Branches
+from .backward_pass import BackwardPass
 from .scaling import Scaling, Unscaled
 from .tensors import Tensors
 
@@ -23,11 +22,17 @@ class SharedFeatures:
     are those of the parameters. `scaling` computes gradients.
     """
 
-    def __init__(self, branches: Branches, parameters: Tensors, adds: bool = False) -> None:
-        self._backward_pass = branches.backward_pass
-        self._shapes = [tensor.shape for tensor, _ in branches.features]
-        self._tasks = [list(copies) for _, copies in branches.features]
-        self.copies = [copy for _, copies in branches.features for copy in copies.values()]
+    def __init__(
+        self,
+        copies: Sequence[Mapping[int, torch.Tensor]],
+        through_body: BackwardPass,
+        parameters: Tensors,
+        adds: bool = False,
+    ) -> None:
+        self._through_body: BackwardPass | None = through_body
+        self._shapes = [next(iter(of_feature.values())).shape for of_feature in copies]
+        self._tasks = [list(of_feature) for of_feature in copies]
+        self.copies = [copy for of_feature in copies for copy in of_feature.values()]
         self.parameters, self.gradients = parameters, Tensors()
         self.adds, self.pending = adds, False
         self.scaling: Scaling = Unscaled()
@@ -49,7 +54,7 @@ class SharedFeatures:
             combined(rows, weights[tasks]).reshape(shape)
             for rows, tasks, shape in zip(self.rows, self._tasks, self._shapes)
         ]
-        self.gradients = dict(zip(self.parameters, self.scaling.gradients(self._backward_pass, heads)))
+        self.gradients = dict(zip(self.parameters, self._passed_back(heads)))
 
     def parameter_rows(self, count: int) -> Tensors:
         """Return for each parameter the tasks' gradients, of shape (count, size).
@@ -62,14 +67,18 @@ class SharedFeatures:
                 (own[tasks.index(task)] if task in tasks else own.new_zeros(own.shape[1])).reshape(shape)
                 for own, tasks, shape in zip(self.rows, self._tasks, self._shapes)
             ]
-            for row, gradient in zip(rows.values(), self.scaling.gradients(self._backward_pass, heads)):
+            for row, gradient in zip(rows.values(), self._passed_back(heads)):
                 row[task] = gradient.reshape(-1)
         return rows
 
     def detach(self) -> None:
         """Free what the backward pass needed, and the gradients, which are stored elsewhere by now."""
-        self._backward_pass = AutogradPass((), ())
-        self.copies, self.rows, self.gradients = [], [], {}
+        self._through_body, self.copies, self.rows, self.gradients = None, [], [], {}
+
+    def _passed_back(self, heads: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        """Return the parameters' gradients for gradients of the features."""
+        assert self._through_body is not None
+        return self.scaling.gradients(self._through_body, heads)
 
 
 def product(rows: torch.Tensor) -> torch.Tensor:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Collection, Mapping
-
-import torch
+from typing import Collection, Mapping, Sequence
 
 from ...gluon.execution.traced_cut import cut_traced
 from ...gluon.execution.traced_graph import TracedGraph
-from .branched_computation import BranchedComputation, Inputs
+from .branched_computation import BranchedComputation
 from .compile_mode import CompileMode
-from .computation import Branches, Computed
+from .computation import Computed
 from .cuda_graph_runner import runner_of
 from .parameters import Parameters
 from .program import Program
@@ -21,9 +19,9 @@ class SplitProgram:
     """Computes a traced graph as two programs: a body, then the tasks' own parts on copies of its outputs.
 
     `tasks` are the tasks of the losses, and `updated` are MXNet's names of the parameters that trainers
-    update. If the body `repeats`, there is a backward pass through it for each task. `trained` are the names
-    of the parameters that the tasks' parts use and that receive gradients; `shared` has those of the body
-    that trainers update. `objectives` are the names of the outputs that are minimised.
+    update. If the body `repeats`, there is a backward pass through it for each task. `run` computes the
+    outputs for tensors by name. `trained` are the names of the parameters that the tasks' parts use and that
+    receive gradients, and `objectives` those of the outputs that are minimised.
     """
 
     def __init__(
@@ -43,23 +41,20 @@ class SplitProgram:
         rest = Program(cut.rest, parameters, training, mode.uncaptured)
         # in MXNet's order, because that engine may continue with these gradients
         shared = [name for name in names.values() if name in set(body.trained)]
-        self.shared = {name: parameters.tensors[name] for name in shared}
-        self.parts, self._adds = (body, rest), parameters.adds
+        self._shared = {name: parameters.tensors[name] for name in shared}
         self.inputs, self.trained = list(dict.fromkeys(traced.inputs.values())), rest.trained
-        self.objectives, self.named = rest.objectives, rest.named
-        computation = BranchedComputation(
-            body.computation._replace(trained=[*self.shared.values()]),
-            rest.computation,
-            Inputs(self.inputs, body.inputs, rest.inputs),
-            cut.copies,
-            repeats,
+        self.modules, self.objectives, self._adds = (
+            (body.module, rest.module),
+            rest.objectives,
+            parameters.adds,
         )
-        self._run = runner_of(computation, sorted({*body.waiting, *rest.waiting}), mode)
+        of_body = body.computation._replace(trained=[*self._shared.values()])
+        computation = BranchedComputation(of_body, rest.computation, self.inputs, cut.copies, repeats)
+        self.run = runner_of(computation, sorted({*body.waiting, *rest.waiting}), mode)
 
-    def run(self, given: Mapping[str, torch.Tensor]) -> Computed:
-        """Compute the outputs for tensors by name."""
-        return self._run([given[name] for name in self.inputs])
-
-    def features(self, branches: Branches) -> SharedFeatures:
-        """Return the features of a batch, to compare the tasks' gradients."""
-        return SharedFeatures(branches, self.shared, any(map(self._adds, self.shared)))
+    def features(self, computed: Computed) -> Sequence[SharedFeatures]:
+        """Return the features of a batch, to compare the tasks' gradients; none without gradients."""
+        if not computed.backward_passes:
+            return ()
+        adds = any(map(self._adds, self._shared))
+        return (SharedFeatures(computed.copies, computed.backward_passes[1], self._shared, adds),)

@@ -50,7 +50,8 @@ class Stage:
         self._programs: dict[Hashable, Program | SplitProgram] = {}
         self._nets = NetPrograms(gluon.network, parameters, gluon.training, mode)
         self._constants: dict[int, tuple[Any, torch.Tensor]] = {}
-        self._last: Callable[[], Result | None] = lambda: None  # the last result, if somebody keeps it
+        # a weak reference to the last result: its values must be copied only if somebody keeps it
+        self._last: Callable[[], Result | None] = lambda: None
 
     def run(self, batch: Batch, state: RunState) -> Result:
         """Run net, losses and device metrics on a batch, and add up the figures, without waiting."""
@@ -61,7 +62,7 @@ class Stage:
         if self.carried is not None:
             self.carried.begin()
         last = self._last()
-        if last is not None and last.captured:
+        if last is not None:
             last.keep()
         graph, scale, values, result = self._compute(batch, state, self.gluon.training)
         self._last = ref(result)
@@ -105,18 +106,16 @@ class Stage:
         tensors.update((name, self._constant(array)) for name, array in constants.items())
         with torch.set_grad_enabled(learns), user_code(lambda: GRAPH, *slots.items()):
             computed = program.run(tensors)
-        values = program.named(computed)
+        values = computed.values
         outputs = _of_kind("output.", values) if changed is None else changed.outputs
         result = Result(
             self.gluon.spec, batch, outputs, _of_kind("part.", values), program.trained,
-            scale=scale, changed=changed, carried=carried, backward_pass=computed.backward_pass,
-            captured=computed.captured,
+            scale=scale, changed=changed, features=[*program.features(computed)], carried=carried,
+            backward_pass=next(iter(computed.backward_passes), None), captured=computed.captured,
         )  # fmt: skip
         for name in program.objectives:
             loss = name.partition(".")[2]
             result.add(values[name], [loss] if loss else [term.key for term in graph.traced.terms])
-        if isinstance(program, SplitProgram) and computed.branches is not None:
-            result.features.append(program.features(computed.branches))
         return graph, scale, values, result
 
     def _new_program(self, key: Hashable, graph: StepGraph, batch: Batch) -> Program | SplitProgram:
@@ -145,7 +144,7 @@ class Stage:
     def _change(self, net: Program, given: Tensors, carried: Tensors, batch: Batch) -> ChangedOutputs:
         slots = {**batch.slots[0], **to_arrays(carried)}
         with user_code(lambda: NET, *slots.items()):
-            outputs = net(given)
+            outputs = net.run(given).values
         changed = ChangedOutputs(self.gluon.network.change_outputs, outputs, slots, net.trained)
         self.gluon.check_outputs(batch, changed.arrays)
         return changed

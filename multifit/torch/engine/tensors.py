@@ -27,6 +27,11 @@ def to_tensor(array: Any, device: torch.device) -> torch.Tensor:
     return torch.from_numpy(to_numpy(array)).to(device, non_blocking=True)
 
 
+def memory_of(tensor: torch.Tensor) -> int:
+    """Return where the memory of a tensor begins, which is the same for its views."""
+    return tensor.untyped_storage().data_ptr()
+
+
 def copies_of(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Return copies of real tensors, in few kernels."""
     return list(torch._foreach_mul(list(tensors), 1.0)) if tensors else []

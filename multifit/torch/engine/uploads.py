@@ -28,8 +28,8 @@ class Uploads:
         self._device, self._copies = device, device.type != "cpu"
         self._backend = torch.cuda if self._copies else torch.cpu
         self._stream = self._backend.Stream(device)  # positional: torch.cpu's ignores its argument
-        self._last: torch.Tensor | None = None  # the last batch, if it was copied on the stream
-        self._bytes = 0  # of the last batch
+        # the last batch, if it was copied on the stream, and its size in bytes
+        self._last: tuple[torch.Tensor | None, int] = None, 0
         self._waiting: deque[tuple[Any, torch.Tensor | None, int]] = deque()
         self._waiting_bytes = 0
 
@@ -48,17 +48,17 @@ class Uploads:
         host = torch.empty(size, dtype=torch.uint8, pin_memory=self._copies)
         for name, tensor in tensors.items():
             _part(host, places[name], tensor).copy_(tensor)
-        self._bytes = size
         device = self._transferred(host)
         return {name: _part(device, places[name], tensor) for name, tensor in tensors.items()}
 
     def _transferred(self, host: torch.Tensor) -> torch.Tensor:
         if host.nbytes <= SMALL:
-            self._last = None
+            self._last = None, host.nbytes
             return host.to(self._device, non_blocking=True)
         with self._backend.stream(self._stream):
-            device = self._last = host.to(self._device, non_blocking=True)
+            device = host.to(self._device, non_blocking=True)
         self._backend.current_stream(self._device).wait_stream(self._stream)
+        self._last = device, host.nbytes
         return device
 
     def _limit(self) -> None:
@@ -69,8 +69,8 @@ class Uploads:
         """
         done = self._backend.Event()
         done.record(self._backend.current_stream(self._device))
-        self._waiting.append((done, self._last, self._bytes))
-        self._waiting_bytes += self._bytes
+        self._waiting.append((done, *self._last))
+        self._waiting_bytes += self._last[1]
         while too_many(len(self._waiting), self._waiting_bytes) or self._oldest_is_done():
             event, _, size = self._waiting.popleft()
             event.synchronize()
@@ -78,7 +78,7 @@ class Uploads:
 
     def _oldest_is_done(self) -> bool:
         """Whether the oldest batch is computed; not asked after small ones, for which no memory is kept."""
-        return self._last is not None and bool(self._waiting) and self._waiting[0][0].query()
+        return self._last[0] is not None and bool(self._waiting) and self._waiting[0][0].query()
 
 
 def too_many(batches: int, size: int) -> bool:

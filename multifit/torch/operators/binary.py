@@ -79,11 +79,10 @@ COMPARISONS = {
 def compare(x: Tensor, y: Tensor, *, operator: str) -> Tensor:
     """Return 1 where a comparison holds, else 0, in the type of `x`.
 
-    For logical operators, every number but 0 is true. Converting a result of torch, which is a bool, would
-    take another kernel.
+    For logical operators, every number but 0 is true.
     """
     name = operator.removeprefix("broadcast").removeprefix("_")
-    return COMPARISONS[name](x, y, out=x.new_empty(torch.broadcast_shapes(x.shape, y.shape)))
+    return COMPARISONS[name](x, y).to(x.dtype)
 
 
 def add_n(*xs: Tensor) -> Tensor:

@@ -47,8 +47,7 @@ def arange(
     """Return numbers from `start` up to `stop`, or from 0 up to `start`, each of them repeated."""
     start, stop = (0.0, start) if stop is None else (start, stop)
     places = torch.arange(max(0, math.ceil((stop - start) / step)), dtype=dtype, device=like.device)
-    numbers = _from(places, start, step)
-    return numbers if repeat == 1 else numbers.repeat_interleave(repeat)
+    return (places * number(places, step) + number(places, start)).repeat_interleave(repeat)
 
 
 def arange_like(
@@ -56,18 +55,9 @@ def arange_like(
 ) -> Tensor:
     """Return numbers in the shape of `x`; with `axis`, as many as that axis has elements."""
     size = x.numel() if axis is None else x.shape[axis]
-    if repeat == 1:
-        places = torch.arange(size, dtype=x.dtype, device=x.device)
-    else:
-        places = torch.arange(size, device=x.device).div(repeat, rounding_mode="floor").to(x.dtype)
-    numbers = _from(places, start, step)
+    places = torch.arange(size, device=x.device).div(repeat, rounding_mode="floor")
+    numbers = places.to(x.dtype) * number(x, step) + number(x, start)
     return numbers.reshape(x.shape) if axis is None else numbers
-
-
-def _from(places: Tensor, start: float, step: float) -> Tensor:
-    """Return places · step + start."""
-    numbers = places if step == 1 else places * number(places, step)
-    return numbers if start == 0 else numbers + number(numbers, start)
 
 
 def zeros_like(x: Tensor, *, dtype: Optional[str] = None) -> Tensor:

@@ -59,12 +59,10 @@ def one_hot(
     dtype: torch.dtype = torch.float32,
 ) -> Tensor:
     """Return `on_value` at each index along a new last axis, else `off_value`; ignore indices outside."""
-    index = (index.long() if index.is_floating_point() else index).unsqueeze(-1)
-    classes = torch.arange(depth, device=index.device)
+    index = index.long() if index.is_floating_point() else index
+    is_on = index.unsqueeze(-1) == torch.arange(depth, device=index.device)
     if (on_value, off_value) == (1, 0):
-        result = torch.empty((*index.shape[:-1], depth), dtype=dtype, device=index.device)
-        return torch.eq(index, classes, out=result)
-    is_on = index == classes
+        return is_on.to(dtype)
     on, off = (torch.full((), each, dtype=dtype, device=index.device) for each in (on_value, off_value))
     return torch.where(is_on, on, off)
 

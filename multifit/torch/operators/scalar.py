@@ -26,7 +26,7 @@ def rminus_scalar(x: Tensor, *, scalar: float, is_int: bool = True) -> Tensor:
 
 def mul_scalar(x: Tensor, *, scalar: float, is_int: bool = True) -> Tensor:
     """Return x · scalar."""
-    return x if scalar == 1 else x * number(x, scalar)
+    return x * number(x, scalar)
 
 
 def div_scalar(x: Tensor, *, scalar: float, is_int: bool = True) -> Tensor:
@@ -74,7 +74,7 @@ def compare_scalar(x: Tensor, *, operator: str, scalar: float, is_int: bool = Tr
     """Return 1 where a comparison of x and scalar holds, else 0, in the type of `x`."""
     name = operator.removeprefix("_").removesuffix("_scalar")
     y = x.new_full((), scalar != 0) if name.startswith("logical") else number(x, scalar)
-    return COMPARISONS[name](x, y, out=torch.empty_like(x))
+    return COMPARISONS[name](x, y).to(x.dtype)
 
 
 OPERATORS = {
