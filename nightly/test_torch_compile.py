@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from typing import Any
 
 import pytest
 
@@ -12,15 +13,19 @@ if find_spec("torch") is None:
 import torch
 
 from multifit import SpecError
+from multifit.balance import PCGrad, UPGrad
 from multifit.torch.translate import tensors_of, translate
 from tests.torch.graphs import traced_graphs
 from tests.torch.runs import BATCHES, assert_equal, estimator_of, values
 
 
-def test_a_compiled_step_is_the_step() -> None:
+@pytest.mark.parametrize(
+    "balance", [None, PCGrad(), UPGrad(on="parameters")], ids=["plain", "features", "rows"]
+)
+def test_a_compiled_step_is_the_step(balance: Any) -> None:
     of_steps, of_values = [], []
     for compiles in (False, True):
-        estimator = estimator_of("float64", compile=compiles)
+        estimator = estimator_of("float64", compile=compiles, balance=balance)
         of_steps.append(dict(estimator.fit(BATCHES, BATCHES, epochs=2, event_handlers=[])))
         of_values.append(values(estimator))
     assert_equal(*of_steps, 1e-10)

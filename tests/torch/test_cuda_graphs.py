@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 from multifit import GradientAccumulation
 from multifit.balance import FAMO, GramianMethod, PCGrad, Uncertainty, UPGrad
 from multifit.torch.engine import cuda_graph_runner, program
+from multifit.torch.engine.branched_computation import BranchedComputation
 from multifit.torch.engine.compile_mode import CompileMode
 from multifit.torch.engine.computation import Computed, WholeComputation
 from multifit.torch.engine.cuda_graph_runner import CudaGraphRunner
@@ -213,6 +215,26 @@ def test_a_capture_that_fails_changes_nothing(balance: Any, monkeypatch: pytest.
     monkeypatch.setattr(torch.cuda, "graph", fails)
     for one, other in zip(expected, fit("dropout", balance=balance, compile="auto")):
         assert_equal(one, other)
+
+
+@pytest.mark.parametrize("repeats", [True, False])
+def test_a_body_can_be_passed_back_several_times_only_if_it_repeats(repeats: bool) -> None:
+    """Else, its memory is freed in the first pass."""
+    weight = torch.nn.Parameter(torch.full((2,), 3.0))
+    body = WholeComputation(lambda w, x: [w * w * x], [weight], [weight], ["x"], ["0"], [], frozenset())
+    rest = WholeComputation(
+        lambda one, two: [one + 2 * two], [], [], ["one", "two"], ["sum"], ["sum"], frozenset()
+    )
+    computation = BranchedComputation(body, rest, ["x"], [{1: "two", 0: "one"}], repeats)
+    computed = computation.run({"x": torch.ones(2)})
+    of_objective, through_body = computed.backward_passes
+    heads = of_objective.gradients()
+    assert [head.tolist() for head in heads] == [[1, 1], [2, 2]] and list(computed.copies[0]) == [0, 1]
+    assert through_body.gradients(heads[1:])[0].tolist() == [12, 12]
+    with (
+        nullcontext() if repeats else pytest.raises(RuntimeError, match="backward through the graph a second")
+    ):
+        assert through_body.gradients(heads[:1])[0].tolist() == [6, 6]
 
 
 def test_aliases_are_other_parameters_of_the_same_memory() -> None:
