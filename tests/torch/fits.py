@@ -52,6 +52,7 @@ def stages_of(estimator: MultiEstimator) -> list[Any]:
     return [stage for stage in (runner._step._stage, runner._evaluation._stage) if stage is not None]
 
 
-def program_of(estimator: MultiEstimator) -> Any:
-    """Return the first program of the stage that trains."""
-    return next(iter(stages_of(estimator)[0]._programs.values()))
+def codes_of(estimator: MultiEstimator) -> list[str]:
+    """Return the code of the graphs of the stage that trains, in its first program."""
+    program = next(iter(stages_of(estimator)[0]._programs.values()))
+    return [module.code for module in program.modules]

@@ -23,7 +23,7 @@ from multifit.gluon.compat import mx
 from multifit.seeding import seed_everything
 from tests.common.nets import TWO_HEADS, Heads, two_heads
 from tests.common.specs import CE, L2, two_head_spec
-from tests.torch.fits import program_of
+from tests.torch.fits import codes_of
 from tests.torch.runs import values
 from tests.torch.test_balance import ADAM, BATCHES, fit
 
@@ -67,9 +67,7 @@ def test_in_bfloat16(method: Any) -> None:
         estimator.net.initialize(mx.init.Constant(0.1))
         estimator.check(BATCHES)
         history = estimator.fit(BATCHES, epochs=2, event_handlers=[])
-        program = program_of(estimator)
-        modules = getattr(program, "modules", None) or [program.module]
-        assert all(("bfloat16" in each.code) == (precision == "bfloat16") for each in modules)
+        assert all(("bfloat16" in code) == (precision == "bfloat16") for code in codes_of(estimator))
         return history["train_loss"][-1]
 
     assert fit("bfloat16") == pytest.approx(fit("float32"), rel=0.02)

@@ -16,7 +16,7 @@ from multifit.torch.engine.scaling import Scaled, Scaling, Unscaled
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.nets import two_heads
 from tests.common.specs import two_head_spec
-from tests.torch.fits import program_of
+from tests.torch.fits import codes_of
 from tests.torch.runs import BATCHES, assert_equal, assert_resumes, estimator_of, values
 
 CPU = torch.device("cpu")
@@ -33,7 +33,7 @@ def test_the_net_alone_is_lowered(precision: str, monkeypatch: pytest.MonkeyPatc
         history = estimator.fit(BATCHES, BATCHES, epochs=2, event_handlers=[])
         assert {array.dtype.name for array in estimator.predict(BATCHES).values()} == {"float32"}
         assert {value.dtype.name for value in values(estimator).values()} == {"float32"}
-        code = program_of(estimator).module.code
+        (code,) = codes_of(estimator)
         return {name: history[name] for name in ("train_loss", "val_loss")}, code
 
     (full, of_full), (low, of_low) = fit("float32"), fit(precision)

@@ -18,7 +18,7 @@ from multifit.torch.engine import program
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.language import BATCHES, UNITS, LanguageModel, make_net, make_spec
 from tests.common.specs import CE, one_loss_spec, two_head_spec
-from tests.torch.fits import assert_close, program_of, stages_of
+from tests.torch.fits import assert_close, codes_of, stages_of
 from tests.torch.runs import values
 from tests.torch.test_recorded import (
     SGD,
@@ -235,5 +235,5 @@ def test_a_recorded_net_trains_in_a_lower_precision(precision: str) -> None:
     assert losses[1] < losses[0]
     assert ("bfloat16" in str(estimator.plan)) is (precision == "bfloat16")
     assert len(stages_of(estimator)) == 1
-    code = program_of(estimator).module.code
+    (code,) = codes_of(estimator)
     assert ("bfloat16" in code) is (precision == "bfloat16")

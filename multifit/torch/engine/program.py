@@ -30,8 +30,8 @@ class Program:
     SpecError if torch cannot compile it.
 
     `run` computes the outputs for tensors by name. `trained` are the names of the parameters that it uses and
-    that receive gradients, and `objectives` those of the outputs that are minimised. `waiting` are its
-    operators that wait for the device.
+    that receive gradients, and `objectives` those of the outputs that are minimised. `modules` has the
+    translated graph, and `waiting` its operators that wait for the device.
     """
 
     def __init__(
@@ -42,11 +42,12 @@ class Program:
         tensors = tensors_of(traced.constants, device=parameters.device)
         tensors.update((name, parameters.tensors[variables[name]]) for name in used if name in variables)
         trained = {name: tensors[name] for name in used if isinstance(tensors[name], torch.nn.Parameter)}
-        self.module = translate(traced.symbol, list(traced.inputs), tensors, training, variables)
+        module = translate(traced.symbol, list(traced.inputs), tensors, training, variables)
+        self.modules = [module]
         self.inputs = list(traced.inputs.values())
         self.trained = [variables[name] for name in trained]
         self.objectives = [name for name in traced.outputs if name.partition(".")[0] == "objective"]
-        function, held = lifted(self.module)
+        function, held = lifted(module)
         if mode.compiles:
             function = compiled(function)
         self.waiting = sorted({node.operator for _, node in graph.calls()} & WAITING)

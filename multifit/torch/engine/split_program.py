@@ -21,7 +21,8 @@ class SplitProgram:
     `tasks` are the tasks of the losses, and `updated` are MXNet's names of the parameters that trainers
     update. If the body `repeats`, there is a backward pass through it for each task. `run` computes the
     outputs for tensors by name. `trained` are the names of the parameters that the tasks' parts use and that
-    receive gradients, and `objectives` those of the outputs that are minimised.
+    receive gradients, and `objectives` those of the outputs that are minimised. `modules` are the translated
+    graphs.
     """
 
     def __init__(
@@ -43,11 +44,8 @@ class SplitProgram:
         shared = [name for name in names.values() if name in set(body.trained)]
         self._shared = {name: parameters.tensors[name] for name in shared}
         self.inputs, self.trained = list(dict.fromkeys(traced.inputs.values())), rest.trained
-        self.modules, self.objectives, self._adds = (
-            (body.module, rest.module),
-            rest.objectives,
-            parameters.adds,
-        )
+        self.modules, self.objectives = [*body.modules, *rest.modules], rest.objectives
+        self._adds = parameters.adds
         of_body = body.computation._replace(trained=[*self._shared.values()])
         computation = BranchedComputation(of_body, rest.computation, self.inputs, cut.copies, repeats)
         self.run = runner_of(computation, sorted({*body.waiting, *rest.waiting}), mode)
