@@ -11,7 +11,7 @@ from .computation import Computed, WholeComputation
 
 
 class BranchedComputation(NamedTuple):
-    """A body, and the rest.
+    """A body, and the rest; it runs in training only, to compare gradients.
 
     `copies` are, for each output of the body, the inputs of the rest that take it, by task; the key None is
     for an input that no task's gradient reaches. If the body `repeats`, it can be passed back several times.
@@ -28,7 +28,7 @@ class BranchedComputation(NamedTuple):
         named, features = dict(given), []
         copies: list[dict[int, torch.Tensor]] = []
         for feature, names in zip(self.body.values(given).values(), self.copies):
-            learns = feature.requires_grad and torch.is_grad_enabled()
+            learns = feature.requires_grad
             own = {task: feature.detach().requires_grad_(learns and task is not None) for task in names}
             named.update((name, own[task]) for task, name in names.items())
             taken = {task: own[task] for task in sorted(task for task in own if task is not None)}
@@ -36,8 +36,6 @@ class BranchedComputation(NamedTuple):
                 features.append(feature)
                 copies.append(taken)
         values = self.rest.values(named)
-        if not torch.is_grad_enabled():
-            return Computed(values)
         leaves = [copy for of_feature in copies for copy in of_feature.values()]
         through_body = AutogradPass(features, self.body.trained, self.repeats)
         return Computed(values, [self.rest.backward_pass(values, leaves), through_body], copies)

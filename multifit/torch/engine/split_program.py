@@ -51,8 +51,6 @@ class SplitProgram:
         self.run = runner_of(computation, sorted({*body.waiting, *rest.waiting}), mode)
 
     def features(self, computed: Computed) -> Sequence[SharedFeatures]:
-        """Return the features of a batch, to compare the tasks' gradients; none without gradients."""
-        if not computed.backward_passes:
-            return ()
+        """Return the features of a batch, to compare the tasks' gradients."""
         adds = any(map(self._adds, self._shared))
         return (SharedFeatures(computed.copies, computed.backward_passes[1], self._shared, adds),)
