@@ -121,7 +121,7 @@ class Doubled:
         held = [self.weight, self.seen]
         self.logged: list[str] = []
         mode = CompileMode(captures=True, requested=requested, log=self.logged.append)
-        self._run = CudaGraphRunner(WholeComputation(self.forward, held, held[:1], *names, frozenset()), mode)
+        self._run = CudaGraphRunner(WholeComputation(self.forward, held, held[:1], *names), mode)
 
     def __call__(self, x: torch.Tensor) -> Computed:
         return self._run({"other": x, "x": x})
@@ -221,10 +221,8 @@ def test_a_capture_that_fails_changes_nothing(balance: Any, monkeypatch: pytest.
 def test_a_body_can_be_passed_back_several_times_only_if_it_repeats(repeats: bool) -> None:
     """Else, its memory is freed in the first pass."""
     weight = torch.nn.Parameter(torch.full((2,), 3.0))
-    body = WholeComputation(lambda w, x: [w * w * x], [weight], [weight], ["x"], ["0"], [], frozenset())
-    rest = WholeComputation(
-        lambda one, two: [one + 2 * two], [], [], ["one", "two"], ["sum"], ["sum"], frozenset()
-    )
+    body = WholeComputation(lambda w, x: [w * w * x], [weight], [weight], ["x"], ["0"], [])
+    rest = WholeComputation(lambda one, two: [one + 2 * two], [], [], ["one", "two"], ["sum"], ["sum"])
     computation = BranchedComputation(body, rest, ["x"], [{1: "two", 0: "one"}], repeats)
     computed = computation.run({"x": torch.ones(2)})
     of_objective, through_body = computed.backward_passes
@@ -243,7 +241,7 @@ def test_aliases_are_other_parameters_of_the_same_memory() -> None:
         torch.nn.Parameter(torch.ones(2)),
         torch.ones(3),
     )
-    computation = WholeComputation(len, [frozen, trained, seen], [trained], [], [], [], frozenset())
+    computation = WholeComputation(len, [frozen, trained, seen], [trained], [], [], [])
     aliases = computation.on_aliases()
     assert [one is other for one, other in zip(aliases.held, computation.held)] == [False, False, True]
     assert [each.data_ptr() for each in aliases.held] == [each.data_ptr() for each in computation.held]

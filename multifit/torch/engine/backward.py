@@ -52,9 +52,8 @@ class Backward:
             objectives, gradients = self._changed(result)
             computed = iter(self._scaling.gradients(self._pass(objectives, result.trained, leaves)))
         else:
-            backward_pass = result.backward_pass
-            if changed is not None:
-                backward_pass = self._pass(result.objectives, result.trained, leaves)
+            own = result.backward_pass
+            backward_pass = own if changed is None else self._pass(result.objectives, result.trained, leaves)
             assert backward_pass is not None  # in training, there are gradients
             computed = iter(self._scaling.gradients(backward_pass, result.head_gradients))
         of_trained, of_copies = (list(islice(computed, len(each))) for each in (result.trained, copies))

@@ -28,7 +28,7 @@ class CarriedState:
         """Remember the outputs of a batch; raises SpecError if one does not have the shape of its slot."""
         self._gluon.check(batch, [outputs])
         self._gluon.keep(batch, batch.slots)  # the next batch must have as many samples
-        # copied, because an output may share its memory with a parameter, or with a batch that is overwritten
+        # copied, because an output may share its memory with a batch, and a CUDA graph overwrites its outputs
         self._left = {name: outputs[name].detach().clone() for name in self._gluon.shapes}
 
     def fetch(self) -> None:

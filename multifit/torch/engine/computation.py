@@ -7,7 +7,7 @@ from typing import Callable, Mapping, NamedTuple, Protocol, Sequence
 import torch
 
 from .backward_pass import AutogradPass, BackwardPass
-from .tensors import Tensors, memory_of
+from .tensors import Tensors
 
 
 class Computed(NamedTuple):
@@ -51,7 +51,7 @@ class WholeComputation(NamedTuple):
 
     `function` takes the `held` tensors, which keep their memory, then those of the `inputs`, and returns the
     `outputs`. `trained` are those of the held tensors that receive gradients, and `objectives` those of the
-    outputs that are differentiated. `memory` is that of the held tensors.
+    outputs that are differentiated.
     """
 
     function: Callable[..., Sequence[torch.Tensor]]
@@ -60,7 +60,6 @@ class WholeComputation(NamedTuple):
     inputs: Sequence[str]
     outputs: Sequence[str]
     objectives: Sequence[str]
-    memory: frozenset[int]
 
     def run(self, given: Mapping[str, torch.Tensor]) -> Computed:
         """Return the outputs, and the backward pass of the objectives."""
@@ -69,10 +68,7 @@ class WholeComputation(NamedTuple):
 
     def values(self, given: Mapping[str, torch.Tensor]) -> Tensors:
         """Return the outputs."""
-        results = self.function(*self.held, *[given[name] for name in self.inputs])
-        # an update would change an output that is a parameter, before handlers read it
-        own = [each.clone() if memory_of(each) in self.memory else each for each in results]
-        return dict(zip(self.outputs, own))
+        return dict(zip(self.outputs, self.function(*self.held, *[given[name] for name in self.inputs])))
 
     def backward_pass(self, values: Tensors, leaves: Sequence[torch.Tensor] = ()) -> AutogradPass:
         """Return the backward pass of the objectives to what is trained, and to other leaves."""

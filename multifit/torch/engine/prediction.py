@@ -45,6 +45,6 @@ class Predictor:
             outputs = program.run({**self._uploads(uploaded), **carried}).values
         if self._carried is not None:
             self._carried.keep(batch, outputs)
-        # copies: on the CPU, an output may share the memory of an input or a parameter
+        # copies: on the CPU, an output may share the memory of an input
         arrays = {name: tensor.detach().to("cpu", copy=True).numpy() for name, tensor in outputs.items()}
         return [(arrays, batch.sizes[0])]

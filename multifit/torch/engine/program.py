@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Hashable, Mapping, Sequence
+from typing import Any, Hashable, Mapping
 
 import torch
 
@@ -18,7 +18,7 @@ from .cuda_graph_runner import runner_of
 from .lifted import lifted
 from .parameters import Parameters
 from .shared_features import SharedFeatures
-from .tensors import memory_of
+from .tensors import unshared
 
 MAX_PROGRAMS = 256  # one for each form of batches; beyond that, the oldest is discarded
 
@@ -50,14 +50,15 @@ class Program:
         function, held = lifted(module)
         if mode.compiles:
             function = compiled(function)
+        function = unshared(function, held)  # an update changes parameters before handlers read outputs
         self.waiting = sorted({node.operator for _, node in graph.calls()} & WAITING)
-        names, memory = (self.inputs, traced.outputs, self.objectives), frozenset(map(memory_of, held))
-        self.computation = WholeComputation(function, held, [*trained.values()], *names, memory)
+        names = self.inputs, traced.outputs, self.objectives
+        self.computation = WholeComputation(function, held, [*trained.values()], *names)
         self.run = runner_of(self.computation, self.waiting, mode)
 
-    def features(self, computed: Computed) -> Sequence[SharedFeatures]:
+    def features(self, computed: Computed) -> list[SharedFeatures]:
         """Return no features: no gradients of tasks are compared."""
-        return ()
+        return []
 
 
 class NetPrograms:

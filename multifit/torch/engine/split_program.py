@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Collection, Mapping, Sequence
+from typing import Collection, Mapping
 
 from ...gluon.execution.traced_cut import cut_traced
 from ...gluon.execution.traced_graph import TracedGraph
@@ -50,7 +50,7 @@ class SplitProgram:
         computation = BranchedComputation(of_body, rest.computation, self.inputs, cut.copies, repeats)
         self.run = runner_of(computation, sorted({*body.waiting, *rest.waiting}), mode)
 
-    def features(self, computed: Computed) -> Sequence[SharedFeatures]:
+    def features(self, computed: Computed) -> list[SharedFeatures]:
         """Return the features of a batch, to compare the tasks' gradients."""
         adds = any(map(self._adds, self._shared))
-        return (SharedFeatures(computed.copies, computed.backward_passes[1], self._shared, adds),)
+        return [SharedFeatures(computed.copies, computed.backward_passes[1], self._shared, adds)]

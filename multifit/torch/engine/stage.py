@@ -110,7 +110,7 @@ class Stage:
         outputs = _of_kind("output.", values) if changed is None else changed.outputs
         result = Result(
             self.gluon.spec, batch, outputs, _of_kind("part.", values), program.trained,
-            scale=scale, changed=changed, features=[*program.features(computed)], carried=carried,
+            scale=scale, changed=changed, features=program.features(computed), carried=carried,
             backward_pass=next(iter(computed.backward_passes), None), captured=computed.captured,
         )  # fmt: skip
         for name in program.objectives:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import Any, Iterator, Mapping, Sequence
+from typing import Any, Callable, Iterator, Mapping, Sequence
 
 import torch
 
@@ -27,9 +27,20 @@ def to_tensor(array: Any, device: torch.device) -> torch.Tensor:
     return torch.from_numpy(to_numpy(array)).to(device, non_blocking=True)
 
 
-def memory_of(tensor: torch.Tensor) -> int:
-    """Return where the memory of a tensor begins, which is the same for its views."""
-    return tensor.untyped_storage().data_ptr()
+def unshared(
+    function: Callable[..., Sequence[torch.Tensor]], tensors: Sequence[torch.Tensor]
+) -> Callable[..., list[torch.Tensor]]:
+    """Return a function that copies those of its results that share memory with tensors."""
+
+    def memory(tensor: torch.Tensor) -> int:
+        return tensor.untyped_storage().data_ptr()  # the same for views
+
+    shared = frozenset(map(memory, tensors))
+
+    def call(*arguments: torch.Tensor) -> list[torch.Tensor]:
+        return [each.clone() if memory(each) in shared else each for each in function(*arguments)]
+
+    return call
 
 
 def copies_of(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
