@@ -14,6 +14,7 @@ from multifit.gluon.data.batches import Batch
 from multifit.gluon.data.new_array import new_array
 from multifit.gluon.engine import Engine
 from multifit.gluon.execution.carried_state import CarriedState
+from multifit.gluon.execution.stage import FEW
 from multifit.gluon.execution.traced_graph import OUTPUT, SAMPLES, WEIGHTS, TracedGraph
 from multifit.gluon.model.model import Model
 from multifit.gluon.model.model_trainers import ModelTrainers
@@ -27,7 +28,7 @@ from multifit.seeding import SEEDERS, seed_everything
 from multifit.state import RunState
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.language import STATE
-from tests.common.nets import hybridized, two_heads
+from tests.common.nets import TWO_HEADS, PlainHeads, as_tuple, hybridized, two_heads
 from tests.common.specs import CE, L2, two_head_spec
 from tests.engines import new_engine
 
@@ -108,6 +109,23 @@ def test_a_form_of_batches_that_is_new_runs_once_and_changes_nothing(engine: Any
     assert stage.figures.sums.batches == batches
     for name, value in values_of(engine.model.parameters).items():
         np.testing.assert_array_equal(value, before[name])
+
+
+def of_one_size(digit: Any, size: Any) -> Any:
+    """Return outputs as they are, of 21 samples or of one."""
+    return digit, size if len(size) == 1 else size.reshape((21, -1))
+
+
+@pytest.mark.parametrize(("form", "expected"), [(as_tuple, [FEW]), (of_one_size, [FEW, 21])])
+def test_a_few_samples_show_what_net_and_losses_return(form: Any, expected: list[int]) -> None:
+    """A batch may be large, and MXNet runs on the CPU; but a net may take batches of one size only."""
+    engine = new_engine(PlainHeads(form, **TWO_HEADS), two_head_spec(), TrainerSpec(".*"))
+    one, whole = ([array[:size] for array in two_head_arrays(21).values()] for size in (1, 21))
+    dry_run(engine, one)
+    engine.model.net.calls.clear()
+    graph = engine.stages["train"].prepare(engine.splitter("train").split(whole)).graph
+    assert [samples for samples, _ in engine.model.net.calls] == expected
+    assert graph is engine.stages["train"].prepare(engine.splitter("train").split(whole)).graph
 
 
 def test_a_normalizer_of_0_is_seen() -> None:

@@ -32,6 +32,8 @@ from .step_graph_cache import StepGraphCache
 from .throttle import Throttle
 from .traced_graph import BATCH_WEIGHTS, SAMPLES, WEIGHTS
 
+FEW = 13  # samples show what net and losses return; hardly the size of another axis
+
 
 class Prepared(NamedTuple):
     """A batch's graph, the scale of its losses, and the graph's inputs besides the slots, by name."""
@@ -145,16 +147,18 @@ class Stage:
     def prepare(self, batch: Batch, state: RunState | None = None) -> Prepared:
         """Return a batch's graph and the graph's inputs besides the slots, for another engine.
 
-        Figures do not change. The first batch of each kind runs through the net, to find out what net and
-        losses return.
+        Figures do not change. Of the first batch of each kind, a few samples run through the net, to find out
+        what net and losses return.
         """
         scale = self._scaler.scale(batch, state)
         context, slots, size = batch.contexts[0], batch.slots[0], batch.sizes[0]
-        graph = self.graphs.find(batch.signature or signature_of(slots.values()), size)
+        batch.signature = batch.signature or signature_of(slots.values())
+        graph = self.graphs.find(batch.signature, size)
         if graph is None:
-            result, statistics = StepResult(self.spec, batch), self.network.net.collect_params().values()
-            with self.recording(), context, kept_statistics(statistics):
-                graph, _ = self._run_device(result, slots, size, scale, state)
+            try:
+                graph = self._rehearse(batch.first(FEW), scale, state)
+            except Exception:  # the net may take batches of one size only; any other error is raised again
+                graph = self._rehearse(batch, scale, state)
         constants = {
             SAMPLES: self._scaler.constant((float(size),), context),
             WEIGHTS: self._weights(graph, scale, context)[0],
@@ -162,6 +166,12 @@ class Stage:
         if self.training and graph.batch_losses is not None:
             constants[BATCH_WEIGHTS] = self._scaler.parts(graph.batch_losses.terms, scale, context)
         return Prepared(graph, scale, {name: array for name, array in constants.items() if array is not None})
+
+    def _rehearse(self, batch: Batch, scale: BatchLossScale, state: RunState | None) -> StepGraph:
+        """Run a batch for its graph alone."""
+        result, statistics = StepResult(self.spec, batch), self.network.net.collect_params().values()
+        with self.recording(), batch.contexts[0], kept_statistics(statistics):
+            return self._run_device(result, batch.slots[0], batch.sizes[0], scale, state)[0]
 
     def check_outputs(self, batch: Batch, outputs: Mapping[str, Any]) -> None:
         """Raise SpecError if handlers have changed the form that outputs had in the first batch."""
