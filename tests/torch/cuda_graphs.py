@@ -1,7 +1,7 @@
 """Count the replays of CUDA graphs; on the CPU, with a stand-in for them.
 
 The stand-in records the operators that run during a capture, and replays them in the same memory. A replay
-first overwrites what the last one computed.
+first overwrites what the last one computed. As on a GPU, a capture fails if Python reads a number.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ class Recorder(TorchDispatchMode):
         self._calls = calls
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function is torch.ops.aten._local_scalar_dense.default:
+            raise RuntimeError("CUDA error: operation not permitted when stream is capturing\n…")
         result = function(*args, **(kwargs or {}))
         self._calls.append((function, args, kwargs or {}, result))
         return result
@@ -40,6 +42,11 @@ class Graph:
 
     def __init__(self) -> None:
         self.calls: list[Any] = []
+
+    def capture_begin(self) -> None:
+        """Do nothing: there is no device."""
+
+    capture_end = capture_begin
 
     def replay(self) -> None:
         """Compute the results again."""
@@ -100,6 +107,8 @@ def _capture_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("current_stream", "Stream"):
         monkeypatch.setattr(torch.cuda, name, lambda *_: _Stream())
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None, raising=False)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (1, 1))
     for name in ("memory_reserved", "max_memory_allocated"):
         monkeypatch.setattr(torch.cuda, name, lambda _: 0)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+import re
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, Callable
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from multifit.torch.engine.branched_computation import BranchedComputation
 from multifit.torch.engine.compile_mode import CompileMode
 from multifit.torch.engine.computation import Computed, WholeComputation
 from multifit.torch.engine.cuda_graph_runner import CudaGraphRunner
+from multifit.torch.engine.cuda_graphs import WARM_UP
 from multifit.torch.engine.result import Result
 from tests.torch.cuda_graphs import counted_replays
 from tests.torch.place import DEVICE
@@ -112,9 +115,15 @@ def test_nothing_is_captured_on_the_cpu(
 
 
 class Doubled:
-    """Twice the products with a weight; their sum, and two sums, are objectives. A count has no gradient."""
+    """Twice the products with a weight; their sum, and two sums, are objectives. A count has no gradient.
 
-    def __init__(self, requested: bool = True) -> None:
+    If it `reads` a number, it cannot be captured. `called` is called each time that it runs.
+    """
+
+    def __init__(
+        self, requested: bool = True, reads: bool = False, called: Callable[[], object] = lambda: None
+    ) -> None:
+        self._reads, self._called = reads, called
         self.weight = torch.nn.Parameter(torch.ones(1, device=DEVICE))
         self.seen = torch.zeros((), device=DEVICE)
         names = ["x"], ["product", "total", "both", "count"], ["total", "both"]
@@ -127,8 +136,11 @@ class Doubled:
         return self._run({"other": x, "x": x})
 
     def forward(self, weight: Any, seen: Any, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        self._called()
         seen += 1
         product = 2 * x * weight
+        if self._reads:
+            product.sum().item()
         sums = torch.stack([product.sum(), product.detach().sum()])
         return product, product.sum(), sums, (x > 0).sum()
 
@@ -191,18 +203,41 @@ def test_graphs_need_room_unless_the_user_requested_them(
 
 
 def test_what_cannot_be_captured_runs_without_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
-    why = "CUDA error: operation not permitted when stream is capturing"
-
-    def fails(*_: Any, **options: Any) -> None:
-        raise RuntimeError(f"{why}\nCompile with TORCH_USE_CUDA_DSA")
-
     counted_replays(monkeypatch)
-    monkeypatch.setattr(torch.cuda, "graph", fails)
-    net = Doubled()
+    net = Doubled(reads=True)
     for batch, size in enumerate((2, 2, 2, 3, 3)):
         product = net(torch.ones(size, device=DEVICE)).values["product"]
         assert product.tolist() == [2] * size and net.seen == batch + 1
-    assert net.logged == [f"a program cannot be captured as CUDA graphs: {why}"]
+    assert re.fullmatch("a program cannot be captured as CUDA graphs: CUDA error: operation .*", *net.logged)
+    assert torch.nn.functional.dropout(torch.ones(99, device=DEVICE)).count_nonzero() < 99  # random numbers
+    assert Doubled()(torch.ones(2, device=DEVICE)).values["total"] == 4  # another one can
+
+
+def test_a_capture_is_protected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of another graph, as garbage, would end it; workspaces of cuBLAS must be of its own memory."""
+    counted_replays(monkeypatch)
+    seen: list[object] = []
+    monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: seen.append("cleared"), False)
+    for reads, after in ((False, 0), (True, 1)):
+        net = Doubled(reads=reads, called=lambda: seen.append(gc.isenabled()))
+        for _ in range(2):
+            net(torch.ones(2, device=DEVICE))
+        assert seen == [True] * (1 + WARM_UP) + ["cleared", False] + [True] * after and gc.isenabled()
+        seen.clear()
+
+
+def test_gradients_may_be_changed_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even those that autograd passes on unchanged, from the objective to the parameter."""
+    replays, bias = counted_replays(monkeypatch), torch.nn.Parameter(torch.zeros(1, device=DEVICE))
+    computation = WholeComputation(
+        lambda bias, x: [x + bias], [bias], [bias], ["x"], ["objective"], ["objective"]
+    )
+    run = CudaGraphRunner(computation, CompileMode(captures=True, requested=True))
+    for _ in range(4):
+        (gradient,) = run({"x": torch.ones(1, device=DEVICE)}).backward_passes[0].gradients()
+        assert gradient == 1
+        gradient *= 2
+    assert replays.count
 
 
 @pytest.mark.parametrize("balance", [None, PCGrad()], ids=["whole", "branched"])

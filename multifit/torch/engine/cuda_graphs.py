@@ -7,7 +7,9 @@ from typing import Any, Mapping, Sequence
 import torch
 
 from .backward_pass import BackwardPass, ones_like
+from .capturing import capturing
 from .computation import Computation, Computed
+from .tensors import unshared
 
 WARM_UP = 3  # runs before a capture, as PyTorch advises, in which libraries allocate and choose algorithms
 
@@ -19,8 +21,9 @@ class CapturedPass:
         self.objectives = [each.detach() for each in backward_pass.objectives]
         self._head_gradients, self._are_ones = ones_like(self.objectives), True
         self._graph = torch.cuda.CUDAGraph()
+        gradients = unshared(lambda: backward_pass.gradients(self._head_gradients), self._head_gradients)
         with torch.cuda.graph(self._graph, **options):
-            self._gradients = backward_pass.gradients(self._head_gradients)
+            self._gradients = gradients()  # which may be changed in place
 
     def gradients(self, head_gradients: Sequence[torch.Tensor] | None = None) -> list[torch.Tensor]:
         """Return the gradients of the leaves, which the next call overwrites."""
@@ -47,18 +50,13 @@ class CudaGraphs:
                     _warm_up(computation, self._arguments)
         finally:
             current.wait_stream(stream)
-        # One pool, because the graphs are replayed in the order in which they are captured. Torch's default
-        # stream for captures belongs to the device that captured first, so it may be another GPU's.
-        options = {"pool": torch.cuda.graph_pool_handle(), "stream": stream}
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph, **options):
-            computed = computation.run(self._arguments)
-        self._computed = Computed(
-            {name: each.detach() for name, each in computed.values.items()},
-            [CapturedPass(each, options) for each in computed.backward_passes],
-            computed.copies,
-            captured=True,
-        )
+        with capturing(stream) as options:
+            with torch.cuda.graph(self._graph, **options):
+                computed = computation.run(self._arguments)
+            passes = [CapturedPass(each, options) for each in computed.backward_passes]
+        values = {name: each.detach() for name, each in computed.values.items()}
+        self._computed = Computed(values, passes, computed.copies, captured=True)
 
     def replay(self, given: Mapping[str, torch.Tensor]) -> Computed:
         """Compute; the values require no gradients."""
