@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Mapping, NamedTuple, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from typing import Any, Callable, Mapping, NamedTuple, Sequence, TypeVar
 
 from ...distributed import ALONE, World
 from ...engines import Timer, untimed
@@ -32,7 +32,9 @@ from .step_graph_cache import StepGraphCache
 from .throttle import Throttle
 from .traced_graph import BATCH_WEIGHTS, SAMPLES, WEIGHTS
 
-FEW = 13  # samples show what net and losses return; hardly the size of another axis
+Found = TypeVar("Found")
+
+FEW = 13  # samples show what net and losses return; it is hardly the size of another axis
 
 
 class Prepared(NamedTuple):
@@ -152,13 +154,9 @@ class Stage:
         """
         scale = self._scaler.scale(batch, state)
         context, slots, size = batch.contexts[0], batch.slots[0], batch.sizes[0]
-        batch.signature = batch.signature or signature_of(slots.values())
-        graph = self.graphs.find(batch.signature, size)
+        graph = self.graphs.find(batch.signature or signature_of(slots.values()), size)
         if graph is None:
-            try:
-                graph = self._rehearse(batch.first(FEW), scale, state)
-            except Exception:  # the net may take batches of one size only; any other error is raised again
-                graph = self._rehearse(batch, scale, state)
+            graph = self.try_few(batch, lambda each: self._rehearse(each, scale, state))
         constants = {
             SAMPLES: self._scaler.constant((float(size),), context),
             WEIGHTS: self._weights(graph, scale, context)[0],
@@ -166,6 +164,18 @@ class Stage:
         if self.training and graph.batch_losses is not None:
             constants[BATCH_WEIGHTS] = self._scaler.parts(graph.batch_losses.terms, scale, context)
         return Prepared(graph, scale, {name: array for name, array in constants.items() if array is not None})
+
+    def try_few(self, batch: Batch, run: Callable[[Batch], Found]) -> Found:
+        """Return what `run` finds out from a few samples of a batch or, if that fails, from the whole batch.
+
+        MXNet computes on the CPU what another engine needs to know. A batch that fills a GPU may take minutes
+        there, and more memory than there is. State that is carried is always that of a whole batch.
+        """
+        if self.network.precision.on_other_engine and self.carried is None and batch.samples > FEW:
+            batch.signature = batch.signature or signature_of(batch.slots[0].values())  # stays that of all
+            with suppress(Exception):  # a net may take batches of one size only; other errors come again
+                return run(batch.first(FEW))
+        return run(batch)
 
     def _rehearse(self, batch: Batch, scale: BatchLossScale, state: RunState | None) -> StepGraph:
         """Run a batch for its graph alone."""

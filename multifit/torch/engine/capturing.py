@@ -48,7 +48,7 @@ def _recover(pool: Any) -> None:
     Its memory would remain reserved. Random numbers, which are counted by graphs during captures, could not
     be drawn before the end of another capture.
     """
-    with suppress(RuntimeError):  # it has ended
+    with suppress(RuntimeError, AttributeError):  # it has ended, or this version has no such function
         torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), pool)
     empty = torch.cuda.CUDAGraph()
     with suppress(RuntimeError), warnings.catch_warnings(), torch.cuda.stream(torch.cuda.Stream()):
