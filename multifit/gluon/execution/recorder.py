@@ -15,6 +15,7 @@ import numpy as np
 
 from ...errors import SpecError
 from ..compat import mx
+from .hollow_arrays import hollow_results
 
 WAY_OUT = 'or use engine="mxnet"'
 READS = "reads numbers out of an array, as asnumpy(), asscalar() and if do", "compute with operators of mx.nd"
@@ -25,6 +26,8 @@ APART = (
     "make it a child HybridBlock",
 )
 DRAWS = "draws random numbers with Python or NumPy", "draw them with mx.nd.random"
+VARIES = ", whose result has another shape for other numbers"
+FIXED = "use operators whose results keep their shape, such as mx.nd.where"
 IN_PLACE = "writes into an array that it has used", "compute a new one with operators of mx.nd"
 UNKNOWN = "uses an array, of shape {}, that comes neither from its inputs nor from operators in this call"
 AS_PARAMETER = "make it a parameter, as with params.get_constant()"
@@ -45,12 +48,15 @@ DOORS = {
 
 
 class Recorder:
-    """Makes a symbol's node for each operator that this thread runs on arrays, while :meth:`active`.
+    """Makes a symbol's node for each operator that this thread calls with arrays, while :meth:`active`.
 
-    `known` are the arrays that the net may use, inputs and parameters, with their symbols. Arrays that
-    operators compute from known arrays, or from none, and arrays copied from Python's numbers become known
-    too. The recorder refuses any other array, because it could depend on the inputs in a way that no symbol
-    shows. It also refuses the functions in DOORS and those that draw from GENERATORS.
+    Operators do not run, for which a large batch would take long on a CPU: nothing may read numbers, so their
+    results need only the right shapes and dtypes.
+
+    `known` are the arrays that the net may use, inputs and parameters, with their symbols. Results of
+    operators on known arrays, or on none, and arrays copied from Python's numbers become known too. The
+    recorder refuses any other array, because it could depend on the inputs in a way that no symbol shows. It
+    also refuses the functions in DOORS and those that draw from GENERATORS.
 
     `blocks` are the net's blocks by their names, for messages. `constants` are the arrays that were copied
     from Python, by the names of their variables.
@@ -76,7 +82,7 @@ class Recorder:
         array, library = mx.nd.NDArray, mx.base._LIB
         with ExitStack() as stack:
             replace = partial(self._replace, stack)
-            self._run = replace(mx.nd.register, "_imperative_invoke", self._invoke)
+            replace(mx.nd.register, "_imperative_invoke", self._invoke)
             self._copy = replace(array, "_sync_copyfrom", self._take_numbers)
             # views, which share memory, become operators
             replace(array, "reshape", _reshape)
@@ -112,24 +118,32 @@ class Recorder:
         return old
 
     def _invoke(
-        self, handle: int, arrays: Sequence[Any], keys: list[str], values: list[Any], out: Any, *form: Any
-    ) -> Any:
-        """Run an operator, and make its node."""
+        self, handle: int, arrays: Sequence[Any], keys: list[str], values: list[Any], out: Any,
+        is_np: bool, is_list: bool,
+    ) -> Any:  # fmt: skip
+        """Make an operator's node, and its results; without `is_list`, a single result is no list."""
         inputs = [self.symbol(array) for array in arrays]
         self._check_new(out if isinstance(out, (list, tuple)) else [out])
-        result = self._run(handle, arrays, keys, values, out, *form)
-        results = result if isinstance(result, (list, tuple)) else [result]
         name, number_of_inputs = _operator(handle)
         if name == "_copyto":  # the result has the dtype of the array that is written
-            made = mx.sym.cast(*inputs, dtype=np.dtype(result.dtype).name, name=self._new_name())
+            made = mx.sym.cast(*inputs, dtype=np.dtype(out.dtype).name, name=self._new_name())
         else:
             attributes = dict(zip(keys, values))
             if number_of_inputs:
                 attributes.setdefault(number_of_inputs, len(inputs))
             pairs = list(attributes), list(attributes.values())
-            made = mx.sym._internal._symbol_creator(handle, inputs, {}, *pairs, self._new_name(), *form)
+
+            def operator(symbols: list[Any]) -> Any:
+                new = self._new_name()
+                return mx.sym._internal._symbol_creator(handle, symbols, {}, *pairs, new, is_np, is_list)
+
+            made = operator(inputs)
+            if out is None:
+                out = hollow_results(operator, arrays) or self._refuse(f"calls {name}{VARIES}", FIXED)
+                out = out if len(out) > 1 or is_list else out[0]
+        results = out if isinstance(out, (list, tuple)) else [out]
         self._known.update((id(each), (each, made[i])) for i, each in enumerate(results))
-        return result
+        return out
 
     def _take_numbers(self, array: Any, numbers: Any) -> None:
         """Copy Python's numbers to a new array; it is a constant, as numbers cannot be read from inputs."""

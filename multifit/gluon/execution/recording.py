@@ -9,7 +9,7 @@ from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Seque
 import numpy as np
 
 from ..compat import mx
-from ..optim.preserve_state import kept_statistics
+from .hollow_arrays import hollow
 from .recordable import blocks_of, plain_attributes
 from .recorder import Recorder, refusal
 
@@ -29,21 +29,19 @@ def record(
     """Record `call`, a function that calls the net and returns its outputs.
 
     `arrays` are its arguments, and `symbols` stand for them; an argument that is None has no symbol. The net
-    is called twice, the second time with the samples in reverse order, and must run the same operators both
-    times. Raises SpecError if it does not, and for anything that :class:`Recorder` refuses. Running
-    statistics stay as they are.
+    is called twice, with arrays of the same shapes and dtypes, and must call the same operators both times.
+    Raises SpecError if it does not, and for anything that :class:`Recorder` refuses.
     """
     blocks = blocks_of(net)
     attributes = plain_attributes(blocks)
-    copies = [array if array is None else array.copy() for array in arrays]
-    turned = [array if array is None else mx.nd.reverse(array, axis=0) for array in arrays]
-    with kept_statistics(net.collect_params().values()), _run_by_python(blocks.values()):
-        first = _record_once(blocks, call, symbols, copies)
+    stand_ins = [each if each is None else hollow(each.shape, each.dtype) for each in arrays]
+    with _run_by_python(blocks.values()):
+        first = _record_once(blocks, call, symbols, stand_ins)
         changed = plain_attributes(blocks).items() ^ attributes.items()
         if changed:
             names = ", ".join(sorted({name for name, _ in changed}))
             raise refusal(f"its forward pass changes {names}", "let a handler do that")
-        if not _equal(first, _record_once(blocks, call, symbols, turned)):
+        if not _equal(first, _record_once(blocks, call, symbols, stand_ins)):
             raise refusal("it did something else when it was called again", AGAIN)
     return first
 

@@ -140,6 +140,18 @@ def test_random_numbers_are_drawn_by_operators() -> None:
     assert all(f'"{name}"' in graph for name in ("Dropout", "_random_normal", "_random_uniform_like"))
 
 
+def test_nothing_is_computed() -> None:
+    """All that this net computes would take 160 GB."""
+
+    def large(net: Any, x: Any) -> Any:
+        products = [nd.dot(x, x, transpose_b=True) for _ in range(20)]
+        return nd.add_n(*products).mean(axis=1)
+
+    rows = 45_000
+    graph = mx.sym.Group(list(recorded(Net(large), nd.ones((rows, 1))).outputs.values()))
+    assert graph.infer_shape(x0=(rows, 1))[1] == [(rows,)]
+
+
 def test_the_net_stays_as_it_is() -> None:
     net = Net(FUNCTIONS["layers"])
     graph, x, invoke = net.dense._cached_op, numbers(1), mx.nd.register._imperative_invoke

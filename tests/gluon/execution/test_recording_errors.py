@@ -75,6 +75,10 @@ REFUSED: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
     "numbers in place": (filling, "writes into an array that it has used"),
     "own array": (lambda net, x: nd.broadcast_add(x, net.array), "uses an array, of shape (2,), that comes"),
     "own output": (lambda net, x: net.array, "it uses an array, of shape (2,), that comes neither"),
+    "shapes": (
+        lambda net, x: nd.contrib.boolean_mask(x, x[:, 0, 0] > 0),
+        "calls _contrib_boolean_mask, whose result has another shape for other numbers; use operators whose",
+    ),
     "NumPy's": (lambda net, x: x * np.random.rand(), "draws random numbers with Python or NumPy; draw them"),
     "Python's": (lambda net, x: x * random.random(), "draws random numbers with Python or NumPy; draw them"),
     "own generator": (lambda net, x: x * OWN.rand(), "it did something else when it was called again; leave"),
