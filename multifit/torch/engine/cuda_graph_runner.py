@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from contextlib import contextmanager
 from typing import Callable, Hashable, Iterator, Mapping, Sequence
 
@@ -72,12 +71,6 @@ def _undone(computation: Computation, device: torch.device) -> Iterator[None]:
 
 
 def _has_room(device: torch.device) -> bool:
-    if not _is_free(device):
-        gc.collect()  # estimators that nobody uses any more hold graphs until then
-    return _is_free(device)
-
-
-def _is_free(device: torch.device) -> bool:
     free, total = torch.cuda.mem_get_info(device)
     # of what torch has reserved, a step operator by operator still needs as much as it has used at most
     unused = torch.cuda.memory_reserved(device) - torch.cuda.max_memory_allocated(device)
