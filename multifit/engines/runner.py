@@ -18,21 +18,14 @@ from .snapshot import Snapshot
 from .timing import Timer, untimed
 
 
-class DryRun(Protocol):
-    """What was computed from the first batches when they were checked."""
-
-    @property
-    def train(self) -> Any: ...  # the result of the first training batch, or of a few of its samples
-
-
 class TrainStep(Protocol):
     """Trains on a batch."""
 
     def __call__(self, raw: Any) -> BatchResult:
         """Train on a batch, as the loader yielded it."""
 
-    def first(self, run: Any) -> BatchResult:
-        """Train on the first batch after its dry run, which has checked and measured it."""
+    def first(self, checked: Any) -> BatchResult:
+        """Train on the first batch, which was checked and measured."""
 
 
 class PhasedStep(Protocol):
@@ -49,6 +42,13 @@ class PhasedStep(Protocol):
 
     def learn(self, result: Any) -> None:
         """Compute the gradients, and update the parameters."""
+
+
+class DryRun(Protocol):
+    """What was computed from the first batches when they were checked."""
+
+    @property
+    def train(self) -> Any: ...  # the result of the first training batch
 
 
 class Runner(Protocol):

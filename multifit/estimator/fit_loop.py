@@ -85,20 +85,21 @@ class FitLoop:
         """Train on one batch; the first one is checked, and trained on only if everything fits."""
         if self._train_step is not None:
             return self._train_step(batch)
-        run = self._check(batch)
+        checked = self._check(batch)
         self._train_step = self._runner.train_step()
-        result = self._train_step.first(run)
+        result = self._train_step.first(checked)
         self._runner.wait()  # so that the check's memory is free before the graphs allocate theirs
         return result
 
-    def _check(self, batch: Any) -> DryRun:
+    def _check(self, batch: Any) -> BatchResult:
         with self._runner.checking():
             run = self._runner.dry_run(batch, self._val_data if self._checked is None else None)
         check_monitors(self._engine, self._handlers.handlers, self._val_data is not None)
         check_copies(self._engine, self._handlers.handlers)
         self._run.plan = self._runner.make_plan(self._checked or run, trained=True)
         self._val_data = self._checked = None
-        return run
+        result: BatchResult = run.train
+        return result
 
     def _finish_epoch(self, data: Any, fit_batch: Callable[[Any], BatchResult], checkpoint: Path) -> None:
         """Train the rest of the epoch in which a checkpoint was saved; the history already has its row."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,6 @@ from multifit.gluon.model.model_trainers import ModelTrainers
 from multifit.gluon.optim.gradients import pending_gradients, set_pending
 from multifit.gluon.optim.parameter_values import set_values, values_of
 from multifit.gluon.optim.update_numbers import UpdateNumbers
-from multifit.gluon.precision.precisions import FULL
 from multifit.gluon.snapshot.figures import save_figures
 from multifit.gluon.steps.train_step import TrainStep
 from multifit.gluon.validation.dry_run import dry_run
@@ -125,7 +123,6 @@ def test_a_few_samples_show_what_net_and_losses_return(form: Any, expected: list
     one, whole = ([array[:size] for array in two_head_arrays(21).values()] for size in (1, 21))
     dry_run(engine, one)
     stage, split = engine.stages["train"], engine.splitter("train").split
-    stage.network.precision = replace(FULL, on_other_engine=True)
     engine.model.net.calls.clear()
     graph = stage.prepare(split(whole)).graph
     assert [samples for samples, _ in engine.model.net.calls] == expected

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import Any, Callable, Mapping, NamedTuple, Sequence, TypeVar
+from typing import Any, Mapping, NamedTuple, Sequence
 
 from ...distributed import ALONE, World
 from ...engines import Timer, untimed
@@ -31,8 +31,6 @@ from .step_graph import StepGraph
 from .step_graph_cache import StepGraphCache
 from .throttle import Throttle
 from .traced_graph import BATCH_WEIGHTS, SAMPLES, WEIGHTS
-
-Found = TypeVar("Found")
 
 FEW = 13  # samples show what net and losses return; it is hardly the size of another axis
 
@@ -154,9 +152,12 @@ class Stage:
         """
         scale = self._scaler.scale(batch, state)
         context, slots, size = batch.contexts[0], batch.slots[0], batch.sizes[0]
-        graph = self.graphs.find(batch.signature or signature_of(slots.values()), size)
+        batch.signature = batch.signature or signature_of(slots.values())
+        graph = self.graphs.find(batch.signature, size)
         if graph is None:
-            graph = self.try_few(batch, lambda each: self._rehearse(each, scale, state))
+            with suppress(Exception):  # a net may take batches of one size only; other errors come again
+                graph = self._rehearse(batch.first(FEW), scale, state)
+            graph = graph or self._rehearse(batch, scale, state)
         constants = {
             SAMPLES: self._scaler.constant((float(size),), context),
             WEIGHTS: self._weights(graph, scale, context)[0],
@@ -165,23 +166,14 @@ class Stage:
             constants[BATCH_WEIGHTS] = self._scaler.parts(graph.batch_losses.terms, scale, context)
         return Prepared(graph, scale, {name: array for name, array in constants.items() if array is not None})
 
-    def try_few(self, batch: Batch, run: Callable[[Batch], Found]) -> Found:
-        """Return what `run` finds out from a few samples of a batch or, if that fails, from the whole batch.
-
-        MXNet computes on the CPU what another engine needs to know. A batch that fills a GPU may take minutes
-        there, and more memory than there is. State that is carried is always that of a whole batch.
-        """
-        if self.network.precision.on_other_engine and self.carried is None and batch.samples > FEW:
-            batch.signature = batch.signature or signature_of(batch.slots[0].values())  # stays that of all
-            with suppress(Exception):  # a net may take batches of one size only; other errors come again
-                return run(batch.first(FEW))
-        return run(batch)
-
     def _rehearse(self, batch: Batch, scale: BatchLossScale, state: RunState | None) -> StepGraph:
-        """Run a batch for its graph alone."""
+        """Run a batch for its graph alone, and wait for it, so that all errors are raised here."""
         result, statistics = StepResult(self.spec, batch), self.network.net.collect_params().values()
         with self.recording(), batch.contexts[0], kept_statistics(statistics):
-            return self._run_device(result, batch.slots[0], batch.sizes[0], scale, state)[0]
+            graph, computed = self._run_device(result, batch.slots[0], batch.sizes[0], scale, state)
+            for array in (*result.outputs[0].values(), *_last_arrays([(graph, computed)])):
+                array.wait_to_read()
+        return graph
 
     def check_outputs(self, batch: Batch, outputs: Mapping[str, Any]) -> None:
         """Raise SpecError if handlers have changed the form that outputs had in the first batch."""

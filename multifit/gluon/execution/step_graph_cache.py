@@ -92,7 +92,7 @@ class StepGraphCache:
             [term for term in terms if term.has_slots(arrays)] for terms in (self._traced, self._eager)
         )
         traced_metrics, eager_metrics = self._figures.place([traced_terms, eager_terms], arrays, size)
-        rows, labels = self._figures.label_checks(arrays, size, self._units(signature))
+        rows, labels = self._figures.label_checks(arrays, size, self._units(signature) - {size})
         is_graph = bool(traced_terms or traced_metrics) or self._network.joins_losses
         new = partial(LossGraph, forms=self.forms, dtype=self._dtype, own_gradients=self.own_gradients)
         new = partial(new, form=self._separation.form)

@@ -30,7 +30,7 @@ def forward_variants(engine: Engine, batch: Batch) -> dict[str, Variant]:
     }
     if stage.figures.on_device:
         without_figures = engine.new_stage(TRAIN, [])
-        raise_problems(check_first_batch(without_figures, batch).problems)
+        raise_problems(check_first_batch(without_figures, batch)[1])
         variants["losses"] = lambda batch: without_figures.run(batch, engine.state)
     return variants
 

@@ -63,8 +63,7 @@ class GradientMeter:
         state.seed = None
         try:
             with preserve_rng():
-                stage, batch = engine.stages[TRAIN], engine.splitter(TRAIN).split(raw)
-                stage.try_few(batch, lambda samples: run_batch(stage, samples, state))
+                run_batch(engine.stages[TRAIN], engine.splitter(TRAIN).split(raw), state)
         except SpecError as error:
             error.at("GradientConflicts, which compares gradients as balance= does")
             raise

@@ -18,7 +18,6 @@ from ..execution.changed_objective import change_objective
 from ..execution.result import StepResult
 from ..execution.second_backward import refuse_second_backward
 from ..optim.preserve_state import kept_statistics
-from ..validation.dry_run import DryRun
 from ..validation.first_batch import run_batch
 
 
@@ -45,10 +44,10 @@ class TrainStep:
         self.measure(result)
         return result
 
-    def first(self, run: DryRun) -> StepResult:
+    def first(self, checked: StepResult) -> StepResult:
         """Train on the first batch, whose forward pass, checks and metrics are done already."""
-        self.learn(run.train)
-        return run.train
+        self.learn(checked)
+        return checked
 
     def fetch(self, raw: Any) -> Batch:
         """Name, cast and place the arrays of a batch; raises DataError if they are not as declared."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any, Iterator
 
 from ...checks import CHANNELS_FIRST, describe, has_channels_last
-from ...spec import TaskSpec
 from ..compat import mx
-from ..data.batches import Batch
 from ..execution.recordable import blocks_of
+from ..execution.result import StepResult
 
 
-def channels_last(spec: TaskSpec, batch: Batch, net: Any) -> Iterator[str]:
+def channels_last(result: StepResult, net: Any) -> Iterator[str]:
     """Yield a warning for each input whose rows a convolution seems to have taken for channels.
 
     A convolution with deferred initialisation accepts any number of channels. There is no warning if a
@@ -23,8 +22,8 @@ def channels_last(spec: TaskSpec, batch: Batch, net: Any) -> Iterator[str]:
         for conv in convolutions
         if conv._kwargs["layout"] == "NCHW"
     }
-    slots: Any = batch.slots[0]
-    images = {name: slots[name] for name in spec.inputs if slots.get(name) is not None}
+    slots: Any = result.batch.slots[0]
+    images = {name: slots[name] for name in result.spec.inputs if slots.get(name) is not None}
     for name, image in images.items():
         if has_channels_last(image.shape) and image.shape[1] in channels and image.shape[3] not in channels:
             yield (

@@ -15,7 +15,7 @@ from ..data.batches import Batch
 from ..engine import Engine
 from ..execution.result import StepResult
 from ..model.bound_losses import bound_problems
-from .first_batch import Checked, check_first_batch
+from .first_batch import check_first_batch
 from .out_of_step import out_of_step, shared_out_of_step
 from .stale_states import stale_states
 from .stuck_biases import stuck_biases
@@ -27,23 +27,16 @@ NO_LOSS = "losses: there is none to train on; declare at least one in the TaskSp
 class DryRun:
     """The results of the first batch of each loader, by stage; empty for a stage without data.
 
-    For another engine, they are those of a few samples of each of the `batches`. `loaders` describe each
-    loader and what training takes from it, if there are several.
+    `loaders` describe each loader and what training takes from it, if there are several.
     """
 
     results: Mapping[str, Sequence[StepResult]]
-    batches: Mapping[str, Sequence[Batch]]
     loaders: Sequence[LoaderPlan] = ()
 
     @property
     def train(self) -> StepResult:
         """The result of the first training batch."""
         return self.results[TRAIN][0]
-
-    @property
-    def batch(self) -> Batch:
-        """The first training batch, as a whole."""
-        return self.batches[TRAIN][0]
 
 
 def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
@@ -57,7 +50,7 @@ def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
     uninitialized = engine.model.initialize()
     problems += uninitialized
     batches: list[tuple[str, Batch]] = []
-    checked: list[Checked] = []
+    outputs: list[Any] = []
     for name, data in ((TRAIN, raw), (EVALUATE, val_data)):
         firsts = data.batches if isinstance(data, FirstBatches) else [data]
         for first in firsts if name == TRAIN or data is not None else ():
@@ -72,8 +65,9 @@ def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
             if name == EVALUATE and engine.spec.evaluate is None and any(p.kind == "spec" for p in problems):
                 continue  # one TaskSpec serves both stages, and its problems are known
             engine.begin_stage(name, batch, problems)
-            checked.append(check_first_batch(engine.stages[name], batch))
-            problems += checked[-1].problems
+            stage_outputs, stage_problems = check_first_batch(engine.stages[name], batch)
+            outputs.append(stage_outputs)
+            problems += stage_problems
     except UserCodeError:
         raise_problems(problems)  # they may be the cause of the error, and are easier to fix
         raise
@@ -84,15 +78,13 @@ def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
     for check in () if isinstance(raw, FirstBatches) else engine.further_checks:
         check(raw)
     results: dict[str, list[StepResult]] = {TRAIN: [], EVALUATE: []}
-    whole: dict[str, list[Batch]] = {TRAIN: [], EVALUATE: []}
-    for (name, batch), found in reversed(list(zip(batches, checked))):
+    for (name, batch), found in reversed(list(zip(batches, outputs))):
         results[name].insert(0, _run(engine, name, batch, found))
-        whole[name].insert(0, batch)
     raise_problems(shared_out_of_step(engine, results[TRAIN]))
     if isinstance(raw, FirstBatches):
         engine.stages[TRAIN].reset()
-        return DryRun(results, whole, raw.plans)
-    return DryRun(results, whole)
+        return DryRun(results, raw.plans)
+    return DryRun(results)
 
 
 def _fetch(engine: Engine, name: str, data: Any) -> tuple[Batch | None, list[Problem]]:
@@ -117,19 +109,12 @@ def _fetch(engine: Engine, name: str, data: Any) -> tuple[Batch | None, list[Pro
     return None, [Problem(problem.kind, f"{where}{problem.message}") for problem in problems]
 
 
-def _run(engine: Engine, name: str, batch: Batch, checked: Checked) -> StepResult:
+def _run(engine: Engine, name: str, batch: Batch, outputs: Any) -> StepResult:
     stage = engine.stages[name]
-
-    def run(samples: Batch) -> StepResult:
-        outputs = checked.outputs if samples.samples == checked.batch.samples else None
-        result = stage.run(samples, engine.state, outputs)
-        stage.measure(result)
-        raise_problems(stage.figures.name_problems())
-        stage.figures.names()  # some metrics know their figures' names only now
-        return result
-
-    # a metric of the user's may need more samples
-    result = run(batch) if checked.batch is batch else stage.try_few(batch, run)
+    result = stage.run(batch, engine.state, outputs)
+    stage.measure(result)
+    raise_problems(stage.figures.name_problems())
+    stage.figures.names()  # some metrics know their figures' names only now
     if name == EVALUATE:
         stage.reset()
     return result

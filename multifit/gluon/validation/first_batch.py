@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, NamedTuple
+from typing import Any, Mapping
 
 from ...errors import Problem, quoted, raise_problems
 from ...spec.names import Ref
@@ -19,36 +19,16 @@ from .loss_gradient import is_recorded
 from .normalizers import inspect_normalizer
 
 
-class Checked(NamedTuple):
-    """A batch that was checked, or a few samples of one; the net's outputs for it, and all problems."""
-
-    batch: Batch
-    outputs: Any
-    problems: list[Problem]
-
-
-def check_first_batch(stage: Stage, batch: Batch) -> Checked:
+def check_first_batch(stage: Stage, batch: Batch) -> tuple[Any, list[Problem]]:
     """Run the net on the first device's samples, and check outputs, losses and metrics; nothing is updated.
 
-    If there are no problems, the stage is marked as checked. For another engine, a few samples are checked
-    and, if there are problems, the whole batch; labels are always checked as a whole.
+    Returns the net's outputs, for :meth:`Stage.run`, and all problems. If there are none, the stage is marked
+    as checked.
     """
-
-    def check(samples: Batch) -> Checked:
-        checked = Checked(samples, *_check(stage, samples, batch))
-        if samples is not batch:
-            raise_problems(checked.problems)
-        return checked
-
-    return stage.try_few(batch, check)
-
-
-def _check(stage: Stage, samples: Batch, batch: Batch) -> tuple[Any, list[Problem]]:
-    """Return the net's outputs for samples of a batch, for :meth:`Stage.run`, and all problems."""
     problems = [problem for term in stage.spec.terms for problem in check_call(term)]
-    slots = samples.slots[0]
-    problems += inspect_slots(stage.spec, samples.slots) + _not_in_one_graph(stage) + _updates_the_rest(stage)
-    with stage.recording(), samples.contexts[0], stage.rehearsal():
+    slots = batch.slots[0]
+    problems += inspect_slots(stage.spec, batch.slots) + _not_in_one_graph(stage) + _updates_the_rest(stage)
+    with stage.recording(), batch.contexts[0], stage.rehearsal():
         outputs, output_problems = stage.network.bind(slots)
     arrays = by_reference(outputs or {}, slots)
     label_problems = inspect_labels(stage.figures.label_rules(arrays), batch)
@@ -67,7 +47,7 @@ def _check(stage: Stage, samples: Batch, batch: Batch) -> tuple[Any, list[Proble
             continue
         problems += inspect_term(term, arrays, stage.graphs.own_gradients, not label_problems, stage.training)
         problems += inspect_normalizer(term, batch)
-        problems += _averages_samples(term, arrays, samples)
+        problems += _averages_samples(term, arrays, batch)
     problems += _unchangeable(stage) or _outside_autograd(stage, outputs)
     stage.checked = not problems
     return outputs, problems
@@ -162,6 +142,6 @@ def run_batch(stage: Stage, batch: Batch, state: RunState) -> StepResult:
     """Run a stage on a batch; its first batch is checked, and all problems are raised at once."""
     if stage.checked:
         return stage.run(batch, state)
-    checked = check_first_batch(stage, batch)
-    raise_problems(checked.problems)
-    return stage.run(batch, state, checked.outputs if checked.batch is batch else None)
+    outputs, problems = check_first_batch(stage, batch)
+    raise_problems(problems)
+    return stage.run(batch, state, outputs)

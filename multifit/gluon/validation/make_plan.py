@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Mapping, NamedTuple, Sequence
+from typing import Any, Iterable, Mapping, Sequence
 
 import numpy as np
 
 from ...log_once import LogOnce
 from ...plan import Plan, StagePlan, TrainerPlan, stage_plan
-from ...protocols import Shape
 from ...stages import EVALUATE, TRAIN
-from ..data.batches import Batch
 from ..engine import Engine
 from ..execution.result import StepResult
 from ..execution.stage import Stage
@@ -29,11 +27,6 @@ PLACES = {
 }
 
 
-class _Form(NamedTuple):
-    shape: Shape
-    dtype: Any
-
-
 def make_plan(engine: Engine, run: DryRun, log_once: LogOnce, trained: bool) -> Plan:
     """Describe devices, stages and trainers after a dry run; warn of mistakes that do not stop training.
 
@@ -45,12 +38,11 @@ def make_plan(engine: Engine, run: DryRun, log_once: LogOnce, trained: bool) -> 
     trained_on, evaluated = run.results[TRAIN], run.results[EVALUATE]
     warnings = [m for each in trained_on for m in opposing_losses(engine, each)]
     warnings += [m for each in (*trained_on, *evaluated) for m in doubtful_values(each)]
-    warnings += [m for each in run.batches[TRAIN] for m in channels_last(engine.spec, each, engine.model.net)]
+    warnings += [m for each in trained_on for m in channels_last(each, engine.model.net)]
     warnings += without_gradient(engine)
-    for name, batches in run.batches.items():
-        for batch in batches:
-            network = engine.stages[name].network
-            warnings += unknown_indices(batch.slots[0], network, engine.model.parameters)
+    for stage, results in ((engine.stages[TRAIN], trained_on), (engine.stages[EVALUATE], evaluated)):
+        for each in results:
+            warnings += unknown_indices(each, stage.network, engine.model.parameters)
     for message in dict.fromkeys(warnings):
         log_once.warning(message)
     losses: dict[str, tuple[str, ...]] = {}
@@ -59,9 +51,9 @@ def make_plan(engine: Engine, run: DryRun, log_once: LogOnce, trained: bool) -> 
             losses[name] = tuple(dict.fromkeys([*losses.get(name, ()), *reaching]))
     return Plan(
         devices=tuple(map(str, engine.model.contexts)),
-        samples=run.batch.samples,
-        train=_stage(engine.stages[TRAIN], trained_on, run.batches[TRAIN]),
-        evaluate=_stage(engine.stages[EVALUATE], evaluated, run.batches[EVALUATE]) if evaluated else None,
+        samples=run.train.batch.samples,
+        train=_stage(engine.stages[TRAIN], trained_on),
+        evaluate=_stage(engine.stages[EVALUATE], evaluated) if evaluated else None,
         trainers=tuple(_trainer(engine, name, losses.get(name, ())) for name in engine.trainers.get()),
         frozen=tuple(engine.trainers.frozen()),
         notices=tuple(log_once),
@@ -71,16 +63,15 @@ def make_plan(engine: Engine, run: DryRun, log_once: LogOnce, trained: bool) -> 
     )
 
 
-def _stage(stage: Stage, results: Sequence[StepResult], batches: Sequence[Batch]) -> StagePlan:
+def _stage(stage: Stage, results: Sequence[StepResult]) -> StagePlan:
     """Describe a stage by its first batch; slots that it lacks, by the first batches of other loaders."""
     declared = {metric.key for metric in stage.spec.metric_terms}
     metrics = [
         (m.term.key, m.names, PLACES[m.place]) for m in stage.figures.metrics if m.term.key in declared
     ]
-    pairs = [*zip(results, batches)]
-    outputs = _first(_of_whole(result.outputs[0], result.batch, batch) for result, batch in pairs)
-    slots = _first(batch.slots[0] for batch in batches)
-    parts = _first(_of_whole(result.parts[0], result.batch, batch) for result, batch in pairs)
+    outputs = _first(result.outputs[0] for result in results)
+    slots = _first(result.batch.slots[0] for result in results)
+    parts = _first(result.parts[0] for result in results)
     return stage_plan(stage.spec, outputs, slots, parts, metrics, stage.describe())
 
 
@@ -90,21 +81,6 @@ def _first(dicts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     for arrays in dicts:
         found.update({name: a for name, a in arrays.items() if a is not None and name not in found})
     return found
-
-
-def _of_whole(arrays: Mapping[str, Any], few: Batch, batch: Batch) -> Mapping[str, Any]:
-    """Return the shapes and dtypes that arrays of a few samples have for the whole batch."""
-    if few is batch:
-        return arrays
-    return {name: _Form(_whole_shape(array.shape, few, batch), array.dtype) for name, array in arrays.items()}
-
-
-def _whole_shape(shape: Shape, few: Batch, batch: Batch) -> Shape:
-    for axis in dict.fromkeys([batch.axis, 0]):
-        rows, rest = divmod(next(iter(shape[axis:]), 1), few.samples)
-        if rows and not rest:
-            return *shape[:axis], rows * batch.samples, *shape[axis + 1 :]
-    return shape
 
 
 def _trainer(engine: Engine, name: str, losses: tuple[str, ...]) -> TrainerPlan:

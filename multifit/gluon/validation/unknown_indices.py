@@ -7,10 +7,10 @@ from typing import Any, Iterator, Mapping
 
 import numpy as np
 
-from ...protocols import Slots
 from ..compat import mx
 from ..execution.network import Network
 from ..execution.recordable import blocks_of
+from ..execution.result import StepResult
 
 Node = Mapping[str, Any]
 
@@ -21,7 +21,7 @@ _REARRANGING = {
 }  # fmt: skip
 
 
-def unknown_indices(slots: Slots, network: Network, parameters: Mapping[str, Any]) -> Iterator[str]:
+def unknown_indices(result: StepResult, network: Network, parameters: Mapping[str, Any]) -> Iterator[str]:
     """Yield a warning for each input of a traced net with an index beyond the rows of an Embedding.
 
     `parameters` are the net's parameters by structural name. Nets without an Embedding are skipped. Waits for
@@ -30,6 +30,7 @@ def unknown_indices(slots: Slots, network: Network, parameters: Mapping[str, Any
     blocks = blocks_of(network.net).values()
     if not network.traced or not any(isinstance(each, mx.gluon.nn.Embedding) for each in blocks):
         return
+    slots: Any = result.batch.slots[0]
     graph = network.trace(slots)
     nodes = json.loads(graph.symbol)["nodes"]
     names = {parameter.name: name for name, parameter in parameters.items()}
@@ -38,8 +39,7 @@ def unknown_indices(slots: Slots, network: Network, parameters: Mapping[str, Any
             continue
         source, weight = _source(node, nodes), nodes[node["inputs"][1][0]]["name"]
         slot, rows = graph.inputs.get(source), int(node["attrs"]["input_dim"])
-        array: Any = None if slot is None else slots[slot]
-        values = np.empty(0) if array is None else array.asnumpy()
+        values = np.empty(0) if slot is None else slots[slot].asnumpy()
         unknown = values[(values < 0) | (values >= rows)]
         if unknown.size:
             yield (

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, Callable
 
 from ...errors import SpecError, raise_problems
 from ...gluon.data.batches import Batch
 from ...gluon.engine import Engine
 from ...gluon.execution.network import Network
-from ...gluon.execution.stage import Stage as GluonStage
 from ...gluon.steps.evaluation import Piece
 from ...gluon.validation.first_batch import check_first_batch
 from ...stages import EVALUATE
@@ -50,7 +48,7 @@ class Evaluation:
         batch = engine.splitter(EVALUATE).split(raw)
         if not stage.checked:
             self._begin(batch)
-            raise_problems(check_first_batch(stage, batch).problems)
+            raise_problems(check_first_batch(stage, batch)[1])
         try:
             raise_problems(refusals.of_graph(stage))
             result = self._current_stage().run(batch, engine.state)
@@ -68,7 +66,8 @@ class Evaluation:
         stage = self._engine.stages[EVALUATE]
         if stage.network.paths is None:
             self._begin(batch)
-            stage.try_few(batch, partial(_bind, stage))
+            with stage.recording():
+                raise_problems(stage.network.bind(batch.slots[0])[1])
         if not batch.contexts:  # this process has no samples
             return []
         try:
@@ -104,9 +103,3 @@ class Evaluation:
         if carried is not None:
             carried.fetch()
         self._log_once(f"evaluating runs with MXNet on the CPU: {error}")
-
-
-def _bind(stage: GluonStage, batch: Batch) -> None:
-    """Find the declared outputs in what the net returns; raises SpecError."""
-    with stage.recording():
-        raise_problems(stage.network.bind(batch.slots[0])[1])

@@ -12,7 +12,7 @@ from ...events import BEFORE_UPDATE, TrainingHooks
 from ...gluon.balance.make import of_kind
 from ...gluon.data.batches import Batch
 from ...gluon.engine import AnySplitter
-from ...gluon.validation.dry_run import DryRun
+from ...gluon.execution.result import StepResult
 from ...state import RunState
 from .backward import Backward
 from .gradients import Gradients
@@ -58,9 +58,9 @@ class TrainStep:
         """Train on a batch, as the loader yielded it."""
         return self.train(self._splitter.split(raw))
 
-    def first(self, run: DryRun) -> Result:
+    def first(self, checked: StepResult) -> Result:
         """Train on the first batch, which MXNet has checked."""
-        return self.train(run.batch)
+        return self.train(checked.batch)
 
     def train(self, batch: Batch) -> Result:
         """Train on a batch that is named, cast and placed."""
