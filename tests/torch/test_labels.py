@@ -88,6 +88,12 @@ def test_figures_do_not_depend_on_the_batch_that_a_resumed_run_begins_with(tmp_p
     assert_resumes(lambda engine: estimator_of(engine=engine, spec=spec), tmp_path, stop=3, data=data)
 
 
+def test_the_check_of_a_resumed_run_does_not_change_what_its_metrics_hold(tmp_path: Path) -> None:
+    """This metric adds to its array of confusions in place."""
+    spec = two_head_spec(metrics={"correlation": MetricSpec(mx.metric.PCC(), "digit", "digit")})
+    assert_resumes(lambda engine: estimator_of(engine=engine, spec=spec), tmp_path, stop=2)
+
+
 def test_a_normalizer_that_is_no_longer_one_in_a_later_batch() -> None:
     """MXNet's engine would have to be waited for, to tell; labels on the host are read at once."""
     arrays = {name: array.copy() for name, array in two_head_arrays(40).items()}

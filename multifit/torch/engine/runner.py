@@ -7,6 +7,7 @@ values of the parameters, until the run ends or other code reads them.
 from __future__ import annotations
 
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any, ContextManager, Iterator, Mapping
 
@@ -147,7 +148,8 @@ class Runner(MXNetRunner):
     def checking(self) -> Iterator[None]:
         """Restore figures and running statistics after the block, because torch runs the batch again."""
         figures = self._engine.stages[TRAIN].figures
-        before = save_figures(figures) if figures.sums.batches else None  # of a run that is resumed
+        # of a run that is resumed; copied, because the check changes the metrics' arrays
+        before = deepcopy(save_figures(figures)) if figures.sums.batches else None
         shared, were_shared = self._engine.shared, self._engine.shared.are_shared
         with kept_statistics(self._engine.model.parameters.values()):
             yield
