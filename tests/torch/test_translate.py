@@ -11,6 +11,7 @@ import torch
 
 from multifit import SpecError
 from multifit.gluon.compat import mx
+from multifit.torch.operators.catalogue import OPERATORS
 from multifit.torch.translate import tensors_of, translate, untranslated
 
 S = mx.sym
@@ -86,6 +87,14 @@ def test_everything_that_has_no_translation_is_named_at_once():
     assert 'khatri_rao (1 node, "product" the first)' in lines[3]
     assert "the variables " in lines[4] and '"conv_weight"' in lines[4]
     assert [problem.message for problem in untranslated(symbol.tojson())] == lines[:4]
+
+
+def test_python_39_can_read_the_types_of_operators():
+    """They are the table of attributes, and it has no `X | None`."""
+    for name, function in OPERATORS.items():
+        assert not [each for each in getattr(function, "__annotations__", {}).values() if "|" in str(each)], (
+            name
+        )
 
 
 def test_attributes_that_are_not_translated():

@@ -24,7 +24,7 @@ def activation(
 
 def leaky_relu(
     x: Tensor,
-    gamma: Tensor | None = None,
+    gamma: Optional[Tensor] = None,
     *,
     act_type: Literal["leaky", "prelu", "elu", "selu", "gelu"] = "leaky",
     slope: float = 0.25,
@@ -46,7 +46,7 @@ def leaky_relu(
 
 def softmax(
     x: Tensor,
-    length: Tensor | None = None,
+    length: Optional[Tensor] = None,
     *,
     axis: int = -1,
     temperature: Optional[float] = None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Union
 
 import torch
 
@@ -42,7 +42,7 @@ def minimum(x: Tensor, y: Tensor) -> Tensor:
     return Extreme.apply(x, y, False) if x.requires_grad or y.requires_grad else torch.minimum(x, y)
 
 
-def div(x: Tensor, y: Tensor | float) -> Tensor:
+def div(x: Tensor, y: Union[Tensor, float]) -> Tensor:
     """Return x / y; integers are rounded towards zero."""
     return torch.div(x, y, rounding_mode=None if x.is_floating_point() else "trunc")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Optional
+
 import torch.nn.functional as F
 
 from ..attributes import Ints, Layout, Tensor
@@ -10,7 +12,7 @@ from ..attributes import Ints, Layout, Tensor
 def convolution(
     x: Tensor,
     weight: Tensor,
-    bias: Tensor | None = None,
+    bias: Optional[Tensor] = None,
     *,
     kernel: Ints,
     num_filter: int,
@@ -29,7 +31,7 @@ def convolution(
 def deconvolution(
     x: Tensor,
     weight: Tensor,
-    bias: Tensor | None = None,
+    bias: Optional[Tensor] = None,
     *,
     kernel: Ints,
     num_filter: int,

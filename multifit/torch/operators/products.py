@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Optional
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +14,7 @@ from .reductions import at_least_1d
 def fully_connected(
     x: Tensor,
     weight: Tensor,
-    bias: Tensor | None = None,
+    bias: Optional[Tensor] = None,
     *,
     num_hidden: int,
     no_bias: bool = False,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Optional
 
 import torch
 
@@ -13,7 +13,7 @@ def rnn(
     x: Tensor,
     parameters: Tensor,
     state: Tensor,
-    cell: Tensor | None = None,
+    cell: Optional[Tensor] = None,
     *,
     training: bool,
     mode: Literal["lstm", "gru", "rnn_tanh", "rnn_relu"],

@@ -30,7 +30,7 @@ def upsampling(
 
 def bilinear_resize(
     x: Tensor,
-    like: Tensor | None = None,
+    like: Optional[Tensor] = None,
     *,
     height: int = 1,
     width: int = 1,

@@ -11,7 +11,7 @@ from ..attributes import Tensor
 
 def sequence_mask(
     x: Tensor,
-    length: Tensor | None = None,
+    length: Optional[Tensor] = None,
     *,
     use_sequence_length: bool = False,
     value: float = 0.0,
@@ -27,7 +27,7 @@ def sequence_mask(
 
 def sequence_reverse(
     x: Tensor,
-    length: Tensor | None = None,
+    length: Optional[Tensor] = None,
     *,
     use_sequence_length: bool = False,
     axis: Literal[0] = 0,
