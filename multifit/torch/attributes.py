@@ -129,7 +129,7 @@ def _literal(text: str) -> Any:
 
 
 def _given(kind: Any) -> Any:
-    """Return a type without `Optional`, which Python 3.10 and older add to arguments whose default is None."""
+    """Return a type without `Optional`, which Python up to 3.10 adds to arguments whose default is None."""
     return get_args(kind)[0] if get_origin(kind) is Union else kind
 
 
