@@ -10,7 +10,7 @@ NLP = ["gluonnlp==0.10.0", "sacrebleu>=2.3"]
 PLOT = ["matplotlib>=3.6"]
 TENSORBOARD = ["tensorboardX>=2.6"]
 HOROVOD = ["horovod==0.28.1"]  # is compiled against the mxnet that is there: docs/distributed.md
-TORCH = ["torch>=2.3"]
+TORCH = ["torch>=2.5"]
 # mxnet's converter needs onnx.mapping, which onnx 1.19 took away
 ONNX = ["onnx>=1.14,<1.19", "onnxruntime>=1.16"]
 TEST = [
