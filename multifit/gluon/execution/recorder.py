@@ -125,8 +125,10 @@ class Recorder:
         inputs = [self.symbol(array) for array in arrays]
         self._check_new(out if isinstance(out, (list, tuple)) else [out])
         name, number_of_inputs = _operator(handle)
+        self._nodes += 1
+        node = f"recorded{self._nodes}"
         if name == "_copyto":  # the result has the dtype of the array that is written
-            made = mx.sym.cast(*inputs, dtype=np.dtype(out.dtype).name, name=self._new_name())
+            made = mx.sym.cast(*inputs, dtype=np.dtype(out.dtype).name, name=node)
         else:
             attributes = dict(zip(keys, values))
             if number_of_inputs:
@@ -134,8 +136,7 @@ class Recorder:
             pairs = list(attributes), list(attributes.values())
 
             def operator(symbols: list[Any]) -> Any:
-                new = self._new_name()
-                return mx.sym._internal._symbol_creator(handle, symbols, {}, *pairs, new, is_np, is_list)
+                return mx.sym._internal._symbol_creator(handle, symbols, {}, *pairs, node, is_np, is_list)
 
             made = operator(inputs)
             if out is None:
@@ -156,10 +157,6 @@ class Recorder:
     def _check_new(self, arrays: Iterable[Any]) -> None:
         if any(id(array) in self._known for array in arrays):
             self._refuse(*IN_PLACE)
-
-    def _new_name(self) -> str:
-        self._nodes += 1
-        return f"recorded{self._nodes}"
 
     def _refuse(self, what: str, way_out: str) -> Any:
         self._refusal = refusal(f"{self._place()} {what}", way_out)
