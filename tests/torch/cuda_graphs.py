@@ -43,7 +43,7 @@ class Graph:
     def __init__(self) -> None:
         self.calls: list[Any] = []
 
-    def capture_begin(self) -> None:
+    def capture_begin(self, **options: Any) -> None:
         """Do nothing: there is no device."""
 
     capture_end = capture_begin
@@ -73,7 +73,7 @@ def _owned(args: Any, kwargs: Any, result: Any) -> list[torch.Tensor]:
 
 
 @contextmanager
-def _capturing(graph: Graph, *, pool: Any, stream: _Stream) -> Iterator[None]:
+def _capturing(graph: Graph, *, pool: Any, stream: _Stream, capture_error_mode: str) -> Iterator[None]:
     with Recorder(graph.calls):
         yield
 

@@ -9,6 +9,8 @@ from typing import Any, Iterator, Mapping
 
 import torch
 
+ERROR_MODE = "thread_local"  # CUDA forbids what is unsafe during a capture in this thread alone
+
 
 @contextmanager
 def capturing(stream: Any) -> Iterator[Mapping[str, Any]]:
@@ -16,7 +18,8 @@ def capturing(stream: Any) -> Iterator[Mapping[str, Any]]:
 
     Operators must have run on the stream before, to allocate and to choose algorithms. The graphs share a
     pool of memory, because they are replayed in the order in which they are captured. Torch's default stream
-    for captures belongs to the device that captured first, so it may be another GPU's.
+    for captures belongs to the device that captured first, so it may be another GPU's. Other threads may use
+    CUDA meanwhile, as a loader's that pins memory does.
     """
     pool = torch.cuda.graph_pool_handle()
     # The workspaces of cuBLAS then come from the pool. Other code, such as a graph that is deleted, frees
@@ -24,7 +27,7 @@ def capturing(stream: Any) -> Iterator[Mapping[str, Any]]:
     torch._C._cuda_clearCublasWorkspaces()
     try:
         with _no_garbage_collection():
-            yield {"pool": pool, "stream": stream}
+            yield {"pool": pool, "stream": stream, "capture_error_mode": ERROR_MODE}
     except RuntimeError:
         _recover(pool)
         raise
@@ -53,5 +56,5 @@ def _recover(pool: Any) -> None:
     empty = torch.cuda.CUDAGraph()
     with suppress(RuntimeError), warnings.catch_warnings(), torch.cuda.stream(torch.cuda.Stream()):
         warnings.simplefilter("ignore")  # PyTorch warns of graphs that are empty
-        empty.capture_begin()
+        empty.capture_begin(capture_error_mode=ERROR_MODE)
         empty.capture_end()
