@@ -44,7 +44,7 @@ class Graph:
         self.calls: list[Any] = []
 
     def capture_begin(self, **options: Any) -> None:
-        """Do nothing: there is no device."""
+        """Do nothing; operators are recorded within `torch.cuda.graph`."""
 
     capture_end = capture_begin
 

@@ -26,7 +26,7 @@ APART = (
     "make it a child HybridBlock",
 )
 DRAWS = "draws random numbers with Python or NumPy", "draw them with mx.nd.random"
-VARIES = ", whose result has another shape for other numbers"
+VARIES = "calls {}, whose result has another shape for other numbers"
 FIXED = "use operators whose results keep their shape, such as mx.nd.where"
 IN_PLACE = "writes into an array that it has used", "compute a new one with operators of mx.nd"
 UNKNOWN = "uses an array, of shape {}, that comes neither from its inputs nor from operators in this call"
@@ -121,7 +121,10 @@ class Recorder:
         self, handle: int, arrays: Sequence[Any], keys: list[str], values: list[Any], out: Any,
         is_np: bool, is_list: bool,
     ) -> Any:  # fmt: skip
-        """Make an operator's node, and its results; without `is_list`, a single result is no list."""
+        """Make the node of an operator, and return its results.
+
+        A single result is returned as an array, unless `is_list`.
+        """
         inputs = [self.symbol(array) for array in arrays]
         self._check_new(out if isinstance(out, (list, tuple)) else [out])
         name, number_of_inputs = _operator(handle)
@@ -140,7 +143,7 @@ class Recorder:
 
             made = operator(inputs)
             if out is None:
-                out = hollow_results(operator, arrays) or self._refuse(f"calls {name}{VARIES}", FIXED)
+                out = hollow_results(operator, arrays) or self._refuse(VARIES.format(name), FIXED)
                 out = out if len(out) > 1 or is_list else out[0]
         results = out if isinstance(out, (list, tuple)) else [out]
         self._known.update((id(each), (each, made[i])) for i, each in enumerate(results))
