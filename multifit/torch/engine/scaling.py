@@ -23,6 +23,9 @@ class Unscaled:
         """Return False: gradients that overflow are used as they are."""
         return False
 
+    def remember(self, overflowed: bool) -> None:
+        """Do nothing: there is no scale."""
+
     def update(self, overflowed: bool) -> None:
         """Do nothing: there is no scale."""
 
@@ -45,7 +48,8 @@ class Scaled:
     def __init__(self, device: torch.device) -> None:
         self._scaler, self._device = torch.amp.GradScaler(device.type), device
         self._batches: list[_Batch] = []  # since the last update; kept, as the scaler knows them by their ids
-        self._had_overflowed = False  # whether batches did, of an update amid which the run was resumed
+        # whether gradients since the last update did, on another process or before the run was resumed
+        self._had_overflowed = False
 
     def gradients(
         self, backward_pass: BackwardPass, head_gradients: Sequence[torch.Tensor] | None = None
@@ -69,6 +73,10 @@ class Scaled:
                 batch.is_finite = False
                 self._scaler.step(batch)
         return self._had_overflowed or not all(batch.is_finite for batch in self._batches)
+
+    def remember(self, overflowed: bool) -> None:
+        """Remember until the update whether gradients of any process did."""
+        self._had_overflowed = overflowed
 
     def update(self, overflowed: bool) -> None:
         """Set the scale for the next batch; `overflowed` says whether gradients of any process did."""

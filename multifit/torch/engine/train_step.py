@@ -84,7 +84,9 @@ class TrainStep:
             self.update(due, overflowed)
             if due and not overflowed:
                 self.look_back(batch)
-        elif not self.gradients.added:
+        elif self.gradients.added:
+            self._scaling.remember(overflowed)
+        else:
             self._scaling.update(overflowed)
         if result.captured:
             self.gradients.keep()
