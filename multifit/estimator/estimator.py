@@ -536,7 +536,11 @@ class MultiEstimator:
 
     @property
     def net(self) -> Net:
-        """The net. To train another net, make another estimator."""
+        """The net, with the current values of its parameters.
+
+        To train another net, make another estimator.
+        """
+        self._runner.publish()
         return self._engine.model.net
 
     @property
@@ -692,7 +696,7 @@ class MultiEstimator:
         self._run.seed_epoch(self.state.epoch)
 
     def __repr__(self) -> str:
-        return f"MultiEstimator({type(self.net).__name__}, {self.spec!r})"
+        return f"MultiEstimator({type(self._engine.model.net).__name__}, {self.spec!r})"
 
     # ---- helpers -------------------------------------------------------------------------------------------
 

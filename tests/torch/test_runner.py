@@ -13,7 +13,6 @@ import torch
 
 from multifit import (
     EarlyStoppingHandler,
-    Every,
     MultiEstimator,
     TaskSpec,
     TrainerSpec,
@@ -182,21 +181,6 @@ def test_validation_in_the_middle_of_an_epoch() -> None:
 
     estimator_of().fit(BATCHES, batches=3, event_handlers=[Compare()])
     assert seen[0] > seen[1] > seen[2]
-
-
-def test_momentum_that_is_raised_from_0() -> None:
-    def fit(engine: str) -> dict[str, np.ndarray]:
-        estimator = estimator_of("float64", engine, trainers=TrainerSpec(".*", "sgd", {"learning_rate": 0.1}))
-
-        class Raise:
-            def batch_end(self, estimator: Any) -> None:
-                estimator.trainers["trainer"].momentum = 0.9
-                estimator.trainers["trainer"].learning_rate = 0.05
-
-        estimator.fit(BATCHES, epochs=2, event_handlers=[Every(2, "batch", Raise())])
-        return values(estimator)
-
-    assert_equal(fit("mxnet"), fit("torch"), 1e-10)
 
 
 def test_an_evaluation_that_is_no_graph_runs_with_mxnet(caplog: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable
+from typing import Any, Callable, Iterable
 
 from ...arguments import checked_value
 from ...errors import TrainerError, quoted, shown
@@ -12,7 +12,7 @@ from .optimizers import LIMITS, build_optimizer
 from .schedules import ScaledSchedule
 
 CONTROLS = ("learning_rate", "weight_decay", "momentum", "betas")
-HANDLE_ATTRIBUTES = {"name", "trainer", *CONTROLS}
+HANDLE_ATTRIBUTES = {"name", "trainer", "publish", *CONTROLS}
 
 
 class TrainerHandle:
@@ -31,14 +31,19 @@ class TrainerHandle:
 
     The trainer may update on its kvstore. But if that is distributed, its servers update with copies of the
     optimizer, and no control can be set.
+
+    `publish` is called before states are read or replaced: an engine that holds them itself writes them into
+    the trainer.
     """
 
     name: str
     trainer: mx.gluon.Trainer
+    publish: Callable[[], object]
 
     def __init__(self, name: str, trainer: mx.gluon.Trainer) -> None:
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "trainer", trainer)
+        object.__setattr__(self, "publish", lambda: None)
 
     # isinstance(handle, gluon.Trainer), which Gluon's handlers check, is true.
     __class__ = property(lambda self: mx.gluon.Trainer)
@@ -90,6 +95,16 @@ class TrainerHandle:
         optimizer = self._optimizer("learning_rate")
         if isinstance(optimizer.lr_scheduler, ScaledSchedule):
             optimizer.lr_scheduler = optimizer.lr_scheduler.scheduler
+
+    def save_states(self, fname: str) -> None:
+        """Save the optimizer and its states to a file, as the trainer does."""
+        self.publish()
+        self.trainer.save_states(fname)
+
+    def load_states(self, fname: str) -> None:
+        """Load what :meth:`save_states` saved; do not load files of others, because the trainer unpickles."""
+        self.publish()
+        self.trainer.load_states(fname)
 
     @property
     def weight_decay(self) -> float | None:
@@ -182,6 +197,7 @@ class TrainerHandle:
         if problems:  # not every MXNet optimizer works with momentum
             self._write("momentum", [before])
             raise TrainerError(problems)
+        self.publish()
         on_kvstore = self.trainer._kvstore and self.trainer._update_on_kvstore
         updaters = [self.trainer._kvstore._updater] if on_kvstore else self.trainer._updaters
         stock = type(self.trainer.optimizer).__module__.startswith("mxnet.")

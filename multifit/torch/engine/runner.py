@@ -131,9 +131,7 @@ class Runner(MXNetRunner):
                 yield
         finally:
             self._running = False
-            self.publish()
-            if self._trainers is not None:
-                self._trainers.stale = True
+            self._publish_states()
 
     def check(self, run: DryRun) -> None:
         """Raise SpecError or TrainerError for what torch cannot train, after MXNet's dry run."""
@@ -181,6 +179,8 @@ class Runner(MXNetRunner):
         parts = engine.splitter(TRAIN), stage, self._trainers, self._parameters, self._scaling
         joint = JointGradients(engine.world, self._parameters)
         self._step = TrainStep(*parts, joint, engine.state, engine.hooks, engine.balancer)
+        for handle in engine.trainers.get().values():
+            handle.publish = self._publish_states
         return self._step
 
     def evaluate_batch(self, raw: Any) -> Any:
@@ -227,6 +227,12 @@ class Runner(MXNetRunner):
             if self._step is not None:
                 self._step.gradients.give_back()
         self._parameters.stale = True
+
+    def _publish_states(self) -> None:
+        """Publish, and take the optimizers' states again before the next batch: they may be replaced now."""
+        self.publish()
+        if self._trainers is not None:
+            self._trainers.stale = True
 
     def refresh(self) -> None:
         """Copy the values of the net and of its trainers' states to the device."""

@@ -81,6 +81,7 @@ class TrainStep:
             self._joint.add_up(self.gradients, names)
             self.change()
             self._parameters.take_if_stale()
+            self._trainers.take_if_stale()
             self.update(due, overflowed)
             if due and not overflowed:
                 self.look_back(batch)

@@ -1,0 +1,93 @@
+"""Handlers that read or set the net, or the states of its trainers, while torch holds the values."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from mxnet.gluon.contrib.estimator import CheckpointHandler
+
+from multifit import TrainerSpec
+from multifit.gluon.compat import mx
+from tests.torch.fits import assert_engines_agree
+from tests.torch.runs import BATCHES, assert_equal, estimator_of, values
+
+MOMENTUM = TrainerSpec(".*", "sgd", {"learning_rate": 0.1, "momentum": 0.9})
+SEVERAL = {
+    "body": TrainerSpec("body.*", "adam", {"learning_rate": 0.02}),
+    "heads": TrainerSpec("digit.*|size.*", "sgd", {"learning_rate": 0.1, "momentum": 0.9}),
+}
+MOMENTA = [(0.0, 0.9, 0.9, 0.9, 0.9), (0.5, 0.5, 0.0, 0.9, 0.9), (0.0, 0.5, 0.0, 0.0, 0.9)]  # by batch
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "nag", "signum"])
+@pytest.mark.parametrize("momenta", MOMENTA, ids=str)
+def test_momentum_that_is_raised_from_0_begins_anew(momenta: tuple[float, ...], optimizer: str) -> None:
+    class Change:
+        def batch_begin(self, estimator: Any) -> None:
+            estimator.trainers["trainer"].momentum = momenta[estimator.state.step % 5]
+            estimator.trainers["trainer"].learning_rate = 0.05
+
+    def fit(engine: str) -> Any:
+        options = {"learning_rate": 0.1, "momentum": 0.7}
+        estimator = estimator_of("float64", engine, trainers=TrainerSpec(".*", optimizer, options))
+        estimator.fit(BATCHES, epochs=2, event_handlers=[Change()])
+        return [values(estimator)]
+
+    assert_engines_agree(fit)
+
+
+@pytest.mark.parametrize("event", ["batch_begin", "batch_end", "epoch_begin", "epoch_end", "hold_update"])
+def test_states_that_a_handler_saves_and_loads(event: str, tmp_path: Path) -> None:
+    """It goes back to the states of the first call in the second one."""
+
+    def fit(engine: str) -> Any:
+        calls: list[int] = []
+
+        def act(estimator: Any, **_: Any) -> None:
+            calls.append(len(calls))
+            for name, trainer in estimator.trainers.items():
+                file = str(tmp_path / f"{engine}-{name}")
+                if len(calls) == 1:
+                    trainer.save_states(file)
+                elif len(calls) == 2:
+                    trainer.load_states(file)
+
+        handler = type("Act", (), {event: staticmethod(act)})()
+        estimator = estimator_of("float64", engine, trainers=SEVERAL)
+        estimator.fit(BATCHES, epochs=3, event_handlers=[handler])
+        assert len(calls) > 2
+        return [values(estimator)]
+
+    assert_engines_agree(fit)
+
+
+def test_gluons_handler_writes_current_values_within_an_epoch(tmp_path: Path) -> None:
+    def fit(engine: str) -> Any:
+        estimator, folder = estimator_of("float64", engine, trainers=MOMENTUM), tmp_path / engine
+        saving = CheckpointHandler(str(folder), batch_period=2, max_checkpoints=9)
+        estimator.fit(BATCHES, epochs=1, event_handlers=[saving])
+        parameters = [mx.nd.load(str(file)) for file in sorted(folder.glob("*.params"))]
+        states = [pickle.loads(file.read_bytes())[0] for file in sorted(folder.glob("*.states"))]
+        assert len(parameters) == len(states) == 3
+        found = [*parameters, *({f"{key}": each for key, each in of.items()} for of in states)]
+        return [{name: array.asnumpy() for name, array in arrays.items()} for arrays in found]
+
+    assert_engines_agree(fit)
+
+
+def test_what_a_handler_sets_in_the_net_counts_at_once() -> None:
+    class Reset:
+        def batch_end(self, estimator: Any) -> None:
+            bias = estimator.net.digit.bias
+            seen.append(bias.data().asnumpy())
+            bias.set_data(mx.nd.ones(bias.shape))
+
+    seen: list[np.ndarray] = []
+    estimator = estimator_of(trainers=TrainerSpec(".*", "sgd", {"learning_rate": 1e-3}))
+    estimator.fit(BATCHES, epochs=1, event_handlers=[Reset()])
+    assert len(seen) == 5 and all((each != 1).all() and abs(each - 1).max() < 0.01 for each in seen[1:])
+    assert_equal({"bias": values(estimator)["digit.bias"]}, {"bias": np.ones(3)})
