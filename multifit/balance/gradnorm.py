@@ -12,6 +12,7 @@ from .measured import Measured
 from .protocol import GramianMethod, State
 
 LEAST = 1e-8  # replaces a weight that a step would make 0 or negative
+ROUNDING = 1e-9  # relative difference up to which two lengths count as equal
 
 
 class GradNorm(GramianMethod):
@@ -54,6 +55,8 @@ class GradNorm(GramianMethod):
         norms = np.sqrt(np.diag(measured.gramian))
         rates = measured.losses / first
         targets = np.mean(weights * norms) * (rates / rates.mean()) ** self.alpha
-        updated = weights - self.learning_rate * np.sign(weights * norms - targets) * norms
+        excess = weights * norms - targets
+        excess[np.abs(excess) <= ROUNDING * targets] = 0  # however small it is, its step is as long
+        updated = weights - self.learning_rate * np.sign(excess) * norms
         updated = np.maximum(updated, LEAST)
         return weights, {"weights": updated * len(updated) / updated.sum(), "first": first}

@@ -186,6 +186,16 @@ def test_normalized_gradients(method: Any) -> None:
     )
 
 
+def test_gradnorm_takes_no_step_for_rounding() -> None:
+    """Gradients of one length are where it wants them: their last digits do not say which one is longer."""
+    state = GradNorm().start(3)
+    for squares in ([1, 1 + 1e-15, 1 - 1e-15], [4, 4 - 4e-15, 4]):
+        after = weigh_gradients(GradNorm(), np.ones(3), np.diag(squares), np.ones(3), state)[1]
+        np.testing.assert_array_equal(after["weights"], np.ones(3))
+    after = weigh_gradients(GradNorm(), np.ones(3), np.diag([1, 1 + 1e-6, 1]), np.ones(3), state)[1]
+    assert after["weights"][1] < 1 < after["weights"][0]
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("where", ["losses", "gramian", "zero"])
 def test_what_is_not_finite_changes_nothing(bad: float, where: str) -> None:
