@@ -38,11 +38,11 @@ setup(
         # mxnet 1.9.1 imports by itself with numpy below 1.24 only. Python 3.12 has no such numpy, and there
         # multifit.gluon.compat puts back what mxnet misses, and setuptools has the distutils that it imports.
         # mxnet itself is an extra: its builds for CPU and GPU have different names.
-        "numpy>=1.20,<1.24; python_version < '3.12'",
+        "numpy>=1.22,<1.24; python_version < '3.12'",
         "numpy>=1.26,<2; python_version >= '3.12'",
         "setuptools>=61; python_version >= '3.12'",
         "psutil>=5.9",
-        "tqdm>=4.60",
+        "tqdm>=4.63",
         "rich>=13",
         "jinja2>=3.1",
     ],
