@@ -10,7 +10,17 @@ import pytest
 from mxnet import nd
 from mxnet.gluon import Block, nn
 
-from multifit import CheckpointHandler, Every, LabelSpec, MultiEstimator, SpecError
+from multifit import (
+    CheckpointHandler,
+    Every,
+    LabelSpec,
+    LossSpec,
+    MetricSpec,
+    MultiEstimator,
+    SpecError,
+    TaskSpec,
+    UserCodeError,
+)
 from multifit.gluon.compat import mx
 from multifit.sampling import RoundRobin
 from multifit.seeding import seed_everything
@@ -161,6 +171,17 @@ def test_a_net_that_reads_numbers_is_refused_before_anything_moves() -> None:
 def test_a_net_that_reads_numbers_of_a_later_form_is_refused_there() -> None:
     with pytest.raises(SpecError, match=r"epoch 1, batch 3: (.|\n)*reads numbers out of an array"):
         fit("torch", scaled(Reading(True, 4)), one_loss_spec(CE), SGD, SIZES)
+
+
+@pytest.mark.parametrize(
+    "metrics", [{}, {"right": MetricSpec(mx.metric.Accuracy(), "out", "y")}], ids=["recorded", "run"]
+)
+def test_a_batch_of_another_width_is_named(metrics: dict[str, MetricSpec]) -> None:
+    """Also after the net has failed with some of its samples: MXNet then has no message of its own."""
+    spec = TaskSpec(outputs="out", labels=["y"], losses={"l": LossSpec(CE, "out", "y")}, metrics=metrics)
+    wider = np.zeros((8, 7)), np.zeros(8)
+    with pytest.raises(UserCodeError, match=r"batch 5: .*Error in operator .*[Ss]hape.*inconsistent"):
+        fit("torch", scaled(), spec, SGD, [*SIZES, wider])
 
 
 def test_a_net_that_reads_numbers_when_it_evaluates_does_so_with_mxnet(caplog: Any) -> None:

@@ -172,6 +172,20 @@ def give_graph(net: mx.gluon.HybridBlock, inputs: Sequence[Any]) -> None:
             _build(net, inputs)
 
 
+def forget_errors(block: Any) -> None:
+    """Let a block and its children run their graphs anew, after an error.
+
+    Once MXNet could not infer the shapes of a graph, it names no cause when the graph is called again.
+    """
+    if isinstance(block, mx.gluon.Block):
+        block.apply(_forget_operator)
+
+
+def _forget_operator(block: mx.gluon.Block) -> None:
+    if isinstance(block, mx.gluon.HybridBlock):
+        block._cached_op = None  # the traced graph stays
+
+
 def _build(block: mx.gluon.HybridBlock, inputs: Sequence[Any]) -> None:
     with _TRACING, warnings.catch_warnings():
         # MXNet warns of parameters that this graph does not need; the plan lists what is unused

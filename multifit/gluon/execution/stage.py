@@ -21,6 +21,7 @@ from ..metrics.stage_figures import StageFigures
 from ..metrics.stage_metric import StageMetric
 from ..optim.preserve_state import kept_statistics
 from .batch_losses import BatchLosses
+from .cached_graph import forget_errors
 from .carried_state import CarriedState
 from .loss_graph import LossGraph, LossOutputs
 from .loss_separation import TOGETHER, LossSeparation
@@ -157,7 +158,10 @@ class Stage:
         if graph is None:
             with suppress(Exception):  # a net may take batches of one size only; other errors come again
                 graph = self._rehearse(batch.first(FEW), scale, state)
-            graph = graph or self._rehearse(batch, scale, state)
+        if graph is None:
+            for block in (self.network.net, *(term.spec.fn for term in self.spec.terms)):
+                forget_errors(block)
+            graph = self._rehearse(batch, scale, state)
         constants = {
             SAMPLES: self._scaler.constant((float(size),), context),
             WEIGHTS: self._weights(graph, scale, context)[0],
