@@ -45,18 +45,20 @@ def table(
     if wrap_last:
         cells = _wrap_last(headers, cells, width)
     columns = [[row[i] for row in cells if i < len(row)] for i in range(count)]
-    drawing = Table(box=_BOX, show_edge=False, show_header=bool(headers), padding=0)
+    drawing, least = Table(box=_BOX, show_edge=False, show_header=bool(headers), padding=0), 0
     for i, column in enumerate(columns):
         header = headers[i] if i < len(headers) else ""
         if _is_numeric(column):
             longest = max(len(cell) for cell in column)
             drawing.add_column(Text(header), justify="right", min_width=longest)
+            least += longest
         else:
             drawing.add_column(Text(header), overflow="fold")
+            least += 1
     for row in cells:
         drawing.add_row(*map(Text, row))
     gaps = count - 1
-    text = _render(drawing, width - gaps)
+    text = _render(drawing, max(width - gaps, least))  # rich leaves out what has no room
     return "\n".join(line.replace(_DIVIDER, "  ").rstrip() for line in text.rstrip("\n").split("\n"))
 
 
@@ -68,10 +70,10 @@ def terminal_width() -> int:
 def wrap(text: str, width: int) -> str:
     """Break a text into lines at spaces and after opening brackets; the lines that follow are indented.
 
-    Words that are longer than a line are broken after ``.``, ``/`` or ``_``, or anywhere. `width` is at least
-    3.
+    Words that are longer than a line are broken after ``.``, ``/`` or ``_``, or anywhere. A line has at least
+    three characters, however small `width` is.
     """
-    lines = [""]
+    lines, width = [""], max(width, len(_HANGING) + 1)
     for word in re.findall(r"[^\s(]*\(|[^\s(]+|\s+", text):
         for piece in _pieces(word.strip() or " ", width - len(_HANGING)):
             if len(lines[-1]) + len(piece) > width:

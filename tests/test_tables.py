@@ -47,6 +47,12 @@ def test_numbers_are_never_broken() -> None:
     assert "1.234e-05" in text and "0.1234" in text
 
 
+@pytest.mark.parametrize("width", [7, 2, 1, 0, -1])
+def test_a_terminal_that_is_too_narrow_shows_numbers_and_broken_words(width: int) -> None:
+    text = table(("epoch", "train_loss", "name"), [(1, 0.123456, "digit")], width)
+    assert "0.123456" in text and "".join(wrap("digit of a scene", width).split()) == "digitofascene"
+
+
 def test_the_default_width_is_the_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     assert terminal_width() == 40
