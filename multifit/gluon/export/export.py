@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Iterator
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from ..steps.evaluation import batches_of, predict_batch
 from .formats import WRITERS
 from .onnx_model import require_onnx
 from .torch_files import FUNCTIONS, require_torch
+from .traced_net import TracedNet
 from .tracing import trace
 
 if TYPE_CHECKING:
@@ -46,11 +47,26 @@ def export(
             f"export: {quoted(spec.state)} come from the previous batch (state=), which the formats cannot "
             "express; export a net that starts from zeros itself"
         )
-    return WRITERS[format](trace(engine.model.net, spec, _signatures(engine, spec, data)), Path(folder))
+    return WRITERS[format](_traced(engine, spec, data), Path(folder))
 
 
-def _signatures(engine: Engine, spec: TaskSpec, data: Any) -> list[SlotSignature]:
-    """Return the signatures of the batches so far that have the same inputs and axes as the last one."""
+def _traced(engine: Engine, spec: TaskSpec, data: Any) -> TracedNet:
+    """Trace the net for the batches of evaluation, or else for those of training."""
+    errors: list[Exception] = []
+    for signatures in _signatures(engine, spec, data):
+        try:
+            return trace(engine.model.net, spec, signatures)
+        except SpecError as error:  # the net may have refused all batches so far that were not trained on
+            errors.append(error)
+    message = (
+        f"export: the shapes of the inputs {quoted(spec.inputs)} are not known; fit, check or evaluate "
+        "first, or give data: export(folder, data)"
+    )
+    raise errors[0] if errors else ValueError(message)
+
+
+def _signatures(engine: Engine, spec: TaskSpec, data: Any) -> Iterator[list[SlotSignature]]:
+    """Yield signatures of batches, those with the same inputs as the last one, as far as there are any."""
     if data is None:  # after a fit without validation data, there are only those of training
         sources = [engine.splitters.signatures[name] for name in (EVALUATE, TRAIN)]
     else:
@@ -58,12 +74,8 @@ def _signatures(engine: Engine, spec: TaskSpec, data: Any) -> list[SlotSignature
     for source in sources:
         signatures = [signature for signature in source if set(spec.inputs) <= set(signature)]
         if signatures:
-            last = _axes(spec, signatures[-1])
-            return [signature for signature in signatures if _axes(spec, signature) == last]
-    raise ValueError(
-        f"export: the shapes of the inputs {quoted(spec.inputs)} are not known; fit, check or evaluate "
-        "first, or give data: export(folder, data)"
-    )
+            last = _given(spec, signatures[-1])
+            yield [signature for signature in signatures if _given(spec, signature) == last]
 
 
 def _read_signatures(engine: Engine, data: Any) -> list[SlotSignature]:
@@ -80,7 +92,6 @@ def _signature(slots: Slots) -> SlotSignature:
     return {n: None if a is None else (tuple(a.shape), np.dtype(a.dtype).name) for n, a in slots.items()}
 
 
-def _axes(spec: TaskSpec, signature: SlotSignature) -> list[int | None]:
-    """Return each input's number of axes; None for an input that is None."""
-    slots = [signature[name] for name in spec.inputs]
-    return [None if slot is None else len(slot[0]) for slot in slots]
+def _given(spec: TaskSpec, signature: SlotSignature) -> list[str]:
+    """Return the inputs that are not None."""
+    return [name for name in spec.inputs if signature[name] is not None]

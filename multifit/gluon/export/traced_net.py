@@ -90,6 +90,31 @@ def port_types(
     return inputs, outputs
 
 
+def fitting(
+    symbols: Mapping[str, mx.sym.Symbol],
+    signatures: Sequence[InputSignature],
+    parameters: Mapping[str, Array],
+) -> list[InputSignature]:
+    """Return the signatures that the symbols take, with as many axes as the last of them.
+
+    The others are of batches for which the net has raised an error. If it takes none, all are returned.
+    """
+    group = mx.sym.Group(list(symbols.values()))
+    taken = [each for each in signatures if _takes(group, each, parameters)] or list(signatures)
+    return [each for each in taken if _axes(each) == _axes(taken[-1])]
+
+
+def _takes(symbol: mx.sym.Symbol, signature: InputSignature, parameters: Mapping[str, Array]) -> bool:
+    with suppress(mx.base.MXNetError):
+        _infer_shapes(symbol, {name: shape for name, (shape, _) in signature.items()}, parameters)
+        return True
+    return False
+
+
+def _axes(signature: InputSignature) -> list[int]:
+    return [len(shape) for shape, _ in signature.values()]
+
+
 def _with_samples(signature: InputSignature, samples: int) -> dict[str, Shape]:
     return {name: (samples, *shape[1:]) for name, (shape, _) in signature.items()}
 

@@ -13,14 +13,15 @@ from ...spec import TaskSpec
 from ..compat import mx
 from ..data.batch_splitter import SlotSignature
 from ..optim.parameters import named_parameters
-from .traced_net import TracedNet, port_types
+from .traced_net import TracedNet, fitting, port_types
 
 
 def trace(net: Net, spec: TaskSpec, signatures: Sequence[SlotSignature]) -> TracedNet:
     """Return the net as a graph with the names of the spec, whose `evaluate` is ignored.
 
     The net must be initialised. `signatures` are those of its inputs in one or several batches, with the
-    samples along the first axis. Sizes that differ between them are left open. The net is called with None
+    samples along the first axis. Sizes that differ between them are left open. Signatures that the net does
+    not take, or with another number of axes than the last one, are left out. The net is called with None
     for inputs that are None. Raises SpecError if the net cannot be called with symbols, or does not return
     what the spec declares, and ValueError if it uses parameters that have no values, or that it does not
     hold.
@@ -39,6 +40,7 @@ def trace(net: Net, spec: TaskSpec, signatures: Sequence[SlotSignature]) -> Trac
     arrays = [{name: slot for name in inputs if (slot := signature[name])} for signature in signatures]
     # `+` of symbols needs equal shapes, but `+` of arrays broadcasts: a net that runs can fail here.
     with _as_spec_error(net, mx.base.MXNetError):
+        arrays = fitting(symbols, arrays, parameters)
         input_types, output_types = port_types(symbols, arrays, parameters)
     example = {name: tuple(shape) for name, (shape, _) in arrays[-1].items()}
     unread = tuple(name for name in inputs if name not in read)
