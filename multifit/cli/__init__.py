@@ -8,17 +8,29 @@ import sys
 import traceback
 from importlib import import_module
 from pathlib import Path
-from typing import Sequence
+from typing import Collection, Sequence
 
 from .. import __version__
 from ..distributed.connect import versions
 from ..errors import CLEAR, suggest
+from ..events import HandlerError
 from ..taskfile import UsageError
 from .arguments import usage
 
 __all__ = ["main"]
 
-COMMANDS = ("new", "train", "check", "evaluate", "predict", "report", "export", "profile", "tasks")
+COMMANDS = {
+    "new": "write a small task file to start from; it runs as it is",
+    "train": "train what a task file declares and write the results",
+    "check": "check that net, spec, data and trainers of a task file fit, and print the plan",
+    "evaluate": "measure a trained run on the validation data of its task file",
+    "predict": "predict with a trained run, or with an exported net, which works without mxnet",
+    "report": "write one HTML page with plan, curves, figures and pictures of one or more runs",
+    "export": "write a trained net for use elsewhere, with the spec's names for its inputs and outputs",
+    "profile": "measure where the time of a training step goes, as a table and a picture; nothing is trained",
+    "tasks": "train a few batches and print which tasks' gradients pull together and which apart; "
+    "nothing is written",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,19 +46,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if list(arguments) == ["--version"]:  # works without mxnet, which the commands import
         print(_version_line())
         return 0
-    # Only the given command is imported: predicting with an exported net works without mxnet
-    command = next(iter(arguments), "")
-    parser = build_parser([command] if command in COMMANDS else COMMANDS)
-    if command and command not in COMMANDS and not command.startswith("-"):
-        near = suggest(command, COMMANDS)
-        parser.error(f'there is no command "{command}"{near}; commands are {", ".join(COMMANDS)}')
-    options, unknown = parser.parse_known_args(arguments)
-    if unknown:  # argparse would show the usage of `multifit` alone
-        valid = options.parser._option_string_actions
-        named = " ".join(f"{each}{suggest(each.partition('=')[0], valid)}" for each in unknown)
-        options.parser.error(f"unrecognized arguments: {named}")
     try:
+        options = _options(arguments)
         return options.run(options) or 0
+    except ImportError as error:  # mxnet, torch or onnx is not installed
+        if not _raised_by_multifit(error):
+            raise
+        return print_error(str(error), 2)
+    except HandlerError as error:  # such as that of a CheckpointHandler whose folder cannot be written
+        cause = error.__cause__
+        if not (isinstance(cause, OSError) and _raised_by_multifit(cause)):
+            raise
+        return print_error(str(cause), 2)
     except UsageError as error:
         return print_error(str(error), 2)
     except OSError as error:
@@ -61,14 +72,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return print_error(str(error), 1)
 
 
-def build_parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
-    """Return the parser for some commands, by default for all."""
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    """Return the parsed arguments; exits with status 2 if there is no such command or argument."""
+    # only the given command is imported: help, and predicting with an exported net, work without mxnet
+    command = next(iter(arguments), "")
+    parser = build_parser([command])
+    if command and command not in COMMANDS and not command.startswith("-"):
+        near = suggest(command, COMMANDS)
+        parser.error(f'there is no command "{command}"{near}; commands are {", ".join(COMMANDS)}')
+    options, unknown = parser.parse_known_args(arguments)
+    if unknown:  # argparse would show the usage of `multifit` alone
+        valid = options.parser._option_string_actions
+        named = " ".join(f"{each}{suggest(each.partition('=')[0], valid)}" for each in unknown)
+        options.parser.error(f"unrecognized arguments: {named}")
+    return options
+
+
+def build_parser(names: Collection[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
+    """Return the parser for all commands; those with these names, by default all, get their arguments."""
     parser = argparse.ArgumentParser(prog="multifit", description="Train Gluon nets with several outputs.")
     parser.add_argument("--version", action="version", version=_version_line())
     commands = parser.add_subparsers(required=True, metavar="command")
-    for name in names:
+    for name, text in COMMANDS.items():
+        command = commands.add_parser(name, help=text, description=text)
+        if name not in names:
+            continue
         module = import_module(f".{name}", __name__)
-        command = commands.add_parser(name, help=module.HELP, description=module.HELP)
         module.add_arguments(command)
         command.usage = usage(command)
         command.set_defaults(run=module.run, parser=command)

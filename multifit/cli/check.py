@@ -9,7 +9,6 @@ from .outputs import print_result
 from .run import Run
 
 add_arguments = add_task_arguments
-HELP = "check that net, spec, data and trainers of a task file fit, and print the plan"
 
 
 def run(options: argparse.Namespace) -> None:

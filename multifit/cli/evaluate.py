@@ -11,7 +11,6 @@ from .outputs import print_result
 from .run import restore_losses, trained_run
 
 add_arguments = add_trained_arguments
-HELP = "measure a trained run on the validation data of its task file"
 
 
 def run(options: argparse.Namespace) -> None:

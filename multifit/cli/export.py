@@ -11,8 +11,6 @@ from .arguments import add_trained_arguments, quiet
 from .outputs import make_folder
 from .run import trained_run
 
-HELP = "write a trained net for use elsewhere, with the spec's names for its inputs and outputs"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""

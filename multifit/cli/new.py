@@ -10,7 +10,6 @@ from pathlib import Path
 from ..files import atomic_write
 from ..taskfile import UsageError
 
-HELP = "write a small task file to start from; it runs as it is"
 TEMPLATE = Path(__file__).with_name("new_task.txt")  # a text file: mxnet is not imported in this folder
 
 

@@ -9,8 +9,6 @@ from pathlib import Path
 
 from .arguments import add_trained_arguments
 
-HELP = "predict with a trained run, or with an exported net, which works without mxnet"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""

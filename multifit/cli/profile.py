@@ -9,8 +9,6 @@ from .outputs import make_folder
 from .results import write_profile
 from .run import Run
 
-HELP = "measure where the time of a training step goes, as a table and a picture; nothing is trained"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""

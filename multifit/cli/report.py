@@ -9,8 +9,6 @@ from ..files import atomic_write
 from ..report import page, read_run
 from ..taskfile import UsageError, as_usage_error
 
-HELP = "write one HTML page with plan, curves, figures and pictures of one or more runs"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""

@@ -15,9 +15,6 @@ from .arguments import add_task_arguments, count, quiet
 from .outputs import print_result
 from .run import Run
 
-HELP = (
-    "train a few batches and print which tasks' gradients pull together and which apart; nothing is written"
-)
 APART = -0.1  # tasks whose mean cosine is below this are said to pull apart
 LONGER = 3.0  # a gradient that is more than this many times as long is said to outweigh the other
 

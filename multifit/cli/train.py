@@ -30,7 +30,6 @@ from .record import RunRecord, read_record, recorded_pictures, write_record
 from .results import LOG, write_pictures, write_plan, write_results
 from .run import Run, output_folder
 
-HELP = "train what a task file declares and write the results"
 EVENTS = "tensorboard"
 
 

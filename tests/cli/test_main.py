@@ -72,22 +72,30 @@ def test_the_usage_has_what_is_needed_in_an_order_that_works(command, usage, cap
     assert capsys.readouterr().out.splitlines()[0] == f"usage: multifit {command} {usage}"
 
 
+PYTHON = platform.python_version()
 WITHOUT_MXNET = """
 import sys
 sys.modules["mxnet"] = None
-sys.argv[1:] = ["--version"]
 from multifit.__main__ import run
 sys.exit(run())
 """
 
 
-def test_the_version_is_printed_even_where_mxnet_cannot_be_imported():
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--version"], 0, f"multifit {__version__}, mxnet {metadata.version('mxnet')}, Python {PYTHON}"),
+        (["--help"], 0, "which tasks' gradients pull together"),
+        (["trian", "x.py"], 2, 'there is no command "trian" (did you mean "train"?)'),
+        (["train", "x.py"], 2, 'multifit needs mxnet, which is not installed: pip install "multifit[cpu]"'),
+    ],
+)  # fmt: skip
+def test_where_mxnet_cannot_be_imported(arguments, code, message):
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_MXNET], env=environment, capture_output=True, text=True, check=True
-    )
-    mxnet = metadata.version("mxnet")
-    assert done.stdout == f"multifit {__version__}, mxnet {mxnet}, Python {platform.python_version()}\n"
+    command = [sys.executable, "-c", WITHOUT_MXNET, *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    printed = " ".join((done.stdout + done.stderr).split())
+    assert done.returncode == code and " ".join(message.split()) in printed and "Traceback" not in printed
 
 
 def test_the_version_says_that_mxnet_is_not_installed(monkeypatch, capsys):

@@ -67,6 +67,14 @@ def test_what_does_not_fit_is_reported_without_a_traceback(write, multifit, more
     assert not Path("runs/small/history.json").exists()
 
 
+def test_checkpoints_that_cannot_be_written_are_an_error(write, multifit):
+    Path("runs/small").mkdir(parents=True)
+    Path("runs/small/checkpoints").write_text("not a folder")
+    result = multifit("train", write(), "--checkpoint-every", "1epochs")
+    assert result.code == 2 and "Traceback" not in result.err
+    assert "runs/small/checkpoints is not a folder; give another folder" in result.err.splitlines()[-1]
+
+
 def test_a_folder_without_permission_is_an_error(write, multifit, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     result = multifit("train", write())
