@@ -76,9 +76,9 @@ class MultiEstimator:
     trainers : gluon.Trainer, TrainerSpec or mapping of str to these, optional
         The trainers: which optimizer updates which parameters. Defaults to Adam with learning rate 0.001 for
         all parameters.
-    context : Context or list of Context, optional
-        The devices to run on. Defaults to the net's devices if it is initialised, else to the first GPU, else
-        to the CPU.
+    context : Context, list of Context, str or torch.device, optional
+        The devices to run on; for PyTorch one device, such as ``"cuda:0"``. Defaults to the net's devices if
+        it is initialised, else to the first GPU, else to the CPU.
     initializer : Initializer, str or mapping of pattern to Initializer, optional
         Initialises the parameters that are not initialised yet. Of a mapping, the first pattern that matches
         a parameter's name is used.
@@ -124,7 +124,7 @@ class MultiEstimator:
         net: Net,
         spec: TaskSpec | Loss,
         trainers: Any = None,
-        context: Context | Sequence[Context] | None = None,
+        context: Context | Sequence[Context] | str | None = None,
         initializer: Any = None,
         frozen: Any = (),
         precision: str = "float32",

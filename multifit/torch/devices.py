@@ -33,6 +33,8 @@ def device_of(context: Any) -> torch.device:
             device = torch.device("cuda", local_rank() if device.index is None else device.index)
             if device.index >= torch.cuda.device_count():
                 raise ValueError(f"this machine has {torch.cuda.device_count()} CUDA devices for torch")
+        if device.type == "cpu" and device.index:
+            raise ValueError("all cores are one CPU for torch")
         torch.empty(0, device=device)
     except Exception as error:  # whatever torch raises for a device that it does not know or have
         why = str(error).partition("\n")[0]

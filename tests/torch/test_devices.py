@@ -22,7 +22,7 @@ def test_the_plan_names_the_device() -> None:
     assert estimator.plan is not None and estimator.plan.devices == (f"{DEVICE} (torch)",)
 
 
-@pytest.mark.parametrize("context", ["cuda:77", "nonsense", "meta", ["cpu", "cpu"], 3.5])
+@pytest.mark.parametrize("context", ["cuda:77", "cpu:1", "nonsense", "meta", ["cpu", "cpu"], 3.5])
 def test_devices_that_do_not_exist(context: Any) -> None:
     with pytest.raises(ValueError, match="context: .*give one device, such as"):
         estimator_of(context=context)

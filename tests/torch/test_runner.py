@@ -16,6 +16,7 @@ from multifit import (
     MultiEstimator,
     TaskSpec,
     TrainerSpec,
+    UserCodeError,
 )
 from multifit.gluon.compat import mx
 from multifit.seeding import seed_everything
@@ -201,6 +202,15 @@ def test_a_net_that_was_never_trained_predicts_and_evaluates() -> None:
     one, other = (estimator_of("float64", engine) for engine in ("mxnet", "torch"))
     assert_equal(one.predict(BATCHES), other.predict(BATCHES), 1e-10)
     assert_equal(one.evaluate(BATCHES), estimator_of("float64").evaluate(BATCHES), 1e-10)
+
+
+@pytest.mark.parametrize(("width", "dtype"), [(3, "float32"), (6, "int64")])
+def test_inputs_that_the_net_does_not_take_are_named(width: int, dtype: str) -> None:
+    """Integers are not cast: they may be indices."""
+    estimator, image = estimator_of(), np.zeros((4, width), dtype)
+    estimator.predict(BATCHES)  # the first batch is checked with MXNet
+    with pytest.raises(UserCodeError, match=r"the graph of the net on torch .*called with image \(4, \d\)"):
+        estimator.predict(image)
 
 
 def test_a_net_that_is_no_graph_predicts_with_mxnet(caplog: Any) -> None:

@@ -37,10 +37,10 @@ def trace(net: Net, spec: TaskSpec, signatures: Sequence[SlotSignature]) -> Trac
     inputs = [name for name, variable in variables.items() if variable is not None]
     read = set(mx.sym.Group(list(symbols.values())).list_inputs())
     parameters = _parameter_values(net, read, inputs)
-    arrays = [{name: slot for name in inputs if (slot := signature[name])} for signature in signatures]
+    batches = [{name: slot for name in inputs if (slot := signature[name])} for signature in signatures]
     # `+` of symbols needs equal shapes, but `+` of arrays broadcasts: a net that runs can fail here.
     with _as_spec_error(net, mx.base.MXNetError):
-        arrays = fitting(symbols, arrays, parameters)
+        arrays = fitting(symbols, batches, parameters)
         input_types, output_types = port_types(symbols, arrays, parameters)
     example = {name: tuple(shape) for name, (shape, _) in arrays[-1].items()}
     unread = tuple(name for name in inputs if name not in read)

@@ -8,12 +8,15 @@ import torch
 
 from ...gluon.data.batches import Batch
 from ...gluon.execution.network import Network
+from ...gluon.user_code import user_code
 from .carried_state import CarriedState
 from .compile_mode import CompileMode
 from .parameters import Parameters
 from .program import NetPrograms
 from .tensors import Tensors
 from .uploads import Uploads
+
+NET = "the graph of the net on torch"
 
 
 class Predictor:
@@ -41,7 +44,7 @@ class Predictor:
             self._carried.begin()
             carried = self._carried.given
         uploaded = {name: slots[name] for name in program.inputs if name not in carried}
-        with torch.no_grad():
+        with torch.no_grad(), user_code(lambda: NET, *slots.items()):
             outputs = program.run({**self._uploads(uploaded), **carried}).values
         if self._carried is not None:
             self._carried.keep(batch, outputs)

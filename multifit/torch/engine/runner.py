@@ -248,7 +248,8 @@ class Runner(MXNetRunner):
 
     def check_tool(self, tool: str) -> None:
         """Raise ValueError: tools measure MXNet's own step."""
-        raise ValueError(f'{tool} does not work with engine="torch"; use an estimator with engine="mxnet"')
+        way_out = 'use engine="mxnet", on the command line --engine mxnet'
+        raise ValueError(f'{tool} does not work with engine="torch"; {way_out}')
 
     def state(self) -> dict[str, Any]:
         """Return the scale of gradients, if they are scaled; waits for the device."""

@@ -18,6 +18,7 @@ from .carried_state import CarriedState
 from .changed_outputs import ChangedOutputs
 from .compile_mode import CompileMode
 from .parameters import Parameters
+from .prediction import NET
 from .program import NetPrograms, Program, make_room
 from .result import Result
 from .split_program import SplitProgram
@@ -25,7 +26,7 @@ from .stage_sums import StageSums
 from .tensors import Tensors, to_arrays, to_tensor
 from .uploads import Uploads
 
-GRAPH, NET = "the graph of the net and its losses on torch", "the graph of the net on torch"
+GRAPH = "the graph of the net and its losses on torch"
 MAX_CONSTANTS = 256
 NOTHING: Tensors = {}
 
