@@ -13,7 +13,15 @@ from .outputs import make_folder, print_result
 
 INSTALL = 'predicting with an exported net needs PyTorch: pip install "multifit[torch]"'
 FILES = ("net.py", "net.pt2")  # an exported net's folder has one of them
-UNUSED: dict[str, Any] = {"engine": None, "folder": None, "precision": None, "seed": None, "settings": []}
+UNUSED: dict[str, Any] = {
+    "compile": None,
+    "deterministic": False,
+    "engine": None,
+    "folder": None,
+    "precision": None,
+    "seed": None,
+    "settings": [],
+}
 OPTIONS = {"folder": "--from", "settings": "--set"}  # others are named as their attribute
 
 
