@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import torch
 
 from multifit import DataError, MultiEstimator
 from multifit.cli import main
+from multifit.files import sha256
 from multifit.torch.export.load import load_export
 from multifit.torch.export.predict import predict_files
 from tests.gluon.export.nets import Hybrid, spec
@@ -108,12 +110,34 @@ def test_what_is_no_array(exported, tmp_path):
         list(predict_files(exported, [str(tmp_path / "text.npy")], tmp_path))
 
 
+def replace_parameters(folder):
+    """Save parameters that torch does not load, as if they were the export's."""
+    torch.save({"a": print}, folder / "net.pt")
+    change_record(folder, sha256={"net.pt": sha256(folder / "net.pt")})
+
+
+def change_record(folder, **values):
+    path = folder / "export.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+
+OTHER = "net.py: export.json and net.pt are not of the same export: export the net again"
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
         (lambda folder: (folder / "net.py").write_text("1 / 0"), "ZeroDivisionError: division by zero"),
-        (lambda folder: torch.save({"a": print}, folder / "net.pt"), "UnpicklingError"),
-        (lambda folder: (folder / "net.py").unlink(), "cannot load"),
+        (replace_parameters, "net.py: UnpicklingError: "),
+        (lambda folder: (folder / "net.py").unlink(), "there is no exported net: "),
+        (lambda folder: (folder / "net.pt").unlink(), "net.py: FileNotFoundError: .*net.pt"),
+        (lambda folder: (folder / "net.pt").write_bytes(b""), OTHER),
+        (lambda folder: change_record(folder, format="gluon"), OTHER),
+        (lambda folder: change_record(folder, sha256={"net.pt": "other"}), OTHER),
+        (lambda folder: (folder / "export.json").unlink(), "net.py: FileNotFoundError: .*export.json"),
+        (lambda folder: (folder / "export.json").write_text(""), "net.py: .*export.json: Expecting value"),
+        (lambda folder: (folder / "export.json").write_text("[]"), OTHER),
+        (lambda folder: change_record(folder, inputs=[{}]), "does not say what its inputs and outputs are"),
     ],
 )
 def test_a_module_that_cannot_be_loaded(estimator, tmp_path, damage, message):
@@ -122,6 +146,39 @@ def test_a_module_that_cannot_be_loaded(estimator, tmp_path, damage, message):
     damage(tmp_path)
     with pytest.raises(ValueError, match=message):
         load_export(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["net.py", "net.pt2"])
+def test_a_folder_with_two_nets_asks_for_one(estimator, tmp_path, name, capsys):
+    estimator.net.initialize()
+    for format in ("torch", "pt2"):
+        estimator.export(tmp_path, [(X, X[:, :2])], format=format)
+    with (tmp_path / "net.py").open("a") as file:  # which may be changed
+        file.write("# mine\n")
+    file = write(tmp_path / "batch.npz", left=X, right=X[:, :2])
+    with pytest.raises(ValueError, match="two exported nets: give the one .*net.py or .*net.pt2$"):
+        load_export(tmp_path)
+    assert main(["predict", str(tmp_path / name), file]) == 0
+    assert capsys.readouterr().out.endswith(f"in {tmp_path / 'predictions' / '1-batch.npz'}\n")
+
+
+def test_a_module_of_an_export_before_the_last_one(estimator, tmp_path):
+    estimator.net.initialize()
+    for format in ("torch", "gluon"):
+        estimator.export(tmp_path, [(X, X[:, :2])], format=format)
+    with pytest.raises(ValueError, match=OTHER):
+        load_export(tmp_path)
+
+
+@pytest.mark.parametrize("bytes_left", [0, 100, -100])
+def test_a_program_that_was_cut_off(estimator, tmp_path, bytes_left, caplog):
+    estimator.net.initialize()
+    (path,) = estimator.export(tmp_path, [(X, X[:, :2])], format="pt2")
+    path.write_bytes(path.read_bytes()[:bytes_left])
+    caplog.clear()
+    with pytest.raises(ValueError, match="net.pt2: it is damaged, or no program of torch.export"):
+        load_export(tmp_path)
+    assert not [each for each in caplog.records if each.levelname == "WARNING"]
 
 
 def test_a_program_that_does_not_say_what_its_inputs_are(tmp_path):
