@@ -12,10 +12,10 @@ from ..checkpoints import CHECKPOINTS, MANIFEST
 from ..gluon.snapshot.parameters import OTHERS
 from .record import NAME as RECORD
 from .record import recorded_pictures
-from .results import CURVES, HISTORY, LOG, PARAMETERS, PLAN, PLAN_TEXT
+from .results import CURVES, EXPORT, HISTORY, LOG, PARAMETERS, PLAN, PLAN_TEXT
 
 EARLIER = "earlier"
-_FILES = CHECKPOINTS, PARAMETERS, OTHERS, HISTORY, PLAN, PLAN_TEXT, CURVES, RECORD
+_FILES = CHECKPOINTS, PARAMETERS, OTHERS, HISTORY, PLAN, PLAN_TEXT, CURVES, EXPORT, RECORD
 
 
 def set_aside(folder: Path, logged: int) -> Path | None:

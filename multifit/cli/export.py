@@ -9,6 +9,7 @@ from ..engines import FORMATS
 from ..taskfile import as_usage_error
 from .arguments import add_trained_arguments, quiet
 from .outputs import make_folder
+from .results import EXPORT
 from .run import trained_run
 
 
@@ -29,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Load the trained parameters, trace the net on the first batch of its data, and write it."""
-    options.output = options.output or options.folder / "export"
+    options.output = options.output or options.folder / EXPORT
     with quiet(options.quiet):
         task = trained_run(options)
         make_folder(task.output)

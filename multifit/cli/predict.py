@@ -28,8 +28,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Predict with an exported net if the file is a folder or a program, else with a run of a task file."""
-    exported = Path(options.file).is_dir() or options.file.endswith(".pt2")
+    """Predict with an exported net, or with a run of a task file."""
     # The one works where mxnet cannot be imported, the other where torch cannot
-    module = import_module(".predict_export" if exported else ".predict_run", __package__)
-    module.run(options)
+    name = ".predict_export" if _is_exported(Path(options.file)) else ".predict_run"
+    import_module(name, __package__).run(options)
+
+
+def _is_exported(path: Path) -> bool:
+    """Whether a path is that of an exported net: a folder, a program, or a module.
+
+    A task file may be called ``net.py`` too, but it has none of an exported module's files beside it.
+    """
+    beside = any(path.with_name(name).is_file() for name in ("net.pt", "export.json"))
+    return path.is_dir() or path.suffix == ".pt2" or (path.name == "net.py" and beside)

@@ -8,17 +8,29 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import last_line, quoted
-from ..taskfile import UsageError
-from .outputs import make_folder, print_result
+from ..taskfile import UsageError, as_usage_error
+from .outputs import print_result
 
 INSTALL = 'predicting with an exported net needs PyTorch: pip install "multifit[torch]"'
 FILES = ("net.py", "net.pt2")  # an exported net's folder has one of them
-UNUSED: dict[str, Any] = {"engine": None, "folder": None, "precision": None, "seed": None, "settings": []}
+UNUSED: dict[str, Any] = {
+    "compile": None,
+    "deterministic": False,
+    "engine": None,
+    "folder": None,
+    "precision": None,
+    "seed": None,
+    "settings": [],
+}
 OPTIONS = {"folder": "--from", "settings": "--set"}  # others are named as their attribute
 
 
 def run(options: argparse.Namespace) -> None:
-    """Write the outputs for each file; raise UsageError for options that an exported net does not take."""
+    """Write the outputs for each file, and print a line about each.
+
+    Raises UsageError for options that an exported net does not take, and if the net or a file cannot be used;
+    OSError if a file cannot be opened or written.
+    """
     unused = [name for name, default in UNUSED.items() if getattr(options, name) != default]
     if unused:
         flags = quoted(OPTIONS.get(name, f"--{name}") for name in unused)
@@ -30,8 +42,10 @@ def run(options: argparse.Namespace) -> None:
             f"{net} has no net exported to PyTorch ({quoted(FILES)}): "
             "multifit export FILE --from DIR --format torch writes one"
         )
-    make_folder(folder)
-    print_result("\n".join(_module().predict_files(net, options.arguments, folder, options.devices)))
+    predict_files = _module().predict_files
+    with as_usage_error(ValueError):
+        for line in predict_files(net, options.arguments, folder, options.devices):
+            print_result(line)
 
 
 def _module() -> Any:

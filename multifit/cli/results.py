@@ -21,6 +21,7 @@ from ..taskfile import UsageError
 
 PARAMETERS, HISTORY, CURVES = "final.params", "history.json", "curves.png"
 PLAN, PLAN_TEXT, LOG = "plan.json", "plan.txt", "log.txt"
+EXPORT = "export"  # the folder of exports
 LONGEST = 255  # bytes of a file's name
 WANTED = "pictures() must return a dict of matplotlib figures by file name"
 PLAN_WIDTH = 100  # characters per line of plan.txt, whatever terminal the run is in

@@ -128,9 +128,17 @@ def exported(tmp_path):
     return tmp_path / "net"
 
 
-def test_options_that_an_exported_net_does_not_have(exported, multifit):
-    result = multifit("predict", exported, "a.npy", "--from", "runs/small", "--set", "rate=1", "--seed", "1")
-    assert result.code == 2 and 'leave out "--from", "--seed", "--set"' in result.err
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (("--from", "runs/small", "--set", "rate=1", "--seed", 1), '"--from", "--seed", "--set"'),
+        (("--compile", "--deterministic"), '"--compile", "--deterministic"'),
+        (("--compile", "no", "--precision", "float16"), '"--compile", "--precision"'),
+    ],
+)
+def test_options_that_an_exported_net_does_not_have(exported, multifit, options, named):
+    result = multifit("predict", exported, "a.npy", *options)
+    assert result.code == 2 and result.err.endswith(f"leave out {named}\n")
 
 
 def test_a_folder_without_an_exported_net(tmp_path, multifit):

@@ -65,6 +65,16 @@ def test_the_earlier_run_in_a_folder_is_kept_and_can_be_resumed(write, multifit)
     assert logs[1].read_text() != kept["log.txt"].decode()
 
 
+def test_what_was_exported_is_kept_with_its_run(trained, write, multifit):
+    for format in ("gluon", "onnx"):
+        assert multifit("export", trained, "--from", "runs/small", "--format", format).code == 0
+        before = {path.name: path.read_bytes() for path in Path("runs/small/export").iterdir()}
+        assert multifit("train", write()).code == 0
+        assert not Path("runs/small/export").exists()
+        kept = Path("runs/small/earlier/export").iterdir()
+        assert {path.name: path.read_bytes() for path in kept} == before
+
+
 OF_A_RUN = '{"file": "", "seed": 0, "versions": {}, "pictures": '
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import module_from_spec, spec_from_file_location
@@ -13,9 +12,12 @@ import numpy as np
 import torch
 
 from ...errors import DataError, last_line
+from ...files import parse_json, read_json, sha256
 from ...protocols import Numbers
 from ..devices import device_of
-from .write import MODULE, PROGRAM, RECORD
+from .write import MODULE, PARAMETERS, PROGRAM, RECORD
+
+ZIP_END, END_SIZE = b"PK\5\6", 22  # the last record of a zip file without a comment, as torch writes it
 
 
 @dataclass(frozen=True)
@@ -71,29 +73,43 @@ def load_export(path: str | Path, device: Any = None) -> ExportedNet:
     Parameters
     ----------
     path : str or pathlib.Path
-        The folder, or a program in it.
+        The folder, or the module (``net.py``) or the program (``net.pt2``) in it.
     device : str or torch.device, optional
         The device on which it computes; by default the first GPU, else the CPU.
 
     Raises
     ------
     ValueError
-        There is no exported net, it cannot be loaded, or there is no such device.
+        There is no exported net, the folder has a module and a program, the files are of different exports,
+        the net cannot be loaded, or there is no such device.
     """
-    path = Path(path)
-    program = path if path.suffix == ".pt2" else path / PROGRAM
+    path = _file_of(Path(path))
     chosen = device_of(device)
+    load = _load_module if path.suffix == ".py" else _load_program
     try:
-        if path != program and (path / MODULE).is_file():
-            return _load_module(path, chosen)
-        return _load_program(program, chosen)
-    except Exception as error:  # whatever the code of a module raises
+        return load(path, chosen)
+    except ValueError as error:
+        raise ValueError(f"cannot load {path}: {last_line(error)}") from error
+    except Exception as error:  # whatever torch or the code of a module raises
         raise ValueError(f"cannot load {path}: {type(error).__name__}: {last_line(error)}") from error
 
 
-def _load_module(folder: Path, device: torch.device) -> ExportedNet:
-    record = json.loads((folder / RECORD).read_text("utf-8"))
-    description = spec_from_file_location("multifit_exported_net", folder / MODULE)
+def _file_of(path: Path) -> Path:
+    """Return the module or the program at a path; raises ValueError if there is none, or both are."""
+    found = [path / name for name in (MODULE, PROGRAM)] if path.is_dir() else [path]
+    found = [each for each in found if each.is_file()]
+    if not found:
+        raise ValueError(f"there is no exported net: {path}")
+    if len(found) > 1:
+        raise ValueError(
+            f"{path} has two exported nets: give the one that is meant, {' or '.join(map(str, found))}"
+        )
+    return found[0]
+
+
+def _load_module(path: Path, device: torch.device) -> ExportedNet:
+    record = _record_of(path)
+    description = spec_from_file_location("multifit_exported_net", path)
     assert description is not None and description.loader is not None
     module = module_from_spec(description)
     description.loader.exec_module(module)
@@ -101,18 +117,48 @@ def _load_module(folder: Path, device: torch.device) -> ExportedNet:
     return _exported(lambda *tensors: tuple(net(*tensors).values()), record, device)
 
 
+def _record_of(path: Path) -> Any:
+    """Return the content of the file that describes a module.
+
+    Raises OSError or ValueError if it cannot be read, or if it is of another export than the parameters.
+    """
+    record, parameters = read_json(path.with_name(RECORD)), path.with_name(PARAMETERS)
+    try:
+        # The module itself is not compared: it may be changed
+        same = record["format"] == "torch" and record["sha256"][PARAMETERS] == sha256(parameters)
+    except (KeyError, TypeError):
+        same = False
+    if not same:
+        raise ValueError(f"{RECORD} and {PARAMETERS} are not of the same export: export the net again")
+    return record
+
+
 def _load_program(path: Path, device: torch.device) -> ExportedNet:
+    if not _has_end(path):  # torch would print a traceback
+        raise ValueError("it is damaged, or no program of torch.export")
     extra = {RECORD: ""}
     program = torch.export.load(path, extra_files=extra)
-    if not extra[RECORD]:
-        raise ValueError("it does not say what its inputs and outputs are: export it again")
     net = program.module().to(device)
-    return _exported(net, json.loads(extra[RECORD]), device)
+    return _exported(net, parse_json(extra[RECORD] or "{}"), device)
 
 
-def _exported(call: Any, record: Mapping[str, Any], device: torch.device) -> ExportedNet:
-    ports = {port["name"]: port for port in record["inputs"]}
-    return ExportedNet(call, ports, [port["name"] for port in record["outputs"]], device)
+def _has_end(path: Path) -> bool:
+    """Whether the last bytes are those of a zip file. In one that was cut off, a zip inside it may end."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - END_SIZE))
+        return file.read().startswith(ZIP_END)
+
+
+def _exported(call: Any, record: Any, device: torch.device) -> ExportedNet:
+    """Return the net; raises ValueError if the record does not describe its inputs and outputs."""
+    try:
+        ports = {
+            port["name"]: {key: port[key] for key in ("name", "shape", "dtype")} for port in record["inputs"]
+        }
+        outputs = [port["name"] for port in record["outputs"]]
+    except (KeyError, TypeError):
+        raise ValueError(f"{RECORD} does not say what its inputs and outputs are: export it again") from None
+    return ExportedNet(call, ports, outputs, device)
 
 
 def _cast(array: Numbers, port: Mapping[str, Any]) -> Numbers:

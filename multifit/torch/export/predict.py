@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ...errors import DataError, quoted, reason
+from ...errors import DataError, last_line, quoted
 from ...files import write_arrays
 from ...protocols import Numbers
 from .load import load_export
+
+STARTS = (b"\x93NUMPY", b"PK\3\4", b"PK\5\6")  # the first bytes of .npy and .npz files
 
 
 def predict_files(net: Path, files: Sequence[str], folder: Path, device: Any = None) -> Iterator[str]:
@@ -32,16 +33,17 @@ def predict_files(net: Path, files: Sequence[str], folder: Path, device: Any = N
 
     Raises
     ------
-    DataError
-        A file is damaged, lacks inputs, or has inputs that the net does not take.
     OSError
-        A file cannot be opened.
+        A file cannot be opened or written.
     ValueError
-        The net cannot be loaded.
+        The net cannot be loaded; a file is damaged, lacks inputs, or has inputs that the net does not take.
     """
     exported = load_export(net, device)
     for number, file in enumerate(files, 1):
-        outputs = exported.predict(_read(Path(file), exported.inputs))
+        try:
+            outputs = exported.predict(_read(Path(file), exported.inputs))
+        except DataError as error:
+            raise ValueError(f"cannot use {file}: {error.problems[0].message}") from error
         path = folder / f"{number}-{Path(file).stem[:40]}.npz"
         write_arrays(path, outputs)
         shapes = ", ".join(f"{name} {array.shape}" for name, array in outputs.items())
@@ -49,16 +51,23 @@ def predict_files(net: Path, files: Sequence[str], folder: Path, device: Any = N
 
 
 def _read(path: Path, inputs: Sequence[str]) -> dict[str, Numbers]:
-    """Return a file's arrays by name. Nothing in it is run."""
-    try:
-        content = np.load(path, allow_pickle=False)
-        if isinstance(content, np.ndarray):
-            content = dict.fromkeys(inputs if len(inputs) == 1 else [], content)
-        missing = [name for name in inputs if name not in content]
-        if missing:
-            raise ValueError(
-                f"it has no {quoted(missing)}; give a .npz file with the inputs {quoted(inputs)}"
-            )
-        return {name: content[name] for name in inputs}
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise DataError(f"cannot use {path}: {reason(error)}") from None
+    """Return a file's arrays by name. Nothing in it is run.
+
+    Raises OSError if it cannot be opened, and DataError if it is damaged or lacks inputs.
+    """
+    with path.open("rb") as file:
+        try:
+            if not file.read(6).startswith(STARTS):  # numpy takes it for a pickle
+                raise ValueError("give a .npy or .npz file")
+            file.seek(0)
+            content = np.load(file, allow_pickle=False)
+            if isinstance(content, np.ndarray):
+                content = dict.fromkeys(inputs if len(inputs) == 1 else [], content)
+            missing = [name for name in inputs if name not in content]
+            if missing:
+                raise ValueError(
+                    f"it has no {quoted(missing)}; give a .npz file with the inputs {quoted(inputs)}"
+                )
+            return {name: np.asarray(content[name]) for name in inputs}  # bytes, if it is no array
+        except Exception as error:  # whatever numpy and the modules for zip files raise for a damaged file
+            raise DataError(last_line(error)) from None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import warnings
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Mapping, Sequence
+from typing import Any, Callable, Mapping, Sequence
 
 import torch
 
@@ -57,7 +58,7 @@ class PlainNet:
 def write_module(net: PlainNet, folder: Path) -> list[Path]:
     """Write ``net.py``, ``net.pt`` and ``export.json``, which has the hashes of the other two.
 
-    Raises SpecError if operators have no translation.
+    Raises SpecError if operators have no translation, and OSError if a file cannot be written.
     """
     module = _translated(net)
     text = module_text(module, net.outputs, PARAMETERS)
@@ -66,7 +67,7 @@ def write_module(net: PlainNet, folder: Path) -> list[Path]:
         # The files are renamed in reverse order, once all three are written; the record is the last.
         record, parameters, source = (files.enter_context(atomic_path(path)) for path in paths)
         source.write_text(text, "utf-8")
-        torch.save(dict(module.state_dict()), parameters)
+        _write(parameters, lambda file: torch.save(dict(module.state_dict()), file))
         hashes = {MODULE: sha256(source), PARAMETERS: sha256(parameters)}
         content = {
             "format": "torch",
@@ -83,7 +84,8 @@ def write_program(net: PlainNet, folder: Path) -> list[Path]:
     """Write ``net.pt2``, which contains ``export.json`` as an extra file.
 
     If the program takes batches of one size only, that is logged. Raises SpecError if operators have no
-    translation, and ValueError if `torch.export` cannot export the net.
+    translation, ValueError if `torch.export` cannot export the net, and OSError if the file cannot be
+    written.
     """
     module = _translated(net)
     auto = getattr(torch.export.Dim, "AUTO", None)  # before torch 2.6, sizes are those of the batch
@@ -101,8 +103,18 @@ def write_program(net: PlainNet, folder: Path) -> list[Path]:
     _log_fixed_sizes(net, program, times)
     with atomic_path(folder / PROGRAM) as temporary:
         record = json.dumps({"format": "pt2", **net.record})
-        torch.export.save(program, temporary, extra_files={RECORD: record})
+        _write(temporary, lambda file: torch.export.save(program, file, extra_files={RECORD: record}))
     return [folder / PROGRAM]
+
+
+def _write(path: Path, save: Callable[[io.BytesIO], None]) -> None:
+    """Write what a function of torch saves; on a full disk, torch's own writer would end the process.
+
+    Raises OSError if the file cannot be written.
+    """
+    file = io.BytesIO()
+    save(file)
+    path.write_bytes(file.getbuffer())
 
 
 def _has_one_sample(net: PlainNet) -> bool:

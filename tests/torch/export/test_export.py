@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import subprocess
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ import torch
 from multifit import MultiEstimator, SpecError
 from multifit.gluon.compat import mx
 from multifit.torch.export.load import load_export
+from tests.common.full_disk import full_disk
 from tests.common.nets import sequential
 from tests.gluon.export.nets import Hybrid, spec
 
@@ -176,6 +179,16 @@ def test_what_has_no_translation_is_refused_and_nothing_is_written(format, tmp_p
     with pytest.raises(SpecError, match="the operator khatri_rao"):
         estimator.export(tmp_path / "here", [X[0, 0]], format=format)
     assert not list(tmp_path.rglob("net*"))
+
+
+@pytest.mark.parametrize("format", ["torch", "pt2"])
+def test_a_full_disk_is_an_error_and_nothing_is_written(format, tmp_path):
+    estimator = estimator_of(lambda net, F, x: net.body(x), outputs=["out"], body=nn.Dense(1000))
+    estimator.predict([X])
+    with full_disk(100_000), pytest.raises(OSError) as caught:
+        estimator.export(tmp_path, [X], format=format)
+    assert (caught.value.errno, Path(caught.value.filename).parent) == (errno.EFBIG, tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def infinite(net, F, x):
