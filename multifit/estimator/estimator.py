@@ -245,6 +245,7 @@ class MultiEstimator:
             with self._runner.session():
                 loop.train(train_data, self.fit_batch, checkpoint)
             self._engine.shared.average_statistics()
+        self._engine.shared.average_statistics()  # of what handlers have set at last, such as averages
         return self._run.history
 
     def _new_loop(self, hooks: TrainingHooks, val_batch: Peeked | FirstBatches | None) -> FitLoop:
@@ -530,6 +531,7 @@ class MultiEstimator:
         ImportError
             ONNX or PyTorch is not installed.
         """
+        self._runner.publish()
         return self._runner.export(folder, data, format)
 
     # ---- what handlers read and call -----------------------------------------------------------------------
@@ -675,6 +677,7 @@ class MultiEstimator:
 
     def collect_checkpoint(self) -> None:
         """Gather each rank's own state; all ranks must call this before the first one writes a checkpoint."""
+        self._runner.publish()
         self._checkpointer.collect()
 
     @checked

@@ -33,7 +33,7 @@ from multifit.balance import DWA, FAMO, GLS, IMTLL, GradNorm, PCGrad, Uncertaint
 from multifit.distributed import ALONE, World
 from tests.common.handlers import CutsPower
 from tests.common.joint_data import Shuffled, batches, loader, ragged, uneven_parts
-from tests.common.nets import Heads
+from tests.common.nets import Heads, sequential
 from tests.common.ranks import ThreadCommunicator, run_ranks
 
 import mxnet as mx  # isort: skip
@@ -315,15 +315,33 @@ def assert_as_alone(
     return alone
 
 
-def assert_resumed_amid_an_update(folder: Path, engine: str) -> None:
-    """Check that ranks whose tasks' gradients are being added up resume bit for bit."""
+def normed_heads() -> Any:
+    """Return the net with BatchNorm, whose running statistics are each rank's own within an epoch."""
+    body = sequential(gluon.nn.Dense(16, activation="tanh"), gluon.nn.BatchNorm())
+    return Heads(body=body, digit=10, parity=1)
+
+
+RANKS_OWN = {  # states that each rank has for itself, within an epoch or between two updates
+    "running statistics": {"net": normed_heads},
+    **{
+        name: CASES[name]
+        for name in (
+            "a trainer that accumulates",
+            "balance of parameters that adds up",
+            "balance of parameters that a handler adds up",
+        )
+    },
+}
+
+
+def assert_ranks_resume(folder: Path, engine: str, case: str) -> None:
+    """Check that ranks with states of their own, one of `RANKS_OWN`, resume bit for bit within an epoch."""
+    own = RANKS_OWN[case].get("handlers", lambda world: [])
 
     def run(world: World, name: str, *handlers: Any, **fit: Any) -> dict[str, np.ndarray]:
-        case = CASES["balance of parameters that adds up"]
         saving = CheckpointHandler(folder / name, Every(5, "batch"))
-        return joint_training(
-            world, **{**case, "handlers": lambda world: [saving, *handlers], "engine": engine, "fit": fit}
-        )
+        changes = {"handlers": lambda world: [saving, *own(world), *handlers], "engine": engine, "fit": fit}
+        return joint_training(world, **{**RANKS_OWN[case], **changes})
 
     whole = run_ranks(2, lambda world: run(world, "whole"))
     for error in run_ranks(2, lambda world: run(world, "parts", CutsPower(7))):

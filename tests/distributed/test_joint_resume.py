@@ -27,9 +27,10 @@ from tests.common.handlers import CutsPower
 from tests.common.joint_data import loader
 from tests.common.joint_training import (
     CASES,
+    RANKS_OWN,
     ByShape,
     assert_equal_training,
-    assert_resumed_amid_an_update,
+    assert_ranks_resume,
     joint_training,
 )
 from tests.common.nets import sequential
@@ -196,8 +197,9 @@ def test_gradients_that_wait_for_an_update_need_as_many_ranks(tmp_path):
     assert [result["step"] for result in resumed] == [10, 10]
 
 
-def test_tasks_gradients_that_wait_are_each_ranks_own(tmp_path):
-    assert_resumed_amid_an_update(tmp_path, "mxnet")
+@pytest.mark.parametrize("case", RANKS_OWN)
+def test_states_that_are_each_ranks_own(tmp_path, case):
+    assert_ranks_resume(tmp_path, "mxnet", case)
 
 
 def test_a_checkpoint_that_others_cannot_see_is_sent_to_them(tmp_path, whole, monkeypatch):

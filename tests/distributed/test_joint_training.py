@@ -26,7 +26,7 @@ from multifit.sampling import Ratios, RoundRobin
 from tests.common.compare import snapshot
 from tests.common.data import Limited, Repeating, regression_batches
 from tests.common.grids import TWO
-from tests.common.joint_training import CASES, ByShape, assert_as_alone, joint_training
+from tests.common.joint_training import CASES, ByShape, assert_as_alone, joint_training, normed_heads
 from tests.common.nets import Heads
 from tests.common.ranks import EngineCommunicator, ThreadCommunicator, run_ranks
 
@@ -49,6 +49,13 @@ QUICK = [
 )
 def test_two_ranks_train_as_one(case, kind):
     assert_as_alone(partial(joint_training, **CASES[case]), kind=kind)
+
+
+@pytest.mark.parametrize("case", ["plain", "averaged weights"])
+def test_ranks_end_with_the_same_running_statistics(case):
+    one, other = run_ranks(2, partial(joint_training, **{**CASES[case], "net": normed_heads}))
+    assert any(name.endswith("running_mean") for name in one)
+    np.testing.assert_equal(other, one)
 
 
 def regression(world: World, metric: Any = None, context: Any = None) -> tuple[MultiEstimator, Any]:

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from mxnet.gluon.contrib.estimator import CheckpointHandler
 
-from multifit import TrainerSpec
+from multifit import Priority, TrainerSpec
 from multifit.gluon.compat import mx
+from multifit.torch.export.load import load_export
 from tests.torch.fits import assert_engines_agree
 from tests.torch.runs import BATCHES, assert_equal, estimator_of, values
 
@@ -63,6 +64,41 @@ def test_states_that_a_handler_saves_and_loads(event: str, tmp_path: Path) -> No
         return [values(estimator)]
 
     assert_engines_agree(fit)
+
+
+@pytest.mark.parametrize("reader", ["hold_update", "batch_end"])
+def test_states_that_are_loaded_before_another_handler_reads(reader: str, tmp_path: Path) -> None:
+    class Back:
+        def change_objective(self, estimator: Any, objectives: Any) -> None:
+            trainer, step = estimator.trainers["trainer"], estimator.state.step
+            if step == 1:
+                trainer.save_states(str(tmp_path / "states"))
+            elif step == 3:
+                trainer.load_states(str(tmp_path / "states"))
+
+    def read(estimator: Any) -> None:
+        estimator.parameters["digit.bias"].data().asnumpy()
+
+    def fit(engine: str) -> Any:
+        estimator = estimator_of("float64", engine, trainers=MOMENTUM)
+        reading = type("Read", (), {reader: staticmethod(read), "priority": Priority.UPDATE})()
+        estimator.fit(BATCHES, epochs=1, event_handlers=[Back(), reading])
+        return [values(estimator)]
+
+    assert_engines_agree(fit)
+
+
+def test_a_handler_exports_current_values(tmp_path: Path) -> None:
+    image = BATCHES[0][0]
+
+    class Export:
+        def batch_end(self, estimator: Any) -> None:
+            folder = tmp_path / str(estimator.state.step)
+            estimator.export(folder, format="torch")
+            assert_equal(load_export(folder, "cpu").predict({"image": image}), estimator.predict(image), 1e-6)
+
+    estimator_of().fit(BATCHES, epochs=1, event_handlers=[Export()])
+    assert len(list(tmp_path.iterdir())) == 5
 
 
 def test_gluons_handler_writes_current_values_within_an_epoch(tmp_path: Path) -> None:

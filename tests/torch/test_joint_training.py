@@ -17,9 +17,10 @@ from multifit.torch.engine.joint_gradients import JointGradients
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.joint_training import (
     ON_TORCH,
+    RANKS_OWN,
     ByShape,
     assert_equal_training,
-    assert_resumed_amid_an_update,
+    assert_ranks_resume,
     joint_training,
 )
 from tests.common.nets import two_heads
@@ -114,8 +115,9 @@ def test_a_library_that_sums_arrays_of_mxnet_is_refused() -> None:
     assert run_ranks(2, run, kind=EngineCommunicator) == [None, None]
 
 
-def test_tasks_gradients_that_wait_are_each_ranks_own(tmp_path: Path) -> None:
-    assert_resumed_amid_an_update(tmp_path, "torch")
+@pytest.mark.parametrize("case", RANKS_OWN)
+def test_states_that_are_each_ranks_own(case: str, tmp_path: Path) -> None:
+    assert_ranks_resume(tmp_path, "torch", case)
 
 
 # ---- float16 -----------------------------------------------------------------------------------------------

@@ -87,7 +87,8 @@ class Trainers:
             self.take()
 
     def give_back(self) -> None:
-        """Copy the optimizers' states to the trainers; this waits for the device."""
+        """Copy the optimizers' states to the trainers, unless they have newer ones; waits for the device."""
+        self.take_if_stale()
         for updater in self._updaters.values():
             updater.give_back()
         self.newer = False
