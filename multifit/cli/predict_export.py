@@ -7,8 +7,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ..errors import last_line, quoted
-from ..taskfile import UsageError, as_usage_error
+from ..errors import DataError, last_line, quoted
+from ..taskfile import UsageError
 from .outputs import print_result
 
 INSTALL = 'predicting with an exported net needs PyTorch: pip install "multifit[torch]"'
@@ -43,9 +43,13 @@ def run(options: argparse.Namespace) -> None:
             "multifit export FILE --from DIR --format torch writes one"
         )
     predict_files = _module().predict_files
-    with as_usage_error(ValueError):
+    try:
         for line in predict_files(net, options.arguments, folder, options.devices):
             print_result(line)
+    except DataError as error:
+        raise UsageError(error.problems[0].message) from None
+    except ValueError as error:
+        raise UsageError(str(error)) from None
 
 
 def _module() -> Any:

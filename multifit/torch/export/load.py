@@ -12,10 +12,10 @@ import numpy as np
 import torch
 
 from ...errors import DataError, last_line
-from ...files import parse_json, read_json, sha256
+from ...files import parse_json, read_json
 from ...protocols import Numbers
 from ..devices import device_of
-from .write import MODULE, PARAMETERS, PROGRAM, RECORD
+from .write import MODULE, PROGRAM, RECORD
 
 ZIP_END, END_SIZE = b"PK\5\6", 22  # the last record of a zip file without a comment, as torch writes it
 
@@ -120,16 +120,12 @@ def _load_module(path: Path, device: torch.device) -> ExportedNet:
 def _record_of(path: Path) -> Any:
     """Return the content of the file that describes a module.
 
-    Raises OSError or ValueError if it cannot be read, or if it is of another export than the parameters.
+    Raises OSError or ValueError if it cannot be read, or if it is of another export. Hashes are not compared:
+    the module may be changed, and the parameters may be trained.
     """
-    record, parameters = read_json(path.with_name(RECORD)), path.with_name(PARAMETERS)
-    try:
-        # The module itself is not compared: it may be changed
-        same = record["format"] == "torch" and record["sha256"][PARAMETERS] == sha256(parameters)
-    except (KeyError, TypeError):
-        same = False
-    if not same:
-        raise ValueError(f"{RECORD} and {PARAMETERS} are not of the same export: export the net again")
+    record = read_json(path.with_name(RECORD))
+    if not isinstance(record, dict) or record.get("format") != "torch":
+        raise ValueError(f"{RECORD} is not of the same export: export the net again")
     return record
 
 

@@ -33,17 +33,19 @@ def predict_files(net: Path, files: Sequence[str], folder: Path, device: Any = N
 
     Raises
     ------
+    DataError
+        A file is damaged, lacks inputs, or has inputs that the net does not take.
     OSError
         A file cannot be opened or written.
     ValueError
-        The net cannot be loaded; a file is damaged, lacks inputs, or has inputs that the net does not take.
+        The net cannot be loaded.
     """
     exported = load_export(net, device)
     for number, file in enumerate(files, 1):
         try:
             outputs = exported.predict(_read(Path(file), exported.inputs))
         except DataError as error:
-            raise ValueError(f"cannot use {file}: {error.problems[0].message}") from error
+            raise DataError(f"cannot use {file}: {error.problems[0].message}") from error
         path = folder / f"{number}-{Path(file).stem[:40]}.npz"
         write_arrays(path, outputs)
         shapes = ", ".join(f"{name} {array.shape}" for name, array in outputs.items())
