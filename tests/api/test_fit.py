@@ -28,7 +28,7 @@ from tests.common.nets import two_heads
 from tests.common.specs import CE, L2, two_head_spec
 
 import mxnet as mx  # isort: skip
-from mxnet.gluon import nn  # isort: skip
+from mxnet.gluon import nn, rnn  # isort: skip
 
 
 def test_it_learns(estimator: MultiEstimator, batches: Any) -> None:
@@ -167,6 +167,14 @@ def test_an_error_of_the_net(batches: Any, log: Any) -> None:
     assert log()[-1].endswith("stopped: UserCodeError")
     net.size._forward_hooks.clear()
     assert estimator.fit(batches, epochs=1).epochs == 1
+
+
+def test_an_error_of_an_operator_in_the_background_is_the_nets() -> None:
+    net = nn.HybridSequential()
+    net.add(rnn.LSTM(5, layout="NTC", projection_size=3), nn.Dense(2))
+    batch = np.ones((4, 7, 3), "float32"), np.ones((4, 2), "float32")
+    with pytest.raises(UserCodeError, match=r"forward pass \(train\) raised .*data \(4, 7, 3\) .*No tra"):
+        MultiEstimator(net, L2).fit([batch], epochs=1)
 
 
 class FailsInBatch5:

@@ -30,14 +30,14 @@ def check_first_batch(stage: Stage, batch: Batch) -> tuple[Any, list[Problem]]:
     problems += inspect_slots(stage.spec, batch.slots) + _not_in_one_graph(stage) + _updates_the_rest(stage)
     with stage.recording(), batch.contexts[0], stage.rehearsal():
         outputs, output_problems = stage.network.bind(slots)
+    inputs = [(name, slots[name]) for name in stage.spec.inputs]
+    with user_code(lambda: f"the net's forward pass ({stage.network.stage})", *inputs):
+        for output in (outputs or {}).values():
+            output.wait_to_read()  # errors of the engine are raised here, where their place is known
     arrays = by_reference(outputs or {}, slots)
     label_problems = inspect_labels(stage.figures.label_rules(arrays), batch)
     if problems + output_problems:
         return None, problems + label_problems + output_problems
-    inputs = [(name, slots[name]) for name in stage.spec.inputs]
-    with user_code(lambda: f"the net's forward pass ({stage.network.stage})", *inputs):
-        for output in outputs.values():
-            output.wait_to_read()  # errors of the engine are raised here, where their place is known
     problems = list(label_problems)
     for metric in stage.figures.metrics:
         if metric.term.has_slots(arrays):
