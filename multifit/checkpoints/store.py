@@ -54,9 +54,10 @@ class CheckpointStore:
             with suppress(ValueError):  # somebody added a file
                 remove_checkpoint(info.path)
 
-    def latest_step(self) -> int:
-        """Return the greatest step of all checkpoints in the folder; 0 if there are none."""
-        return max((info.step for info in list_checkpoints(self.folder)), default=0)
+    def latest_step(self, after: int = 0) -> int:
+        """Return the greatest step of the intact checkpoints after a step; 0 if there are none."""
+        later = (info for info in list_checkpoints(self.folder) if info.step > after)
+        return max((info.step for info in later if self._is_intact(info)), default=0)
 
     def _is_intact(self, info: CheckpointInfo) -> bool:
         key = info.path, info.serial

@@ -84,9 +84,10 @@ class CheckpointWriter:
             estimator.logger.info(_INEXACT, path)
 
     def warn_of_later(self, estimator: EstimatorProtocol) -> None:
-        """Log a warning if the folder has checkpoints of later steps than the run's."""
-        latest, step = self.store.latest_step(), estimator.state.step
-        if latest > step:
+        """Log a warning if the folder has intact checkpoints of later steps than the run's."""
+        step = estimator.state.step
+        latest = self.store.latest_step(after=step)
+        if latest:
             estimator.logger.warning(
                 "%s holds checkpoints of another run, or of a later part of this one, up to step %d, and "
                 "this run is at step %d: this run's checkpoints will count as newer; resume from there, or "

@@ -38,6 +38,7 @@ def test_a_damaged_checkpoint_is_skipped_and_all_are_named_if_none_is_intact(
     whole.fit(epochs=1)
     assert unequal(run.end(), whole.end()) == []
     assert any(line.startswith(f"skipped: {newest}: {name} ") for line in log())
+    assert not any("holds checkpoints of another run" in line for line in log())
     assert "resuming from epoch-0001-step-00000003: epoch 1, batch 4" in log()
     run.folder = tmp_path / "copy"
     older, newest = sorted((run.folder / "checkpoints").iterdir())
