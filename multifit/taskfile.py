@@ -22,7 +22,7 @@ from graphlib import CycleError, TopologicalSorter
 from importlib.util import decode_source
 from pathlib import Path
 from symtable import symtable
-from typing import Any, Callable, Iterable, Iterator, Mapping
+from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
 from .errors import quoted, shown, suggest
 from .recorded_settings import restored
@@ -38,11 +38,12 @@ class UsageError(ValueError):
 
 @contextmanager
 def as_usage_error(*errors: type[Exception]) -> Iterator[None]:
-    """Raise UsageError, with the same message, in place of these errors."""
+    """Raise UsageError, with the same message, in place of these errors; a single problem has no number."""
     try:
         yield
     except errors as error:
-        raise UsageError(str(error)) from None
+        problems: Sequence[Any] = getattr(error, "problems", ())
+        raise UsageError(problems[0].message if len(problems) == 1 else str(error)) from None
 
 
 class TaskFile:

@@ -49,10 +49,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options = _options(arguments)
         return options.run(options) or 0
-    except ImportError as error:  # mxnet, torch or onnx is not installed
-        if not _raised_by_multifit(error):
-            raise
-        return print_error(str(error), 2)
     except HandlerError as error:  # such as that of a CheckpointHandler whose folder cannot be written
         cause = error.__cause__
         if not (isinstance(cause, OSError) and _raised_by_multifit(cause)):
@@ -66,10 +62,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return print_error(f"{error}{_place_in(getattr(options, 'file', None), error)}", 2)
     except CLEAR as error:
         return print_error(str(error), 1)
-    except ValueError as error:
+    except (ImportError, ValueError) as error:  # mxnet or another library is not installed, or a wrong value
         if not _raised_by_multifit(error):
             raise
-        return print_error(str(error), 1)
+        return print_error(str(error), 2 if isinstance(error, ImportError) else 1)
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:

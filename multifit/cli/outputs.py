@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Iterable
 
 from ..errors import reason
 from ..output import write_error
@@ -33,3 +34,9 @@ def print_result(text: str) -> None:
     lost = write_error(sys.stdout)
     if lost is not None:
         raise UsageError(f"cannot write the output: {lost}")
+
+
+def print_results(lines: Iterable[str]) -> None:
+    """Print results as they come; raise UsageError if that fails."""
+    for line in lines:
+        print_result(line)

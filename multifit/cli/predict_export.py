@@ -7,9 +7,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ..errors import DataError, last_line, quoted
-from ..taskfile import UsageError
-from .outputs import print_result
+from ..errors import last_line, quoted
+from ..taskfile import UsageError, as_usage_error
+from .outputs import print_results
 
 INSTALL = 'predicting with an exported net needs PyTorch: pip install "multifit[torch]"'
 FILES = ("net.py", "net.pt2")  # an exported net's folder has one of them
@@ -42,14 +42,8 @@ def run(options: argparse.Namespace) -> None:
             f"{net} has no net exported to PyTorch ({quoted(FILES)}): "
             "multifit export FILE --from DIR --format torch writes one"
         )
-    predict_files = _module().predict_files
-    try:
-        for line in predict_files(net, options.arguments, folder, options.devices):
-            print_result(line)
-    except DataError as error:
-        raise UsageError(error.problems[0].message) from None
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+    with as_usage_error(ValueError):
+        print_results(_module().predict_files(net, options.arguments, folder, options.devices))
 
 
 def _module() -> Any:

@@ -9,7 +9,7 @@ from typing import Any, Iterable, Iterator
 from ..errors import shown
 from ..taskfile import UsageError
 from .arguments import quiet
-from .outputs import make_folder, print_result
+from .outputs import make_folder, print_results
 from .results import draw
 from .run import Run, trained_run
 
@@ -26,8 +26,7 @@ def run(options: argparse.Namespace) -> None:
     with quiet(options.quiet):
         task = trained_run(options)
         predictions = _predictions(task)
-    for line in _lines(options.arguments, predictions, task):
-        print_result(line)
+    print_results(_lines(options.arguments, predictions, task))
 
 
 def _predictions(task: Run) -> Any:

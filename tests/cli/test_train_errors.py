@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import multifit.locks as locks
+from multifit import CheckpointHandler, HandlerError
 
 from .results import MISSPELT, PICTURES, WRITTEN
 
@@ -73,6 +74,12 @@ def test_checkpoints_that_cannot_be_written_are_an_error(write, multifit):
     result = multifit("train", write(), "--checkpoint-every", "1epochs")
     assert result.code == 2 and "Traceback" not in result.err
     assert "runs/small/checkpoints is not a folder; give another folder" in result.err.splitlines()[-1]
+
+
+def test_another_error_of_a_handler_keeps_its_traceback(write, multifit, monkeypatch):
+    monkeypatch.setattr(CheckpointHandler, "train_begin", lambda handler, estimator: 1 / 0)
+    with pytest.raises(HandlerError, match="ZeroDivisionError"):
+        multifit("train", write(), "--checkpoint-every", "1epochs")
 
 
 def test_a_folder_without_permission_is_an_error(write, multifit, monkeypatch):
