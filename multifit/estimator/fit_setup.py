@@ -55,7 +55,7 @@ def fit_events(
         handlers = with_defaults(event_handlers, val_data)
         events = EventDispatcher(estimator, acting_on(runner.engine.world, handlers))
         own_data = validation_data(events.handlers)  # of a ValidationHandler that the user passed
-        own_data = evaluation_loaders(own_data, "val_data")
+        own_data = evaluation_loaders(own_data, "val_data", once=False)
         if isinstance(own_data, TaskLoaders):
             return events, runner.first_batches(EVALUATE, own_data, "val_data")
         if own_data is not None and first is None:

@@ -44,14 +44,14 @@ def task_loaders(
     return [train_loaders, val_loaders]
 
 
-def evaluation_loaders(data: Any, what: str) -> Any:
+def evaluation_loaders(data: Any, what: str, once: bool = True) -> Any:
     """Return a dict of loaders as one loader, which reads them one after the other; other data as it is.
 
-    Raises DataError with everything that is wrong.
+    `once` says whether it is read only once. Raises DataError with everything that is wrong.
     """
     if not isinstance(data, Mapping):
         return data
-    raise_problems(_loader_problems(what, data, once=True))
+    raise_problems(_loader_problems(what, data, once))
     return TaskLoaders(data)
 
 

@@ -16,6 +16,7 @@ from multifit import (
     TaskSpec,
     TrainerSpec,
     UserCodeError,
+    ValidationHandler,
 )
 from multifit.sampling import Proportional, Ratios, RoundRobin
 from tests.common.compare import assert_unchanged, snapshot
@@ -248,6 +249,14 @@ def test_an_evaluation_names_the_loader_that_is_empty() -> None:
         make().evaluate({"digit": reads, "size": GOOD["size"]})
     with pytest.raises(DataError, match="data is an empty dict"):
         make().evaluate({})
+
+
+def test_a_handlers_validation_data_must_be_read_in_every_epoch() -> None:
+    data = {**GOOD, "digit": iter(list(GOOD["digit"]))}
+    with pytest.raises(
+        DataError, match=r'val_data\["digit"\] is a list_iterator, which can be read only once'
+    ):
+        make().fit(GOOD, epochs=2, event_handlers=[ValidationHandler(data)])
 
 
 def test_a_later_batch_that_does_not_fit_names_its_loader() -> None:

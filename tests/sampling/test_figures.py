@@ -143,6 +143,23 @@ def test_what_validation_data_lacks_is_not_measured() -> None:
     assert estimator.evaluate(whole)["digit"] > 0 and estimator.evaluate(data) == figures
 
 
+@pytest.mark.parametrize(
+    "once", [iter, lambda loader: (batch for batch in loader)], ids=["iterator", "generator"]
+)
+def test_loaders_that_can_be_read_once_are_read_whole(once: Any) -> None:
+    """Also the first batches, which are checked."""
+
+    def figures(make: Any) -> Any:
+        mx.random.seed(3)
+        estimator = MultiEstimator(two_heads(), two_head_spec(), SGD, initializer=mx.init.Xavier())
+        evaluated = estimator.evaluate({name: make(loader) for name, loader in parts().items()})
+        val_data = {name: make(loader) for name, loader in parts().items()}
+        history = estimator.fit(parts(), val_data, epochs=1, event_handlers=SILENT)
+        return evaluated, history["val_loss"]
+
+    assert figures(once) == figures(list)
+
+
 def test_evaluations_are_read_one_after_the_other() -> None:
     data, seen = parts(), []
     watch = handler("Watch", evaluate_batch_begin=lambda estimator, batch: seen.append(batch.name))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Iterator, Mapping, Sequence
 
+from ...checks import one_shot
 from ...engines import FirstBatches, Peeked
 from ...errors import DataError, Problem, SpecError, counted, quoted, raise_problems, suggest
 from ...plan import LoaderPlan
@@ -23,8 +24,9 @@ from ..user_code import user_code
 def first_batches(engine: Engine, stage: str, data: TaskLoaders, what: str) -> FirstBatches:
     """Read the first batch of each loader; `what` is the loaders' name in messages.
 
-    Random states stay as they are. Raises SpecError or DataError with all problems: loaders that are empty,
-    cannot be read, or have unknown slots, and losses whose labels no loader has.
+    Random states stay as they are. Iterators in `data` are replaced by others, which begin with the same
+    batch. Raises SpecError or DataError with all problems: loaders that are empty, cannot be read, or have
+    unknown slots, and losses whose labels no loader has.
     """
     spec = engine.spec if stage == TRAIN else engine.spec.evaluation
     if spec.state:
@@ -39,7 +41,9 @@ def first_batches(engine: Engine, stage: str, data: TaskLoaders, what: str) -> F
         where = f'{what}["{name}"]'
         try:
             with preserve_rng():
-                peeked[name], _ = engine.readers[stage].peek(loader, where)
+                peeked[name], batches = engine.readers[stage].peek(loader, where)
+            if one_shot(loader):
+                data.loaders[name] = batches  # the first one is read again with the others
             slots[name] = _slots_of(spec, name, peeked[name].raw, where, engine.batch_axis)
         except (DataError, SpecError) as error:
             problems += error.problems
@@ -48,15 +52,15 @@ def first_batches(engine: Engine, stage: str, data: TaskLoaders, what: str) -> F
         messages += _lacking_messages(spec, slots, data.joins) if stage == TRAIN else ()
         problems = [Problem("spec", message) for message in messages]
     raise_problems(problems)
-    batches = [Peeked(TaskBatch({name: each.raw}), each.share) for name, each in peeked.items()]
+    firsts = [Peeked(TaskBatch({name: each.raw}), each.share) for name, each in peeked.items()]
     if data.joins:
         share = next(iter(peeked.values())).share
-        batches = [Peeked(TaskBatch({name: each.raw for name, each in peeked.items()}), share)]
+        firsts = [Peeked(TaskBatch({name: each.raw for name, each in peeked.items()}), share)]
     if data.sampling is not None:
         raise_problems(_colliding(engine.stages[stage].figures.names(), data))
     data.slots = slots
     engine.read_tasks(stage, slots, data.joins)
-    return FirstBatches(batches, slots, _plans(data, slots) if data.sampling else ())
+    return FirstBatches(firsts, slots, _plans(data, slots) if data.sampling else ())
 
 
 def _colliding(figures: Sequence[str], data: TaskLoaders) -> list[Problem]:
