@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from numbers import Real
 from typing import Annotated, Callable, Mapping, Sequence, Union
 
 from ..arguments import FigureName, Valid
@@ -49,7 +50,7 @@ class Monitor:
         if self._function is None:
             return {name: last[name] for name in self.figures if not math.isnan(last.get(name, math.nan))}
         value = self._function(last)
-        if not isinstance(value, (int, float)):
+        if not isinstance(value, Real):
             raise ValueError(f"monitor: {self.figures[0]} returned {value!r}; it must return a number")
         return {} if math.isnan(value) else {self.figures[0]: float(value)}
 

@@ -86,6 +86,8 @@ def test_a_function_needs_a_mode_and_returns_a_number(run: Any) -> None:
     handler = EarlyStoppingHandler(lambda figures: None, mode="min")  # type: ignore[arg-type, return-value]
     with pytest.raises(Exception, match="<lambda> returned None; it must return a number"):
         run.fit(handler, ValidationHandler("data"), epochs=1, batches=1)
+    handler = EarlyStoppingHandler(lambda figures: np.float32(1.5), mode="min")
+    run.fit(handler, ValidationHandler("data"), epochs=1, batches=1)
 
 
 def test_the_direction_defaults_to_the_estimators(run: Any) -> None:

@@ -28,19 +28,19 @@ class SkipNonFinite:
     handles_non_finite = True  # so that labels that are not finite are no error
 
     def __init__(self) -> None:
-        self._batches = 0
+        self._updates: dict[str, int] = {}  # by trainer, as are those skipped
         self._skipped: dict[str, Any] = {}
 
     def train_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
         """Forget an earlier fit."""
-        self._batches, self._skipped = 0, {}
+        self._updates, self._skipped = {}, {}
 
     def change_gradients(self, estimator: EstimatorProtocol) -> None:
         """Set the gradients of trainers to 0 if some are not finite."""
-        self._batches += 1
         for trainer, parameters in estimator.gradients().items():
             flags = [_zero_unless_finite(list(gradients)) for gradients in zip(*parameters.values())]
             for flag in flags[:1]:  # all devices have the same gradients
+                self._updates[trainer] = self._updates.get(trainer, 0) + 1
                 self._skipped[trainer] = self._skipped.get(trainer, 0.0) + (1.0 - flag)
 
     def epoch_end(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
@@ -52,19 +52,21 @@ class SkipNonFinite:
                     '%d of %d updates of the trainer "%s" in epoch %d had gradients that were not finite '
                     "and were set to 0",
                     count,
-                    self._batches,
+                    self._updates[trainer],
                     trainer,
                     estimator.state.epoch + 1,
                 )
-        self._batches, self._skipped = 0, {}  # not when an epoch begins: it may continue from a checkpoint
+        self._updates, self._skipped = {}, {}  # not when an epoch begins: it may continue from a checkpoint
 
     def state_dict(self) -> dict[str, Any]:
         """Return the counts of the current epoch."""
-        return {"batches": self._batches, "skipped": dict(self._skipped)}
+        return {"updates": dict(self._updates), "skipped": dict(self._skipped)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned."""
-        self._batches, self._skipped = state["batches"], dict(state["skipped"])
+        self._skipped = dict(state["skipped"])
+        older = dict.fromkeys(self._skipped, state.get("batches", 0))  # of all trainers together
+        self._updates = dict(state.get("updates", older))
 
 
 def _zero_unless_finite(gradients: list[Any]) -> Any:

@@ -22,8 +22,8 @@ class WeightAveraging:
     ``val_…`` figures are those of the averages. With "ema", the running statistics of BatchNorm are averaged
     too. With "swa", they stay those of the training: at the end, run the net over some data in training mode.
     The first device's parameters are averaged, and all devices get the averages. Each fit starts from
-    scratch. Together with ``EarlyStoppingHandler(restore_best=True)``, use ``apply=False``; otherwise the
-    averages replace the best parameters.
+    scratch. ``EarlyStoppingHandler(restore_best=True)`` restores the best epoch's own parameters in place of
+    the averages, though it monitors the figures of the averages: leave ``restore_best`` out.
 
     Parameters
     ----------

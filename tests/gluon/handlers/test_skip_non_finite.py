@@ -68,6 +68,15 @@ def test_trainers_are_checked_one_by_one(caplog: Any) -> None:
     assert ["4 of 4" in line and '"head"' in line for line in warnings(caplog)] == [True, True]
 
 
+def test_updates_are_counted_by_trainer(caplog: Any) -> None:
+    rare = TrainerSpec("0.*", "sgd", {"learning_rate": 0.1}, every=2)
+    trainers = {"body": rare, "head": TrainerSpec("1.*", "sgd", {"learning_rate": 0.1})}
+    handlers = [SkipNonFinite(), poison(np.nan, {1}, "body"), poison(np.nan, {2}, "head")]
+    fit(handlers, trainers=trainers, epochs=1)
+    counts = [line.split(" in epoch")[0] for line in warnings(caplog)]
+    assert sorted(counts) == ['1 of 2 updates of the trainer "body"', '1 of 4 updates of the trainer "head"']
+
+
 def test_sparse_gradients() -> None:
     def run(handlers: Any) -> Any:
         mx.random.seed(1)
