@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
-    """Return the parsed arguments; exits with status 2 if there is no such command or argument."""
+    """Parse the command line. Exits with status 2 if a command or an argument is unknown."""
     # only the given command is imported: help, and predicting with an exported net, work without mxnet
     command = next(iter(arguments), "")
     parser = build_parser([command])

@@ -94,6 +94,8 @@ def test_where_mxnet_cannot_be_imported(arguments, code, message):
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", WITHOUT_MXNET, *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    if arguments == ["--version"]:
+        assert done.stdout == f"{message}\n"
     printed = " ".join((done.stdout + done.stderr).split())
     assert done.returncode == code and " ".join(message.split()) in printed and "Traceback" not in printed
 

@@ -33,7 +33,7 @@ def test_momentum_that_is_raised_from_0_begins_anew(momenta: tuple[float, ...], 
             estimator.trainers["trainer"].learning_rate = 0.05
 
     def fit(engine: str) -> Any:
-        options = {"learning_rate": 0.1, "momentum": 0.7}
+        options = {"learning_rate": 0.1, "momentum": 0.0}
         estimator = estimator_of("float64", engine, trainers=TrainerSpec(".*", optimizer, options))
         estimator.fit(BATCHES, epochs=2, event_handlers=[Change()])
         return [values(estimator)]

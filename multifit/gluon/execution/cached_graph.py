@@ -172,13 +172,14 @@ def give_graph(net: mx.gluon.HybridBlock, inputs: Sequence[Any]) -> None:
             _build(net, inputs)
 
 
-def forget_errors(block: Any) -> None:
-    """Let a block and its children run their graphs anew, after an error.
+def forget_errors(*functions: Any) -> None:
+    """Let those functions that are blocks, and their children, run their graphs anew after an error.
 
     Once MXNet could not infer the shapes of a graph, it names no cause when the graph is called again.
     """
-    if isinstance(block, mx.gluon.Block):
-        block.apply(_forget_operator)
+    for function in functions:
+        if isinstance(function, mx.gluon.Block):
+            function.apply(_forget_operator)
 
 
 def _forget_operator(block: mx.gluon.Block) -> None:

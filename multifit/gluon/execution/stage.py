@@ -159,8 +159,7 @@ class Stage:
             with suppress(Exception):  # a net may take batches of one size only; other errors come again
                 graph = self._rehearse(batch.first(FEW), scale, state)
         if graph is None:
-            for block in (self.network.net, *(term.spec.fn for term in self.spec.terms)):
-                forget_errors(block)
+            forget_errors(self.network.net, *(term.spec.fn for term in self.spec.terms))
             graph = self._rehearse(batch, scale, state)
         constants = {
             SAMPLES: self._scaler.constant((float(size),), context),

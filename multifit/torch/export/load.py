@@ -80,8 +80,8 @@ def load_export(path: str | Path, device: Any = None) -> ExportedNet:
     Raises
     ------
     ValueError
-        There is no exported net, the folder has a module and a program, the files are of different exports,
-        the net cannot be loaded, or there is no such device.
+        The net is missing, damaged or of another export; the folder holds both a module and a program; or the
+        device does not exist.
     """
     path = _file_of(Path(path))
     chosen = device_of(device)

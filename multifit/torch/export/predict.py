@@ -70,6 +70,6 @@ def _read(path: Path, inputs: Sequence[str]) -> dict[str, Numbers]:
                 raise ValueError(
                     f"it has no {quoted(missing)}; give a .npz file with the inputs {quoted(inputs)}"
                 )
-            return {name: np.asarray(content[name]) for name in inputs}  # bytes, if it is no array
+            return {name: np.asarray(content[name]) for name in inputs}  # a member that is not .npy is bytes
         except Exception as error:  # whatever numpy and the modules for zip files raise for a damaged file
             raise DataError(last_line(error)) from None

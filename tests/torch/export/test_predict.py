@@ -110,6 +110,12 @@ def test_a_single_array_is_the_one_input(one_input, tmp_path):
     np.testing.assert_array_equal(np.load(tmp_path / "1-x.npz")["twice"], 2 * X)
 
 
+def test_what_is_no_array(exported, tmp_path):
+    (tmp_path / "text.npy").write_text("no array")
+    with pytest.raises(DataError, match="cannot use .*text.npy"):
+        list(predict_files(exported, [str(tmp_path / "text.npy")], tmp_path))
+
+
 def npz(path, compressed=False):
     (np.savez_compressed if compressed else np.savez)(path, x=X)
     return path.with_suffix(".npz").read_bytes()
