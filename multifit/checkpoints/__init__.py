@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from .atomic import remove_checkpoint, write_checkpoint
 from .integrity import verify
-from .manifest import MANIFEST, CheckpointInfo, Manifest, NewerFormatError, read_info, read_manifest
+from .manifest import MANIFEST, CheckpointInfo, Manifest, NewerFormatError, read_manifest
 from .store import (
     CHECKPOINTS,
     CheckpointStore,
@@ -28,7 +28,6 @@ __all__ = [
     "checkpoints_folder",
     "list_checkpoints",
     "newest_checkpoint",
-    "read_info",
     "read_manifest",
     "remove_checkpoint",
     "to_delete",

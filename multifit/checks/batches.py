@@ -38,7 +38,7 @@ def bind_slots(
     return {}, [Problem("data", message)]
 
 
-def slot_problems(slots: Mapping[str, Any], batch_axis: int = 0) -> list[Problem]:
+def slot_problems(slots: Mapping[str, Any], batch_axis: int) -> list[Problem]:
     """Check dtypes, masks and numbers of samples; None stands for an input that is left out."""
     arrays = {name: array for name, array in slots.items() if array is not None}
     messages = [message for name, array in arrays.items() for message in _slot(name, array, batch_axis)]

@@ -1,11 +1,10 @@
 """What an engine is to the rest of the package, and which engines there are."""
 
-from .engine import Engine, Figures, Model, Reader, SharedParameters, Stage, Trainers
+from .engine import Engine, Reader
 from .first_batch import FirstBatches, Peeked
 from .registry import AUTO, CUDA_GRAPHS, ENGINES, FORMATS, choose_engine, engine_module, needs_torch
 from .runner import DryRun, PhasedStep, Runner, TrainStep
 from .setup import Setup
-from .snapshot import Snapshot
 from .timing import Timer, untimed
 
 __all__ = [
@@ -15,20 +14,14 @@ __all__ = [
     "FORMATS",
     "DryRun",
     "Engine",
-    "Figures",
     "FirstBatches",
-    "Model",
     "Peeked",
     "PhasedStep",
     "Reader",
     "Runner",
     "Setup",
-    "SharedParameters",
-    "Snapshot",
-    "Stage",
     "Timer",
     "TrainStep",
-    "Trainers",
     "choose_engine",
     "engine_module",
     "needs_torch",

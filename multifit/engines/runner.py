@@ -85,7 +85,7 @@ class Runner(Protocol):
     def checking(self) -> ContextManager[None]:
         """Return a context manager in which the first batch of a fit is checked."""
 
-    def dry_run(self, first: Any, val_data: Any = None) -> DryRun:
+    def dry_run(self, first: Any, val_data: Any) -> DryRun:
         """Check everything on a first batch, or on those of several loaders; nothing is updated.
 
         The first batch of `val_data` is evaluated. Raises SpecError, DataError or TrainerError with all that

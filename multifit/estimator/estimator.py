@@ -227,7 +227,7 @@ class MultiEstimator:
         log_oversubscription(self._log_once, self._engine.readers[TRAIN], train_data)
         events, val_batch = fit_events(self, event_handlers, val_data, self._runner)
         hooks = TrainingHooks(events)
-        loop = self._fit_loop = self._new_loop(hooks if hooks.active() else NO_HOOKS, val_batch)
+        loop = self._fit_loop = self._new_loop(hooks, val_batch)
         self._run.start(epochs, batches)
         with self._engine.samples_along(batch_axis):
             loop.read_tasks(train_data)

@@ -10,7 +10,7 @@ from ..batch_pass import run_pass
 from ..checks import batch_count, no_batch_problems, one_shot
 from ..engines import DryRun, FirstBatches, Peeked, Runner, TrainStep
 from ..errors import raise_problems
-from ..events import AFTER_LAST_BATCH, NO_HOOKS, TRAINING_EVENTS
+from ..events import AFTER_LAST_BATCH, TRAINING_EVENTS
 from ..log_once import LogOnce
 from ..protocols import BatchResult
 from ..sampling import TaskLoaders
@@ -148,8 +148,6 @@ class FitLoop:
             self._run.reseed()
 
     def _step(self, fit_batch: Callable[[Any], BatchResult], batch: Any) -> BatchResult:
-        if self._engine.hooks is NO_HOOKS:
-            return fit_batch(batch)
         with self._engine.hooks.step(batch):
             return fit_batch(batch)
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from ..stages import EVALUATE, TRAIN
-
 EVENTS = (
     "train_begin",
     "epoch_begin",
@@ -62,22 +60,19 @@ MOMENTS, CHANGES = EVENTS, HOOKS
 
 
 class PassEvents(NamedTuple):
-    """The events of one pass over data, and the stage whose figures the pass computes."""
+    """The events of one pass over data."""
 
-    stage: str
     begin: str
     batch_begin: str
     batch_end: str
     end: str
 
 
-TRAINING_EVENTS = PassEvents(TRAIN, "epoch_begin", "batch_begin", "batch_end", "epoch_end")
-EVALUATION_EVENTS = PassEvents(
-    EVALUATE, "evaluate_begin", "evaluate_batch_begin", "evaluate_batch_end", "evaluate_end"
-)
+TRAINING_EVENTS = PassEvents("epoch_begin", "batch_begin", "batch_end", "epoch_end")
+EVALUATION_EVENTS = PassEvents("evaluate_begin", "evaluate_batch_begin", "evaluate_batch_end", "evaluate_end")
 
 # Called outside of epochs too, where the run's counters are those of the next epoch and of the last batch.
-OUTSIDE = ("train_begin", "train_end", "around_fit", "around_evaluation", *EVALUATION_EVENTS[1:])
+OUTSIDE = ("train_begin", "train_end", "around_fit", "around_evaluation", *EVALUATION_EVENTS)
 
 
 class Priority:

@@ -110,7 +110,7 @@ def unwrapped(handler: object) -> object:
 
 
 # In an evaluation, Gluon's Estimator calls the training events.
-_GLUON_EVENTS = dict(zip(EVALUATION_EVENTS[1:], TRAINING_EVENTS[1:]))
+_GLUON_EVENTS = dict(zip(EVALUATION_EVENTS, TRAINING_EVENTS))
 
 
 class _EvaluationAdapter:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any, cast
 
 from ..checks import describe
 from ..errors import counted, quoted, shown, suggest
 from .dispatcher import EventDispatcher, HandlerError, HandlerMethod
-from .events import BEFORE_UPDATE, HOOKS, Priority
+from .events import BEFORE_UPDATE, Priority
 from .handler_validation import handler_name
 
 
@@ -36,8 +36,7 @@ class TrainingHooks:
             )
 
     def active(self, *hooks: str) -> bool:
-        """Return whether any handler implements one of `hooks`; by default, any hook but ``around_fit``."""
-        hooks = hooks or (*(hook for hook in HOOKS if hook != "around_fit"), BEFORE_UPDATE)
+        """Return whether any handler implements one of `hooks`."""
         return any(self._events.listens(hook) for hook in hooks)
 
     def takes(self, hook: str, argument: str) -> bool:
@@ -107,12 +106,15 @@ class TrainingHooks:
         """Let handlers change the gradients in place."""
         self._events.emit("change_gradients")
 
-    @contextmanager
-    def step(self, batch: Any) -> Iterator[None]:
-        """Enter the handlers' context managers around a step on `batch`, as the loader yielded it.
+    def step(self, batch: Any) -> AbstractContextManager[None]:
+        """Return the handlers' context managers around a step on `batch`, as the loader yielded it, as one.
 
-        Raises HandlerError if the step never called :meth:`before_update`, although handlers need it.
+        It raises HandlerError if the step never called :meth:`before_update`, although handlers need it.
         """
+        return self._step(batch) if self.active("around_step", BEFORE_UPDATE) else nullcontext()
+
+    @contextmanager
+    def _step(self, batch: Any) -> Iterator[None]:
         self._batch, self._updates_unseen = batch, self.active(BEFORE_UPDATE)
         with self.around("step"):
             yield

@@ -31,7 +31,7 @@ class GraphBuilder:
         """Add a node of the other graph with new inputs."""
         self._at[node] = self.node(node, inputs, bias_apart)
 
-    def node(self, node: int, inputs: list[Input], bias_apart: bool = False) -> int:
+    def node(self, node: int, inputs: list[Input], bias_apart: bool) -> int:
         """Add a copy of a node of the other graph with new inputs; return its place.
 
         With `bias_apart`, the node must be a dense layer; its bias is then added by a separate operator.

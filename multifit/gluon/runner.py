@@ -96,7 +96,7 @@ class Runner(engines.Runner):
         """Return a block in which the first batch of a fit is checked."""
         return nullcontext()
 
-    def dry_run(self, first: Any, val_data: Any = None) -> DryRun:
+    def dry_run(self, first: Any, val_data: Any) -> DryRun:
         """Check everything on a first batch, or on the first batches of several loaders."""
         return dry_run(self._engine, first, val_data)
 

@@ -17,7 +17,7 @@ from .validation import ValidationHandler
 _WRITING = ("CheckpointHandler", "LoggingHandler")  # Gluon's handlers that write or print
 
 
-def with_defaults(handlers: object, val_data: Any = None) -> list[object]:
+def with_defaults(handlers: object, val_data: Any) -> list[object]:
     """Return `handlers` and the default handlers that they do not replace.
 
     Stopping and metrics are always added. Interrupts, logging, progress bars and (with `val_data`) validation

@@ -10,7 +10,7 @@ from ..arguments import Count, checked
 from ..checks import batch_count, loader_problems, no_batch_problems
 from ..engines import Runner
 from ..errors import DataError, raise_problems
-from ..events import NO_HOOKS, TRAINING_EVENTS, EstimatorProtocol, TrainingHooks
+from ..events import TRAINING_EVENTS, EstimatorProtocol, TrainingHooks
 from ..stages import TRAIN
 from .forward_pieces import forward_pieces
 from .measurements import Operator, Part
@@ -44,7 +44,7 @@ def profile(
     events = TimedEvents(estimator, event_handlers, watch)
     with runner.trial_run(data, "train_data", "profile"):
         hooks = TrainingHooks(events)
-        runner.restart(hooks if hooks.active() else NO_HOOKS)
+        runner.restart(hooks)
         runner.engine.stages[TRAIN].needs_outputs = events.takes_outputs(TRAINING_EVENTS)
         with hooks.around("fit"), run_handlers(events):
             events.emit("epoch_begin", batches=batch_count(data))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from typing import Any, Iterator
 
 from ..batch_pass import run_pass
 from ..engines import Runner
 from ..errors import UserCodeError
-from ..events import NO_HOOKS, TRAINING_EVENTS, EstimatorProtocol, EventDispatcher, handler_name
+from ..events import BEFORE_UPDATE, TRAINING_EVENTS, EstimatorProtocol, EventDispatcher, handler_name
 from ..events.dispatcher import HandlerMethod
 from ..protocols import BatchResult
 from ..stages import TRAIN
@@ -93,14 +93,13 @@ class TimedSteps:
 
     def _train(self, raw: Any) -> BatchResult:
         hooks = self._engine.hooks
+        watched = hooks.active("around_step", BEFORE_UPDATE)
         with ExitStack() as around:
-            if hooks is not NO_HOOKS:
-                with self._watch("handlers"):
-                    around.enter_context(hooks.step(raw))
+            with self._watch("handlers") if watched else nullcontext():
+                around.enter_context(hooks.step(raw))
             result = self._step(raw)
-            if hooks is not NO_HOOKS:
-                with self._watch("handlers"):
-                    around.close()
+            with self._watch("handlers") if watched else nullcontext():
+                around.close()
         self.batches.append(result.batch)
         self.sizes.append(result.batch.samples)
         return result

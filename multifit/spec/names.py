@@ -51,7 +51,7 @@ def listed(value: Any) -> tuple[str, ...]:
     """Return a name, several names or None as a tuple of names."""
     if value is None:
         return ()
-    return (value,) if isinstance(value, str) or not isinstance(value, (list, tuple)) else tuple(value)
+    return tuple(value) if isinstance(value, (list, tuple)) else (value,)
 
 
 def bare_slots(declared: Iterable[Any], slots: Collection[str]) -> tuple[Any, ...]:

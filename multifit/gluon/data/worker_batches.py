@@ -44,7 +44,7 @@ def batches_from_workers(
     data: mx.gluon.data.DataLoader,
     task: Callable[..., Any],
     arguments: Iterable[tuple[Any, ...]],
-    first: int = 0,
+    first: int,
 ) -> Iterator[Any]:
     """Yield the results of workers that call `task` with each tuple of `arguments`, in order.
 

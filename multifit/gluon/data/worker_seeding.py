@@ -69,7 +69,7 @@ def pass_seed(data: mx.gluon.data.DataLoader, number: int | None) -> int:
     return state_hash(number)
 
 
-def iterate_seeded(data: mx.gluon.data.DataLoader, seed: int, first: int = 0) -> Iterator[Any]:
+def iterate_seeded(data: mx.gluon.data.DataLoader, seed: int, first: int) -> Iterator[Any]:
     """Iterate over a :func:`seedable` loader with its own workers; each batch is made with its own seed.
 
     `seed` comes from :func:`pass_seed`. If the loader holds the rest of an epoch, `first` is the number of
@@ -85,7 +85,7 @@ def iterate_seeded(data: mx.gluon.data.DataLoader, seed: int, first: int = 0) ->
     return batches_from_workers(data, _make_batch, tasks, first)
 
 
-def iterate_threads(data: mx.gluon.data.DataLoader, first: int = 0) -> Iterator[Any]:
+def iterate_threads(data: mx.gluon.data.DataLoader, first: int) -> Iterator[Any]:
     """Iterate over a loader with worker threads; `first` is as for :func:`iterate_seeded`."""
     batchify = batchify_of(data)
     tasks = ((samples, batchify, data._dataset, samples) for samples in data._batch_sampler)

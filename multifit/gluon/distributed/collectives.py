@@ -11,6 +11,7 @@ import numpy as np
 from ...distributed import World
 from ...protocols import Array
 from ..compat import mx
+from ..data.arrays import size_in_bytes
 from ..data.host_memory import host_view
 from ..data.new_array import new_array
 
@@ -52,7 +53,7 @@ def backward_groups(arrays: Sequence[Array], most: int) -> Iterator[list[Array]]
             yield group
             group, size = [], 0
         group.append(array)
-        size += array.size * np.dtype(array.dtype).itemsize
+        size += size_in_bytes(array)
     if group:
         yield group
 

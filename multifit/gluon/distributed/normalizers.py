@@ -24,7 +24,7 @@ class Normalizers:
         """
         if self._world.alone or (batch.total is not None and not own):
             return own
-        values = [own[name] for name in own]
+        values = list(own.values())
         if batch.total is None:
             values.append(float(batch.samples))
         sums = self._queued(batch, values) if self._world.communicator.asynchronous else self._met(values)

@@ -89,7 +89,7 @@ class _Rewriting:
         return group if group is not None and self._learns[group][node] else None
 
     def _copy(self, node: int, inputs: list[Input], bias_apart: bool) -> int:
-        key = node, tuple(map(tuple, inputs)) if self._nodes[node]["op"] != "null" else ()
+        key = node, tuple(map(tuple, inputs))
         if key not in self._copies:
             self._copies[key] = self._builder.node(node, inputs, bias_apart)
         return self._copies[key]

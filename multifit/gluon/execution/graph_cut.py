@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
-from typing import Any, Collection, Mapping, Sequence
+from typing import Any, Collection, Mapping, NamedTuple, Optional, Sequence
 
 from ..graph_builder import Entry, GraphBuilder, Input, Node
 
@@ -36,8 +35,11 @@ def learns_bias_alone(node: Node, learns: Sequence[bool]) -> bool:
     return bias and not weight
 
 
-@dataclass
-class Cut:
+# The variables of the rest that take one output of the body, by task; None where no gradient is wanted.
+Copies = dict[Optional[int], str]
+
+
+class Cut(NamedTuple):
     """A graph cut in two.
 
     `body` computes the arrays where the tasks branch; from these, `rest` computes the outputs of the whole
@@ -48,8 +50,8 @@ class Cut:
 
     body: Any
     rest: Any
-    copies: list[dict[int | None, str]] = field(default_factory=list)
-    shared: list[str] = field(default_factory=list)
+    copies: list[Copies]
+    shared: list[str]
 
 
 def cut_graph(symbol: str, tasks: Sequence[int | None], trained: Collection[str]) -> Cut | None:
@@ -69,9 +71,8 @@ def cut_graph(symbol: str, tasks: Sequence[int | None], trained: Collection[str]
     if not shared:
         return None
     body = _ancestors(nodes, [i for i, each in enumerate(is_shared) if each])
-    cut = _split(graph, body, {i for i in body if nodes[i]["name"] in trained}, reached, learns)
-    cut.shared = [nodes[i]["name"] for i in shared]
-    return cut
+    parameters = {i for i in body if nodes[i]["name"] in trained}
+    return Cut(*_split(graph, body, parameters, reached, learns), [nodes[i]["name"] for i in shared])
 
 
 def learning_variables(symbol: str, learns: Sequence[bool]) -> set[str]:
@@ -115,22 +116,19 @@ def _split(
     parameters: set[int],
     reached: Sequence[set[int]],
     learns: Sequence[bool],
-) -> Cut:
-    """Return the cut; the rest takes the `parameters` of the body as outputs of the body.
+) -> tuple[Any, Any, list[Copies]]:
+    """Return the fields of the cut but `shared`; the rest takes the body's `parameters` as outputs of it.
 
     The rest takes an output of the body without a gradient if no parameter of the body learns from it.
     """
     nodes = graph["nodes"]
-    outputs: dict[Entry, int] = {}  # of the body
-    result, rest = Cut(None, None), GraphBuilder(graph)
+    copies: dict[Entry, Copies] = {}  # by output of the body
+    rest = GraphBuilder(graph)
 
     def taken(entry: Entry, task: int | None) -> Input:
         """Return the variable of the rest that stands for an entry of the body."""
-        number = outputs.setdefault(entry, len(outputs))
-        if number == len(result.copies):
-            result.copies.append({})
-        name = result.copies[number].setdefault(task, f"cut{number}_{'none' if task is None else task}")
-        return rest.variable(name)
+        name = f"cut{entry[0]}_{entry[1]}_{'none' if task is None else task}"
+        return rest.variable(copies.setdefault(entry, {}).setdefault(task, name))
 
     def source(entry: Entry, task: int | None) -> Input:
         is_plain_variable = nodes[entry[0]]["op"] == "null" and entry[0] not in parameters
@@ -147,9 +145,7 @@ def _split(
         rest.identity(source((at, out), None)) if at in body else rest.copied((at, out))
         for at, out, *_ in graph["heads"]
     ]
-    result.rest = rest.symbol(heads)
-    result.body = _body(graph, body, parameters, list(outputs))
-    return result
+    return _body(graph, body, parameters, list(copies)), rest.symbol(heads), list(copies.values())
 
 
 def _body(graph: Mapping[str, Any], body: set[int], parameters: set[int], outputs: Sequence[Entry]) -> Any:

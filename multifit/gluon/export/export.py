@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Iterator
+from typing import Any, Iterator
 
 import numpy as np
 
@@ -14,15 +14,13 @@ from ...protocols import Slots
 from ...spec import TaskSpec
 from ...stages import EVALUATE, TRAIN
 from ..data.batch_splitter import SlotSignature
+from ..engine import Engine
 from ..steps.evaluation import batches_of, predict_batch
 from .formats import WRITERS
 from .onnx_model import require_onnx
 from .torch_files import FUNCTIONS, require_torch
 from .traced_net import TracedNet
 from .tracing import trace
-
-if TYPE_CHECKING:
-    from ..engine import Engine
 
 # by format: a function that raises ImportError before anything is traced, if a library is missing
 REQUIRED = {"onnx": require_onnx, **dict.fromkeys(FUNCTIONS, require_torch)}

@@ -25,7 +25,7 @@ INTERNAL = {"self", "param_idx2name", "sym", "param_dict", "begin_num_update"}
 
 
 def build_optimizer(
-    where: str, declared: TrainerSpec | mx.gluon.Trainer, parameters: Iterable[mx.gluon.Parameter] = ()
+    where: str, declared: TrainerSpec | mx.gluon.Trainer, parameters: Iterable[mx.gluon.Parameter]
 ) -> tuple[mx.optimizer.Optimizer | None, list[Problem]]:
     """Return the optimizer of a TrainerSpec or gluon.Trainer, and the problems; None if it cannot be built.
 

@@ -32,8 +32,7 @@ def without_gradient(engine: Engine) -> Iterator[str]:
     losses = [term.spec.fn for term in terms if isinstance(term.spec.fn, mx.gluon.Block)]
     learning |= {name for loss in losses for name in loss.collect_params()}  # it may use a layer of the net
     used, parameters = set(graph.list_arguments()), engine.model.parameters
-    updated = [name for names in engine.trainers.get().parameter_names.values() for name in names]
-    still = [name for name in updated if parameters[name].name in used - learning]
+    still = [name for name in engine.trainers.updated() if parameters[name].name in used - learning]
     if still:
         others = [name for name in parameters if name not in still]
         yield (

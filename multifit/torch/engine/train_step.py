@@ -27,8 +27,8 @@ from .trainers import Trainers
 class TrainStep:
     """Trains on one batch.
 
-    `hooks` call the handlers that change a step; `balancer` weighs the losses, if there is
-    one. `gradients` are those that no trainer has used.
+    `hooks` call the handlers that change a step; `balancer` weighs the losses, if there is one. `gradients`
+    are those that no trainer has used.
     """
 
     def __init__(
@@ -130,9 +130,9 @@ class TrainStep:
         if self._of_gradients is None or not self._of_gradients.added:
             return
         batches = 0
-        for features in result.features:  # none if this process has no samples
-            batches = self._trainers.batches_added(next(iter(features.parameters)), due)
-            batches *= self._batches_per_update
+        if result.features:  # else this process has no samples
+            shared = next(iter(result.features[0].parameters))
+            batches = self._trainers.batches_added(shared, due) * self._batches_per_update
         self.gradients.replace(self._of_gradients.settle(self._state, batches))
 
     def average(self, due: Sequence[str], names: Collection[str]) -> None:
