@@ -7,7 +7,7 @@ reads private fields of an MXNet object is annotated with MXNet's own class, suc
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Optional, Protocol, TypeVar
 
 import numpy as np
@@ -15,8 +15,6 @@ import numpy as np
 Numbers = np.ndarray[Any, Any]
 """NumPy's arrays, as opposed to :class:`Array`."""
 Shape = tuple[int, ...]
-Figures = Mapping[str, float]
-"""Values of losses, metrics and learning rates by name, such as ``{"train_loss": 0.1}``."""
 
 AnyTensor = TypeVar("AnyTensor", bound="Tensor")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import errno
 import sys
 import traceback
 from importlib import import_module
@@ -14,6 +13,7 @@ from .. import __version__
 from ..distributed.connect import versions
 from ..errors import CLEAR, suggest
 from ..events import HandlerError
+from ..files import OF_DISK
 from ..taskfile import UsageError
 from .arguments import usage
 
@@ -123,8 +123,7 @@ def _place_in(file: object, error: OSError) -> str:
 def _is_about_a_file(error: OSError) -> bool:
     """Return whether the message, with a file's path or of a full disk, says more than a traceback."""
     files = (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    return isinstance(error, files) or error.filename is not None or full
+    return isinstance(error, files) or error.filename is not None or error.errno in OF_DISK
 
 
 def _raised_by_multifit(error: BaseException) -> bool:

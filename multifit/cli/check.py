@@ -6,7 +6,7 @@ import argparse
 
 from .arguments import add_task_arguments, quiet
 from .outputs import print_result
-from .run import Run
+from .task import Task
 
 add_arguments = add_task_arguments
 
@@ -14,6 +14,6 @@ add_arguments = add_task_arguments
 def run(options: argparse.Namespace) -> None:
     """Build what the file declares, run one batch through it and print the plan."""
     with quiet(options.quiet):
-        plan = Run(options).check()
+        plan = Task(options).check()
     if not options.quiet:
         print_result(str(plan))

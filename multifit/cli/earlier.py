@@ -10,8 +10,7 @@ from pathlib import Path
 
 from ..checkpoints import CHECKPOINTS, MANIFEST
 from ..gluon.snapshot.parameters import OTHERS
-from .record import NAME as RECORD
-from .record import recorded_pictures
+from .record import RECORD, recorded_pictures
 from .results import CURVES, EXPORT, HISTORY, LOG, PARAMETERS, PLAN, PLAN_TEXT
 
 EARLIER = "earlier"

@@ -8,7 +8,7 @@ from ..tables import table
 from ..taskfile import UsageError
 from .arguments import add_trained_arguments, quiet
 from .outputs import print_result
-from .run import restore_losses, trained_run
+from .task import restore_losses, trained_run
 
 add_arguments = add_trained_arguments
 
@@ -21,7 +21,7 @@ def run(options: argparse.Namespace) -> None:
         estimator, (_, val_data) = task.estimator, task.data  # in the order of `train`, for older runs
         if val_data is None:
             raise UsageError(
-                f"{task.task.path} has no validation data: data() must return (train_data, val_data)"
+                f"{task.file.path} has no validation data: data() must return (train_data, val_data)"
             )
         restore_losses(folder, estimator)
         figures = estimator.evaluate(val_data, event_handlers=[] if options.quiet else None)

@@ -10,7 +10,7 @@ from ..taskfile import as_usage_error
 from .arguments import add_trained_arguments, quiet
 from .outputs import make_folder
 from .results import EXPORT
-from .run import trained_run
+from .task import trained_run
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -11,7 +11,7 @@ from ..taskfile import UsageError
 from .arguments import quiet
 from .outputs import make_folder, print_results
 from .results import draw
-from .run import Run, trained_run
+from .task import Task, trained_run
 
 MAX_LENGTH = 60  # characters of an input that are printed before its prediction
 
@@ -29,21 +29,21 @@ def run(options: argparse.Namespace) -> None:
     print_results(_lines(options.arguments, predictions, task))
 
 
-def _predictions(task: Run) -> Any:
+def _predictions(task: Task) -> Any:
     """Return what the file's ``show`` returns, or without one the outputs as text, a line per sample."""
-    if "inputs" not in task.task.functions:
+    if "inputs" not in task.file.functions:
         raise UsageError(
-            f'{task.task.path} has no function "inputs": predicting needs inputs(arguments), '
+            f'{task.file.path} has no function "inputs": predicting needs inputs(arguments), '
             "which makes a batch from the command line's arguments"
         )
-    if "show" in task.task.functions:
+    if "show" in task.file.functions:
         return task.results["show"]
     outputs = task.results["outputs"]
     samples = zip(*outputs.values())
     return [", ".join(f"{name} {value!s}" for name, value in zip(outputs, sample)) for sample in samples]
 
 
-def _lines(arguments: list[str], predictions: Any, task: Run) -> Iterator[str]:
+def _lines(arguments: list[str], predictions: Any, task: Task) -> Iterator[str]:
     """Yield a line per input: its prediction as text, or the path of the drawing."""
     single = isinstance(predictions, str) or hasattr(predictions, "savefig")
     iterable = single or isinstance(predictions, Iterable)

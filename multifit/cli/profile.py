@@ -7,7 +7,7 @@ import argparse
 from .arguments import add_task_arguments, count, quiet
 from .outputs import make_folder
 from .results import write_profile
-from .run import Run
+from .task import Task
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Build what the file declares, profile it on the training data, and print and write the profile."""
     with quiet(options.quiet):
-        task = Run(options)
+        task = Task(options)
         make_folder(task.output)
         profile = task.estimator.profile(task.data[0], options.batches)
         names = write_profile(task.output, profile)

@@ -15,7 +15,7 @@ from ..recorded_settings import recorded
 from ..taskfile import UsageError
 from ..triggers import Every
 
-NAME = "settings.json"
+RECORD = "settings.json"
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ def write_record(folder: Path, record: RunRecord) -> str:
     settings = {name: recorded(value) for name, value in record.settings.items()}
     settings = {name: value for name, value in settings.items() if _is_json(value)}
     content = {**asdict(record), "settings": settings, "versions": installed_versions()}
-    atomic_write(folder / NAME, json.dumps(content, indent=2) + "\n")
-    return NAME
+    atomic_write(folder / RECORD, json.dumps(content, indent=2) + "\n")
+    return RECORD
 
 
 def read_record(folder: Path, file: Path) -> RunRecord:
@@ -72,13 +72,13 @@ def read_record(folder: Path, file: Path) -> RunRecord:
     another file.
     """
     try:
-        content = read_json(folder / NAME, finite=False)
+        content = read_json(folder / RECORD, finite=False)
     except OSError as error:
-        raise UsageError(f"{folder} is not the folder of a run: {NAME}: {error.strerror}") from None
+        raise UsageError(f"{folder} is not the folder of a run: {RECORD}: {error.strerror}") from None
     except ValueError as error:
         raise UsageError(f"cannot read {error}") from None
     if not (isinstance(content, dict) and isinstance(content.get("settings"), dict) and "seed" in content):
-        raise UsageError(f"cannot read {folder / NAME}: it must have settings and a seed")
+        raise UsageError(f"cannot read {folder / RECORD}: it must have settings and a seed")
     known = {name: content[name] for name in RunRecord.__dataclass_fields__ if name in content}
     record = RunRecord(**{"file": "", **known})
     try:
@@ -86,7 +86,7 @@ def read_record(folder: Path, file: Path) -> RunRecord:
             checked_value(f'"{name}"', getattr(record, name), hint)
         record.schedule  # noqa: B018
     except (TypeError, ValueError) as error:
-        raise UsageError(f"cannot read {folder / NAME}: {error}") from None
+        raise UsageError(f"cannot read {folder / RECORD}: {error}") from None
     if record.file and record.file.replace("\\", "/").rpartition("/")[2] != file.name:
         raise UsageError(f"{folder} is a run of {record.file}, not of {file}")
     return record
@@ -95,7 +95,7 @@ def read_record(folder: Path, file: Path) -> RunRecord:
 def recorded_pictures(folder: Path) -> list[str] | None:
     """Return the pictures of the folder's last run that are still there; None if no run has been there."""
     try:
-        content = read_json(folder / NAME, finite=False)
+        content = read_json(folder / RECORD, finite=False)
         if not {"file", "seed", "versions"} <= content.keys():
             return None
         names = [str(name) for name in content.get("pictures", [])]

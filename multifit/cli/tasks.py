@@ -13,7 +13,7 @@ from ..handlers import LoggingHandler, ProgressBar
 from ..tables import table
 from .arguments import add_task_arguments, count, quiet
 from .outputs import print_result
-from .run import Run
+from .task import Task
 
 APART = -0.1  # tasks whose mean cosine is below this are said to pull apart
 LONGER = 3.0  # a gradient that is more than this many times as long is said to outweigh the other
@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
         return MultiEstimator(net, spec, trainers, *how, balance=Sum(), **task.runs_with)
 
     with quiet(True):
-        task = Run(options, functions={"estimator": estimator, "history": lambda: None})
+        task = Task(options, functions={"estimator": estimator, "history": lambda: None})
         handlers = [LoggingHandler(), ProgressBar(enabled=False if options.quiet else None)]
         limits = {"batches": options.batches, "sampling": task.results["sampling"]}
         try:

@@ -25,10 +25,9 @@ from .arguments import add_task_arguments, count, quiet
 from .first_epoch import AtFirstEpoch
 from .outputs import make_folder
 from .ranks import add_distributed_arguments, connected, first_shows
-from .record import NAME as RECORD
-from .record import RunRecord, read_record, recorded_pictures, write_record
+from .record import RECORD, RunRecord, read_record, recorded_pictures, write_record
 from .results import LOG, write_pictures, write_plan, write_results
-from .run import Run, output_folder
+from .task import Task, output_folder
 
 EVENTS = "tensorboard"
 
@@ -70,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
     world, folder = connected(options), output_folder(options)
     resume = folder.absolute() if options.resume else None  # the file may change the working directory
     with world.guarded(), quiet(options.quiet), first_shows(world, folder) as options.output:
-        task = Run(options, _earlier_record(options, folder, world), world=world)
+        task = Task(options, _earlier_record(options, folder, world), world=world)
         _check_seed(task)
         _log_settings(task, resume, get_logger(world))
         epochs = task.epochs  # if epochs are missing, this raises before the data is made
@@ -80,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
     return 130 if task.estimator.state.interrupted else 0
 
 
-def _train(task: Run, epochs: int, resume: Path | None, options: argparse.Namespace) -> None:
+def _train(task: Task, epochs: int, resume: Path | None, options: argparse.Namespace) -> None:
     """Train, write everything, then print the last figures and what was written, even if that is not all."""
     plan = task.check()
     _print(f"{plan}\n", options)
@@ -106,7 +105,7 @@ def _train(task: Run, epochs: int, resume: Path | None, options: argparse.Namesp
                 names.add(name)
 
 
-def _print_end(task: Run, history: History, names: set[str], options: argparse.Namespace) -> None:
+def _print_end(task: Task, history: History, names: set[str], options: argparse.Namespace) -> None:
     _print(f"\nafter epoch {history.epochs}\n{history.summary()}\n", options)
     interrupted = task.estimator.state.interrupted
     end = f"interrupted in epoch {history.epochs}" if interrupted else counted(history.epochs, "epoch")
@@ -126,7 +125,7 @@ def _earlier_record(options: argparse.Namespace, folder: Path, world: World) -> 
     return None if fields is None else RunRecord(**fields)
 
 
-def _check_seed(task: Run) -> None:
+def _check_seed(task: Task) -> None:
     """Raise UsageError for a seed that is not the resumed run's."""
     if task.record is not None and task.seed != task.record.seed:
         raise UsageError(
@@ -135,13 +134,13 @@ def _check_seed(task: Run) -> None:
         )
 
 
-def _log_settings(task: Run, resume: Path | None, logger: logging.Logger) -> None:
+def _log_settings(task: Task, resume: Path | None, logger: logging.Logger) -> None:
     """Log which settings a resumed run keeps; if that is unknown, warn of those that are used instead."""
     for name, value in task.kept.items():
         change = "" if name == "seed" else f"; --set {name}=... changes it"
         logger.info("%s=%s is kept from the run%s", name, shown(value), change)
     if resume is not None and task.record is None and list_checkpoints(checkpoints_folder(task.output)):
-        settings = {**task.task.settings, "seed": task.seed}
+        settings = {**task.file.settings, "seed": task.seed}
         logger.warning(
             "%s has checkpoints but no %s, so the run's settings are not known; used are %s: if the run had "
             "others, put the file back, or give them with --set NAME=VALUE and --seed",
@@ -151,7 +150,7 @@ def _log_settings(task: Run, resume: Path | None, logger: logging.Logger) -> Non
         )
 
 
-def _handlers(task: Run, options: argparse.Namespace, every: Every | None) -> list[Any]:
+def _handlers(task: Task, options: argparse.Namespace, every: Every | None) -> list[Any]:
     return [
         CheckpointHandler(task.output, every, seed=task.seed),
         LogFile(task.output / LOG),
@@ -169,10 +168,10 @@ def _tensorboard(folder: Path) -> list[Any]:
         return []
 
 
-def _write_record(task: Run, epochs: int, every: Every | None, pictures: list[str]) -> str:
+def _write_record(task: Task, epochs: int, every: Every | None, pictures: list[str]) -> str:
     record = RunRecord(
-        file=str(task.task.path),
-        settings=task.task.settings,
+        file=str(task.file.path),
+        settings=task.file.settings,
         seed=task.seed,
         epochs=epochs,
         devices=task.devices,

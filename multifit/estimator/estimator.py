@@ -344,7 +344,7 @@ class MultiEstimator:
     def _evaluate(self, data: Any, event_handlers: Any, batch_axis: int) -> dict[str, float]:
         engine, handlers, hooks = self._engine, self._handlers, self._engine.hooks
         turn = self.state.step if handlers.running else None  # tells evaluations within a fit apart
-        self._engine.model.check_parameters(trains=False)
+        engine.model.check_parameters(trains=False)
         data = evaluation_loaders(data, "data")
         check_divisible(self.world, {"data": data})
         if isinstance(data, TaskLoaders) and not data.slots:

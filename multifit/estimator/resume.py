@@ -70,7 +70,8 @@ class RunCheckpointer:
         the spec, the net or the trainers are not those of the checkpoint.
         """
         run, world = self._run, self._engine.world
-        snapshot, newest = self._snapshot, self._newest(Path(folder)) if world.first else None
+        snapshot = self._snapshot
+        newest = self._newest(Path(folder)) if world.first else None
         self._shared = SharedCheckpoint(world, newest, snapshot.from_first)
         checkpoint = self._shared.path
         if checkpoint is None:

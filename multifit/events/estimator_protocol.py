@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from ..distributed import World
 from ..history import History
+from ..plan import Plan
 from ..protocols import Array, Parameter, Trainer
 from ..spec import TaskSpec
 from ..state import RunState
@@ -35,6 +36,10 @@ class EstimatorProtocol(Protocol):
     @property
     def history(self) -> History:
         """The figures of the running fit."""
+
+    @property
+    def plan(self) -> Plan | None:
+        """What the last check established."""
 
     @property
     def batch_axis(self) -> int:

@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any, cast
 
-from ..checks import describe
-from ..errors import counted, quoted, shown, suggest
 from .dispatcher import EventDispatcher, HandlerError, HandlerMethod
 from .events import BEFORE_UPDATE, Priority
 from .handler_validation import handler_name
+from .hook_answers import check_objectives, check_samples, check_types, replaced
 
 
 class TrainingHooks:
@@ -68,8 +67,8 @@ class TrainingHooks:
         The number of samples must stay the same.
         """
         for method in self._events.methods("change_batch"):
-            changed = _replaced(method, slots, self._events.call(method, {"slots": dict(slots)}))
-            _check_samples(method, slots, changed, batch_axis)
+            changed = replaced(method, slots, self._events.call(method, {"slots": dict(slots)}))
+            check_samples(method, slots, changed, batch_axis)
             slots = changed
         return dict(slots)
 
@@ -77,8 +76,8 @@ class TrainingHooks:
         """Return one device's outputs as they are passed to the losses and metrics."""
         for method in self._events.methods("change_outputs"):
             replacements = self._events.call(method, {"outputs": dict(outputs), "slots": slots})
-            changed = _replaced(method, outputs, replacements)
-            _check_types(method, outputs, changed)
+            changed = replaced(method, outputs, replacements)
+            check_types(method, outputs, changed)
             outputs = changed
         return dict(outputs)
 
@@ -86,7 +85,10 @@ class TrainingHooks:
         """Return the arrays whose sum is minimised, one per device; `views` are pred, label and loss."""
         for method in self._events.methods("change_objective"):
             changed = self._events.call(method, {"objectives": objectives, **views})
-            objectives = objectives if changed is None else self._objectives(method, objectives, changed)
+            if changed is not None:
+                arrays = self._listed(method, changed)
+                check_objectives(method, objectives, arrays)
+                objectives = arrays
         return objectives
 
     def hold_update(self, **arguments: Any) -> bool:
@@ -137,27 +139,11 @@ class TrainingHooks:
                     raise self._events.handler_error(method, error) from error
             yield
 
-    def _objectives(self, method: HandlerMethod, given: list[Any], changed: Any) -> list[Any]:
-        """Return the objectives that a handler returned in place of those that it was given."""
+    def _listed(self, method: HandlerMethod, answer: Any) -> list[Any]:
         try:
-            arrays = list(changed)
+            return list(answer)
         except Exception as error:  # not iterable, or an iterator that raises
             raise self._events.handler_error(method, error) from error
-        if given and not arrays:
-            raise HandlerError(
-                f"{_name(method)} returned no objectives, so that nothing would be trained; return None to "
-                "leave them as they are, or leave the batch out in the loader"
-            )
-        for array in arrays if given else ():
-            is_array = isinstance(array, type(given[0]))
-            if not is_array or getattr(array, "shape", ()) != getattr(given[0], "shape", ()):
-                found = describe.array(array) if is_array else shown(array)
-                raise HandlerError(
-                    f"{_name(method)} returned {found} among the objectives; return a list of arrays of "
-                    "shape (1,), computed from what the handler is given or from parameters: a constant "
-                    "would change nothing"
-                )
-        return arrays
 
     def names(self, event: str) -> str:
         """Return the names of the handlers that implement a hook."""
@@ -166,58 +152,3 @@ class TrainingHooks:
 
 NO_HOOKS = TrainingHooks(EventDispatcher(cast(Any, None), []))
 """Those of a fit without handlers that change a step."""
-
-
-def _name(method: HandlerMethod) -> str:
-    return f"{handler_name(method.handler)}.{method.event}"
-
-
-def _replaced(method: HandlerMethod, arrays: Mapping[str, Any], replacements: Any) -> Mapping[str, Any]:
-    """Return `arrays` with a hook's replacements, which must have the same names."""
-    hook = _name(method)
-    if replacements is None:
-        return arrays
-    if not isinstance(replacements, Mapping):
-        raise HandlerError(
-            f"{hook} returned {type(replacements).__name__}; return a dict of the arrays to replace, or None"
-        )
-    for name in replacements:
-        if name not in arrays:
-            near = suggest(str(name), arrays)
-            raise HandlerError(f'{hook} returned "{name}"{near}; valid are {quoted(arrays)}')
-    kinds = tuple({type(array) for array in arrays.values() if array is not None})
-    for name, array in replacements.items():
-        if array is not None and not isinstance(array, kinds):
-            given = next(each for each in arrays.values() if each is not None)
-            raise HandlerError(
-                f'{hook} returned "{name}" as {type(array).__module__}.{type(array).__name__}; return '
-                f"{type(given).__name__}s, as the handler is given"
-            )
-    return {**arrays, **replacements}
-
-
-def _check_types(method: HandlerMethod, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
-    """Raise HandlerError unless each output has the same dtype as before."""
-    for name, array in after.items():
-        given = before[name]
-        if array is not given and getattr(array, "dtype", None) != getattr(given, "dtype", None):
-            raise HandlerError(
-                f'{_name(method)} returned "{name}" as {describe.array(array)}, and the output is '
-                f"{describe.array(given)}; return arrays of the same dtype"
-            )
-
-
-def _check_samples(
-    method: HandlerMethod, before: Mapping[str, Any], after: Mapping[str, Any], batch_axis: int
-) -> None:
-    """Raise HandlerError unless each slot that is not None has as many samples as the slots before."""
-    samples = next(array.shape[batch_axis] for array in before.values() if array is not None)
-    for name, array in after.items():
-        if array is before[name] or array is None:
-            continue
-        if getattr(array, "shape", ())[batch_axis : batch_axis + 1] != (samples,):
-            raise HandlerError(
-                f'{_name(method)} returned "{name}" as {describe.array(array)}, '
-                f"but the slots hold {counted(samples, 'sample')} along axis {batch_axis}; return arrays of "
-                "that many samples, and leave others out in the loader"
-            )

@@ -1,4 +1,4 @@
-"""Everything that uses MXNet. No other package imports it."""
+"""Everything that uses MXNet. No other package imports mxnet."""
 
 from __future__ import annotations
 

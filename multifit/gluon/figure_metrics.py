@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Callable, Iterator, Sequence
+from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from ..events import handler_name, unwrapped
-from ..protocols import Figures
 from ..stages import PREFIXES, figure_name
 from .compat import mx
 from .engine import Engine
@@ -26,7 +25,7 @@ class FigureMetric(mx.metric.EvalMetric):
     name.
     """
 
-    def __init__(self, prefix: str, name: str, read: Callable[[], Figures], kind: type) -> None:
+    def __init__(self, prefix: str, name: str, read: Callable[[], Mapping[str, float]], kind: type) -> None:
         self.figure, self._read, self._kind = f"{prefix}_{name}", read, kind
         mx.metric.EvalMetric.__init__(self, f"{_GLUON_PREFIXES[prefix]} {name}")
 

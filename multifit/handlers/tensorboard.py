@@ -115,7 +115,7 @@ class TensorBoardHandler:
         self, file: EventFile, estimator: EstimatorProtocol, pictures: Mapping[str, Any]
     ) -> None:
         epoch = estimator.state.epoch + 1
-        plan = getattr(estimator, "plan", None)
+        plan = estimator.plan
         if plan is not None and not self._plan_written:
             self._plan_written = True
             # Markdown shows lines that begin with four spaces as they are.

@@ -7,13 +7,13 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Mapping, Sequence
 
 from ..stages import EVALUATE, TRAIN, figure_name
+from .curves import Figures
 from .panels import Line, draw_panel, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Figures = Mapping[str, Sequence[float]]  # the values per epoch of each figure
 WRITTEN = 8  # with at most this many tasks, every cosine is written into the map
 
 

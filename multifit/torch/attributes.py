@@ -108,7 +108,7 @@ def _read(kind: Any, text: str) -> Any:
             raise ValueError(value)
         return value
     if get_origin(kind) is Union:
-        return None if text == "None" else _read(_given(kind), text)
+        return None if text == "None" else _read(_without_optional(kind), text)
     if kind is torch.dtype:
         return DTYPES[text]
     if get_origin(kind) is tuple:
@@ -128,13 +128,13 @@ def _literal(text: str) -> Any:
         return text
 
 
-def _given(kind: Any) -> Any:
+def _without_optional(kind: Any) -> Any:
     """Return a type without `Optional`, which Python up to 3.10 adds to arguments whose default is None."""
     return get_args(kind)[0] if get_origin(kind) is Union else kind
 
 
 def _valid(kind: Any) -> str:
-    kind = _given(kind)
+    kind = _without_optional(kind)
     if get_origin(kind) is Literal:
         return ", ".join(shown(each) for each in get_args(kind))
     return ", ".join(DTYPES) if kind is torch.dtype else "values of its type"

@@ -117,7 +117,7 @@ def test_a_run_of_an_older_version_keeps_its_data(write, multifit, monkeypatch):
     """It drew all numbers from one stream, and its record says nothing of a seed for the file."""
     path = write(DRAWS)
     with monkeypatch.context() as patch:
-        patch.setattr("multifit.cli.run.choose_file_seed", lambda options, record: None)
+        patch.setattr("multifit.cli.task.choose_file_seed", lambda options, record: None)
         multifit("train", path, "--seed", 3)
     of_old = drawn()
     record = Path("runs/small/settings.json")

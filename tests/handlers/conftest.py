@@ -66,6 +66,7 @@ class Run:
         self.max_epoch: int | None = None
         self.max_batch: int | None = None
         self.batch_axis = 0
+        self.plan = None
         self.world = ALONE
         self.logger = logging.getLogger("multifit")
         self.train: Callable[[RunState], dict[str, float]] = lambda state: {"train_loss": 1.0 / state.step}

@@ -35,7 +35,7 @@ def test_tensors_are_joined_by_dtype(arrays: Any, most: int, monkeypatch: Any) -
 
 
 def test_arrays_come_back_from_the_device(arrays: Any) -> None:
-    tensors = transfers.copies(arrays, DEVICE)
+    tensors = transfers.on_device(arrays, DEVICE)
     assert equal(transfers.on_host(tensors), arrays)
     others = [np.zeros_like(array) for array in arrays]
     transfers.copy_into(tensors, others)
@@ -44,5 +44,5 @@ def test_arrays_come_back_from_the_device(arrays: Any) -> None:
 
 
 def test_nothing_is_copied_of_nothing() -> None:
-    assert transfers.on_host([]) == transfers.copies([], DEVICE) == []
+    assert transfers.on_host([]) == transfers.on_device([], DEVICE) == []
     transfers.copy_into([], [])

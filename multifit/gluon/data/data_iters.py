@@ -37,6 +37,11 @@ class _Pass:
     left_out: Any = None
     padding: Any = None
 
+    def begin_again(self) -> None:
+        """Forget the batches of a finished pass, but not what all passes have in common."""
+        self.from_start, self.batches, self.finished = False, 0, False
+        self.last = self.left_out = self.padding = None
+
     def add(self, batch: Any) -> None:
         """Count a batch that was read."""
         self.batches += 1
@@ -151,7 +156,7 @@ def _read_on(data: Any, current: _Pass) -> Iterator[Any]:
     padded = None
     for batch in data:
         if current.finished:  # another pass has begun meanwhile
-            current.__init__(False, current.samples, current.is_long)  # type: ignore[misc]
+            current.begin_again()
         if padded is not None:
             padded.pad = 0
             yield padded

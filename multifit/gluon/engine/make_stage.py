@@ -44,8 +44,8 @@ def make_stage(
     change_outputs = hooks.change_outputs if hooks.active("change_outputs") else None
     # handlers that change the objective may compute gradients first; a graph with planned memory would then
     # no longer write to the parameters' gradients
-    repeats = not changes_objective
-    network = Network(model.net, spec, name, repeats, model.precision, change_outputs)
+    plans_memory = not changes_objective
+    network = Network(model.net, spec, name, plans_memory, model.precision, change_outputs)
     refuse_blends(hooks, separation)
     return Stage(
         network,

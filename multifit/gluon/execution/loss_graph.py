@@ -58,9 +58,9 @@ class LossGraph:
     arrays, that losses return the same form as in the first batch. `fused` are faster functions for the
     losses of some terms. `dtype` is that of the objective, `weights` and `size`. The losses named in
     `own_gradients` ignore the gradient that they receive, and with it their weights and normalizers: the
-    gradients that they return are scaled instead. `label_checks` count the labels that break a rule. `form`
-    is that of the objective: SUM, BY_TERM (with an element for each term), or APART (in a traced graph an
-    array for each term, so that the graph can be cut).
+    gradients that they return are scaled instead. `label_checks` count the labels that break a rule.
+    `objective_form` is SUM, BY_TERM (with an element for each term), or APART (in a traced graph an array for
+    each term, so that the graph can be cut).
 
     `layout` names the parts of the statistics and their widths, `slices` says where each part is, and `width`
     is the length of the statistics. `label_columns` says where the counts of wrong labels are, if they are
@@ -76,12 +76,12 @@ class LossGraph:
         dtype: str = "float32",
         own_gradients: Collection[str] = (),
         label_checks: LabelChecks | None = None,
-        form: str = SUM,
+        objective_form: str = SUM,
     ) -> None:
         self.terms, self.metrics = list(terms), list(metrics)
         self._forms, self._fused = forms or ResultForms(), fused or {}
         self._dtype, self._own_gradients = dtype, own_gradients
-        self.label_checks, self._form = label_checks, form
+        self.label_checks, self._objective_form = label_checks, objective_form
         label_keys = label_checks.keys if label_checks is not None else ()
         self._counts = [pair for pair in metrics if pair[1].returns_rows]  # metrics that count right answers
         self._others = [pair for pair in metrics if not pair[1].returns_rows]
@@ -125,13 +125,13 @@ class LossGraph:
             if F is mx.nd:
                 self._forms.check_loss(term, values[-1])
             outputs.parts.update(named_parts(term, values[-1]))
-        if self._form == APART and F is not mx.nd:
+        if self._objective_form == APART and F is not mx.nd:
             sums = self._sum_apart(F, values, weights, size, outputs)
         else:
             losses, sums = self._sum_losses(F, values, size)
             if weights is not None and self.terms:
                 weighted = losses * (as_variable(weights) if F is mx.nd else weights)
-                is_vector = len(self.terms) == 1 or self._form == BY_TERM
+                is_vector = len(self.terms) == 1 or self._objective_form == BY_TERM
                 outputs.objective = weighted if is_vector else F.sum(weighted)
         with mx.autograd.pause(train_mode=mx.autograd.is_training()):
             outputs.statistics = self._statistics(F, sums, arrays, outputs.parts, size)

@@ -13,15 +13,15 @@ from .loss_graph import SUM
 class LossSeparation:
     """How losses are kept apart in the objective, and which figures that adds; by default, they are summed.
 
-    `form` is that of the objective (see :class:`LossGraph`), and `means` are the further figures. `tasks` is
-    the number of each loss's task: the graph of net and losses is then cut where the tasks branch. If it
-    `repeats`, the backward pass through the shared body runs once for each task, and `exact_dropout` says
-    whether Dropout is then computed correctly. `updated` returns the names of the parameters that
-    trainers update; only these count as shared. `bound` returns, by loss, the names of the parameters that
-    the loss trains; a loss that it does not name trains all.
+    `objective_form` is as for :class:`LossGraph`, and `means` are the further figures. `tasks` is the number
+    of each loss's task: the graph of net and losses is then cut where the tasks branch. If it `repeats`, the
+    backward pass through the shared body runs once for each task, and `exact_dropout` says whether Dropout is
+    then computed correctly. `updated` returns the names of the parameters that trainers update; only these
+    count as shared. `bound` returns, by loss, the names of the parameters that the loss trains; a loss that
+    it does not name trains all.
     """
 
-    form: str = SUM
+    objective_form: str = SUM
     means: tuple[Means, ...] = ()
     tasks: Mapping[str, int] | None = None
     repeats: bool = False
@@ -32,7 +32,7 @@ class LossSeparation:
     @property
     def balances(self) -> bool:
         """Whether a method of balancing weighs the losses."""
-        return self.form != SUM and self.bound is None
+        return self.objective_form != SUM and self.bound is None
 
     @property
     def needs_graph(self) -> bool:

@@ -29,8 +29,9 @@ class Network:
 
     A net that the user hybridized is traced again for this stage. Any other net, and one with its own
     `forward` or hooks, is called as it is. Only a graph can be lowered to a precision below float32. `stage`
-    is for messages. With ``repeats=False``, no graph plans memory for batches whose shapes repeat: other code
-    may compute gradients first, and a planned graph would then no longer write to the parameters' gradients.
+    is for messages. With ``plans_memory=False``, no graph plans memory for batches whose shapes repeat: other
+    code may compute gradients first, and a planned graph would then no longer write to the parameters'
+    gradients.
 
     `change_outputs(outputs, slots) -> outputs` changes the outputs before anything is computed from them; the
     net and its losses are then separate graphs.
@@ -41,11 +42,11 @@ class Network:
         net: Any,
         spec: TaskSpec,
         stage: str,
-        repeats: bool = True,
+        plans_memory: bool = True,
         precision: Precision = FULL,
         change_outputs: ChangeOutputs | None = None,
     ) -> None:
-        self.net, self.spec, self.stage, self.repeats = net, spec, stage, repeats
+        self.net, self.spec, self.stage, self.plans_memory = net, spec, stage, plans_memory
         self.precision, self.change_outputs = precision, change_outputs
         self._lowered_operators, self._failure = 0, ""
         self._lowers = not precision.on_other_engine
@@ -203,7 +204,7 @@ class Network:
             if self.traced:
                 self._graph = self._graph or CachedGraph(self._trace, self.net.collect_params)
                 try:
-                    leaves = self._graph.run(inputs, signature_of(inputs) if self.repeats else None)
+                    leaves = self._graph.run(inputs, signature_of(inputs) if self.plans_memory else None)
                     return regroup(self._structure, iter(leaves))
                 except Exception as error:
                     if self._graph.is_traced:

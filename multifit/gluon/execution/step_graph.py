@@ -180,7 +180,7 @@ class StepGraph:
             self._graphs[full] = self._new_graph(full, weights is not None, signature)
         self._last, names = self._graphs[full]
         arrays = self._function.arguments(outputs, slots, weights, size)
-        values = dict(zip(names, self._last.run(arrays, signature if self.network.repeats else None)))
+        values = dict(zip(names, self._last.run(arrays, signature if self.network.plans_memory else None)))
         losses = LossOutputs(values.pop("objective", None), {}, values.pop("statistics", None))
         losses.backward = self._last.backward
         groups = {"output": outputs, "part": losses.parts, "objective": losses.objectives}
@@ -200,7 +200,7 @@ class StepGraph:
             of_outputs = (lambda: [tasks.get(name) for name in names]), partial(_objectives, names)
             return SplitGraph(*common, *of_outputs, self._separation.updated, *repeats), names
         # whether a single objective is differentiated, and the net is part of the graph
-        is_apart = self._separation.form == APART
+        is_apart = self._separation.objective_form == APART
         is_one_objective = weighted and self._with_net and self.traced.terms and not is_apart
         if full or not is_one_objective:
             return CachedGraph(*common), names

@@ -95,7 +95,7 @@ class StepGraphCache:
         rows, labels = self._figures.label_checks(arrays, size, self._units(signature) - {size})
         is_graph = bool(traced_terms or traced_metrics) or self._network.joins_losses
         new = partial(LossGraph, forms=self.forms, dtype=self._dtype, own_gradients=self.own_gradients)
-        new = partial(new, form=self._separation.form)
+        new = partial(new, objective_form=self._separation.objective_form)
         fused = self._fused(traced_terms, arrays)
         traced = new(traced_terms, traced_metrics, fused=fused, label_checks=labels if is_graph else None)
         eager = new(eager_terms, eager_metrics, label_checks=None if is_graph else labels)

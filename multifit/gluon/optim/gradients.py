@@ -51,8 +51,7 @@ def fresh_flags(parameter: mx.gluon.Parameter) -> list[bool]:
 
 def pending_gradients(parameters: Mapping[str, mx.gluon.Parameter]) -> dict[str, np.ndarray]:
     """Return parameters' fresh gradients on the first device, for another engine; waits for MXNet."""
-    trained = {name: p for name, p in parameters.items() if p.grad_req != "null" and p._data is not None}
-    fresh = {name: p for name, p in trained.items() if is_fresh(replicas(p)[0])}
+    fresh = {name: p for name, p in _trained(parameters).items() if is_fresh(replicas(p)[0])}
     return {name: parameter.list_grad()[0].asnumpy() for name, parameter in fresh.items()}
 
 
@@ -61,13 +60,18 @@ def set_pending(parameters: Mapping[str, mx.gluon.Parameter], gradients: Mapping
 
     The gradients of all other parameters are marked as used.
     """
-    trained = {name: p for name, p in parameters.items() if p.grad_req != "null" and p._data is not None}
+    trained = _trained(parameters)
     with mx.autograd.pause(train_mode=mx.autograd.is_training()):
         discard_gradients(parameter for name, parameter in trained.items() if name not in gradients)
         for name, value in gradients.items():
             (values,), (gradient,) = replicas(trained[name]), trained[name].list_grad()
             gradient[:] = new_array(value, gradient.context, gradient.dtype)
             set_fresh(values, True)
+
+
+def _trained(parameters: Mapping[str, mx.gluon.Parameter]) -> dict[str, mx.gluon.Parameter]:
+    """Return the parameters that have gradients."""
+    return {name: p for name, p in parameters.items() if p.grad_req != "null" and p._data is not None}
 
 
 def mark_used(parameters: Iterable[mx.gluon.Parameter]) -> None:

@@ -1,7 +1,7 @@
 """One training step in named phases.
 
-Fetch, forward, balance, backward, combine, hold, settle, average, reduce, change, clip, update, look back,
-measure.
+Fetch, forward, balance, backward, combine, before update, hold, settle, average, reduce, change, clip,
+update, look back, measure.
 """
 
 from __future__ import annotations

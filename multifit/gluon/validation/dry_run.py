@@ -50,7 +50,7 @@ def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
     uninitialized = engine.model.initialize()
     problems += uninitialized
     batches: list[tuple[str, Batch]] = []
-    outputs: list[Any] = []
+    checked: list[tuple[str, Batch, Any]] = []  # with what the net and the losses returned
     for name, data in ((TRAIN, raw), (EVALUATE, val_data)):
         firsts = data.batches if isinstance(data, FirstBatches) else [data]
         for first in firsts if name == TRAIN or data is not None else ():
@@ -66,7 +66,7 @@ def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
                 continue  # one TaskSpec serves both stages, and its problems are known
             engine.begin_stage(name, batch, problems)
             stage_outputs, stage_problems = check_first_batch(engine.stages[name], batch)
-            outputs.append(stage_outputs)
+            checked.append((name, batch, stage_outputs))
             problems += stage_problems
     except UserCodeError:
         raise_problems(problems)  # they may be the cause of the error, and are easier to fix
@@ -77,9 +77,9 @@ def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
     raise_problems(joint_problems + out_of_step(engine) + stuck_biases(engine) + stale_states(engine))
     for check in () if isinstance(raw, FirstBatches) else engine.further_checks:
         check(raw)
-    results: dict[str, list[StepResult]] = {TRAIN: [], EVALUATE: []}
-    for (name, batch), found in reversed(list(zip(batches, outputs))):
-        results[name].insert(0, _run(engine, name, batch, found))
+    results = {  # training last, as a fit then computes its gradients
+        stage: [_run(engine, *each) for each in checked if each[0] == stage] for stage in (EVALUATE, TRAIN)
+    }
     raise_problems(shared_out_of_step(engine, results[TRAIN]))
     if isinstance(raw, FirstBatches):
         engine.stages[TRAIN].reset()

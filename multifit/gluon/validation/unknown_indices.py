@@ -11,8 +11,7 @@ from ..compat import mx
 from ..execution.network import Network
 from ..execution.recordable import blocks_of
 from ..execution.result import StepResult
-
-Node = Mapping[str, Any]
+from ..graph_builder import Node
 
 # Operators whose results are elements of their first argument
 _REARRANGING = {

@@ -11,9 +11,9 @@ from ...distributed import World
 from ...gluon.balance.arrays import Operator
 from ...gluon.balance.task_gradients import FeatureGradients, TaskGradients
 from ..translate import translate
+from .accumulator import Accumulator
 from .parameter_gradients import ParameterGradients
 from .tensors import to_array, to_tensor
-from .total import Total
 
 
 class TorchArrays:
@@ -46,9 +46,9 @@ class TorchArrays:
 
         return call
 
-    def sums(self) -> Total:
+    def sums(self) -> Accumulator:
         """Return an object that adds up tensors."""
-        return Total(self._device)
+        return Accumulator(self._device)
 
     def task_gradients(self, on: str, parameters: Mapping[str, Any], world: World) -> TaskGradients:
         """Return an object that compares gradients that torch computes."""

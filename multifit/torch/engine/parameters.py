@@ -11,7 +11,7 @@ from ...gluon.optim.gradients import pending_gradients, set_pending
 from ...gluon.optim.parameter_values import set_values, values_of
 from ...gluon.optim.update_numbers import UpdateNumbers
 from .tensors import restored
-from .transfers import copies, copy_into, on_host
+from .transfers import copy_into, on_device, on_host
 
 
 class Parameters:
@@ -82,7 +82,7 @@ class Parameters:
     def take_gradients(self) -> dict[str, torch.Tensor]:
         """Return copies of the net's gradients that no trainer has used."""
         gradients = pending_gradients(self._parameters)
-        return dict(zip(gradients, copies([*gradients.values()], self.device)))
+        return dict(zip(gradients, on_device([*gradients.values()], self.device)))
 
     def give_back_gradients(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Copy gradients to the net, and mark all its other gradients as used; waits for the device."""

@@ -12,7 +12,7 @@ from ..optim.group import Column, Group, State
 from ..optim.rules import RULES
 from .gradients import Gradients
 from .parameters import Parameters
-from .transfers import copies, on_host
+from .transfers import on_device, on_host
 
 OfTrainer = Mapping[str, torch.Tensor]
 
@@ -130,7 +130,7 @@ class _Updater:
         """Copy the states from the trainer's optimizer."""
         states = self._numbers.states()
         arrays = [array for state in states for array in _leaves(state)]
-        tensors = iter(copies(arrays, self._parameters.device))
+        tensors = iter(on_device(arrays, self._parameters.device))
         pairs = zip(self._names, states)
         self._states = {name: _like(state, tensors) for name, state in pairs if state is not None}
 

@@ -17,7 +17,7 @@ def on_host(tensors: Sequence[torch.Tensor]) -> list[np.ndarray[Any, Any]]:
     return [tensor.numpy() for tensor in (detached if on_cpu else joined(detached, torch.device("cpu")))]
 
 
-def copies(arrays: Sequence[np.ndarray[Any, Any]], device: torch.device) -> list[torch.Tensor]:
+def on_device(arrays: Sequence[np.ndarray[Any, Any]], device: torch.device) -> list[torch.Tensor]:
     """Return arrays as tensors on a device, in memory of their own."""
     tensors = [*map(torch.from_numpy, arrays)]
     return [each.clone() for each in tensors] if device.type == "cpu" else joined(tensors, device)

@@ -9,7 +9,7 @@ import torch
 from .tensors import to_array, to_tensor
 
 
-class Total:
+class Accumulator:
     """Adds up tensors of one shape on their device, without waiting for them."""
 
     def __init__(self, device: torch.device) -> None:

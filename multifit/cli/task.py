@@ -23,8 +23,7 @@ from ..taskfile import Resolver, TaskFile, UsageError, as_usage_error
 from .arguments import NO
 from .data import explained, loaders
 from .devices import choose_context, earlier_devices, earlier_engine
-from .record import NAME as RECORD
-from .record import RunRecord, read_record
+from .record import RECORD, RunRecord, read_record
 from .results import HISTORY, PARAMETERS
 from .seeds import DEFAULT, Seeds, choose_file_seed
 
@@ -36,7 +35,7 @@ def output_folder(options: argparse.Namespace) -> Path:
     return Path(getattr(options, "output", None) or Path("runs") / Path(options.file).stem)
 
 
-class Run:
+class Task:
     """A task file with its settings and seed, ready to build what it declares.
 
     Where the command line says nothing, the `record` of an earlier run is used. `functions` replace the
@@ -57,7 +56,7 @@ class Run:
         self.file_seed = choose_file_seed(options, record)
         with as_usage_error(ValueError):
             seed_everything(DEFAULT if self.file_seed is None else self.file_seed)
-        self.task = TaskFile(options.file)
+        self.file = TaskFile(options.file)
         self.record = record
         self._world = world
         self._change_settings(options)
@@ -70,12 +69,12 @@ class Run:
         self._resume: Path | None = None
         self.results = Resolver(
             {
-                **({"outputs": _predict} if "inputs" in self.task.functions else {}),
-                **self.task.functions,
+                **({"outputs": _predict} if "inputs" in self.file.functions else {}),
+                **self.file.functions,
                 **(functions or {"estimator": self._make_estimator, "history": self._train}),
             },
             {
-                **self.task.settings,
+                **self.file.settings,
                 "arguments": list(getattr(options, "arguments", [])),
                 "context": resolve_context(host, []),
                 "output": self.output,
@@ -88,8 +87,8 @@ class Run:
                 "sampling": None,
                 "world": world,
             },
-            self.task.path,
-            None if self.file_seed is None else Seeds(self.seed, self.task.functions),
+            self.file.path,
+            None if self.file_seed is None else Seeds(self.seed, self.file.functions),
         )
 
     @property
@@ -99,10 +98,10 @@ class Run:
         Raises UsageError if none of them says how long.
         """
         earlier = None if self.record is None else self.record.epochs
-        epochs = self.task.settings.get("epochs", earlier) if self._epochs is None else self._epochs
+        epochs = self.file.settings.get("epochs", earlier) if self._epochs is None else self._epochs
         if epochs is None:
-            raise UsageError(f"how long to train? Give --epochs, or write epochs = 20 in {self.task.path}")
-        return int(checked_value(f"epochs of {self.task.path}", epochs, Count))
+            raise UsageError(f"how long to train? Give --epochs, or write epochs = 20 in {self.file.path}")
+        return int(checked_value(f"epochs of {self.file.path}", epochs, Count))
 
     @property
     def kept(self) -> dict[str, Any]:
@@ -132,13 +131,13 @@ class Run:
     @property
     def data(self) -> tuple[Any, Any]:
         """The training data, and the validation data or None."""
-        return loaders(self.results["data"], self.task.path)
+        return loaders(self.results["data"], self.file.path)
 
     def check(self) -> Plan:
         """Check everything on a batch and return the plan."""
         # In this order, as in older versions, which drew all random numbers from one stream.
         estimator, data = self.estimator, self.data
-        with explained(self.results["data"], self.task.path):
+        with explained(self.results["data"], self.file.path):
             return estimator.check(*data, sampling=self.results["sampling"])
 
     def fit(self, handlers: list[Any], resume: Path | None = None) -> History:
@@ -149,21 +148,21 @@ class Run:
 
     def pictures(self) -> Any:
         """Return what the file's ``pictures`` drew, figures by name; {} if it has no such function."""
-        return self.results["pictures"] if "pictures" in self.task.functions else {}
+        return self.results["pictures"] if "pictures" in self.file.functions else {}
 
     def _change_settings(self, options: argparse.Namespace) -> None:
-        self._of_file = self._restored = self.task.settings
+        self._of_file = self._restored = self.file.settings
         if self.record is not None:
             folder = getattr(options, "folder", None) or output_folder(options)
             try:
-                self.task.restore(self.record.settings)
+                self.file.restore(self.record.settings)
             except UsageError as error:
                 raise UsageError(
                     f"the run in {folder} has other settings than the file: {error}; "
                     f"change its {RECORD} or the file"
                 ) from None
-            self._restored = self.task.settings
-        self.task.set(options.settings)
+            self._restored = self.file.settings
+        self.file.set(options.settings)
         self._epochs = getattr(options, "epochs", None)
         self._tell_file("epochs", self._epochs)
 
@@ -188,13 +187,13 @@ class Run:
 
     def _tell_file(self, name: str, value: Any) -> None:
         """Set the file's setting of this name, which its functions may use, to the value of an option."""
-        if value is not None and name in self.task.settings:
-            self.task.restore({name: value})
+        if value is not None and name in self.file.settings:
+            self.file.restore({name: value})
 
     def _choose_precision(self, name: str | None) -> str:
         self._tell_file("precision", name)
         default = "float32" if self.record is None else self.record.precision
-        name = self.task.settings.get("precision", default) if name is None else name
+        name = self.file.settings.get("precision", default) if name is None else name
         with as_usage_error(ValueError):
             return named_precision(name).name
 
@@ -202,13 +201,13 @@ class Run:
         self._tell_file("seed", seed)
         if seed is None and self.record is not None and not self._is_changed("seed"):
             seed = self.record.seed
-        seed = self.task.settings.get("seed", DEFAULT) if seed is None else seed
+        seed = self.file.settings.get("seed", DEFAULT) if seed is None else seed
         with as_usage_error(ValueError):
-            return int(checked_value(f"seed of {self.task.path}", seed, int))
+            return int(checked_value(f"seed of {self.file.path}", seed, int))
 
     def _is_changed(self, name: str) -> bool:
         """Whether the command line has changed a setting of the file, or of the earlier run."""
-        return self.task.settings.get(name) != self._restored.get(name)
+        return self.file.settings.get(name) != self._restored.get(name)
 
     def _make_estimator(
         self, net: Any, spec: Any, trainers: Any, initializer: Any, frozen: Any, balance: Any
@@ -218,13 +217,13 @@ class Run:
 
     def _train(self, estimator: MultiEstimator, data: Any, sampling: Any) -> History:
         how = {"event_handlers": self._handlers, "resume": self._resume, "sampling": sampling}
-        return estimator.fit(*loaders(data, self.task.path), epochs=self.epochs, **how)
+        return estimator.fit(*loaders(data, self.file.path), epochs=self.epochs, **how)
 
 
-def trained_run(options: argparse.Namespace) -> Run:
+def trained_run(options: argparse.Namespace) -> Task:
     """Return a task file with the settings, seed, parameters and history of a trained run.
 
-    Settings, seed and precision of the command line replace the run's. Raises UsageError as `Run` and
+    Settings, seed and precision of the command line replace the run's. Raises UsageError as `Task` and
     `read_record` do; if the parameters or the history cannot be read, it is raised when they are first
     needed.
     """
@@ -238,7 +237,7 @@ def trained_run(options: argparse.Namespace) -> Run:
             load_net(net, folder / PARAMETERS, context)
         except ValueError as error:
             raise UsageError(f"{shown / PARAMETERS} does not fit the net of {file}: {error}") from None
-        return MultiEstimator(net, spec, context=run.context, precision=run.precision, **run.runs_with)
+        return MultiEstimator(net, spec, context=task.context, precision=task.precision, **task.runs_with)
 
     def history() -> History:
         try:
@@ -246,8 +245,8 @@ def trained_run(options: argparse.Namespace) -> Run:
         except (OSError, ValueError) as error:
             raise UsageError(f"cannot read {shown / HISTORY}: {reason(error)}") from None
 
-    run = Run(options, read_record(shown, file), {"estimator": estimator, "history": history})
-    return run
+    task = Task(options, read_record(shown, file), {"estimator": estimator, "history": history})
+    return task
 
 
 def restore_losses(folder: Path, estimator: MultiEstimator) -> None:
