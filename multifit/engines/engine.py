@@ -26,8 +26,11 @@ class Model(Protocol):
     def parameters(self) -> Mapping[str, Parameter]: ...  # by structural name, such as body.0.weight
     @property
     def hybridizable(self) -> bool: ...  # whether net.hybridize() was not called, but could be
-    def check_parameters(self, trains: bool = True) -> None:
-        """Raise SpecError if net or losses have other parameters now; new ones matter only if it `trains`."""
+    def check_parameters(self) -> None:
+        """Raise SpecError if net or losses have other parameters than when it was made."""
+
+    def evaluating(self) -> ContextManager[None]:
+        """Return a context manager that raises SpecError if net or losses have other parameters by now."""
 
 
 class Trainers(Protocol):

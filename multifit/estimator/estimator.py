@@ -334,7 +334,8 @@ class MultiEstimator:
         RuntimeError
             A handler calls this in the middle of an evaluation, or at the end of each one without end.
         """
-        with self._calls.running("evaluate", within=True), self.world.guarded():
+        within = self._calls.running("evaluate", within=True)
+        with within, self.world.guarded(), self._engine.model.evaluating():
             figures = self._evaluate(val_data if data is None else data, event_handlers, batch_axis)
         handlers = self._handlers
         if handlers.running and self.history.epochs:  # there is no row before the first epoch
@@ -344,7 +345,6 @@ class MultiEstimator:
     def _evaluate(self, data: Any, event_handlers: Any, batch_axis: int) -> dict[str, float]:
         engine, handlers, hooks = self._engine, self._handlers, self._engine.hooks
         turn = self.state.step if handlers.running else None  # tells evaluations within a fit apart
-        engine.model.check_parameters(trains=False)
         data = evaluation_loaders(data, "data")
         check_divisible(self.world, {"data": data})
         if isinstance(data, TaskLoaders) and not data.slots:
@@ -396,9 +396,8 @@ class MultiEstimator:
         SpecError, DataError
             The data or the net does not fit the spec.
         """
-        with self._calls.running("predict", within=True):
+        with self._calls.running("predict", within=True), self._engine.model.evaluating():
             check_divisible(self.world, {"data": data})
-            self._engine.model.check_parameters(trains=False)
             with self.world.guarded(), self._runner.session(), self._engine.samples_along(batch_axis):
                 return self._runner.predict(data, gather)
 
@@ -523,16 +522,17 @@ class MultiEstimator:
         Raises
         ------
         SpecError
-            The net cannot be traced, as it works on arrays only, or an operator has no translation to
-            PyTorch.
+            The net has other parameters by now, cannot be traced, as it works on arrays only, or an operator
+            has no translation to PyTorch.
         ValueError
             The format is unknown, the inputs' shapes are unknown, ONNX lacks an operator, or `torch.export`
             cannot export the net.
         ImportError
             ONNX or PyTorch is not installed.
         """
-        self._runner.publish()
-        return self._runner.export(folder, data, format)
+        with self._calls.running("export", within=True), self._engine.model.evaluating():
+            self._runner.publish()
+            return self._runner.export(folder, data, format)
 
     # ---- what handlers read and call -----------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any, Callable
 
@@ -16,6 +17,12 @@ from multifit.estimator.calls import Calls
 from tests.common.nets import two_heads
 from tests.common.specs import two_head_spec
 
+
+def export(estimator: MultiEstimator) -> None:
+    with TemporaryDirectory() as folder:
+        assert estimator.export(folder)
+
+
 CALLS: dict[str, Callable[[Any, Any], Any]] = {
     "fit": lambda estimator, batches: estimator.fit(batches, epochs=1),
     "fit_batch": lambda estimator, batches: estimator.fit_batch(batches[0]),
@@ -23,6 +30,7 @@ CALLS: dict[str, Callable[[Any, Any], Any]] = {
     "evaluate": lambda estimator, batches: estimator.evaluate(batches, event_handlers=[]),
     "evaluate_batch": lambda estimator, batches: estimator.evaluate_batch(batches[0]),
     "predict": lambda estimator, batches: estimator.predict(batches),
+    "export": lambda estimator, batches: export(estimator),
     "find_learning_rate": lambda estimator, batches: estimator.find_learning_rate(batches, batches=10),
     "profile": lambda estimator, batches: estimator.profile(batches, batches=1),
 }
@@ -31,7 +39,7 @@ WHILE = 'was called in thread "other_0" while {} runs in thread "MainThread": an
 
 @pytest.fixture
 def estimator() -> MultiEstimator:
-    return MultiEstimator(two_heads(), two_head_spec())
+    return MultiEstimator(two_heads("hybridized"), two_head_spec())
 
 
 def in_another_thread(call: Callable[[], Any]) -> None:

@@ -51,6 +51,20 @@ class PlainHeads(gluon.Block):
         return self.form(*[getattr(self, name)(features) for name in self.names])
 
 
+class MakesLayer(gluon.HybridBlock):
+    """A net that makes its last layer in its first forward pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = gluon.nn.Dense(4)
+
+    def hybrid_forward(self, F: Any, image: Any) -> Any:
+        if not hasattr(self, "made"):
+            self.made = gluon.nn.Dense(3, in_units=4)
+            self.made.initialize()
+        return self.made(self.body(image))
+
+
 def add_layers(net: Any, form: Callable[..., Any], hidden: int, body: Any, heads: dict[str, int]) -> None:
     """Give a net its layers."""
     net.form, net.names = form, list(heads)

@@ -21,7 +21,8 @@ from multifit import (
 from multifit.gluon.compat import mx
 from multifit.seeding import seed_everything
 from tests.common.data import two_head_arrays
-from tests.common.specs import one_loss_spec, two_head_spec
+from tests.common.nets import MakesLayer, hybridized
+from tests.common.specs import CE, one_loss_spec, two_head_spec
 from tests.torch.fits import assert_engines_agree, stages_of
 from tests.torch.runs import ADAM, BATCHES, PAIRS, assert_equal, assert_resumes, estimator_of, values
 
@@ -219,6 +220,20 @@ def test_a_net_that_is_no_graph_predicts_with_mxnet(caplog: Any) -> None:
         estimator.net.initialize(mx.init.One())
     assert_equal(one.predict(BATCHES), other.predict(BATCHES))
     assert "evaluating runs with MXNet on the CPU" in caplog.text and "call net.hybridize()" in caplog.text
+
+
+def test_layers_made_in_the_first_forward_pass_are_evaluated_with_mxnet(caplog: Any) -> None:
+    figures, predictions = {}, {}
+    for engine in ("mxnet", "torch"):
+        mx.random.seed(1)
+        net = hybridized(MakesLayer())
+        net.initialize(mx.init.Xavier())
+        estimator = MultiEstimator(net, one_loss_spec(CE), engine=engine)
+        predictions[engine] = estimator.predict([batch[0] for batch in BATCHES])["out"]
+        figures[engine] = estimator.evaluate([batch[:2] for batch in BATCHES])
+    assert figures["torch"] == figures["mxnet"]
+    np.testing.assert_array_equal(predictions["torch"], predictions["mxnet"])
+    assert 'its forward pass has made "made.weight", "made.bias"' in caplog.text
 
 
 def test_programs_and_constants_that_are_discarded_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:

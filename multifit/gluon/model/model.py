@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -45,13 +46,14 @@ class Model:
         raise_problems(_numpy_problems(()))
         self.net = net
         self._losses = {term.key: term.spec.fn for term in spec.terms}
-        self.parameters: dict[str, Any] = named_parameters(net, self._losses)
+        self.parameters = self._current()
         self.static_graphs = StaticGraphs([net, *self._losses.values()], list(self.parameters.values()))
         self.contexts = resolve_context(context, list(self.parameters.values()))
         self.precision = choose_precision(precision, self.contexts)
         if self.precision.rules is not None:
             log_once(self.precision.description)
         self._initializer, self._log_once, self._initialized = initializer, log_once, False
+        self._known: dict[str, Any] = {}  # the parameters after the last forward pass, {} before the first
 
     @property
     def hybridizable(self) -> bool:
@@ -65,17 +67,42 @@ class Model:
         dtypes = {np.dtype(parameter.dtype).name for parameter in self.parameters.values()}
         return "float64" if dtypes == {"float64"} else "float32"
 
-    def check_parameters(self, trains: bool = True) -> None:
+    def check_parameters(self) -> None:
         """Raise SpecError if net and losses no longer have the parameters that they had when it was made.
 
-        Trainers would still update the old ones. Unless it `trains`, a net may have added parameters, as some
-        nets do in their first forward pass.
+        Trainers would still update the old ones.
         """
-        current = named_parameters(self.net, self._losses)
-        added, removed = _missing(current, self.parameters), _missing(self.parameters, current)
+        self._compare(self._current(), self.parameters)
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Raise SpecError if net and losses have other parameters than when it was made, or last ran.
+
+        A net that makes layers in its first forward pass can be evaluated, but not trained.
+        """
+        current = self._current()
+        self._compare(current, self._known or {**current, **self.parameters})
+        yield
+        self.ran()
+
+    def ran(self) -> list[Problem]:
+        """Remember the parameters after a forward pass; return a problem if no trainer knows some of them."""
+        self._known = self._current()
+        made = _missing(self._known, self.parameters)
+        message = (
+            f"net: its forward pass has made {listing(made)}, which no trainer updates; make all layers in "
+            "__init__, or call the net on a batch before MultiEstimator(net, spec, trainers)"
+        )
+        return [Problem("spec", message)] if made else []
+
+    def _current(self) -> dict[str, Any]:
+        return named_parameters(self.net, self._losses)
+
+    def _compare(self, current: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+        added, removed = _missing(current, known), _missing(known, current)
         changes = {
             "replaced": [name for name in removed if name in added],
-            "added": [name for name in added if name not in removed] if trains else [],
+            "added": [name for name in added if name not in removed],
             "removed": [name for name in removed if name not in added],
         }
         what = "; ".join(f"{change}: {listing(names)}" for change, names in changes.items() if names)

@@ -72,7 +72,7 @@ def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
         raise_problems(problems)  # they may be the cause of the error, and are easier to fix
         raise
     raise_problems(problems)
-    raise_problems(engine.trainers.unreached())
+    raise_problems(engine.model.ran() + engine.trainers.unreached())
     joint_problems = engine.gradients.problems(engine.trainers.get())
     raise_problems(joint_problems + out_of_step(engine) + stuck_biases(engine) + stale_states(engine))
     for check in () if isinstance(raw, FirstBatches) else engine.further_checks:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable
 
-from ...errors import SpecError, raise_problems
+from ...errors import Problem, SpecError, raise_problems
 from ...gluon.data.batches import Batch
 from ...gluon.engine import Engine
 from ...gluon.execution.network import Network
@@ -39,6 +39,7 @@ class Evaluation:
         self._stage: Stage | None = None
         self._predictor: Predictor | None = None
         self._on_host = False
+        self._made: list[Problem] = []  # if the net's first forward pass has made parameters
 
     def evaluate_batch(self, raw: Any) -> Result | None:
         """Measure losses and metrics on a batch; return None if MXNet must run it."""
@@ -49,8 +50,9 @@ class Evaluation:
         if not stage.checked:
             self._begin(batch)
             raise_problems(check_first_batch(stage, batch)[1])
+            self._made = engine.model.ran()
         try:
-            raise_problems(refusals.of_graph(stage))
+            raise_problems([*self._made, *refusals.of_graph(stage)])
             result = self._current_stage().run(batch, engine.state)
         except SpecError as error:
             self._leave(error)
@@ -68,6 +70,7 @@ class Evaluation:
             self._begin(batch)
             with stage.recording():
                 raise_problems(stage.network.bind(batch.slots[0])[1])
+            self._made = self._engine.model.ran()
         if not batch.contexts:  # this process has no samples
             return []
         try:
@@ -85,7 +88,7 @@ class Evaluation:
     def _current_predictor(self, network: Network) -> Predictor:
         self._parameters.take_if_stale()
         if self._predictor is None:
-            raise_problems(refusals.of_network(network))
+            raise_problems([*self._made, *refusals.of_network(network)])
             parts = self._parameters, self._uploads, self._current_stage().carried
             self._predictor = Predictor(network, *parts, self._mode)
         return self._predictor
