@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from multifit import MultiEstimator, TrainerSpec
+from multifit import MultiEstimator, TerminateOnNaN, TrainerSpec
 from multifit.gluon.precision import precisions
 from multifit.torch.engine.backward_pass import AutogradPass
 from multifit.torch.engine.scaling import Scaled, Scaling, Unscaled
@@ -46,6 +46,14 @@ def test_mxnet_does_not_train_in_float16() -> None:
     message = 'precision is "float16", which MXNet cannot train in; give .* or engine="torch"'
     with pytest.raises(ValueError, match=message):
         MultiEstimator(two_heads("hybridized"), two_head_spec(), precision="float16")
+
+
+def test_gradients_that_overflow_in_float16_do_not_end_a_fit() -> None:
+    estimator = estimator_of(precision="float16")
+    estimator._runner.load({**estimator._runner.state(), "scale": 2.0**60})
+    estimator.fit(BATCHES, epochs=2, event_handlers=[TerminateOnNaN()])
+    assert estimator.state.stop_reason == "2 epochs"
+    assert estimator._runner.state()["scale"] < 2.0**60
 
 
 # ---- scaled gradients --------------------------------------------------------------------------------------

@@ -20,7 +20,8 @@ class TerminateOnNaN:
     The parameters stay as they were before that batch, including the running statistics of BatchNorm.
     Gradients are checked because losses do not show everything: behind a relu, NaN in the input leaves the
     loss finite and makes the weights NaN. Together with `SkipNonFinite`, this handler stops the fit before
-    that one acts.
+    that one acts. With ``precision="float16"``, only losses are checked: gradients may overflow there, and
+    such a batch updates nothing.
 
     Checking waits for the device. If that is too slow, check fewer batches: the parameters are then those
     from before the batch that was checked.
@@ -54,8 +55,9 @@ class TerminateOnNaN:
         # The batch is not counted yet, as in batch_begin.
         if not self._trigger.due(estimator.state, "batch_begin"):
             return False
+        scaled = estimator.plan is not None and estimator.plan.precision == "float16"
         problems = _problems("", loss)
-        problems = problems or _gradient_problems(estimator.gradients())
+        problems = problems or ([] if scaled else _gradient_problems(estimator.gradients()))
         if problems:
             for array, copy in self._copies:
                 copy.copyto(array)

@@ -47,10 +47,18 @@ def initialize(
             problems.append(Problem("trainer", message))
     for parameter in parameters.values() if not problems else ():
         if list(parameter.list_ctx()) != list(contexts):
-            parameter.reset_ctx(contexts)
+            _move(parameter, contexts)
     if initializer is not None and not uninitialized:
         log_once("the net is initialised already: initializer= is not used")
     return problems
+
+
+def _move(parameter: mx.gluon.Parameter, contexts: Sequence[Context]) -> None:
+    if parameter._stype == "default" or not parameter._data or parameter._trainer is not None:
+        parameter.reset_ctx(contexts)
+    else:  # MXNet reads sparse parameters through a trainer; without one, each array has all rows
+        with mx.autograd.pause():
+            parameter._init_impl(parameter._data[0], contexts)
 
 
 def _rules(initializer: Any, parameters: Mapping[str, mx.gluon.Parameter]) -> tuple[Rules, list[Problem]]:

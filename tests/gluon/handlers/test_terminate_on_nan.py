@@ -105,7 +105,7 @@ def test_it_checks_every_nth_batch() -> None:
             reads.append(estimator.state.step)
             return np.ones(3)
 
-    estimator: Any = SimpleNamespace(state=RunState(), parameters={}, gradients=dict)
+    estimator: Any = SimpleNamespace(state=RunState(), parameters={}, gradients=dict, plan=None)
     handler = TerminateOnNaN(every=3)
     for _ in range(7):
         handler.batch_begin(estimator)

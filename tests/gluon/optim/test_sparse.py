@@ -128,6 +128,12 @@ def test_trains_as_by_hand(optimizer: str, kind: str, devices: str, by: str) -> 
     assert all((values(net)[name] != value).any() for name, value in before.items())
 
 
+def test_a_net_that_is_on_one_device_trains_on_others() -> None:
+    net = Net(SPARSE_WEIGHT, ONE)
+    estimator_of(net, contexts=TWO).fit(batches(), epochs=1, event_handlers=SILENT)
+    assert_same(net, by_hand(SPARSE_WEIGHT, TWO, "adam"), rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("embedding", EMBEDDINGS.values(), ids=EMBEDDINGS)
 def test_clips_as_by_hand(embedding: Any) -> None:
     net = Net(embedding, ONE)
