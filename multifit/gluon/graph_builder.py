@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Mapping
+from typing import Any, Mapping, Sequence
 
 from .compat import mx
 
@@ -13,6 +13,11 @@ Entry = tuple[int, int]
 """An output of a node: the node's number, and the output's number."""
 Input = list[int]
 """An entry as the input of a node: with a version, which is always 0."""
+
+
+def moved(inputs: Sequence[Input], places: Sequence[int]) -> list[Input]:
+    """Return a node's inputs as entries of a copy, where the node with number n is at ``places[n]``."""
+    return [[places[node], *rest] for node, *rest in inputs]
 
 
 class GraphBuilder:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Callable, Collection, Mapping, Sequence
 
-from ..graph_builder import GraphBuilder, Input, Node
+from ..graph_builder import GraphBuilder, Input, Node, moved
 from .traced_graph import as_json
 
 Correction = Callable[[GraphBuilder, Node, "list[Input]"], int]
@@ -46,17 +46,14 @@ def correct_gradients(symbol: Any, trained: Collection[str] = (), max_pooling: b
     places: list[int] = []  # in the new graph, by number in the old one
     copies: dict[int, Input] = {}  # of variables, by number in the old one
 
-    def moved(inputs: Sequence[Input]) -> list[Input]:
-        return [[places[node], *rest] for node, *rest in inputs]
-
     for number, node in enumerate(nodes):
-        inputs = moved(node["inputs"])
+        inputs = moved(node["inputs"], places)
         if _takes_copies(node):
             inputs = [copies.get(old, new) for (old, *_), new in zip(node["inputs"], inputs)]
         places.append(additions[number](builder, node, inputs))
         if number in copied:
             copies[number] = builder.identity([places[number], 0, 0])
-    return builder.symbol(moved(graph["heads"]))
+    return builder.symbol(moved(graph["heads"], places))
 
 
 def _copied(nodes: Sequence[Node], trained: Collection[str]) -> set[int]:

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any
 
 from ..compat import mx
-from ..graph_builder import GraphBuilder, Input, Node
+from ..graph_builder import GraphBuilder, Input, Node, moved
 
 FLOAT32 = "float32"
 
@@ -85,13 +85,9 @@ class _LoweredGraph:
     def symbol(self) -> mx.sym.Symbol:
         """Return the copy."""
         places: list[int] = []  # in the copy, by number in the original
-
-        def moved(inputs: Sequence[Input]) -> list[Input]:
-            return [[places[node], *rest] for node, *rest in inputs]
-
         for node in self._graph["nodes"]:
-            places.append(self._add(node, moved(node["inputs"])))
-        outputs = [self._cast(entry, FLOAT32) for entry in moved(self._graph["heads"])]
+            places.append(self._add(node, moved(node["inputs"], places)))
+        outputs = [self._cast(entry, FLOAT32) for entry in moved(self._graph["heads"], places)]
         return self._builder.symbol(outputs)
 
     def _add(self, node: Node, inputs: list[Input]) -> int:
