@@ -55,6 +55,9 @@ def fit_events(
         handlers = with_defaults(event_handlers, val_data)
         events = EventDispatcher(estimator, acting_on(runner.engine.world, handlers))
         own_data = validation_data(events.handlers)  # of a ValidationHandler that the user passed
+        if val_data is not None and own_data is not val_data:
+            message = "val_data= is not evaluated: the ValidationHandler that was given evaluates its own"
+            estimator.logger.warning(message)
         own_data = evaluation_loaders(own_data, "val_data", once=False)
         if isinstance(own_data, TaskLoaders):
             return events, runner.first_batches(EVALUATE, own_data, "val_data")

@@ -29,6 +29,16 @@ def test_validation_every_few_batches(estimator: MultiEstimator, batches: Any) -
     assert seen[1] != seen[3]
 
 
+def test_validation_data_that_a_handler_replaces_is_told(
+    estimator: MultiEstimator, batches: Any, caplog: Any
+) -> None:
+    estimator.fit(batches, batches, epochs=1, event_handlers=ValidationHandler(batches, batch_period=2))
+    assert "val_data= is not evaluated" not in caplog.text
+    history = estimator.fit(batches, batches[:1], epochs=1, event_handlers=ValidationHandler(batches))
+    assert "val_data= is not evaluated: the ValidationHandler that was given evaluates its own" in caplog.text
+    assert history["val_loss"] == [estimator.evaluate(batches, event_handlers=[])["loss"]]
+
+
 @pytest.mark.parametrize("event", ["train_begin", "epoch_begin", "batch_end", "epoch_end"])
 def test_a_handler_may_evaluate(estimator: MultiEstimator, batches: Any, event: str) -> None:
     evaluations = []
