@@ -126,6 +126,17 @@ def test_resizing_by_a_scale_makes_the_same_sizes(scale):
         assert ours.shape == symbol.infer_shape(x=(1, 1, size, 1024))[1][0]
 
 
+def test_spatial_transformers():
+    maps, place, flow = normal(2, 3, 6, 5), 0.8 * normal(2, 6), normal(2, 2, 6, 5)
+    assert_agree(S.BilinearSampler, maps, 0.8 * normal(2, 2, 4, 7))  # some places are outside
+    maps, place, flow = (each.astype("float32") for each in (maps, place, flow))  # MXNet has no other type
+    affine = {"transform_type": "affine", "target_shape": (4, 7)}
+    assert_agree(partial(S.GridGenerator, **affine), place, tolerance=1e-5)
+    assert_agree(partial(S.GridGenerator, transform_type="warp"), flow, tolerance=1e-5)
+    transform = partial(S.SpatialTransformer, sampler_type="bilinear", **affine)
+    assert_agree(transform, maps, place, tolerance=1e-4)
+
+
 @pytest.mark.parametrize("axis", [-1, 1])
 def test_layer_norm(axis):
     x = normal(2, 5, 4)
