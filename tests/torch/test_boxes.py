@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from multifit.gluon.compat import mx
 from multifit.torch.operators.regions import roi_align
+from multifit.torch.translate import translate
 from tests.torch.agreement import assert_agree, normal
 
 S = mx.sym
@@ -104,6 +105,19 @@ def test_regions_with_many_points():
     align = partial(S.contrib.ROIAlign, pooled_size=(2, 3), spatial_scale=1.0)
     assert_agree(align, normal(2, 3, 8, 9), np.array(rois[:3]), constant=(1,))
     assert_agree(align, normal(2, 3, 8, 9), np.array(rois), constant=(0, 1))
+
+
+@pytest.mark.skipif(not hasattr(torch.export.Dim, "AUTO"), reason="torch fixes sizes before 2.6")
+@pytest.mark.parametrize("samples", [-1, 2])
+def test_a_program_takes_any_number_of_regions(samples):
+    align = S.contrib.ROIAlign(
+        S.var("x"), S.var("y"), pooled_size=(2, 2), spatial_scale=1, sample_ratio=samples
+    )
+    module = translate(align.tojson(), ["x", "y"], {})
+    maps, rois = (torch.rand(3, 2, 4, 4), torch.tensor([[i, 0, 0, 3.0, 3] for i in range(3)]))
+    open_axes = dict.fromkeys("xy", {0: torch.export.Dim.AUTO})
+    made = torch.export.export(module, (maps[:2], rois[:2]), dynamic_shapes=open_axes, strict=False)
+    assert torch.equal(made.module()(maps, rois)[0], module(maps, rois)[0])
 
 
 @pytest.mark.parametrize("samples", [-1, 1])

@@ -126,6 +126,14 @@ def test_resizing_by_a_scale_makes_the_same_sizes(scale):
         assert ours.shape == symbol.infer_shape(x=(1, 1, size, 1024))[1][0]
 
 
+def test_resizing_by_a_scale_is_compiled_for_several_sizes():
+    shrink = partial(bilinear_resize, scale_height=0.29, scale_width=0.7)
+    compiled = torch.compile(shrink, backend="eager", dynamic=True)
+    for size in (100, 200, 90):
+        x = torch.ones(1, 1, size, 50)
+        assert compiled(x).shape == shrink(x).shape
+
+
 def test_spatial_transformers():
     maps, place, flow = normal(2, 3, 6, 5), 0.8 * normal(2, 6), normal(2, 2, 6, 5)
     assert_agree(S.BilinearSampler, maps, 0.8 * normal(2, 2, 4, 7))  # some places are outside

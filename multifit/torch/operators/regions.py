@@ -50,7 +50,7 @@ def roi_align(
         + at(y_high, x_low, y_part, 1 - x_part)
         + at(y_high, x_high, y_part, x_part)
     )
-    values = values.reshape(len(rois), rows, sample_ratio, columns, sample_ratio, -1).mean((2, 4))
+    values = values.reshape(rois.shape[0], rows, sample_ratio, columns, sample_ratio, -1).mean((2, 4))
     return (values * (index >= 0)[:, None, None, None]).permute(0, 3, 1, 2)
 
 
@@ -82,7 +82,7 @@ def mean_weights(low: Tensor, size: Tensor, count: int, pixels: int) -> Tensor:
     steps = first + torch.arange(2 * pixels + 4, dtype=low.dtype, device=low.device)
     before, after, part, inside = neighbours(start + (steps + 0.5) * step, pixels)
     share = inside * (steps < samples) / samples
-    weights = low.new_zeros(len(low), count, pixels)
+    weights = low.new_zeros(low.shape[0], count, pixels)
     return weights.scatter_add(2, before, (1 - part) * share).scatter_add(2, after, part * share)
 
 

@@ -50,7 +50,8 @@ def bilinear_resize(
 
 def scaled(size: int, scale: float) -> int:
     """Return a size times a scale, rounded down; MXNet multiplies in float32, in which 100 · .29 is 29."""
-    return int(as_float32(size * as_float32(scale)))
+    # __index__: torch.compile would make a size a symbol, and then leave the rounding out
+    return int(as_float32(size.__index__() * as_float32(scale)))
 
 
 def as_float32(number: float) -> float:
