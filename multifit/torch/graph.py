@@ -23,12 +23,15 @@ class Node:
         The operator's attributes as MXNet writes them, without annotations such as ``__shape__``.
     inputs : tuple of (int, int)
         The outputs of other nodes with which it is called.
+    place : str
+        The block and the line that call the operator, if the net was recorded.
     """
 
     name: str
     operator: str
     attributes: Mapping[str, str]
     inputs: tuple[Output, ...]
+    place: str = ""
 
     @property
     def is_variable(self) -> bool:
@@ -70,6 +73,7 @@ def read_graph(symbol: str) -> Graph:
             node["op"],
             {k: v for k, v in node.get("attrs", {}).items() if not k.startswith("__")},
             tuple((at, output) for at, output, *_ in node["inputs"]),
+            node.get("attrs", {}).get("__place__", ""),
         )
         for node in source["nodes"]
     )

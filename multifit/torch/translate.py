@@ -33,21 +33,23 @@ def untranslated(symbol: str) -> list[Problem]:
     symbol : str
         What ``symbol.tojson()`` returns.
     """
-    found: dict[tuple[str, str], list[str]] = defaultdict(list)
+    found: dict[tuple[str, str], list[Node]] = defaultdict(list)
     for _, node in read_graph(symbol).calls():
         if node.operator not in OPERATORS:
-            found[node.operator, "it has no translation"].append(node.name)
+            found[node.operator, "it has no translation"].append(node)
             continue
         try:
             read_attributes(OPERATORS[node.operator], node.attributes)
         except AttributeProblem as problem:
-            found[node.operator, str(problem)].append(node.name)
+            found[node.operator, str(problem)].append(node)
     return [
-        Problem(
-            "spec", f"the operator {name} ({counted(len(at), 'node')}, {quoted(at[:1])} the first): {why}"
-        )
+        Problem("spec", f"the operator {name} ({counted(len(at), 'node')}, {_first(at[0])}): {why}")
         for (name, why), at in sorted(found.items())
     ]
+
+
+def _first(node: Node) -> str:
+    return f"the first in {node.place}" if node.place else f"{quoted([node.name])} the first"
 
 
 def tensors_of(

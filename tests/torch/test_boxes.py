@@ -5,12 +5,14 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from multifit.gluon.compat import mx
 from multifit.torch.operators.regions import roi_align
+from multifit.torch.translate import translate
 from tests.torch.agreement import assert_agree, normal
 
 S = mx.sym
@@ -79,7 +81,7 @@ def test_offsets_of_boxes():
 
 
 @few
-@given(seed=st.integers(0, 99), samples=st.integers(1, 3), aligned=st.booleans())
+@given(seed=st.integers(0, 99), samples=st.sampled_from([-1, 1, 2, 3, 5]), aligned=st.booleans())
 def test_regions(seed, samples, aligned):
     random = np.random.RandomState(seed)
     index, low = random.randint(0, 2, (5, 1)), random.rand(5, 2) * 8
@@ -91,7 +93,35 @@ def test_regions(seed, samples, aligned):
     assert_agree(align, maps, outside, constant=(0, 1))  # MXNet's gradient writes where it must not
 
 
-def test_a_region_of_no_sample_is_0():
+def test_regions_with_many_points():
+    """By default, a large region has more points than a small one, also where most of it is outside."""
+    rois = [
+        [0, 1, 2, 1.5, 2.5],
+        [1, 0, 0, 8, 7],
+        [1, 1, 1, 6, 3],
+        [0, -300, -200, 50, 99],
+        [0, -9, 2, 700, 4],
+    ]
+    align = partial(S.contrib.ROIAlign, pooled_size=(2, 3), spatial_scale=1.0)
+    assert_agree(align, normal(2, 3, 8, 9), np.array(rois[:3]), constant=(1,))
+    assert_agree(align, normal(2, 3, 8, 9), np.array(rois), constant=(0, 1))
+
+
+@pytest.mark.skipif(not hasattr(torch.export.Dim, "AUTO"), reason="torch fixes sizes before 2.6")
+@pytest.mark.parametrize("samples", [-1, 2])
+def test_a_program_takes_any_number_of_regions(samples):
+    align = S.contrib.ROIAlign(
+        S.var("x"), S.var("y"), pooled_size=(2, 2), spatial_scale=1, sample_ratio=samples
+    )
+    module = translate(align.tojson(), ["x", "y"], {})
+    maps, rois = (torch.rand(3, 2, 4, 4), torch.tensor([[i, 0, 0, 3.0, 3] for i in range(3)]))
+    open_axes = dict.fromkeys("xy", {0: torch.export.Dim.AUTO})
+    made = torch.export.export(module, (maps[:2], rois[:2]), dynamic_shapes=open_axes, strict=False)
+    assert torch.equal(made.module()(maps, rois)[0], module(maps, rois)[0])
+
+
+@pytest.mark.parametrize("samples", [-1, 1])
+def test_a_region_of_no_sample_is_0(samples):
     maps, rois = torch.ones(1, 2, 4, 4), torch.tensor([[-1.0, 0, 0, 3, 3], [0, 0, 0, 3, 3]])
-    found = roi_align(maps, rois, pooled_size=(2, 2), spatial_scale=1.0, sample_ratio=1)
+    found = roi_align(maps, rois, pooled_size=(2, 2), spatial_scale=1.0, sample_ratio=samples)
     assert (found[0] == 0).all() and (found[1] == 1).all()

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from multifit.gluon.compat import mx
+from multifit.torch.operators.resizing import bilinear_resize
 from multifit.torch.translate import translate
 from tests.torch.agreement import assert_agree, normal
 
@@ -109,6 +110,39 @@ def test_resizing():
     # MXNet's gradient with another map's size writes where it must not
     like = partial(resize, mode="like")
     assert_agree(lambda x, y: like(x, y), x, normal(1, 1, 6, 3), constant=(0, 1), tolerance=1e-5)
+
+
+SCALES = [0.1, 0.15, 0.29, 1 / 3, 0.55, 0.57, 0.6, 0.7, 1.1, 1.3, 1.4, 1.7, 1.9, 2.2, 2.6]
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_resizing_by_a_scale_makes_the_same_sizes(scale):
+    """MXNet multiplies in float32, in which 100 · .29 is 29."""
+    symbol = S.contrib.BilinearResize2D(S.var("x"), scale_height=scale, scale_width=scale)
+    for size in [*range(10, 400, 5), 512, 1024]:
+        ours = bilinear_resize(
+            torch.empty(1, 1, size, 1024, device="meta"), scale_height=scale, scale_width=scale
+        )
+        assert ours.shape == symbol.infer_shape(x=(1, 1, size, 1024))[1][0]
+
+
+def test_resizing_by_a_scale_is_compiled_for_several_sizes():
+    shrink = partial(bilinear_resize, scale_height=0.29, scale_width=0.7)
+    compiled = torch.compile(shrink, backend="eager", dynamic=True)
+    for size in (100, 200, 90):
+        x = torch.ones(1, 1, size, 50)
+        assert compiled(x).shape == shrink(x).shape
+
+
+def test_spatial_transformers():
+    maps, place, flow = normal(2, 3, 6, 5), 0.8 * normal(2, 6), normal(2, 2, 6, 5)
+    assert_agree(S.BilinearSampler, maps, 0.8 * normal(2, 2, 4, 7))  # some places are outside
+    maps, place, flow = (each.astype("float32") for each in (maps, place, flow))  # MXNet has no other type
+    affine = {"transform_type": "affine", "target_shape": (4, 7)}
+    assert_agree(partial(S.GridGenerator, **affine), place, tolerance=1e-5)
+    assert_agree(partial(S.GridGenerator, transform_type="warp"), flow, tolerance=1e-5)
+    transform = partial(S.SpatialTransformer, sampler_type="bilinear", **affine)
+    assert_agree(transform, maps, place, tolerance=1e-4)
 
 
 @pytest.mark.parametrize("axis", [-1, 1])

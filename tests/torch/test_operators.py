@@ -214,6 +214,10 @@ def test_other_elementwise():
     assert_agree(partial(S.hard_sigmoid, alpha=0.5, beta=0.25), np.array([-0.5, 0, 1.5]))  # ties at the ends
     assert_agree(lambda x, y: S._internal._grad_add(x, y), x, y, constant=(0, 1))
     assert_agree(partial(S.smooth_l1, scalar=2.0), x)
+    for scalar in (-0.3, 1.0):
+        assert_agree(partial(S.contrib.gradientmultiplier, scalar=scalar), x)
+        assert_agree(partial(S.contrib.gradientmultiplier, scalar=scalar), np.array([[1, -2]], "int32"))
+    assert_agree(lambda x: S.contrib.gradientmultiplier(x) * 2, x)
 
 
 @few

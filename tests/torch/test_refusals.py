@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Callable
 
 import numpy as np
@@ -144,8 +145,42 @@ def test_operators_that_have_no_translation_are_refused_by_name() -> None:
     data = [(np.ones((2, 3, 4, 4), "float32"), np.ones((2, 1), "float32"))]
     estimator = MultiEstimator(layers, one_loss_spec(L2), ADAM, engine="torch")
     for call in (lambda: estimator.check(data), lambda: estimator.fit(data, epochs=1, event_handlers=[])):
-        with pytest.raises(SpecError, match="Correlation.*no translation"):
+        with pytest.raises(SpecError, match="Correlation.*no translation") as caught:
             call()
+        message = caught.value.problems[0].message
+        assert message.startswith('engine="torch": the operator Correlation (1 node, "untranslated')
+        assert message.endswith('; use other operators or attributes, or use engine="mxnet"')
+
+
+class OnArrays(mx.gluon.Block):
+    """The same in a net that is recorded; its forward calls itself otherwise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.child, self.out = Untranslated(), mx.gluon.nn.Dense(1)
+
+    def forward(net, image: Any) -> Any:  # noqa: N805
+        return net.out(net.child(image)) + mx.nd.random.exponential(1, shape=image.shape[:1]).expand_dims(1)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_operators_of_a_recorded_net_are_refused_by_their_lines(precision: str, caplog: Any) -> None:
+    data = [(np.ones((2, 3, 4, 4), "float32"), np.ones((2, 1), "float32"))]
+    line = r"\(test_refusals\.py, line \d+\)"
+    places = [
+        rf'Correlation \(1 node, the first in "child", a Untranslated {line}\)',
+        rf"_random_exponential \(1 node, the first in OnArrays {line}\)",
+    ]
+    net = hybridized(OnArrays())
+    estimator = MultiEstimator(net, one_loss_spec(L2), ADAM, engine="torch", precision=precision)
+    with pytest.raises(SpecError) as caught:
+        estimator.fit(data, epochs=1, event_handlers=[])
+    assert len(caught.value.problems) == 2
+    for place, problem in zip(places, caught.value.problems):
+        message = f'engine="torch": the operator {place}: it has no translation; .*, or use engine="mxnet"'
+        assert re.fullmatch(message, problem.message)
+    estimator.evaluate(data, event_handlers=[])
+    assert re.search(rf'MXNet on the CPU: (.|\n)*engine="torch": the operator {places[0]}', caplog.text)
 
 
 def test_tools_are_refused() -> None:

@@ -87,6 +87,13 @@ def test_slice_like():
     assert_agree(partial(S.slice_like, axes=(-1,)), normal(3, 6), normal(2, 4))
 
 
+@pytest.mark.parametrize("k", [-1, 0, 2])
+def test_diagonals(k):
+    assert_agree(partial(S.diag, k=k), normal(3))
+    assert_agree(partial(S.diag, k=k), normal(4, 3))
+    assert_agree(partial(S.diag, k=k, axis1=2, axis2=0), normal(4, 2, 3))
+
+
 @pytest.mark.parametrize("squeeze", [False, True])
 def test_splits(squeeze):
     assert_agree(lambda x: list(S.split(x, num_outputs=3, axis=1, squeeze_axis=squeeze)), normal(2, 3))
@@ -108,6 +115,13 @@ def test_creation():
     assert_agree(lambda x: S.full((2, 3), 2.5, dtype="float64") + x, like)
     assert_agree(lambda x: S.Group([S.arange(5, dtype="float64"), x]), like, constant=(0,))
     assert_agree(lambda x: S.Group([S.arange(2, 9, 1.5, repeat=2, dtype="int32"), x]), like, constant=(0,))
+    for end in (True, False):
+        options = {"endpoint": end, "dtype": "float64"}
+        assert_agree(lambda x, of=options: S.Group([S.linspace(-1, 2.5, 8, **of), x]), like, constant=(0,))
+    assert_agree(lambda x: S.Group([S.linspace(5, -2.9, 4, dtype="int32"), x]), like, constant=(0,))
+    assert_agree(lambda x: S.Group([S.linspace(2, 7, 1, dtype="float64"), x]), like, constant=(0,))
+    for sizes in ({"N": 3}, {"N": 3, "M": 4, "k": -1}, {"N": 2, "M": 4, "k": 2}):
+        assert_agree(lambda x, of=sizes: S.Group([S.eye(**of, dtype="float64"), x]), like, constant=(0,))
     assert_agree(partial(S.contrib.arange_like, axis=1, start=2, step=0.5), like)
     assert_agree(partial(S.contrib.arange_like, start=2, step=0.5), like)
     assert_agree(partial(S.contrib.arange_like, axis=1, repeat=2), normal(2, 6))

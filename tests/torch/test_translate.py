@@ -104,8 +104,8 @@ def test_attributes_that_are_not_translated():
         S.RNN(X, *states, mode="lstm", state_size=2, num_layers=1, projection_size=1).tojson(): (
             "projection_size=1 is not translated; valid: None"
         ),
-        S.contrib.ROIAlign(X, X, pooled_size=(2, 2), spatial_scale=1).tojson(): (
-            "its default of sample_ratio is not translated; valid: 1, 2, 3, 4"
+        S.broadcast_axis(X, size=2).tojson(): (
+            "its default of axis is not translated; valid: values of its type"
         ),
         S.Cast(X, dtype="float16").tojson().replace("float16", "complex"): (
             "dtype=complex is not translated; valid: float16, bfloat16"

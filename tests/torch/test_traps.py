@@ -12,7 +12,7 @@ from multifit.gluon.compat import mx
 from multifit.torch.attributes import GIVEN, IGNORED, table
 from multifit.torch.operators.catalogue import OPERATORS
 from multifit.torch.translate import translate
-from tests.torch.agreement import assert_agree, normal
+from tests.torch.agreement import assert_agree, in_mxnet, in_torch, normal
 
 from mxnet.operator import get_operator_arguments  # isort: skip
 
@@ -167,6 +167,37 @@ def test_resizing_aligns_corners():
 
 def test_overlaps_and_offsets_of_boxes_have_no_gradient():
     assert_agree(S.contrib.box_iou, BOXES, BOXES[:2])
+
+
+NAN = float("nan")
+ZEROS = np.zeros((2, 3))
+WITH_NAN = np.array([NAN, 1, 2, 3])
+# what docs/torch.md lists, with our output or gradient, and MXNet's if it is always the same
+DIFFERENT = {
+    "topk": ("output", partial(S.topk, k=4, axis=1), np.zeros((1, 17)), [0, 1, 2, 3], None),
+    "argsort": ("output", partial(S.argsort, axis=1), np.zeros((1, 17)), range(17), None),
+    "cast": ("gradient", lambda x: 1.75 * S.cast(S.cast(x, "int32"), "float64"), ZEROS, 0, None),
+    "norm": ("gradient", partial(S.norm, axis=1), ZEROS, 0, NAN),
+    "power": ("gradient", lambda x: x**0, ZEROS, 0, NAN),
+    "prod": ("gradient", S.prod, ZEROS, 0, NAN),
+    "cbrt": ("gradient", S.cbrt, ZEROS[:1, :1], NAN, np.inf),
+    "relu": ("gradient", S.relu, WITH_NAN[:1], 1, NAN),
+    "clip": ("gradient", partial(S.clip, a_min=0, a_max=9), WITH_NAN[:1], 0, 1),
+    "pool": ("output", partial(S.Pooling, kernel=4), WITH_NAN[None, None], NAN, 3),
+}
+
+
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_what_differs(name):
+    kind, make, x, ours, mxnets = DIFFERENT[name]
+    symbol, at = make(S.var("x0")), ("output", "gradient").index(kind)
+    theirs, heads = in_mxnet(symbol, [x], [0], True)
+    found = in_torch(symbol, [x], [0], True, heads)
+    scale = np.abs(heads[0]).item() if at and heads[0].size == 1 else 1  # the gradient that arrives
+    np.testing.assert_array_equal(np.ravel(found[at][0]) / scale, np.full(found[at][0].size, ours))
+    assert not np.array_equal(found[at][0], theirs[at][0], equal_nan=True)
+    if mxnets is not None:
+        np.testing.assert_array_equal(np.abs(theirs[at][0] / scale), np.full(theirs[at][0].shape, mxnets))
 
 
 def test_states_of_unknown_batch_size_are_zeros():

@@ -67,6 +67,7 @@ class Recorder:
         self._known = {id(array): (array, symbol) for array, symbol in known}
         self._names = {id(block): name for name, block in blocks.items()}
         self._thread, self._nodes = threading.get_ident(), 0
+        self._maker = sys._getframe(1).f_code  # which is outside of the net
         self._refusal: SpecError | None = None
         self.constants: dict[str, np.ndarray] = {}
 
@@ -145,6 +146,7 @@ class Recorder:
             if out is None:
                 out = hollow_results(operator, arrays) or self._refuse(VARIES.format(name), FIXED)
                 out = out if len(out) > 1 or is_list else out[0]
+        made._set_attr(__place__=self._place())  # for an engine that has no such operator
         results = out if isinstance(out, (list, tuple)) else [out]
         self._known.update((id(each), (each, made[i])) for i, each in enumerate(results))
         return out
@@ -162,20 +164,22 @@ class Recorder:
             self._refuse(*IN_PLACE)
 
     def _refuse(self, what: str, way_out: str) -> Any:
-        self._refusal = refusal(f"{self._place()} {what}", way_out)
+        place = self._place()
+        self._refusal = refusal(f"{place}, {what}" if place else f"it {what}", way_out)
         raise self._refusal
 
     def _place(self) -> str:
-        """Return the innermost block of the net that is being called, with the line."""
+        """Return the innermost block of the net that is being called, with the line; "" if none is."""
         frame = sys._getframe(1)
-        while frame is not None:
-            block = frame.f_locals.get("self")
+        while frame is not None and frame.f_code is not self._maker:
+            arguments = frame.f_code.co_varnames[: frame.f_code.co_argcount]
+            block = frame.f_locals.get(next(iter(arguments), ""))  # whatever a method calls itself
             if id(block) in self._names:
                 where = f"{Path(frame.f_code.co_filename).name}, line {frame.f_lineno}"
                 name = f'"{self._names[id(block)]}", a ' if self._names[id(block)] else ""
-                return f"{name}{type(block).__name__} ({where}),"
+                return f"{name}{type(block).__name__} ({where})"
             frame = frame.f_back  # type: ignore[assignment]
-        return "it"
+        return ""
 
 
 def refusal(why: str, way_out: str) -> SpecError:

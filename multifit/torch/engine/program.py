@@ -6,6 +6,7 @@ from typing import Any, Hashable, Mapping
 
 import torch
 
+from ...errors import raise_problems
 from ...gluon.execution.network import Network
 from ...gluon.execution.traced_graph import TracedGraph
 from ..graph import read_graph
@@ -17,6 +18,7 @@ from .computation import Computed, WholeComputation
 from .cuda_graph_runner import runner_of
 from .lifted import lifted
 from .parameters import Parameters
+from .refusals import of_operators
 from .shared_features import SharedFeatures
 from .tensors import unshared
 
@@ -37,6 +39,7 @@ class Program:
     def __init__(
         self, traced: TracedGraph, parameters: Parameters, training: bool, mode: CompileMode
     ) -> None:
+        raise_problems(of_operators(traced.symbol))
         variables, graph = parameters.variables(), read_graph(traced.symbol)
         used = [name for name in graph.variables if name not in traced.inputs]
         tensors = tensors_of(traced.constants, device=parameters.device)

@@ -12,6 +12,7 @@ from ...gluon.engine import Engine
 from ...gluon.execution.network import Network
 from ...gluon.execution.stage import Stage
 from ..optim.rules import RULES
+from ..translate import untranslated
 
 WAY_OUT = 'or use engine="mxnet"'
 
@@ -50,6 +51,12 @@ def of_network(network: Network) -> list[Problem]:
     """Return why a net can neither be traced nor recorded; it must have been called."""
     obstacle = network.obstacle
     return [] if obstacle is None else [refuse(*obstacle)]
+
+
+def of_operators(symbol: str) -> list[Problem]:
+    """Return the problems with operators of a symbol in JSON that have no translation."""
+    way_out = "use other operators or attributes"
+    return [refuse(problem.message, way_out, problem.kind) for problem in untranslated(symbol)]
 
 
 def _of_parameters(engine: Engine) -> Iterator[Problem]:

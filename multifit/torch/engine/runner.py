@@ -34,7 +34,6 @@ from ...seeding import add_seeder
 from ...stages import TRAIN
 from ...state import RunState
 from ..devices import device_of
-from ..translate import untranslated
 from . import refusals
 from .backward_pass import AutogradPass
 from .balance_arrays import TorchArrays
@@ -139,7 +138,7 @@ class Runner(MXNetRunner):
         problems = [*refusals.of_graph(stage), *refusals.of_trainers(self._engine)]
         if not problems and stage.graphs.first is not None:
             with stage.recording():
-                problems = untranslated(stage.graphs.first.trace(slots, weighted=True).symbol)
+                problems = refusals.of_operators(stage.graphs.first.trace(slots, weighted=True).symbol)
         raise_problems(problems)
 
     @contextmanager

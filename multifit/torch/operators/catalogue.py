@@ -22,6 +22,7 @@ from . import (
     reductions,
     regions,
     resizing,
+    sampling,
     scalar,
     sequence,
     shapes,
@@ -31,8 +32,8 @@ from . import (
 
 _FAMILIES = (
     unary, binary, scalar, reductions, ordering, shapes, slicing, creation, indexing, sequence, products,
-    convolution, pooling, resizing, normalization, activation, recurrent, losses, attention, boxes, regions,
-    random,
+    convolution, pooling, resizing, sampling, normalization, activation, recurrent, losses, attention, boxes,
+    regions, random,
 )  # fmt: skip
 
 OPERATORS: dict[str, Callable[..., Any]] = {

@@ -60,6 +60,27 @@ def arange_like(
     return numbers.reshape(x.shape) if axis is None else numbers
 
 
+def linspace(
+    *,
+    like: Tensor,
+    start: float,
+    stop: float,
+    num: int,
+    endpoint: bool = True,
+    dtype: torch.dtype = torch.float32,
+) -> Tensor:
+    """Return `num` numbers from `start` to `stop`, which is left out without `endpoint`."""
+    step = (stop - start) / max(1, num - endpoint)
+    places = torch.arange(num, dtype=torch.float64, device=like.device)
+    return (start + places * step).to(dtype)
+
+
+def eye(*, like: Tensor, N: int, M: int = 0, k: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Return N rows with ones on a diagonal, the `k`-th above the main one."""
+    rows, columns = (torch.arange(size, device=like.device) for size in (N, M or N))
+    return (columns - rows[:, None] == k).to(dtype)
+
+
 def zeros_like(x: Tensor, *, dtype: Optional[str] = None) -> Tensor:
     """Return zeros in the shape and type of `x`; MXNet ignores the `dtype`."""
     return torch.zeros_like(x)
@@ -87,6 +108,8 @@ OPERATORS = {
     "_ones": ones,
     "_full": full,
     "_arange": arange,
+    "_linspace": linspace,
+    "_eye": eye,
     "_contrib_arange_like": arange_like,
     "zeros_like": zeros_like,
     "ones_like": ones_like,

@@ -44,8 +44,20 @@ def bilinear_resize(
     if like is not None:
         size = list(like.shape[2:])
     elif scale_height is not None and scale_width is not None:
-        size = [int(x.shape[2] * scale_height), int(x.shape[3] * scale_width)]
+        size = [scaled(x.shape[2], scale_height), scaled(x.shape[3], scale_width)]
     return F.interpolate(x, size, mode="bilinear", align_corners=align_corners)
+
+
+def scaled(size: int, scale: float) -> int:
+    """Return a size times a scale, rounded down; MXNet multiplies in float32, in which 100 · .29 is 29."""
+    # __index__: torch.compile would make a size a symbol, and then leave the rounding out
+    return int(as_float32(size.__index__() * as_float32(scale)))
+
+
+def as_float32(number: float) -> float:
+    """Round a number to the 24 bits of float32 by Dekker's splitting, as a tensor would have to be read."""
+    shifted = number * (2**29 + 1)
+    return shifted - (shifted - number)
 
 
 OPERATORS = {"UpSampling": upsampling, "_contrib_BilinearResize2D": bilinear_resize}

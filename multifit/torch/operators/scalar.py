@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from ..attributes import Tensor
@@ -77,6 +79,26 @@ def compare_scalar(x: Tensor, *, operator: str, scalar: float, is_int: bool = Tr
     return COMPARISONS[name](x, y).to(x.dtype)
 
 
+class ScaledGradient(torch.autograd.Function):
+    """A tensor whose gradient is multiplied."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, scale: float) -> Tensor:
+        """Return `x`."""
+        ctx.scale = scale
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        """Return the gradient times the scale."""
+        return gradient * ctx.scale, None
+
+
+def multiply_gradient(x: Tensor, *, scalar: float = 1.0, is_int: bool = True) -> Tensor:
+    """Return `x`; its gradient is multiplied by scalar, which is negative where a net has an adversary."""
+    return ScaledGradient.apply(x, scalar)
+
+
 OPERATORS = {
     "_plus_scalar": plus_scalar,
     "_minus_scalar": minus_scalar,
@@ -90,5 +112,6 @@ OPERATORS = {
     "_rpower_scalar": rpower_scalar,
     "_maximum_scalar": maximum_scalar,
     "_minimum_scalar": minimum_scalar,
+    "_contrib_gradientmultiplier": multiply_gradient,
     **{f"_{name}_scalar": compare_scalar for name in COMPARISONS},
 }

@@ -41,6 +41,11 @@ def slice_like(x: Tensor, y: Tensor, *, axes: Ints = ()) -> Tensor:
     return x
 
 
+def diag(x: Tensor, *, k: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
+    """Return the `k`-th diagonal of two axes as a new last axis; of a vector, a matrix that has it."""
+    return torch.diag_embed(x, k) if x.ndim == 1 else torch.diagonal(x, k, axis1, axis2)
+
+
 def concat(*xs: Tensor, dim: int = 1) -> Tensor:
     """Concatenate tensors along an axis."""
     return torch.cat(xs, dim)
@@ -94,6 +99,7 @@ OPERATORS = {
     "slice": slice_,
     "slice_axis": slice_axis,
     "slice_like": slice_like,
+    "diag": diag,
     "Concat": concat,
     "_rnn_param_concat": concat,
     "stack": stack,

@@ -99,7 +99,7 @@ def test_what_is_refused(name: str) -> None:
 
 def plain(message: str) -> str:
     """Return a message without the place in the net."""
-    return re.sub(r"a graph: Net \(test_recording.py, line \d+\), ", "a graph: ", message)
+    return re.sub(r"a graph: Net \(test_recording_errors.py, line \d+\), ", "a graph: ", message)
 
 
 def test_statistics_stay_where_a_recording_is_refused() -> None:
@@ -124,6 +124,13 @@ def test_an_error_of_the_nets_own_is_told() -> None:
         network.trace(slots)
 
 
+class Renamed(Net):
+    """A net whose forward calls itself otherwise."""
+
+    def forward(this, x: Any) -> Any:  # noqa: N805
+        return this.function(x)
+
+
 def test_a_refusal_names_the_block_and_its_line() -> None:
     class Reader(mx.gluon.HybridBlock):
         def hybrid_forward(self, F: Any, x: Any) -> Any:
@@ -136,8 +143,11 @@ def test_a_refusal_names_the_block_and_its_line() -> None:
     with pytest.raises(SpecError, match=message):
         recorded(net, numbers(1))
     with pytest.raises(
-        SpecError, match=r"a graph: Net \(test_recording\.py, line \d+\), writes into an array"
+        SpecError, match=r"a graph: Net \(test_recording_errors\.py, line \d+\), writes into an array"
     ):
         recorded(Net(writing), numbers(1))
+    message = r"a graph: Renamed \(test_recording_errors\.py, line \d+\), reads numbers"
+    with pytest.raises(SpecError, match=message):
+        recorded(Renamed(lambda x: x * x.sum().asscalar()), numbers(1))
     with pytest.raises(SpecError, match="a graph: it uses an array"):
         recorded(Net(REFUSED["own output"][0]), numbers(1))
