@@ -150,6 +150,27 @@ def test_the_files_own_exceptions_keep_their_traceback(write, multifit, error):
 
 
 @pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("import sys; sys.exit(0)\n", "line {last} of {path} called sys.exit(0); "),
+        ("def net():\n    raise SystemExit\n", "line {last} of {path} called sys.exit(); "),
+        (
+            "import argparse\ndef spec(): argparse.ArgumentParser().exit()\n",
+            "line {last} of {path} called sys.exit(0)",
+        ),
+        ("from leaves import net\n", "line 2 of {leaves} called sys.exit('no data')"),
+    ],
+)
+def test_a_file_that_exits_is_an_error(write, multifit, tmp_path, more, message):
+    leaves = tmp_path / "leaves.py"
+    leaves.write_text("def net():\n    raise SystemExit('no data')\n")
+    result = multifit("train", path := write(more), "--quiet")
+    message = message.format(path=path, leaves=leaves, last=path.read_text().count("\n"))
+    assert result.code == 2 and message in result.err
+    assert result.err.endswith("; to end a command, raise an exception that says why\n") and not result.out
+
+
+@pytest.mark.parametrize(
     "drawn",
     ["None", "{'a/b': None}", "{'a': 5}", "{5: None}", "[1]", "{'a' * 252: type('F', (), {'savefig': 1})}"],
 )
