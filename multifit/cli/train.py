@@ -28,6 +28,7 @@ from .ranks import add_distributed_arguments, connected, first_shows
 from .record import RECORD, RunRecord, read_record, recorded_pictures, write_record
 from .results import LOG, write_pictures, write_plan, write_results
 from .task import Task, output_folder
+from .unrecorded import refuse_unrecorded
 
 EVENTS = "tensorboard"
 
@@ -118,7 +119,12 @@ def _has_content(path: Path) -> bool:
 
 
 def _earlier_record(options: argparse.Namespace, folder: Path, world: World) -> RunRecord | None:
-    """Return the record of the earlier run, which the first rank reads from its disk for all ranks."""
+    """Return the record of the run to resume, which the first rank reads from its disk for all ranks.
+
+    Raises UsageError if it cannot be read, or if a run that starts from scratch would overwrite results.
+    """
+    if world.first and not options.resume:
+        refuse_unrecorded(folder)
     exists = world.first and options.resume and (folder / RECORD).exists()
     record = read_record(folder, Path(options.file)) if exists else None
     fields = world.gather_json(None if record is None else asdict(record), "the record of the run")[0]

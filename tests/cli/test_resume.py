@@ -236,6 +236,22 @@ def test_checkpoints_without_settings_resume_with_a_warning(trained, multifit, l
     assert record_of("runs/small")["settings"]["rate"] == 0.1
 
 
+def test_a_damaged_record_can_be_written_anew(trained, multifit):
+    """As its message says: by a resumed run, even if that has finished."""
+    record, good = Path("runs/small/settings.json"), record_of("runs/small")
+    record.write_text("{")
+    resume = f"multifit train {trained} --output runs/small --resume"
+    way = f"; remove it, and {resume} with the run's --seed and settings (--set NAME=VALUE) writes it anew\n"
+    for command in (("train", trained, "--resume"), ("evaluate", trained, "--from", "runs/small")):
+        result = multifit(*command)
+        assert result.code == 2 and result.err.startswith("multifit: cannot read runs/small/settings.json: ")
+        assert result.err.endswith(way)
+    record.unlink()
+    options = ("--seed", 3, "--set", "rate=0.1")
+    assert multifit("train", trained, "--output", "runs/small", "--resume", *options).code == 0
+    assert record_of("runs/small") == {**good, "file": str(trained)}
+
+
 def test_the_first_run_with_resume_warns_of_no_settings(write, multifit, log):
     assert multifit("train", write(), "--resume").code == 0
     assert not any("settings" in line for line in log())
