@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import signal
 import sys
 from pathlib import Path
@@ -303,6 +304,34 @@ def test_a_signal_ends_the_run_with_its_results(write, multifit, process):
     assert result.code == 0 and f"{epochs + 1} epochs; wrote run" in result.out
     losses = json.loads(Path("run/history.json").read_text())["train_loss"]
     assert len(losses) == epochs + 1 and all(loss < 10 for loss in losses)
+
+
+SLOW = """
+import time
+class Slow(gluon.data.Dataset):
+    def __len__(self):
+        return 30
+    def __getitem__(self, index):
+        time.sleep(0.05)
+        return np.ones(3, "float32"), np.float32(1), np.ones(1, "float32")
+
+def data(seed):
+    return tuple(gluon.data.DataLoader(Slow(), 10, num_workers=2) for _ in range(2))
+"""
+
+
+@pytest.mark.parametrize("signals", [(signal.SIGTERM,), (signal.SIGHUP, signal.SIGHUP)])
+def test_a_signal_to_all_processes_leaves_the_batch_its_workers(write, process, signals):
+    """As when a terminal is closed, where the shell and the kernel send one each."""
+    running = process("train", write(SLOW), "--epochs", 1000, "--output", "run")
+    wait_for(running, " 1/1000 ")
+    os.killpg(running.pid, signals[0])
+    wait_for(running, ": finishing the batch")
+    for number in signals[1:]:
+        os.killpg(running.pid, number)
+    out, _ = running.communicate(timeout=60)
+    assert running.returncode == 130, out
+    assert "interrupted in epoch" in out and Path("run/final.params").exists()
 
 
 STUCK = """
