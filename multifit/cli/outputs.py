@@ -11,6 +11,8 @@ from ..errors import reason
 from ..output import write_error
 from ..taskfile import UsageError
 
+PREDICTIONS = "predictions"  # the folder of what predict draws or writes, beside the net
+
 
 def make_folder(folder: Path) -> None:
     """Make the folder for results, before a training rather than after it; raise UsageError if that fails."""

@@ -15,6 +15,7 @@ from multifit.cli.earlier import set_aside
 from multifit.cli.record import RunRecord, recorded_pictures, write_record
 
 from .results import MISSPELT, PICTURES, WRITTEN, history_of
+from .test_predict import DRAW, INPUTS
 
 BREAKS = """
 class Breaks(gluon.data.DataLoader):
@@ -73,6 +74,13 @@ def test_what_was_exported_is_kept_with_its_run(trained, write, multifit):
         assert not Path("runs/small/export").exists()
         kept = Path("runs/small/earlier/export").iterdir()
         assert {path.name: path.read_bytes() for path in kept} == before
+
+
+def test_what_was_predicted_is_kept_with_its_run(trained, write, multifit):
+    assert multifit("predict", write(INPUTS + DRAW), "--from", "runs/small", "1,2,3").code == 0
+    assert multifit("train", write()).code == 0
+    assert not Path("runs/small/predictions").exists()
+    assert os.listdir("runs/small/earlier/predictions") == ["1-1,2,3.png"]
 
 
 OF_A_RUN = '{"file": "", "seed": 0, "versions": {}, "pictures": '
