@@ -26,7 +26,7 @@ from .first_epoch import AtFirstEpoch
 from .outputs import make_folder
 from .ranks import add_distributed_arguments, connected, first_shows
 from .record import RECORD, RunRecord, read_record, recorded_pictures, write_record
-from .results import LOG, write_pictures, write_plan, write_results
+from .results import LOG, then, write_pictures, write_plan, write_results
 from .task import Task, output_folder
 from .unrecorded import refuse_unrecorded
 
@@ -100,10 +100,10 @@ def _train(task: Task, epochs: int, resume: Path | None, options: argparse.Names
         last.callback(_print_end, task, history, names, options)
         names.update(write_results(task.output, history, task.estimator), describe())
         if not task.estimator.state.interrupted:
-            last.callback(_write_record, task, history.epochs, every, pictures)
-            for name in write_pictures(task.output, history, task.pictures):
-                pictures.append(name)
-                names.add(name)
+            with then(lambda: _write_record(task, history.epochs, every, pictures)):
+                for name in write_pictures(task.output, history, task.pictures):
+                    pictures.append(name)
+                    names.add(name)
 
 
 def _print_end(task: Task, history: History, names: set[str], options: argparse.Namespace) -> None:

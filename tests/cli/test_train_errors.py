@@ -138,6 +138,24 @@ def test_a_disk_that_is_full_at_the_end_costs_only_what_did_not_fit(write, multi
     assert set(os.listdir("half")) == {*WRITTEN} - {"final.params", "curves.png"}
 
 
+def test_of_what_a_full_disk_refuses_the_first_is_reported(write, multifit, monkeypatch):
+    written: list[Path] = []
+
+    def refused(*arguments):
+        path = next(each for each in arguments if isinstance(each, Path))
+        written.append(path)
+        if len(written) == 1:  # the record that is written when training begins
+            return "settings.json"
+        raise OSError(errno.ENOSPC, "No space left on device", str(path / "settings.json"))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("multifit.cli.train.write_record", refused)
+        assert "small/mine.png'" in multifit("train", write(FULL)).err and len(written) == 2
+    monkeypatch.setattr("multifit.cli.results.save_net", refused)
+    monkeypatch.setattr("multifit.cli.results.write_others", refused)
+    assert "other/final.params/" in multifit("train", write(), "--output", "other").err and len(written) == 4
+
+
 def test_a_missing_task_file_is_reported_in_one_line(multifit):
     result = multifit("train", "nothing.py")
     assert (result.code, result.err) == (2, "multifit: there is no file nothing.py\n")
