@@ -143,7 +143,7 @@ def _check_seed(task: Task) -> None:
 def _log_settings(task: Task, resume: Path | None, logger: logging.Logger) -> None:
     """Log which settings a resumed run keeps; if that is unknown, warn of those that are used instead."""
     for name, value in task.kept.items():
-        change = "" if name == "seed" else f"; --set {name}=... changes it"
+        change = "" if name == "seed" else f"; --set {name}=... changes it if the checkpoint allows that"
         logger.info("%s=%s is kept from the run%s", name, shown(value), change)
     if resume is not None and task.record is None and list_checkpoints(checkpoints_folder(task.output)):
         settings = {**task.file.settings, "seed": task.seed}

@@ -153,7 +153,8 @@ def test_settings_that_are_others_in_the_file_by_now_are_logged(trained, multifi
     assert multifit("train", trained, "--resume").code == 0
     lines = [line for line in log() if "is kept from the run" in line]
     assert lines == [
-        f"{each} is kept from the run; --set {each[: each.index('=')]}=... changes it"
+        f"{each} is kept from the run; --set {each[: each.index('=')]}=... changes it if the checkpoint "
+        "allows that"
         for each in ("epochs=2", "rate=0.1")
     ]
     assert multifit("train", trained, "--resume", "--epochs", 3, "--set", "rate=0.05").code == 1
@@ -220,6 +221,10 @@ def test_another_net_or_optimizer_is_an_error_and_changes_nothing(
     result = multifit("train", trained, "--resume", "--epochs", 3, *options)
     assert result.code == 1 and "Traceback" not in result.err
     assert difference in result.err
+    way_out = (
+        "a resumed run keeps net, spec and trainers: undo the change, or train from scratch without resume"
+    )
+    assert result.err.startswith(f"multifit: {way_out}: ")
     assert contents("runs/small") == before
 
 
