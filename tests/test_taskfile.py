@@ -149,6 +149,13 @@ def test_settings_of_an_earlier_run_are_restored(task):
     assert small.settings == {"sizes": (3, 4), "epochs": 5, "rate": 0.1}
 
 
+def test_settings_are_read_by_what_the_file_has_not_an_earlier_run(task):
+    small = task("size = None\nname = None\n" + SMALL)
+    small.restore({"size": 5, "name": "None"})
+    small.set(["size=None", "name=4", "rate=1"])
+    assert small.settings == {"size": None, "name": 4, "epochs": 3, "rate": 1.0}
+
+
 def test_restoring_an_unknown_setting_is_an_error(task):
     with pytest.raises(UsageError, match=r'has no setting "epoch" \(did you mean "epochs"\?\)'):
         task().restore({"epoch": 5})
