@@ -24,7 +24,7 @@ from pathlib import Path
 from symtable import symtable
 from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
-from .errors import quoted, shown, suggest
+from .errors import quoted, reason, shown, suggest
 from .recorded_settings import restored
 from .settings import attributes_of, change_setting, parse_setting, settings_of
 
@@ -202,7 +202,9 @@ def _execute(path: Path) -> tuple[types.ModuleType, set[str]]:
     try:
         source = decode_source(path.read_bytes())
         code, names = compile(source, str(path), "exec"), symtable(source, str(path), "exec").get_symbols()
-    except (OSError, SyntaxError, ValueError) as error:
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {reason(error)}") from None
+    except (SyntaxError, ValueError) as error:
         raise UsageError(f"{path} is not a Python module: {error}") from None
     module = types.ModuleType(f"multifit_task_{path.stem}")
     module.__file__ = str(path.resolve())

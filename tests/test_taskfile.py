@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import pathlib
 import pickle
 import sys
 
@@ -128,6 +130,16 @@ def test_a_path_that_is_not_a_file_is_an_error(tmp_path):
     for name in ("digits", "digit.py"):
         with pytest.raises(UsageError, match=rf'there is no file .*{name} \(did you mean "digits.py"\?\)'):
             TaskFile(tmp_path / name)
+
+
+def test_a_file_without_permission_is_an_error(tmp_path, monkeypatch):
+    def refused(path):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    (tmp_path / "small.py").write_text(SMALL)
+    monkeypatch.setattr(pathlib.Path, "read_bytes", refused)
+    with pytest.raises(UsageError, match=r"^cannot read .*small\.py: Permission denied$"):
+        TaskFile(tmp_path / "small.py")
 
 
 @pytest.mark.parametrize(
