@@ -31,7 +31,9 @@ def file_name(text: str) -> str:
 def assignment(text: str) -> str:
     """Return ``name=value`` as it is; anything else may be the file that `--set` would take for a value."""
     if "=" not in text:
-        raise argparse.ArgumentTypeError(f'"{text}" is not NAME=VALUE; give the file before --set')
+        raise argparse.ArgumentTypeError(
+            f'"{text}" is not NAME=VALUE; --set takes all that follows it: give files and inputs before it'
+        )
     return text
 
 

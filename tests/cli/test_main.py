@@ -49,7 +49,11 @@ def test_help(command, capsys):
         (["evaluate", "x.py"], "required: --from"),
         (["check", ""], "argument file: it is empty; give the path of a task file, such as mytask.py"),
         (["new", ""], "argument file: it is empty; give the path of a task file, such as mytask.py"),
-        (["check", "--set", "rate=1", "x.py"], '--set: "x.py" is not NAME=VALUE; give the file before --set'),
+        (
+            ["check", "--set", "rate=1", "x.py"],
+            '--set: "x.py" is not NAME=VALUE; --set takes all that follows',
+        ),
+        (["predict", "x.py", "--set", "rate=1", "1,2,3"], "follows it: give files and inputs before it"),
     ],
 )
 def test_a_wrong_command_line_shows_the_usage(arguments, message, capsys):
