@@ -22,6 +22,13 @@ EPOCHS = "is {}; valid is a whole number of at least 1"
     [
         ("", ["--set", "rat=1"], 2, 'has no setting "rat" (did you mean "rate"?)'),
         ("", ["--devices", "cpus"], 2, "cannot read the devices 'cpus'"),
+        (
+            "",
+            ["--devices", "tpu"],
+            2,
+            "--devices tpu: cannot read the devices 'tpu': write a number of CPUs (2), ",
+        ),
+        ("", ["--devices", "tpu"], 2, "gpu:<id>[,<id>...] (gpu:0,1), or for PyTorch cuda:<id>"),
         ("", ["--devices", "gpu:77"], 2, "--devices gpu:77: gpu(77) does not exist: this machine has"),
         ("", ["--seed", "-1"], 2, "seed must be from 0 to"),
         ("", ["--output", "small.py"], 2, "small.py: it is a file; give another --output"),
