@@ -28,17 +28,22 @@ def settings_of(module: types.ModuleType) -> dict[str, Any]:
     return {name: getattr(module, attribute) for name, attribute in attributes_of(module).items()}
 
 
-def change_setting(module: types.ModuleType, name: str, value: Any, read: Callable[[Any, Any], Any]) -> None:
+def change_setting(
+    module: types.ModuleType, name: str, value: Any, read: Callable[[Any, Any], Any], written: Any
+) -> None:
     """Change the value of a module's setting to what `read` makes of `value`.
 
-    `read` also gets a value of the type that is needed: the present one, or, where the setting is declared as
-    a ``Literal``, one of its choices. Raises ValueError if `read` raises it, or if the value is not one of
-    the choices.
+    `read` also gets a value of the type that is needed: the one `written` in the file, or, where the setting
+    is declared as a ``Literal``, one of its choices. A whole number of a setting that is declared as a
+    ``float`` is one. Raises ValueError if `read` raises it, or if the value is not one of the choices.
     """
     attribute = attributes_of(module)[name]
-    choices = _choices(module, attribute)
+    annotation = _annotation(module, attribute)
+    choices = get_args(annotation) if get_origin(annotation) is Literal else ()
     if not choices:
-        setattr(module, attribute, read(value, getattr(module, attribute)))
+        if type(written) is int and float in (annotation, *get_args(annotation)):  # such as Optional[float]
+            written = float(written)
+        setattr(module, attribute, read(value, written))
         return
     for choice in choices:
         with suppress(ValueError):
@@ -86,15 +91,15 @@ def parse_literal(text: str) -> Any:
         raise ValueError(f"it must be a Python literal: {error}") from None
 
 
-def _choices(module: types.ModuleType, name: str) -> tuple[Any, ...]:
-    """Return the values of a setting's ``Literal`` annotation; nothing for another annotation."""
+def _annotation(module: types.ModuleType, name: str) -> Any:
+    """Return how a setting is declared; None if it is not, or if that cannot be told."""
     annotation = vars(module).get("__annotations__", {}).get(name)
     if isinstance(annotation, str):  # from __future__ import annotations
         try:
             annotation = eval(annotation, vars(module))
         except Exception:  # it uses names that exist for type checkers only
-            return ()
-    return get_args(annotation) if get_origin(annotation) is Literal else ()
+            return None
+    return annotation
 
 
 def _number(text: str, kind: type[int | float]) -> float:

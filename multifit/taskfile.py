@@ -24,7 +24,7 @@ from pathlib import Path
 from symtable import symtable
 from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
-from .errors import quoted, shown, suggest
+from .errors import quoted, reason, shown, suggest
 from .recorded_settings import restored
 from .settings import attributes_of, change_setting, parse_setting, settings_of
 
@@ -58,6 +58,7 @@ class TaskFile:
         self.path = Path(path)
         self.module, self._assigned = _execute(self.path)
         self.functions = self._find_functions()
+        self._written = self.settings  # before a run's or the command line's replace them
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -65,7 +66,7 @@ class TaskFile:
         return settings_of(self.module)
 
     def set(self, assignments: Iterable[str]) -> None:
-        """Change settings, each by ``name=value``; the value is converted to the type of the setting.
+        """Change settings, each by ``name=value``; the value is read as of the type that the file gives it.
 
         Raises UsageError if an equals sign is missing, the setting is unknown or imported, or the value is of
         another type.
@@ -82,10 +83,10 @@ class TaskFile:
         Raises UsageError if the file no longer has a setting, or the setting no longer allows the value.
         """
         for name, value in settings.items():
-            self._change(name, value, lambda _, value, present: restored(value, present))
+            self._change(name, value, lambda _, value, model: restored(value, model))
 
-    def _parsed(self, name: str, text: str, present: Any) -> Any:
-        value = parse_setting(text, present)
+    def _parsed(self, name: str, text: str, model: Any) -> Any:
+        value, present = parse_setting(text, model), self.settings[name]
         if attributes_of(self.module)[name] not in self._assigned and value != present:
             raise ValueError(
                 f"the file does not assign it, so it would stay {shown(present)} where it was imported from; "
@@ -100,7 +101,7 @@ class TaskFile:
                 f"it has {quoted(self.settings)}"
             )
         try:
-            change_setting(self.module, name, value, partial(read, name))
+            change_setting(self.module, name, value, partial(read, name), self._written[name])
         except ValueError as error:
             raise UsageError(f"cannot set {name} of {self.path} to {value!r}: {error}") from None
 
@@ -201,7 +202,9 @@ def _execute(path: Path) -> tuple[types.ModuleType, set[str]]:
     try:
         source = decode_source(path.read_bytes())
         code, names = compile(source, str(path), "exec"), symtable(source, str(path), "exec").get_symbols()
-    except (OSError, SyntaxError, ValueError) as error:
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {reason(error)}") from None
+    except (SyntaxError, ValueError) as error:
         raise UsageError(f"{path} is not a Python module: {error}") from None
     module = types.ModuleType(f"multifit_task_{path.stem}")
     module.__file__ = str(path.resolve())

@@ -108,6 +108,20 @@ def test_without_matplotlib_the_error_names_the_extra(monkeypatch):
         new_figure(1, 1)
 
 
+def test_matplotlib_that_the_environment_keeps_from_being_imported(monkeypatch):
+    class Refuses:
+        def find_spec(self, name, path=None, target=None):
+            raise ValueError("Key backend: 'of mine' is not a valid value")  # of MPLBACKEND
+
+    monkeypatch.delitem(sys.modules, "matplotlib.figure")
+    monkeypatch.setattr(sys, "meta_path", [Refuses(), *sys.meta_path])
+    with pytest.raises(
+        ImportError,
+        match="matplotlib cannot be imported, perhaps because of MPLBACKEND: Key backend: 'of mine' is not",
+    ):
+        new_figure(1, 1)
+
+
 def test_figures_are_chosen_by_name_and_by_pattern():
     history = {"train_loss": [1], "val_loss": [2], "val_VOC.mAP": [3], "val_VOCxmAP": [4], "lr": [5]}
     assert list(drawn(curves(history, "val_loss"))) == ["loss"]

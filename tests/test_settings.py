@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 import types
-from typing import Literal, get_args
+from contextlib import nullcontext
+from typing import Literal, Optional, get_args
 
 import pytest
 
@@ -64,7 +65,7 @@ def test_a_trailing_underscore_avoids_a_functions_name():
     module = types.ModuleType("settings")
     vars(module).update(data_="digits", data=len)
     assert settings_of(module) == {"data": "digits"}
-    change_setting(module, "data", "mnist", restored)
+    change_setting(module, "data", "mnist", restored, "digits")
     assert (module.data_, module.data) == ("mnist", len)
 
 
@@ -84,7 +85,7 @@ def test_each_value_is_a_setting_of_its_own(names, settings):
     vars(module).update(zip(names, range(9)))
     assert settings_of(module) == dict(zip(settings, range(9)))
     for number, (name, setting) in enumerate(zip(names, settings), 10):
-        change_setting(module, setting, number, restored)
+        change_setting(module, setting, number, restored, 0)
         assert vars(module)[name] == number
     assert settings_of(module) == dict(zip(settings, range(10, 19)))
 
@@ -93,10 +94,10 @@ def test_each_value_is_a_setting_of_its_own(names, settings):
 def test_a_literal_restricts_the_values(annotation):
     module = types.ModuleType("settings")
     vars(module).update(model="mlp", Literal=Literal, __annotations__={"model": annotation})
-    change_setting(module, "model", "lenet", restored)
+    change_setting(module, "model", "lenet", restored, "mlp")
     assert module.model == "lenet"
     with pytest.raises(ValueError, match="must be one of mlp, lenet"):
-        change_setting(module, "model", "resnet", restored)
+        change_setting(module, "model", "resnet", restored, "mlp")
     assert module.model == "lenet"
 
 
@@ -117,18 +118,33 @@ def test_the_values_of_a_literal_may_be_of_several_types(choices, text, value):
         module = types.ModuleType("settings")
         vars(module).update(mode=present, __annotations__={"mode": choices})
         for given, read in ((text, parse_setting), (value, restored)):
-            change_setting(module, "mode", given, read)
+            change_setting(module, "mode", given, read, present)
             assert module.mode is value
         with pytest.raises(ValueError, match=f"must be one of {', '.join(map(str, get_args(choices)))}"):
-            change_setting(module, "mode", "other", parse_setting)
+            change_setting(module, "mode", "other", parse_setting, present)
         assert module.mode is value
+
+
+@pytest.mark.parametrize(
+    ("annotation", "written", "text", "value"),
+    [
+        (float, 1, "0.5", 0.5), ("Optional[float]", 1, "2", 2.0), ("int", 1, "0.5", None),
+        ("float", True, "0.5", None), ("float", None, "0.5", 0.5), ("Unknown[1]", 1, "0.5", None),
+    ],
+)  # fmt: skip
+def test_a_float_may_be_written_as_a_whole_number(annotation, written, text, value):
+    module = types.ModuleType("settings")
+    vars(module).update(rate=written, Optional=Optional, __annotations__={"rate": annotation})
+    with nullcontext() if value else pytest.raises(ValueError, match="it must be "):
+        change_setting(module, "rate", text, parse_setting, written)
+        assert module.rate == value and type(module.rate) is float
 
 
 @pytest.mark.parametrize("annotation", [str, "str", "Unknown[1]"])
 def test_other_annotations_allow_any_value(annotation):
     module = types.ModuleType("settings")
     vars(module).update(model="mlp", __annotations__={"model": annotation})
-    change_setting(module, "model", "resnet", restored)
+    change_setting(module, "model", "resnet", restored, "mlp")
     assert module.model == "resnet"
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import pathlib
 import pickle
 import sys
 
@@ -130,6 +132,16 @@ def test_a_path_that_is_not_a_file_is_an_error(tmp_path):
             TaskFile(tmp_path / name)
 
 
+def test_a_file_without_permission_is_an_error(tmp_path, monkeypatch):
+    def refused(path):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    (tmp_path / "small.py").write_text(SMALL)
+    monkeypatch.setattr(pathlib.Path, "read_bytes", refused)
+    with pytest.raises(UsageError, match=r"^cannot read .*small\.py: Permission denied$"):
+        TaskFile(tmp_path / "small.py")
+
+
 @pytest.mark.parametrize(
     ("assignment", "message"),
     [
@@ -147,6 +159,13 @@ def test_settings_of_an_earlier_run_are_restored(task):
     small = task("sizes = (1, 2)\n" + SMALL)
     small.restore({"epochs": 5, "sizes": [3, 4]})
     assert small.settings == {"sizes": (3, 4), "epochs": 5, "rate": 0.1}
+
+
+def test_settings_are_read_by_what_the_file_has_not_an_earlier_run(task):
+    small = task("size = None\nname = None\n" + SMALL)
+    small.restore({"size": 5, "name": "None"})
+    small.set(["size=None", "name=4", "rate=1"])
+    assert small.settings == {"size": None, "name": 4, "epochs": 3, "rate": 1.0}
 
 
 def test_restoring_an_unknown_setting_is_an_error(task):

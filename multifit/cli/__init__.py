@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import argparse
 import sys
-import traceback
 from importlib import import_module
-from pathlib import Path
 from typing import Collection, Sequence
 
 from .. import __version__
 from ..distributed.connect import versions
 from ..errors import CLEAR, suggest
 from ..events import HandlerError
-from ..files import OF_DISK
 from ..taskfile import UsageError
 from .arguments import usage
+from .origin import exit_of, is_about_a_file, place_in, raised_by_multifit
 
 __all__ = ["main"]
 
@@ -48,24 +46,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     try:
         options = _options(arguments)
-        return options.run(options) or 0
+        return _run(options)
     except HandlerError as error:  # such as that of a CheckpointHandler whose folder cannot be written
         cause = error.__cause__
-        if not (isinstance(cause, OSError) and _raised_by_multifit(cause)):
+        if not (isinstance(cause, OSError) and raised_by_multifit(cause)):
             raise
         return print_error(str(cause), 2)
     except UsageError as error:
         return print_error(str(error), 2)
     except OSError as error:
-        if not _is_about_a_file(error):
+        if not is_about_a_file(error):
             raise
-        return print_error(f"{error}{_place_in(getattr(options, 'file', None), error)}", 2)
+        return print_error(f"{error}{place_in(getattr(options, 'file', None), error)}", 2)
     except CLEAR as error:
         return print_error(str(error), 1)
     except (ImportError, ValueError) as error:  # mxnet or another library is not installed, or a wrong value
-        if not _raised_by_multifit(error):
+        if not raised_by_multifit(error):
             raise
         return print_error(str(error), 2 if isinstance(error, ImportError) else 1)
+
+
+def _run(options: argparse.Namespace) -> int:
+    try:
+        return options.run(options) or 0
+    except SystemExit as error:  # in the user's code; 0 would say that the command did its work
+        raise UsageError(exit_of(getattr(options, "file", None), error)) from None
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
@@ -111,24 +116,3 @@ def _version_line() -> str:
     found = versions()
     mxnet = next((found[name] for name in found if name.startswith("mxnet")), "not installed")
     return f"multifit {__version__}, mxnet {mxnet}, Python {found['Python']}"
-
-
-def _place_in(file: object, error: OSError) -> str:
-    """Return the line of the task file that raised an error, in words; "" if another file raised it."""
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if file and frame.filename == str(Path(str(file)))]
-    return f" ({file}, line {lines[-1]})" if lines else ""
-
-
-def _is_about_a_file(error: OSError) -> bool:
-    """Return whether the message, with a file's path or of a full disk, says more than a traceback."""
-    files = (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
-    return isinstance(error, files) or error.filename is not None or error.errno in OF_DISK
-
-
-def _raised_by_multifit(error: BaseException) -> bool:
-    """Return whether multifit itself raised, not the user's code or a library that it called."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return trace is not None and trace.tb_frame.f_globals["__name__"].split(".")[0] == "multifit"

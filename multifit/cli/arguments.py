@@ -21,10 +21,19 @@ def count(text: str) -> int:
     return int(text)
 
 
+def file_name(text: str) -> str:
+    """Return the path of a file as it is; an empty one would be taken for the current folder."""
+    if not text:
+        raise argparse.ArgumentTypeError("it is empty; give the path of a task file, such as mytask.py")
+    return text
+
+
 def assignment(text: str) -> str:
     """Return ``name=value`` as it is; anything else may be the file that `--set` would take for a value."""
     if "=" not in text:
-        raise argparse.ArgumentTypeError(f'"{text}" is not NAME=VALUE; give the file before --set')
+        raise argparse.ArgumentTypeError(
+            f'"{text}" is not NAME=VALUE; --set takes all that follows it: give files and inputs before it'
+        )
     return text
 
 
@@ -43,7 +52,9 @@ def _usage(action: argparse.Action) -> str:
 
 def add_task_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of every command on a task file."""
-    parser.add_argument("file", help="task file: a Python module with the functions net, spec and data")
+    parser.add_argument(
+        "file", type=file_name, help="task file: a Python module with the functions net, spec and data"
+    )
     parser.add_argument(
         "--devices",
         metavar="2|cpu:2|gpu:0,1|cuda:0",

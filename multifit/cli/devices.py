@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from contextlib import contextmanager
+from typing import Any, Iterator
 
 from ..engines import AUTO, choose_engine, engine_module, needs_torch
 from ..gluon.data.devices import VALID, missing_gpus, parse_devices
@@ -16,7 +17,7 @@ def choose_context(devices: str | None, engine: str, compiles: bool | str) -> tu
     Raises UsageError if the devices cannot be read or do not exist, or the engine cannot run there.
     """
     name = choose_engine(engine, devices)  # the estimator logs it
-    with as_usage_error(ImportError, ValueError):
+    with as_usage_error(ImportError), _named_as_option(devices):
         context = devices if name == "torch" or devices is None else parse_devices(devices)
         name = choose_engine(engine, context)
         if needs_torch(compiles) and name != "torch":
@@ -26,6 +27,18 @@ def choose_context(devices: str | None, engine: str, compiles: bool | str) -> tu
     if missing:
         raise UsageError(f"--devices {devices}: {'; '.join(missing)}; {VALID}")
     return context, host
+
+
+@contextmanager
+def _named_as_option(devices: str | None) -> Iterator[None]:
+    """Raise UsageError in place of a ValueError about a context, which is what Python calls the devices."""
+    try:
+        yield
+    except UsageError:
+        raise
+    except ValueError as error:
+        option = "" if devices is None else f"--devices {devices}: "
+        raise UsageError(f"{option}{str(error).removeprefix('context: ')}") from None
 
 
 def earlier_engine(record: RunRecord | None) -> str:

@@ -10,11 +10,12 @@ from pathlib import Path
 
 from ..checkpoints import CHECKPOINTS, MANIFEST
 from ..gluon.snapshot.parameters import OTHERS
+from .outputs import PREDICTIONS
 from .record import RECORD, recorded_pictures
 from .results import CURVES, EXPORT, HISTORY, LOG, PARAMETERS, PLAN, PLAN_TEXT
 
 EARLIER = "earlier"
-_FILES = CHECKPOINTS, PARAMETERS, OTHERS, HISTORY, PLAN, PLAN_TEXT, CURVES, EXPORT, RECORD
+_FILES = CHECKPOINTS, PARAMETERS, OTHERS, HISTORY, PLAN, PLAN_TEXT, CURVES, EXPORT, PREDICTIONS, RECORD
 
 
 def set_aside(folder: Path, logged: int) -> Path | None:

@@ -11,11 +11,18 @@ from ..errors import reason
 from ..output import write_error
 from ..taskfile import UsageError
 
+PREDICTIONS = "predictions"  # the folder of what predict draws or writes, beside the net
+
 
 def make_folder(folder: Path) -> None:
     """Make the folder for results, before a training rather than after it; raise UsageError if that fails."""
     try:
         str(folder).encode("utf-8")  # as MXNet does
+        if os.path.lexists(folder) and not folder.is_dir():
+            what = (
+                f"a link to {os.readlink(folder)}, and nothing is there" if folder.is_symlink() else "a file"
+            )
+            raise ValueError(f"it is {what}; give another --output")
         folder.mkdir(parents=True, exist_ok=True)
         if not os.access(folder, os.W_OK | os.X_OK):
             raise ValueError("no permission")

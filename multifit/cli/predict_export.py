@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import last_line, quoted
 from ..taskfile import UsageError, as_usage_error
-from .outputs import print_results
+from .outputs import PREDICTIONS, print_results
 
 INSTALL = 'predicting with an exported net needs PyTorch: pip install "multifit[torch]"'
 FILES = ("net.py", "net.pt2")  # an exported net's folder has one of them
@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> None:
         flags = quoted(OPTIONS.get(name, f"--{name}") for name in unused)
         raise UsageError(f"{options.file} is an exported net, whose settings are fixed: leave out {flags}")
     net = Path(options.file)
-    folder = Path(options.output or (net if net.is_dir() else net.parent) / "predictions")
+    folder = Path(options.output or (net if net.is_dir() else net.parent) / PREDICTIONS)
     if net.is_dir() and not any((net / name).is_file() for name in FILES):
         raise UsageError(
             f"{net} has no net exported to PyTorch ({quoted(FILES)}): "

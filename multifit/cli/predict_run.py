@@ -9,7 +9,7 @@ from typing import Any, Iterable, Iterator
 from ..errors import shown
 from ..taskfile import UsageError
 from .arguments import quiet
-from .outputs import make_folder, print_results
+from .outputs import PREDICTIONS, make_folder, print_results
 from .results import draw
 from .task import Task, trained_run
 
@@ -22,7 +22,7 @@ def run(options: argparse.Namespace) -> None:
         raise UsageError(f"there is no {options.file}")
     if options.folder is None:
         raise UsageError("predicting with a task file needs --from DIR, the folder of its run")
-    options.output = options.output or options.folder / "predictions"
+    options.output = options.output or options.folder / PREDICTIONS
     with quiet(options.quiet):
         task = trained_run(options)
         predictions = _predictions(task)

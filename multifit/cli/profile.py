@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from ..errors import counted
 from .arguments import add_task_arguments, count, quiet
 from .outputs import make_folder
 from .results import write_profile
@@ -30,4 +31,5 @@ def run(options: argparse.Namespace) -> None:
         names = write_profile(task.output, profile)
     if not options.quiet:
         print(f"{profile.summary()}\n")
-    print(f"profiled {profile.batches} batches; wrote {task.shown_output}: {', '.join(sorted(names))}")
+    batches = counted(profile.batches, "batch", "batches")
+    print(f"profiled {batches}; wrote {task.shown_output}: {', '.join(sorted(names))}")

@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from pathlib import Path
 
+from ..arguments import checked_value
 from ..distributed import KINDS, World, connect
+from ..distributed.communicator import Seconds
 from ..distributed.processes import this_process
 from ..errors import PeerError
 from ..handlers.log_file import FORMAT
@@ -41,6 +43,7 @@ def add_distributed_arguments(parser: argparse.ArgumentParser) -> None:
 def connected(options: argparse.Namespace) -> World:
     """Return the processes that train together; raise UsageError if they cannot be connected."""
     with as_usage_error(ImportError, PeerError, ValueError):
+        checked_value("--timeout", options.timeout, Seconds)
         return connect(options.distributed, options.timeout)
 
 

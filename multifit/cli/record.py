@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Optional, Union, get_type_hints
@@ -71,25 +72,25 @@ def read_record(folder: Path, file: Path) -> RunRecord:
     Raises UsageError if the folder is not a run's, its ``settings.json`` cannot be read, or it is a run of
     another file.
     """
+    path = folder / RECORD
     try:
-        content = read_json(folder / RECORD, finite=False)
+        record = _checked_record(path)
     except OSError as error:
         raise UsageError(f"{folder} is not the folder of a run: {RECORD}: {error.strerror}") from None
-    except ValueError as error:
-        raise UsageError(f"cannot read {error}") from None
-    if not (isinstance(content, dict) and isinstance(content.get("settings"), dict) and "seed" in content):
-        raise UsageError(f"cannot read {folder / RECORD}: it must have settings and a seed")
-    known = {name: content[name] for name in RunRecord.__dataclass_fields__ if name in content}
-    record = RunRecord(**{"file": "", **known})
-    try:
-        for name, hint in get_type_hints(RunRecord, include_extras=True).items():
-            checked_value(f'"{name}"', getattr(record, name), hint)
-        record.schedule  # noqa: B018
     except (TypeError, ValueError) as error:
-        raise UsageError(f"cannot read {folder / RECORD}: {error}") from None
+        reason = str(error).removeprefix(f"{path}: ")
+        raise UsageError(
+            f"cannot read {path}: {reason}; remove it, and {resume_command(file, folder)} with the run's "
+            "--seed and settings (--set NAME=VALUE) writes it anew"
+        ) from None
     if record.file and record.file.replace("\\", "/").rpartition("/")[2] != file.name:
         raise UsageError(f"{folder} is a run of {record.file}, not of {file}")
     return record
+
+
+def resume_command(file: Path, folder: Path) -> str:
+    """Return the command line that continues a run."""
+    return shlex.join(["multifit", "train", str(file), "--output", str(folder), "--resume"])
 
 
 def recorded_pictures(folder: Path) -> list[str] | None:
@@ -103,6 +104,19 @@ def recorded_pictures(folder: Path) -> list[str] | None:
         return None
     pictures = [name for name in names if name.endswith(".png") and Path(name).name == name]
     return [name for name in pictures if (folder / name).is_file()]
+
+
+def _checked_record(path: Path) -> RunRecord:
+    """Read a record; raises ValueError or TypeError, in part with the path, if it is not one."""
+    content = read_json(path, finite=False)
+    if not (isinstance(content, dict) and isinstance(content.get("settings"), dict) and "seed" in content):
+        raise ValueError("it must have settings and a seed")
+    known = {name: content[name] for name in RunRecord.__dataclass_fields__ if name in content}
+    record = RunRecord(**{"file": "", **known})
+    for name, hint in get_type_hints(RunRecord, include_extras=True).items():
+        checked_value(f'"{name}"', getattr(record, name), hint)
+    record.schedule  # noqa: B018
+    return record
 
 
 def _is_json(value: object) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Callable
 
@@ -49,11 +49,23 @@ def write_profile(folder: Path, profile: Profile) -> list[str]:
 def write_results(folder: Path, history: History, estimator: MultiEstimator) -> list[str]:
     """Write the history, and the parameters of the net and the losses; return the names of the files."""
     names, net = [HISTORY, PARAMETERS], estimator.net
-    with ExitStack() as files:  # which writes each one, even if another cannot be written
-        files.callback(lambda: names.extend(write_others(folder, net, estimator.parameters)))
-        files.callback(save_net, net, folder / PARAMETERS)
-        files.callback(history.to_json, folder / HISTORY)
+    # Each one is written, even if another cannot be
+    others = then(lambda: names.extend(write_others(folder, net, estimator.parameters)))
+    with others, then(lambda: save_net(net, folder / PARAMETERS)):
+        history.to_json(folder / HISTORY)
     return names
+
+
+@contextmanager
+def then(step: Callable[[], object]) -> Iterator[None]:
+    """Take a step after the block, even if the block fails: its error then counts, not one of the step."""
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):  # such as of the same full disk
+            step()
+        raise
+    step()
 
 
 def write_pictures(folder: Path, history: History, pictures: Callable[[], Any]) -> Iterator[str]:

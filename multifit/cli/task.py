@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 from pathlib import Path
 from typing import Any, Callable, Mapping
 
@@ -23,7 +22,7 @@ from ..taskfile import Resolver, TaskFile, UsageError, as_usage_error
 from .arguments import NO
 from .data import explained, loaders
 from .devices import choose_context, earlier_devices, earlier_engine
-from .record import RECORD, RunRecord, read_record
+from .record import RECORD, RunRecord, read_record, resume_command
 from .results import HISTORY, PARAMETERS
 from .seeds import DEFAULT, Seeds, choose_file_seed
 
@@ -231,7 +230,7 @@ def trained_run(options: argparse.Namespace) -> Task:
 
     def estimator(net: Any, spec: Any, context: Any) -> MultiEstimator:
         if not (folder / PARAMETERS).exists():
-            resume = shlex.join(["multifit", "train", str(file), "--output", str(shown), "--resume"])
+            resume = resume_command(file, shown)
             raise UsageError(f"{shown} has no {PARAMETERS}: its run has not finished; {resume} continues it")
         try:
             load_net(net, folder / PARAMETERS, context)

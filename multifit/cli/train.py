@@ -26,8 +26,9 @@ from .first_epoch import AtFirstEpoch
 from .outputs import make_folder
 from .ranks import add_distributed_arguments, connected, first_shows
 from .record import RECORD, RunRecord, read_record, recorded_pictures, write_record
-from .results import LOG, write_pictures, write_plan, write_results
+from .results import LOG, then, write_pictures, write_plan, write_results
 from .task import Task, output_folder
+from .unrecorded import refuse_unrecorded
 
 EVENTS = "tensorboard"
 
@@ -99,10 +100,10 @@ def _train(task: Task, epochs: int, resume: Path | None, options: argparse.Names
         last.callback(_print_end, task, history, names, options)
         names.update(write_results(task.output, history, task.estimator), describe())
         if not task.estimator.state.interrupted:
-            last.callback(_write_record, task, history.epochs, every, pictures)
-            for name in write_pictures(task.output, history, task.pictures):
-                pictures.append(name)
-                names.add(name)
+            with then(lambda: _write_record(task, history.epochs, every, pictures)):
+                for name in write_pictures(task.output, history, task.pictures):
+                    pictures.append(name)
+                    names.add(name)
 
 
 def _print_end(task: Task, history: History, names: set[str], options: argparse.Namespace) -> None:
@@ -118,7 +119,12 @@ def _has_content(path: Path) -> bool:
 
 
 def _earlier_record(options: argparse.Namespace, folder: Path, world: World) -> RunRecord | None:
-    """Return the record of the earlier run, which the first rank reads from its disk for all ranks."""
+    """Return the record of the run to resume, which the first rank reads from its disk for all ranks.
+
+    Raises UsageError if it cannot be read, or if a run that starts from scratch would overwrite results.
+    """
+    if world.first and not options.resume:
+        refuse_unrecorded(folder)
     exists = world.first and options.resume and (folder / RECORD).exists()
     record = read_record(folder, Path(options.file)) if exists else None
     fields = world.gather_json(None if record is None else asdict(record), "the record of the run")[0]
@@ -137,7 +143,7 @@ def _check_seed(task: Task) -> None:
 def _log_settings(task: Task, resume: Path | None, logger: logging.Logger) -> None:
     """Log which settings a resumed run keeps; if that is unknown, warn of those that are used instead."""
     for name, value in task.kept.items():
-        change = "" if name == "seed" else f"; --set {name}=... changes it"
+        change = "" if name == "seed" else f"; --set {name}=... changes it if the checkpoint allows that"
         logger.info("%s=%s is kept from the run%s", name, shown(value), change)
     if resume is not None and task.record is None and list_checkpoints(checkpoints_folder(task.output)):
         settings = {**task.file.settings, "seed": task.seed}

@@ -19,6 +19,7 @@ from .handler_runner import HandlerRunner
 from .run import Run
 from .shared_checkpoint import SharedCheckpoint
 
+CHANGED = "a resumed run keeps net, spec and trainers: undo the change, or train from scratch without resume"
 RUN, HANDLERS, ORDER, ENGINE = "run.json", "handlers", "order", "engine"
 
 
@@ -86,7 +87,9 @@ class RunCheckpointer:
             states = snapshot.read_own_tree(checkpoint, rank, HANDLERS)
             owners, others = self._handlers.owners(states, tree.get("handlers"))  # not in older checkpoints
         if differences:
-            raise SpecError([Problem("spec", f"{checkpoint}: {line}") for line in differences])
+            error = SpecError([Problem("spec", f"{checkpoint}: {line}") for line in differences])
+            error.at(CHANGED)
+            raise error
         with _valid(checkpoint):
             if not tree["complete"]:
                 self._read_order(checkpoint, rank, tree["state"])

@@ -49,7 +49,7 @@ def load_net(net: mx.gluon.Block, path: Path, contexts: Sequence[mx.Context]) ->
     """Load a net's parameters; raises ValueError if the file is damaged, or is that of a different net."""
     try:
         if not path.is_file():  # MXNet would wait for a pipe, and read a folder
-            raise ValueError("there is no such file")
+            raise ValueError("it is a folder, not a file" if path.is_dir() else "there is no such file")
         net.load_parameters(str(path), ctx=contexts)
     except mx.base.MXNetError as error:
         raise ValueError(f"it is damaged, or holds no parameters ({last_line(error)})") from error

@@ -26,7 +26,7 @@ class InterruptHandler:
     saves a checkpoint. ``state.interrupted`` is then true, and the stop reason is the signal's name. If the
     signal arrives after an epoch's last batch, the epoch ends as usual, with its validation. The second
     signal does what it would do without this handler: SIGINT raises KeyboardInterrupt, the others end the
-    process.
+    process. Only SIGHUP ends nothing at once, because a terminal that is closed may send it twice.
 
     Signals for which a handler is installed already are left alone, and so are all signals in a fit outside
     the main thread, where Python has no signals. The default handlers are restored at the end of the fit.
@@ -104,6 +104,8 @@ class InterruptHandler:
         if os.getpid() != self._process and number == signal.SIGINT:
             return  # a loader's worker: Ctrl-C reaches all processes, and the batch still needs its workers
         again = bool(self._reason) or (estimator is not None and estimator.state.interrupted)
+        if again and os.getpid() == self._process and number == getattr(signal, "SIGHUP", None):
+            return  # a terminal that is closed may send it twice, by the shell and by the kernel
         if os.getpid() != self._process or estimator is None or again:
             self._uninstall()
             signal.signal(number, _default(number))  # also if another handler called this one

@@ -25,7 +25,7 @@ def plot(times: StepTimes) -> Figure:
     """Draw the parts of a step above the longest operators; raises ImportError without matplotlib."""
     parts = times.notable_parts
     operators = times.operators[:OPERATORS]
-    heights = [len(parts) + 2.5, *([len(operators) + 2.0] if operators else [])]
+    heights = [len(parts) + 3.5, *([len(operators) + 3.0] if operators else [])]
     figure = new_figure(8.0, ROW * sum(heights) + 0.6)
     panels = figure.subplots(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
     devices = ", ".join(times.devices)
@@ -56,10 +56,10 @@ def _draw_parts(axes: Axes, times: StepTimes, parts: Sequence[Part]) -> None:
     axes.axvline(
         times.wall, color="C3", linestyle="--", linewidth=1.2, zorder=1, label="a whole step in training"
     )
-    axes.set_title("each part alone, until the engine has finished", fontsize=10, loc="left")
+    _title(axes, "each part alone, until the engine has finished")
     axes.set_xlabel("ms (medians; thin lines: quartiles)", fontsize=9)
     axes.set_xlim(0, 1.16 * max(right, times.wall))
-    _legend(axes, {"Python": PYTHON, "engine and waiting": ENGINE}, "lower left")
+    _legend(axes, {"Python": PYTHON, "engine and waiting": ENGINE})
 
 
 def _draw_bar(axes: Axes, row: int, left: float, part: Part) -> None:
@@ -78,11 +78,11 @@ def _draw_operators(axes: Axes, times: StepTimes) -> None:
         axes.annotate(text, (operator.ms, row), (4, 0), textcoords="offset points", **LABEL)
     _style(axes, [operator.name for operator in operators])
     busy = f"{times.engine:.3g} of {times.wall:.3g} ms" if times.wall else "all"
-    axes.set_title(f"the engine's operators: {busy} on each device", fontsize=10, loc="left")
+    _title(axes, f"the engine's operators: {busy} on each device")
     axes.set_xlabel("ms per step, all devices", fontsize=9)
     axes.set_xlim(0, 1.3 * operators[0].ms or 1)
     kinds = {operator.kind for operator in operators}
-    _legend(axes, {kind: COLOURS[kind] for kind in KINDS if kind in kinds}, "lower right")
+    _legend(axes, {kind: COLOURS[kind] for kind in KINDS if kind in kinds})
 
 
 def _style(axes: Axes, labels: Sequence[str]) -> None:
@@ -95,7 +95,12 @@ def _style(axes: Axes, labels: Sequence[str]) -> None:
     axes.spines[["top", "right", "left"]].set_visible(False)
 
 
-def _legend(axes: Axes, colours: Mapping[str, str], position: str) -> None:
+def _title(axes: Axes, text: str) -> None:
+    axes.set_title(text, fontsize=10, loc="left", pad=22)  # above the legend
+
+
+def _legend(axes: Axes, colours: Mapping[str, str]) -> None:
+    """Draw the legend above the axes: inside, it could cover bars, or their labels, of any row."""
     for name, colour in colours.items():
         axes.barh(0, 0, color=colour, label=name)
-    axes.legend(fontsize=8, frameon=False, loc=position)
+    axes.legend(fontsize=8, frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=len(KINDS))

@@ -9,7 +9,7 @@ import torch
 from ..distributed.launchers import local_rank
 from ..errors import shown
 
-VALID = 'give one device, such as context="cuda:0" or context="cpu"'
+VALID = 'give one device, such as "cuda:0" or "cpu"'
 
 
 def device_of(context: Any) -> torch.device:

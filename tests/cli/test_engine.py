@@ -111,6 +111,7 @@ def test_deterministic_algorithms_are_those_of_the_run(write, multifit, monkeypa
 def test_a_device_that_torch_lacks(write, multifit):
     result = multifit("train", write(), "--devices", "cuda:77")
     assert result.code == 2 and "'cuda:77' is not a PyTorch device" in result.err
+    assert result.err.startswith("multifit: --devices cuda:77: 'cuda:77'") and "context" not in result.err
 
 
 @needs_torch

@@ -28,6 +28,11 @@ def pipe(path: Path) -> None:
     os.mkfifo(path)
 
 
+def folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
 @pytest.fixture
 def evaluate(trained, multifit):
     return lambda: multifit("evaluate", trained, "--from", "runs/small", "--quiet")
@@ -191,13 +196,14 @@ def test_a_setting_may_be_infinite(tmp_path):
         (lambda good: {"other_weight": mx.nd.zeros(3)}, 'it holds "other_weight"'),
         (lambda good: {"kind.weight": mx.nd.zeros((2, 3))}, "Parameter 'kind.bias' is missing in file"),
         (lambda good: dict.fromkeys(NAMES, mx.nd.zeros((3, 3))), "shape incompatible expected"),
-        (None, "there is no such file"),
+        (pipe, "there is no such file"),
+        (folder, "it is a folder, not a file"),
     ],
 )
 def test_parameters_that_cannot_be_loaded_are_an_error(evaluate, content, reason):
     path = Path("runs/small/final.params")
-    if content is None:
-        pipe(path)
+    if content in (pipe, folder):
+        content(path)
     else:
         wrong = content(path.read_bytes())
         path.write_bytes(wrong) if isinstance(wrong, bytes) else mx.nd.save(str(path), wrong)

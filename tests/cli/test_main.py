@@ -47,7 +47,13 @@ def test_help(command, capsys):
         (["profile", "x.py", "--batches", "0"], "--batches: 0 is not a whole number of at least 1"),
         (["tasks", "x.py", "--batches", "-1"], "--batches: -1 is not a whole number of at least 1"),
         (["evaluate", "x.py"], "required: --from"),
-        (["check", "--set", "rate=1", "x.py"], '--set: "x.py" is not NAME=VALUE; give the file before --set'),
+        (["check", ""], "argument file: it is empty; give the path of a task file, such as mytask.py"),
+        (["new", ""], "argument file: it is empty; give the path of a task file, such as mytask.py"),
+        (
+            ["check", "--set", "rate=1", "x.py"],
+            '--set: "x.py" is not NAME=VALUE; --set takes all that follows',
+        ),
+        (["predict", "x.py", "--set", "rate=1", "1,2,3"], "follows it: give files and inputs before it"),
     ],
 )
 def test_a_wrong_command_line_shows_the_usage(arguments, message, capsys):

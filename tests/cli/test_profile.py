@@ -23,7 +23,7 @@ def test_it_prints_a_table_and_writes_table_figures_and_picture(write, multifit)
 
 def test_another_folder_without_a_table(write, multifit):
     result = multifit("profile", write(), "--batches", 1, "--output", "here", "--quiet")
-    assert result.out == "profiled 1 batches; wrote here: profile.json, profile.png, profile.txt\n"
+    assert result.out == "profiled 1 batch; wrote here: profile.json, profile.png, profile.txt\n"
     assert not os.path.exists("runs")
 
 

@@ -48,7 +48,7 @@ def test_the_others_write_a_log_only(write, capsys, writable):
     "arguments, message",
     [
         (["--distributed", "torch"], "no launcher started this one: torchrun --nproc-per-node 2 -m multifit"),
-        (["--timeout", "0"], "timeout is 0"),
+        (["--timeout", "0"], "multifit: --timeout is 0.0; valid is"),
     ],
 )
 def test_what_cannot_be_connected_is_an_error_of_usage(write, multifit, arguments, message):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import signal
 import sys
 from pathlib import Path
@@ -152,7 +153,8 @@ def test_settings_that_are_others_in_the_file_by_now_are_logged(trained, multifi
     assert multifit("train", trained, "--resume").code == 0
     lines = [line for line in log() if "is kept from the run" in line]
     assert lines == [
-        f"{each} is kept from the run; --set {each[: each.index('=')]}=... changes it"
+        f"{each} is kept from the run; --set {each[: each.index('=')]}=... changes it if the checkpoint "
+        "allows that"
         for each in ("epochs=2", "rate=0.1")
     ]
     assert multifit("train", trained, "--resume", "--epochs", 3, "--set", "rate=0.05").code == 1
@@ -219,6 +221,10 @@ def test_another_net_or_optimizer_is_an_error_and_changes_nothing(
     result = multifit("train", trained, "--resume", "--epochs", 3, *options)
     assert result.code == 1 and "Traceback" not in result.err
     assert difference in result.err
+    way_out = (
+        "a resumed run keeps net, spec and trainers: undo the change, or train from scratch without resume"
+    )
+    assert result.err.startswith(f"multifit: {way_out}: ")
     assert contents("runs/small") == before
 
 
@@ -234,6 +240,22 @@ def test_checkpoints_without_settings_resume_with_a_warning(trained, multifit, l
         "--set NAME=VALUE and --seed"
     )
     assert record_of("runs/small")["settings"]["rate"] == 0.1
+
+
+def test_a_damaged_record_can_be_written_anew(trained, multifit):
+    """As its message says: by a resumed run, even if that has finished."""
+    record, good = Path("runs/small/settings.json"), record_of("runs/small")
+    record.write_text("{")
+    resume = f"multifit train {trained} --output runs/small --resume"
+    way = f"; remove it, and {resume} with the run's --seed and settings (--set NAME=VALUE) writes it anew\n"
+    for command in (("train", trained, "--resume"), ("evaluate", trained, "--from", "runs/small")):
+        result = multifit(*command)
+        assert result.code == 2 and result.err.startswith("multifit: cannot read runs/small/settings.json: ")
+        assert result.err.endswith(way)
+    record.unlink()
+    options = ("--seed", 3, "--set", "rate=0.1")
+    assert multifit("train", trained, "--output", "runs/small", "--resume", *options).code == 0
+    assert record_of("runs/small") == {**good, "file": str(trained)}
 
 
 def test_the_first_run_with_resume_warns_of_no_settings(write, multifit, log):
@@ -287,6 +309,34 @@ def test_a_signal_ends_the_run_with_its_results(write, multifit, process):
     assert result.code == 0 and f"{epochs + 1} epochs; wrote run" in result.out
     losses = json.loads(Path("run/history.json").read_text())["train_loss"]
     assert len(losses) == epochs + 1 and all(loss < 10 for loss in losses)
+
+
+SLOW = """
+import time
+class Slow(gluon.data.Dataset):
+    def __len__(self):
+        return 30
+    def __getitem__(self, index):
+        time.sleep(0.05)
+        return np.ones(3, "float32"), np.float32(1), np.ones(1, "float32")
+
+def data(seed):
+    return tuple(gluon.data.DataLoader(Slow(), 10, num_workers=2) for _ in range(2))
+"""
+
+
+@pytest.mark.parametrize("signals", [(signal.SIGTERM,), (signal.SIGHUP, signal.SIGHUP)])
+def test_a_signal_to_all_processes_leaves_the_batch_its_workers(write, process, signals):
+    """As when a terminal is closed, where the shell and the kernel send one each."""
+    running = process("train", write(SLOW), "--epochs", 1000, "--output", "run")
+    wait_for(running, " 1/1000 ")
+    os.killpg(running.pid, signals[0])
+    wait_for(running, ": finishing the batch")
+    for number in signals[1:]:
+        os.killpg(running.pid, number)
+    out, _ = running.communicate(timeout=60)
+    assert running.returncode == 130, out
+    assert "interrupted in epoch" in out and Path("run/final.params").exists()
 
 
 STUCK = """

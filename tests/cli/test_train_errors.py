@@ -22,9 +22,22 @@ EPOCHS = "is {}; valid is a whole number of at least 1"
     [
         ("", ["--set", "rat=1"], 2, 'has no setting "rat" (did you mean "rate"?)'),
         ("", ["--devices", "cpus"], 2, "cannot read the devices 'cpus'"),
+        (
+            "",
+            ["--devices", "tpu"],
+            2,
+            "--devices tpu: cannot read the devices 'tpu': write a number of CPUs (2), ",
+        ),
+        ("", ["--devices", "tpu"], 2, "gpu:<id>[,<id>...] (gpu:0,1), or for PyTorch cuda:<id>"),
         ("", ["--devices", "gpu:77"], 2, "--devices gpu:77: gpu(77) does not exist: this machine has"),
         ("", ["--seed", "-1"], 2, "seed must be from 0 to"),
-        ("", ["--output", "small.py"], 2, "small.py: File exists"),
+        ("", ["--output", "small.py"], 2, "small.py: it is a file; give another --output"),
+        (
+            "import os; os.path.exists('gone') or os.symlink('none', 'gone')\n",
+            ["--output", "gone"],
+            2,
+            "/gone: it is a link to none, and nothing is there; give another --output",
+        ),
         ("", ["--output", "\udcff"], 2, "\\udcff': it is not valid UTF-8"),
         ("epochs = 0\n", [], 1, EPOCHS.format(0)),
         ("epochs = 'x'\n", [], 1, EPOCHS.format("'x'")),
@@ -138,6 +151,24 @@ def test_a_disk_that_is_full_at_the_end_costs_only_what_did_not_fit(write, multi
     assert set(os.listdir("half")) == {*WRITTEN} - {"final.params", "curves.png"}
 
 
+def test_of_what_a_full_disk_refuses_the_first_is_reported(write, multifit, monkeypatch):
+    written: list[Path] = []
+
+    def refused(*arguments):
+        path = next(each for each in arguments if isinstance(each, Path))
+        written.append(path)
+        if len(written) == 1:  # the record that is written when training begins
+            return "settings.json"
+        raise OSError(errno.ENOSPC, "No space left on device", str(path / "settings.json"))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("multifit.cli.train.write_record", refused)
+        assert "small/mine.png'" in multifit("train", write(FULL)).err and len(written) == 2
+    monkeypatch.setattr("multifit.cli.results.save_net", refused)
+    monkeypatch.setattr("multifit.cli.results.write_others", refused)
+    assert "other/final.params/" in multifit("train", write(), "--output", "other").err and len(written) == 4
+
+
 def test_a_missing_task_file_is_reported_in_one_line(multifit):
     result = multifit("train", "nothing.py")
     assert (result.code, result.err) == (2, "multifit: there is no file nothing.py\n")
@@ -147,6 +178,27 @@ def test_a_missing_task_file_is_reported_in_one_line(multifit):
 def test_the_files_own_exceptions_keep_their_traceback(write, multifit, error):
     with pytest.raises(eval(error), match="of mine"):
         multifit("train", write(f"def net(): raise {error}('of mine')\n"))
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("import sys; sys.exit(0)\n", "line {last} of {path} called sys.exit(0); "),
+        ("def net():\n    raise SystemExit\n", "line {last} of {path} called sys.exit(); "),
+        (
+            "import argparse\ndef spec(): argparse.ArgumentParser().exit()\n",
+            "line {last} of {path} called sys.exit(0)",
+        ),
+        ("from leaves import net\n", "line 2 of {leaves} called sys.exit('no data')"),
+    ],
+)
+def test_a_file_that_exits_is_an_error(write, multifit, tmp_path, more, message):
+    leaves = tmp_path / "leaves.py"
+    leaves.write_text("def net():\n    raise SystemExit('no data')\n")
+    result = multifit("train", path := write(more), "--quiet")
+    message = message.format(path=path, leaves=leaves, last=path.read_text().count("\n"))
+    assert result.code == 2 and message in result.err
+    assert result.err.endswith("; to end a command, raise an exception that says why\n") and not result.out
 
 
 @pytest.mark.parametrize(

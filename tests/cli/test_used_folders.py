@@ -15,6 +15,7 @@ from multifit.cli.earlier import set_aside
 from multifit.cli.record import RunRecord, recorded_pictures, write_record
 
 from .results import MISSPELT, PICTURES, WRITTEN, history_of
+from .test_predict import DRAW, INPUTS
 
 BREAKS = """
 class Breaks(gluon.data.DataLoader):
@@ -75,6 +76,13 @@ def test_what_was_exported_is_kept_with_its_run(trained, write, multifit):
         assert {path.name: path.read_bytes() for path in kept} == before
 
 
+def test_what_was_predicted_is_kept_with_its_run(trained, write, multifit):
+    assert multifit("predict", write(INPUTS + DRAW), "--from", "runs/small", "1,2,3").code == 0
+    assert multifit("train", write()).code == 0
+    assert not Path("runs/small/predictions").exists()
+    assert os.listdir("runs/small/earlier/predictions") == ["1-1,2,3.png"]
+
+
 OF_A_RUN = '{"file": "", "seed": 0, "versions": {}, "pictures": '
 
 
@@ -94,11 +102,52 @@ def test_only_the_record_of_a_run_names_its_pictures(tmp_path, content, pictures
 
 def test_a_folder_in_which_no_run_has_been_keeps_its_files(write, multifit):
     Path("runs/small").mkdir(parents=True)
-    for name in ("history.json", "curves.png"):
+    for name in ("plan.json", "curves.png"):
         Path(f"runs/small/{name}").write_text("of mine")
     with pytest.raises(ZeroDivisionError):
-        multifit("train", write("GOOD = 2\n" + BREAKS))
-    assert {Path(f"runs/small/{name}").read_text() for name in ("history.json", "curves.png")} == {"of mine"}
+        multifit("train", write("GOOD = 0\n" + BREAKS))
+    assert {Path(f"runs/small/{name}").read_text() for name in ("plan.json", "curves.png")} == {"of mine"}
+    assert multifit("train", write(), "--epochs", 1).code == 0
+
+
+UNRECORDED = (
+    "has {}: a new run would overwrite these files; give another --output, or move these files away{}\n"
+)
+NO_RECORD, NOT_ONE = "but no settings.json", "but settings.json is not the record of a run"
+
+
+@pytest.mark.parametrize(
+    ("left", "record", "found", "way"),
+    [
+        (["history.json"], None, f"history.json, {NO_RECORD}", ""),
+        (["final.params", "log.txt"], None, f"final.params, {NO_RECORD}", ""),
+        (["checkpoints"], None, f"checkpoints, {NO_RECORD}", ", or continue the run with --resume"),
+        ([], '{"font": 5}', f"settings.json, {NOT_ONE}", ""),
+        (
+            ["checkpoints", "final.params"], "{", f"settings.json, final.params, checkpoints, {NOT_ONE}",
+            ", or remove settings.json and continue the run with --resume",
+        ),
+    ],
+)  # fmt: skip
+def test_results_without_a_record_are_not_overwritten(trained, multifit, left, record, found, way):
+    folder = Path("runs/small")
+    for path in folder.iterdir():
+        if path.name not in left:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    if record is not None:
+        (folder / "settings.json").write_text(record)
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    result = multifit("train", trained)
+    assert result.code == 2 and result.err == "multifit: runs/small " + UNRECORDED.format(found, way)
+    assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_what_is_no_result_of_a_run_does_not_stop_a_new_one(trained, multifit):
+    for path in Path("runs/small").iterdir():
+        if path.name not in ("log.txt", "plan.txt", "tensorboard", "checkpoints"):
+            path.unlink()
+    shutil.rmtree(next(Path("runs/small/checkpoints").iterdir()))
+    assert multifit("train", trained).code == 0
 
 
 LINKED = ("checkpoints", "final.params", "curves.png")

@@ -42,6 +42,7 @@ def processes(folder: Path) -> Iterator[Callable[..., Any]]:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
+                start_new_session=True,  # so that a test can signal it and its children, as a terminal does
             )
         started.append(one)
         return one

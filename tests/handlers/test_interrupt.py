@@ -116,6 +116,13 @@ def test_a_second_sigterm_ends_the_process(run: Any) -> None:
     assert os.WTERMSIG(status) == signal.SIGTERM
 
 
+@pytest.mark.parametrize("first", ["SIGHUP", "SIGINT"])
+def test_a_further_sighup_ends_nothing(run: Any, first: str) -> None:
+    """A terminal that is closed may send two."""
+    run.fit(InterruptHandler(), *(at("batch_begin", 4, send(name)) for name in (first, "SIGHUP")), epochs=9)
+    assert run.state.step == 5 and run.state.stop_reason == first
+
+
 def test_a_signal_that_nohup_ignores_is_left_alone(run: Any, log: Any) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     run.fit(InterruptHandler(), at("batch_begin", 1, send("SIGHUP")))

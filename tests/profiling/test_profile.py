@@ -165,6 +165,14 @@ def test_plot(tmp_path: Path) -> None:
     assert len(profile(operators=()).plot().axes) == 1
 
 
+def test_the_legends_of_a_plot_cover_nothing() -> None:
+    figure = profile(part("forward", 0.0), part("backward", 0.0), part("update", 5.0)).plot()
+    figure.draw_without_rendering()
+    for axes in figure.axes:
+        legend, title = axes.get_legend().get_window_extent(), axes._left_title.get_window_extent()
+        assert axes.bbox.y1 <= legend.y0 and legend.y1 <= title.y0
+
+
 def test_a_plot_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ImportError, match="pip install"):

@@ -10,7 +10,10 @@ from ...protocols import Context, Parameter
 from ..compat import mx
 
 CPU: Context = mx.cpu(0)
-VALID = "write a number of CPUs (2), cpu, cpu:<number>, gpu, or gpu:<id>[,<id>...] (gpu:0,1)"
+VALID = (
+    "write a number of CPUs (2), cpu, cpu:<number>, gpu, gpu:<id>[,<id>...] (gpu:0,1), "
+    "or for PyTorch cuda:<id>"
+)
 
 
 def resolve_context(context: object, parameters: Iterable[Parameter]) -> list[Context]:

@@ -37,7 +37,8 @@ class _Watched:
     def __getattr__(self, name: str) -> Any:
         if name == "sentinel":  # the pool's thread would wake for it again and again
             raise AttributeError(name)
-        return getattr(self.process, name)
+        # A worker process ignores SIGTERM, see worker_signals.py; threads have neither method
+        return getattr(self.process, "kill" if name == "terminate" else name)
 
 
 def batches_from_workers(

@@ -16,6 +16,7 @@ from ..compat import mx
 from .array_batching import columns_of
 from .batchify import DEFAULTS, batchify_of
 from .worker_batches import batches_from_workers, wait, watch
+from .worker_signals import outlive_signals
 
 _data, _nn, _vision = mx.gluon.data, mx.gluon.nn, mx.gluon.data.vision.transforms
 DETERMINISTIC = {_vision.Cast, _vision.CenterCrop, _vision.Normalize, _vision.Resize, _vision.ToTensor}
@@ -94,6 +95,7 @@ def iterate_threads(data: mx.gluon.data.DataLoader, first: int) -> Iterator[Any]
 
 def _make_batch(seeded: tuple[int | None, Any], batchify: Callable[..., Any], dataset: Any = None) -> Any:
     """Seed the generators and make a batch; runs in a worker in place of Gluon's function."""
+    outlive_signals()
     seed, samples = seeded
     if seed is not None:
         seed_everything(seed)
