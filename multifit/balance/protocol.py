@@ -29,7 +29,8 @@ class Balance(Protocol):
     Attributes
     ----------
     needs : {"nothing", "losses", "gramian"}
-        What is measured. With "nothing", every task counts as present, and every loss as 1.
+        What is measured. With "nothing", every loss counts as 1, and every task as present; on the device,
+        only the tasks with labels in the batch.
     on_device : bool
         Whether `weights` computes with ``measured.F`` alone. It is then traced once and runs on the device,
         so that nothing waits for the losses. Otherwise, all arrays are NumPy's, and every batch waits for
