@@ -29,7 +29,8 @@ class Balance(Protocol):
     Attributes
     ----------
     needs : {"nothing", "losses", "gramian"}
-        What is measured. With "nothing", every task counts as present, and every loss as 1.
+        What is measured. With "nothing", every loss counts as 1, and every task as present; on the device,
+        only the tasks with labels in the batch.
     on_device : bool
         Whether `weights` computes with ``measured.F`` alone. It is then traced once and runs on the device,
         so that nothing waits for the losses. Otherwise, all arrays are NumPy's, and every batch waits for
@@ -38,6 +39,9 @@ class Balance(Protocol):
         The number of batches after which the weights are computed again.
     groups : mapping of str to list of str, optional
         The losses of each task; None if each loss is a task of its own.
+    needs_others : bool, optional
+        Whether a task that is alone in a batch gets a weight of 1 whatever its loss. If every batch has one
+        task, such a method does nothing, and is refused; by default it is not.
     """
 
     @property
@@ -79,7 +83,7 @@ class LossMethod:
         An option is not valid.
     """
 
-    needs, on_device = "losses", True
+    needs, on_device, needs_others = "losses", True, False
 
     def __init__(
         self, every: int = 1, tasks: Optional[Mapping[str, Sequence[str]]] = None, **unknown: Any

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from itertools import combinations
 from typing import Any, Mapping, Sequence
 
@@ -53,12 +54,12 @@ def run(options: argparse.Namespace) -> int:
 def _text(names: Sequence[str], figures: Mapping[str, float], batches: int) -> str:
     norms = {name: figures[f"train_gradnorm_{name}"] for name in names}
     cosines = {pair: figures[f"train_cosine_{pair[0]}_{pair[1]}"] for pair in combinations(names, 2)}
-    total = sum(norms.values()) or 1.0
+    total = sum(norm for norm in norms.values() if norm > 0) or 1.0
     rows = [
         [
             name,
-            f"{norms[name]:.3g}",
-            f"{norms[name] / total:.0%}",
+            _number(norms[name], ".3g"),
+            _number(norms[name] / total, ".0%"),
             *(_cosine(cosines, name, o) for o in names),
         ]
         for name in names
@@ -72,7 +73,12 @@ def _text(names: Sequence[str], figures: Mapping[str, float], batches: int) -> s
 def _cosine(cosines: Mapping[tuple[str, str], float], one: str, other: str) -> str:
     if one == other:
         return "1"
-    return f"{cosines[(one, other) if (one, other) in cosines else (other, one)]:.2f}"
+    return _number(cosines[(one, other) if (one, other) in cosines else (other, one)], ".2f")
+
+
+def _number(value: float, form: str) -> str:
+    """Return a number as text; a dash if it was not measured."""
+    return "-" if math.isnan(value) else format(value, form)
 
 
 def _advice(norms: Mapping[str, float], cosines: Mapping[tuple[str, str], float]) -> list[str]:
@@ -81,8 +87,9 @@ def _advice(norms: Mapping[str, float], cosines: Mapping[tuple[str, str], float]
         for (one, other), cosine in cosines.items()
         if cosine < APART
     ]
-    longest, shortest = max(norms, key=norms.__getitem__), min(norms, key=norms.__getitem__)
-    if norms[longest] > LONGER * norms[shortest]:
+    lines += [f"{name} had no gradient in any batch" for name, norm in norms.items() if math.isnan(norm)]
+    ordered = sorted((name for name in norms if norms[name] > 0), key=norms.__getitem__)
+    if ordered and norms[longest := ordered[-1]] > LONGER * norms[shortest := ordered[0]]:
         lines.append(
             f"{longest} outweighs {shortest}: try weights, or a method that scales, such as GradNorm"
         )

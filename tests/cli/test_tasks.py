@@ -51,6 +51,23 @@ def test_tasks_that_pull_apart_and_outweigh_each_other(write, multifit):
     assert "low outweighs far: try weights, or a method that scales, such as GradNorm" in result.out
 
 
+def test_a_task_without_labels_has_no_figures(write, multifit):
+    spec = """
+def spec():
+    return TaskSpec(
+        inputs=["point"], outputs=["kind", "place"],
+        labels=[LabelSpec("kind", missing=lambda labels: labels >= 0), "place"],
+        losses={"kind": gluon.loss.SoftmaxCrossEntropyLoss(), "place": gluon.loss.L2Loss()},
+    )
+"""
+    imports = {"import LossSpec": "import LabelSpec, LossSpec"}
+    result = multifit("tasks", write(SHARED + spec, **imports), "--batches", 2, "--quiet")
+    kind, place = result.out.splitlines()[3:5]
+    assert kind.split() == ["kind", "-", "-", "1", "-"]
+    assert (place.split()[2], place.split()[3:]) == ("100%", ["-", "1"])
+    assert "kind had no gradient in any batch" in result.out and "outweighs" not in result.out
+
+
 def test_tasks_that_share_nothing_are_an_error(write, multifit):
     result = multifit(
         "tasks", write("", **{"return TwoHeads()": "net = TwoHeads(); net.hybridize(); return net"})

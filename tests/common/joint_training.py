@@ -29,7 +29,7 @@ from multifit import (
     WeightAveraging,
     metrics,
 )
-from multifit.balance import DWA, FAMO, GLS, IMTLL, GradNorm, PCGrad, Uncertainty, UPGrad
+from multifit.balance import DWA, FAMO, GLS, IMTLL, RLW, GradNorm, PCGrad, Uncertainty, UPGrad
 from multifit.distributed import ALONE, World
 from tests.common.handlers import CutsPower
 from tests.common.joint_data import Shuffled, batches, loader, ragged, uneven_parts
@@ -200,6 +200,7 @@ BATCH_SCOPE = LossSpec(
     batch_loss_of_odd, "digit", "digit", scope="batch", normalize_by=lambda slots: slots["digit"] % 2
 )
 MISSING = [LabelSpec("digit", missing=3), LabelSpec("parity", missing="weight"), "weight"]
+LACKING = [LabelSpec("digit", missing=6), "parity", "weight"]  # in `ragged`, a batch has no other digit
 ADDING = {"every": 2, "accumulate": True}
 CASES: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -254,6 +255,10 @@ CASES: dict[str, dict[str, Any]] = {
     "balance that learns": {"balance": IMTLL(learning_rate=0.1)},
     "balance that looks back": {"balance": FAMO(), "data": ragged},
     "balance of every second batch": {"balance": Uncertainty(every=2), "data": ragged},
+    "balance of a task that is absent": {"balance": RLW(), "data": ragged, "labels": LACKING},
+    "balance of a task that is absent, every third batch": {
+        "balance": DWA(every=3), "data": ragged, "labels": LACKING
+    },
     "balance of features": {"balance": UPGrad(), "data": ragged},
     "balance of features that adds up": {"balance": PCGrad(), "data": ragged, "rhythm": ADDING},
     "balance of parameters": {"balance": GradNorm(on="body.weight", every=2), "data": ragged},

@@ -45,6 +45,8 @@ QUICK = [
         *[(case, ThreadCommunicator) for case in QUICK],
         ("several at once", EngineCommunicator),
         ("balance of parameters", EngineCommunicator),
+        ("balance of a task that is absent", EngineCommunicator),
+        ("balance of a task that is absent, every third batch", EngineCommunicator),
     ],
 )
 def test_two_ranks_train_as_one(case, kind):

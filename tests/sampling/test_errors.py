@@ -9,6 +9,7 @@ import pytest
 from multifit import (
     DataError,
     GradientConflicts,
+    LabelSpec,
     LossSpec,
     MultiEstimator,
     Sharded,
@@ -18,7 +19,8 @@ from multifit import (
     UserCodeError,
     ValidationHandler,
 )
-from multifit.sampling import Proportional, Ratios, RoundRobin
+from multifit.balance import FAMO, GLS
+from multifit.sampling import Proportional, Ratios, RoundRobin, Together
 from tests.common.compare import assert_unchanged, snapshot
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.hand_loop import SILENT
@@ -181,11 +183,11 @@ FAULTS: dict[str, tuple[dict[str, Any], list[str]]] = {
 }
 
 
-def make(spec: TaskSpec | None = None, hybrid: bool = False) -> MultiEstimator:
+def make(spec: TaskSpec | None = None, hybrid: bool = False, **options: Any) -> MultiEstimator:
     net = two_heads("hybridized" if hybrid else "hybrid")
     net.initialize(mx.init.Xavier())
     net(mx.nd.array(ONE[0][0]))
-    return MultiEstimator(net, two_head_spec() if spec is None else spec, SGD)
+    return MultiEstimator(net, two_head_spec() if spec is None else spec, SGD, **options)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -226,6 +228,22 @@ def test_gradients_of_tasks_cannot_be_compared_in_turns() -> None:
         caught.value
     )
     assert_unchanged(estimator.net, before)
+
+
+@pytest.mark.parametrize("method", [FAMO(), GLS(tasks={"all": ["digit"]})], ids=["FAMO", "GLS"])
+def test_tasks_that_are_alone_in_each_batch_cannot_be_weighed(method: Any) -> None:
+    """A loader that has both tasks, or batches that are joined, are enough."""
+    estimator = make(balance=method)
+    before = snapshot(estimator.net)
+    with pytest.raises(SpecError) as caught:
+        estimator.fit(GOOD, epochs=1, event_handlers=SILENT, sampling=RoundRobin())
+    message = "weighs the tasks of a batch against each other, but with RoundRobin each batch comes from one"
+    assert f"balance: {type(method).__name__} {message}" in str(caught.value)
+    assert_unchanged(estimator.net, before)
+    both = [(*batch, batch[1][:, None]) for batch in GOOD["digit"]]
+    estimator.check({**GOOD, "digit": both}, sampling=RoundRobin())
+    missing = [LabelSpec("digit", missing=-1), LabelSpec("size", missing="nan")]
+    make(two_head_spec(labels=missing), balance=method).check(GOOD, sampling=Together())
 
 
 @pytest.mark.parametrize(

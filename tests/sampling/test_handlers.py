@@ -36,7 +36,8 @@ from multifit import (
     ValidationHandler,
     WeightAveraging,
 )
-from multifit.balance import DWA, FAMO, Uncertainty
+from multifit.balance import DWA, IMTLL, RLW, Uncertainty
+from multifit.balance.measured import measured_losses
 from multifit.sampling import RoundRobin, Together
 from tests.common.compare import assert_same_parameters, twins
 from tests.common.grids import pairwise, two_settings
@@ -104,12 +105,32 @@ def test_mixup_leaves_batches_without_its_label_alone(hybrid: bool, joined: bool
     assert counts == ({"digit + size": 1} if joined else {"digit": 1, "size": 0})
 
 
-@pytest.mark.parametrize(("method", "hybrid"), [(DWA, False), (FAMO, True), (Uncertainty, True)])
-def test_methods_of_losses_work_with_turns(hybrid: bool, method: Any) -> None:
+@pytest.mark.parametrize(
+    ("method", "hybrid", "weight"),
+    [
+        (DWA(), False, 1.0),
+        (DWA(every=2), True, 1.0),
+        (IMTLL(), True, 1.0),
+        (Uncertainty(), True, 0.5),
+    ],
+    ids=["DWA", "DWA, every other batch", "IMTLL", "Uncertainty"],
+)
+def test_methods_of_losses_work_with_turns(method: Any, hybrid: bool, weight: float) -> None:
+    """The mean of a task's weight is that of its own turns."""
     net = hybridized(two_heads("hybrid"), hybrid)
-    estimator = MultiEstimator(net, two_head_spec(), SGD, initializer=mx.init.Xavier(), balance=method())
+    estimator = MultiEstimator(net, two_head_spec(), SGD, initializer=mx.init.Xavier(), balance=method)
     history = estimator.fit(parts(), epochs=2, event_handlers=SILENT, sampling=RoundRobin())
-    assert all(0 < history[f"train_weight_{name}"][-1] < 1 for name in TWO_HEADS)
+    for name in TWO_HEADS:
+        assert history[f"train_weight_{name}"] == pytest.approx([weight, weight], abs=0.05)
+
+
+def test_random_weights_are_those_of_a_tasks_own_turns() -> None:
+    estimator = MultiEstimator(two_heads(), two_head_spec(), SGD, initializer=mx.init.Xavier(), balance=RLW())
+    history = estimator.fit(parts(), epochs=1, event_handlers=SILENT, sampling=RoundRobin())
+    ones, zeros = np.ones(2), np.zeros(2)
+    drawn = [RLW().weights(measured_losses(np, 2, ones, zeros, step), {})[0] for step in range(8)]
+    for turn, name in enumerate(TWO_HEADS):
+        assert history[f"train_weight_{name}"] == pytest.approx([np.mean(drawn[turn::2], axis=0)[turn]])
 
 
 HANDLERS: dict[str, Callable[[Path], Any]] = {

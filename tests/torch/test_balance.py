@@ -107,6 +107,8 @@ METHODS: dict[str, tuple[Any, ...]] = {
     "missing labels": (UPGrad(), missing, some_missing),
     "missing labels, parameters": (MGDA(on="parameters"), missing, some_missing),
     "missing labels, losses": (Uncertainty(), missing, some_missing),
+    "missing labels, random weights": (RLW(), missing, some_missing),
+    "missing labels, every other batch": (DWA(every=2), missing, some_missing),
     "several trainers": (UPGrad(), two_head_spec, lambda: BATCHES, several),
     "several trainers, losses": (FAMO(), two_head_spec, lambda: BATCHES, several),
 }  # fmt: skip

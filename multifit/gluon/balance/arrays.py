@@ -33,9 +33,6 @@ class Arrays(Protocol):
     def saved(self, array: Any) -> Array:
         """Return an array as an NDArray, for a checkpoint."""
 
-    def loaded(self, array: Array) -> Any:
-        """Return what :meth:`saved` returned as an array on the device where methods compute."""
-
     def operator(self, symbol: Any) -> Operator:
         """Return a function that computes a symbol's outputs from arrays, in the order of its inputs."""
 
@@ -64,10 +61,6 @@ class MXNetArrays:
     def saved(self, array: Array) -> Array:
         """Return the array."""
         return array
-
-    def loaded(self, array: Array) -> Array:
-        """Return the array on the device."""
-        return array.as_in_context(self._context)
 
     def operator(self, symbol: Any) -> Operator:
         """Return a planned graph, which costs as much as one operator."""

@@ -13,6 +13,7 @@ from ...state import RunState
 from ..execution.loss_graph import BY_TERM
 from ..execution.loss_separation import LossSeparation
 from ..execution.result import StepResult
+from ..metrics.accumulators import Accumulator
 from ..metrics.means import Means
 from .arrays import Arrays
 from .device_method import DeviceMethod
@@ -24,11 +25,12 @@ class Balancer:
     """Runs a method that needs no gradients: its weights are the head gradients of the backward pass.
 
     The weights and what the method remembers are kept over all fits, on the first device if the method
-    computes on the device. The losses are those of all ranks of `world`. `arrays` are the arrays of the
-    engine. Raises SpecError if the method cannot weigh the losses of `spec`.
+    computes on the device. In a batch for which no weights are computed, each task has its last one. The
+    losses are those of all ranks of `world`. `arrays` are the arrays of the engine. Raises SpecError if the
+    method cannot weigh the losses of `spec`.
 
-    `figures` are the means of the weights over an epoch. `looks_back` says whether :meth:`after_update` must
-    be called.
+    `figures` are the means over an epoch of each task's weight in the batches in which the task takes part.
+    `looks_back` says whether :meth:`after_update` must be called.
     """
 
     def __init__(
@@ -40,7 +42,8 @@ class Balancer:
         arrays: Arrays,
     ) -> None:
         self.method, self.tasks = method, tasks_of(method, spec)
-        self.figures = Means([weight_figure(name) for name in self.tasks.names], arrays.sums)
+        sums = arrays.sums if method.on_device else Accumulator
+        self.figures = Means([weight_figure(name) for name in self.tasks.names], sums)
         self.looks_back = callable(getattr(method, "after_update", None))
         self._runs: Union[DeviceMethod, HostMethod] = (
             DeviceMethod(method, self.tasks, context, world, arrays)

@@ -17,11 +17,14 @@ from ...state import RunState
 from ..execution.result import StepResult
 from ..user_code import user_code
 from .arrays import Arrays
+from .presence import tasks_with_labels
 from .tasks import Tasks
 from .weighing_graph import Function, WeighingGraph, shape_of
 
 Keys = tuple[tuple[str, ...], ...]
 """For each array of losses, the names of the losses that its elements are."""
+
+FIGURES = 2  # rows of figures
 
 Losses = tuple[Sequence[Array], Optional[Keys]]
 """Arrays of losses, and their names; None if a single array holds the losses of all tasks."""
@@ -40,14 +43,19 @@ class DeviceMethod:
         start = {name: np.asarray(value) for name, value in ask_start(method, self._count).items()}
         self._check_shapes(f"start({self._count})", {name: value.shape for name, value in start.items()})
         self._names = list(start)
-        self._rows = arrays.new(np.stack([np.ones(self._count), *start.values()]))
+        self._rows = self._new_rows([np.ones(self._count), *start.values()])
         self._graphs: dict[Any, WeighingGraph] = {}
+        self._constants: dict[tuple[float, ...], Any] = {}  # which tasks have labels, on the device
         self._epoch: tuple[int, Any] = -1, None  # its index, and its array for each task
         self._measured: Losses = [], None
 
     @property
     def figures(self) -> Array:
-        """The last weights in the first row, then what the method remembers."""
+        """The rows to add to the means of the weights, for the last batch, and further ones.
+
+        They are each task's weight, and 1 if the task took part in the batch; the weight is 0 if it did not.
+        Then come each task's last weight, and what the method remembers.
+        """
         return self._rows
 
     def weigh(self, result: StepResult, state: RunState) -> list[Array]:
@@ -58,8 +66,8 @@ class DeviceMethod:
         return self._run(self._weigh, [self._measured], result)
 
     def keep(self, result: StepResult) -> list[Array]:
-        """Return the head gradients of a batch's objectives, with the last weights."""
-        return self._run(None, [], result) if result.objectives else []
+        """Return the head gradients of a batch's objectives, with each task's last weight."""
+        return self._run(self._keep, [self._with_labels(result)], result)
 
     def look_back(self, again: StepResult) -> None:
         """Give the method the losses of the same batch, computed after the update."""
@@ -67,28 +75,44 @@ class DeviceMethod:
 
     def state(self) -> dict[str, Any]:
         """Return the weights and what the method remembers, for a checkpoint."""
-        return {"rows": self._arrays.saved(self._rows)}
+        return {"rows": self._arrays.saved(self._rows[FIGURES:])}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state` returned."""
         if "rows" in state:
-            self._rows = self._arrays.loaded(state["rows"])
+            self._rows = self._new_rows(state["rows"].asnumpy())
         else:  # older checkpoints have an array for each
             saved = [state["weights"], *(state["memory"][name] for name in self._names)]
-            self._rows = self._arrays.new(np.stack([array.asnumpy() for array in saved]))
+            self._rows = self._new_rows([array.asnumpy() for array in saved])
 
-    def _weigh(self, measured: Measured, weights: Any, memory: State) -> tuple[Any, State]:
-        weights, memory = weigh_losses(self._method, measured, weights, memory, shape_of)
-        return weights, self._checked("weights", memory)
+    def _new_rows(self, kept: Any) -> Any:
+        """Return the rows that begin with those of the figures; `kept` are the others."""
+        return self._arrays.new(np.vstack([np.zeros((FIGURES, self._count)), *kept]))
 
-    def _look_back(self, measured: Measured, weights: Any, memory: State, after: Any) -> tuple[Any, State]:
-        memory = ask_after_update(self._method, measured, after, memory)
-        return weights, self._checked("after_update", memory)
+    def _weigh(self, measured: Measured, rows: list[Any], losses: Any) -> tuple[Any, list[Any]]:
+        _, _, last, *memory = rows
+        weights, new = weigh_losses(self._method, measured, last, self._named(memory), shape_of)
+        state, there = self._checked("weights", new), losses != 0
+        last = measured.F.where(measured.present == 1, weights, last)
+        return weights, [weights * there, there, last, *(state[name] for name in self._names)]
+
+    def _keep(self, measured: Measured, rows: list[Any], there: Any) -> tuple[Any, list[Any]]:
+        _, _, last, *memory = rows
+        return last, [last * there, there, last, *memory]
+
+    def _look_back(self, measured: Measured, rows: list[Any], _: Any, after: Any) -> tuple[Any, list[Any]]:
+        *others, last = rows[: FIGURES + 1]
+        memory = self._named(rows[FIGURES + 1 :])
+        state = self._checked("after_update", ask_after_update(self._method, measured, after, memory))
+        return last, [*others, last, *(state[name] for name in self._names)]
+
+    def _named(self, memory: Sequence[Any]) -> State:
+        return dict(zip(self._names, memory))
 
     def _losses(self, result: StepResult) -> Losses:
         """Return arrays of losses on the device, and the losses' names."""
         if self._method.needs == "nothing":
-            return [self._arrays.new(np.ones(self._count))], None
+            return self._with_labels(result)
         if not self._world.alone:
             return [self._arrays.new(self._tasks.read_losses(result, self._world))], None
         arrays = result.objectives
@@ -96,12 +120,22 @@ class DeviceMethod:
             arrays = [array.as_in_context(self._context) for array in arrays]
         return arrays, tuple(result.objective_losses)
 
+    def _with_labels(self, result: StepResult) -> Losses:
+        """Return 1 for each task that has labels in the batch, else 0, in the form of losses."""
+        there = tasks_with_labels(result, self._tasks)
+        if isinstance(there, np.ndarray):
+            key = tuple(there.tolist())
+            if key not in self._constants:
+                self._constants[key] = self._arrays.new(there)
+            return [self._constants[key]], None
+        return [there.as_in_context(self._context)], None
+
     def _run(
-        self, function: Function | None, losses: Sequence[Losses], result: StepResult | None = None
+        self, function: Function, losses: Sequence[Losses], result: StepResult | None = None
     ) -> list[Array]:
         """Run a function as one operator, and replace the rows; return the head gradients for a result."""
         heads = () if result is None else (tuple(result.objective_losses), *result.objective_dtypes())
-        key = None if function is None else function.__name__, *[keys for _, keys in losses], heads
+        key = function.__name__, *[keys for _, keys in losses], heads
         graph = self._graphs.get(key)
         if graph is None:
             graph = self._graphs[key] = self._new_graph(function, losses, heads)
@@ -109,18 +143,18 @@ class DeviceMethod:
         for arrays, _ in losses:
             inputs += arrays
         outputs = graph(inputs)
-        if function is not None:
-            self._rows = outputs.pop(0)
+        self._rows = outputs.pop(0)
         if result is None or result.batch.contexts == [self._context]:
             return outputs
         return [each.as_in_context(to.context) for each, to in zip(outputs, result.objectives)]
 
-    def _new_graph(self, function: Function | None, losses: Sequence[Losses], heads: Any) -> WeighingGraph:
+    def _new_graph(self, function: Function, losses: Sequence[Losses], heads: Any) -> WeighingGraph:
         all_tasks = (tuple(range(self._count)),)
         taken = [all_tasks if keys is None else self._tasks.places(keys) for _, keys in losses]
         keys, *dtypes = heads or ((),)
         pairs = list(zip(self._tasks.places(keys), dtypes))
-        return WeighingGraph(self._arrays, function, self._names, self._count, taken, pairs)
+        rows = FIGURES + 1 + len(self._names)
+        return WeighingGraph(self._arrays, function, rows, self._count, taken, pairs)
 
     def _checked(self, function: str, memory: State) -> State:
         check_memory(self._method, function, memory, self._names, self._count)

@@ -20,6 +20,7 @@ from ..execution.result import StepResult
 from ..metrics.means import Means
 from .arrays import Arrays
 from .gradient_figures import GradientFigures
+from .presence import tasks_with_labels, weight_rows
 from .task_gradients import AddingGradients
 from .tasks import tasks_of, weight_figure
 
@@ -57,6 +58,7 @@ class GradientBalancer:
         self._weighed = [term.key for term in spec.terms if term.spec.weight != 0]
         self._count = len(self.tasks.names)
         self._weights, self._memory, self._is_new = np.ones(self._count), ask_start(method, self._count), True
+        self._there = np.ones(self._count)  # the tasks that had a gradient when the weights were computed
         check_memory(method, "start", self._memory, self._memory, self._count)
         self.added, self._updates = 0, 0
         self._new_figures()
@@ -89,13 +91,12 @@ class GradientBalancer:
                 self._add(adding, result, pending)
                 return
             self._forget(adding)
+        there: Any = None
         if self._is_new or state.step % self.method.every == 0:
-            losses, gramian = self.measure(result)
-            self._weights, self._memory = weigh_gradients(
-                self.method, losses, gramian, self._weights, self._memory, state.epoch, state.step
-            )
-            self._is_new = False
-        self._weight_means.add(self._weights)
+            there = self._weigh(*self.measure(result), state.epoch, state.step)
+        if there is None:
+            there = tasks_with_labels(result, self.tasks)
+        self._weight_means.add(weight_rows(self._weights, there))
         self._gradients.combine(result.features, self._weights)
 
     def settle(self, state: RunState, batches: int) -> Mapping[str, Any]:
@@ -110,15 +111,26 @@ class GradientBalancer:
         if not batches:
             return combined
         if gradients.waits:
-            losses, gramian = self._counted(*gradients.measure_added(self.tasks, batches))
-            self._weights, self._memory = weigh_gradients(
-                self.method, losses, gramian, self._weights, self._memory, state.epoch, self._updates
-            )
-            self._is_new = False
+            measured = self._counted(*gradients.measure_added(self.tasks, batches))
+            self._weigh(*measured, state.epoch, self._updates)
             combined.update(gradients.combine_added(self._weights))
-        self._weight_means.add(self._weights)
+        self._weight_means.add(weight_rows(self._weights, self._there))
         self.added, self._updates = 0, self._updates + 1
         return combined
+
+    def _weigh(self, losses: Numbers, gramian: Numbers, epoch: int, step: int) -> Numbers | None:
+        """Compute the weights; a task without a gradient keeps its last one, for batches without new ones.
+
+        Returns 1 for the tasks with a gradient, else 0; None if a number is not finite: all weights stay.
+        """
+        state = self._weights, self._memory, epoch, step
+        weights, self._memory = weigh_gradients(self.method, losses, gramian, *state)
+        self._is_new = False
+        if not np.isfinite(gramian.sum() + losses.sum()):
+            return None
+        self._there = (gramian.diagonal() > 0).astype(np.float64)
+        self._weights = np.where(self._there, weights, self._weights)
+        return self._there
 
     @property
     def _adding(self) -> AddingGradients | None:
@@ -149,12 +161,14 @@ class GradientBalancer:
         added = {"batches": self.added, "updates": self._updates}
         if self._adding is not None:
             added.update(self._adding.state())
-        return {"weights": self._weights, "memory": self._memory, "new": self._is_new, "added": added}
+        weighed = {"weights": self._weights, "there": self._there, "memory": self._memory}
+        return {**weighed, "new": self._is_new, "added": added}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state` returned."""
         self._weights, self._memory, self._is_new = state["weights"], dict(state["memory"]), state["new"]
-        if "added" not in state:  # older checkpoints have none
+        self._there = state.get("there", np.ones(self._count))  # older checkpoints have none
+        if "added" not in state:  # neither have they
             return
         self.added, self._updates = state["added"]["batches"], state["added"]["updates"]
         if self._adding is not None:

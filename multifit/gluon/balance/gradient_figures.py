@@ -8,7 +8,7 @@ from typing import Any, Sequence
 import numpy as np
 
 from ...protocols import Numbers
-from ..metrics.means import Means
+from ..metrics.means import Means, measured_rows
 
 CHUNK = 64  # batches whose figures are computed at once, which takes as long as for a single batch
 
@@ -32,7 +32,7 @@ class GradientFigures(Means):
             self._flush()
 
     def read(self) -> dict[str, float]:
-        """Return the means by name, NaN if no batch was added."""
+        """Return the means by name, NaN for those that no batch has measured."""
         self._flush()
         return super().read()
 
@@ -54,10 +54,18 @@ def gradient_figures(names: Sequence[str]) -> list[str]:
     return [*[f"gradnorm_{name}" for name in names], *cosines, "conflict"]
 
 
-def _figures(gramians: Numbers) -> Numbers:
-    """Return the figures of each batch, in the order of their names; the cosine with a gradient of 0 is 0."""
+def _figures(gramians: Numbers) -> list[Numbers]:
+    """Return the figures of each batch as the rows that :class:`Means` adds up, in the order of their names.
+
+    A task whose gradient is 0, such as one without labels in the batch, has no figures there.
+    """
     norms = np.sqrt(np.diagonal(gramians, axis1=1, axis2=2).clip(min=0))
-    lengths = np.where(norms > 0, norms, 1.0)
+    there = norms > 0
+    lengths = np.where(there, norms, 1.0)
     one, other = np.triu_indices(norms.shape[1], 1)
     cosines = gramians[:, one, other] / (lengths[:, one] * lengths[:, other])
-    return np.hstack([norms, cosines, (cosines < 0).mean(axis=1, keepdims=True)])
+    pairs = there[:, one] & there[:, other]
+    counts = pairs.sum(axis=1, keepdims=True)
+    conflicts = ((cosines < 0) & pairs).sum(axis=1, keepdims=True) / counts.clip(min=1)
+    figures, measured = np.hstack([norms, cosines, conflicts]), np.hstack([there, pairs, counts > 0])
+    return [measured_rows(*each) for each in zip(figures, measured.astype(np.float64))]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Callable, Sequence
 
-from ...balance import State
 from ...balance.measured import measured_losses
 from ...protocols import Array
 from ..compat import mx
@@ -12,41 +11,38 @@ from ..execution.cached_graph import as_list
 from .arrays import Arrays
 from .tasks import Places
 
-Function = Callable[..., "tuple[Any, State]"]
-"""``function(measured, weights, memory, *further_losses) -> weights, memory``"""
+Function = Callable[..., "tuple[Any, list[Any]]"]
+"""``function(measured, rows, *losses) -> weights, rows``"""
 
 
 class WeighingGraph:
     """Runs a function on losses as one operator, and returns head gradients.
 
-    The weights, and what the method remembers by `names`, are the rows of a single array, because each
-    further input or output costs time. `losses` are, for each argument of `function` that holds losses, the
-    tasks of the elements of its arrays. `heads` are the tasks of the head gradients' elements, with the
-    dtypes. Without a function, only head gradients are computed.
+    What is kept between batches are `rows` of a single array, because each further input or output costs
+    time. `losses` are, for each argument of `function` that holds losses, the tasks of the elements of its
+    arrays; `measured` has the first of them. `heads` are the tasks of the head gradients' elements, with the
+    dtypes; they get the weights that the function returns.
     """
 
     def __init__(
         self,
         arrays: Arrays,
-        function: Function | None,
-        names: Sequence[str],
+        function: Function,
+        rows: int,
         tasks: int,
         losses: Sequence[Places],
         heads: Sequence[tuple[Sequence[int], str]],
     ) -> None:
-        rows = mx.sym.var("rows", shape=(1 + len(names), tasks))
+        kept = mx.sym.var("rows", shape=(rows, tasks))
         epoch = mx.sym.var("epoch", shape=(tasks,))
         inputs = [
             [mx.sym.var(f"losses{i}_{j}", shape=(len(places),)) for j, places in enumerate(each)]
             for i, each in enumerate(losses)
         ]
-        weights, *memory = mx.sym.split(rows, num_outputs=1 + len(names), axis=0, squeeze_axis=True)
-        outputs = []
-        if function is not None:
-            first, *further = (_by_task(*pair, tasks) for pair in zip(inputs, losses))
-            measured = measured_losses(mx.sym, tasks, first, epoch)
-            weights, state = function(measured, weights, dict(zip(names, memory)), *further)
-            outputs = [mx.sym.stack(weights, *(state[name] for name in names), axis=0)]
+        before = list(mx.sym.split(kept, num_outputs=rows, axis=0, squeeze_axis=True))
+        by_task = [_by_task(*pair, tasks) for pair in zip(inputs, losses)]
+        weights, after = function(measured_losses(mx.sym, tasks, by_task[0], epoch), before, *by_task)
+        outputs = [mx.sym.stack(*after, axis=0)]
         for places, dtype in heads:
             of_tasks = [_element(weights, task) for task in places]
             outputs.append(mx.sym.cast(mx.sym.concat(*of_tasks, dim=0), dtype))
@@ -56,7 +52,7 @@ class WeighingGraph:
         self._operator = arrays.operator(symbol)
 
     def __call__(self, given: Sequence[Any]) -> list[Array]:
-        """Return the new rows, if there is a function, and the head gradients.
+        """Return the new rows, then the head gradients.
 
         `given` are the rows, the epoch and the arrays of losses.
         """

@@ -16,10 +16,11 @@ class GradientConflicts:
     """Records the norms of the tasks' gradients, and whether they conflict, without changing training.
 
     The figures are ``train_gradnorm_<task>``, ``train_cosine_<a>_<b>`` for each pair of tasks, and
-    ``train_conflict``, the share of pairs whose cosine is negative: means over the batches of an epoch that
-    were measured, NaN if none was. A batch is measured after its update, in a graph of its own. There the net
-    computes in evaluation mode: Dropout is off, and BatchNorm uses its running statistics. Parameters,
-    statistics, gradients and random numbers are the same with this handler as without it.
+    ``train_conflict``, the share of pairs whose cosine is negative: means over those of an epoch's measured
+    batches in which the task, or both tasks, had a gradient, NaN if there was none. A batch is measured after
+    its update, in a graph of its own. There the net computes in evaluation mode: Dropout is off, and
+    BatchNorm uses its running statistics. Parameters, statistics, gradients and random numbers are the same
+    with this handler as without it.
 
     The net must be hybridized, and its losses traceable. A method of ``multifit.balance`` that compares
     gradients records these figures itself; together with it, this handler is refused.

@@ -1,4 +1,4 @@
-"""Figures that are means over an epoch's batches, of numbers that a step computes anyway."""
+"""Figures that are means over those of an epoch's batches in which they were measured."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ class Sums(Protocol):
 
 
 class Means:
-    """The means of some numbers over the batches; nothing waits for them until they are read.
+    """The means of some numbers over the batches in which each was measured; only reading them waits.
 
+    What is added up has two rows: the numbers, 0 where there is none, and how often each was measured.
     `new_sums` makes an object that adds up arrays of an engine.
     """
 
@@ -38,38 +39,51 @@ class Means:
 
     def reset(self) -> None:
         """Discard everything, as at the beginning of an epoch."""
-        self._sum, self._batches = self.new_sums(), 0
-        self._host_sum = np.zeros(len(self.names))
+        self._sum, self._host_sum = self.new_sums(), np.zeros((2, len(self.names)))
 
-    def add(self, values: Array | np.ndarray) -> None:
-        """Add the numbers of a batch: a float64 array, in NumPy or on a device, in the order of the names.
+    def add(self, rows: Array | np.ndarray) -> None:
+        """Add a batch: a float64 array, in NumPy or on a device, with a column for each of the names.
 
-        Further elements of an array on a device are ignored.
+        The first row holds the numbers, and the second has 1 for each of them that was measured, else 0. A
+        number that was not measured must be 0. Further rows of an array on a device are ignored.
         """
-        if isinstance(values, np.ndarray):
-            self._host_sum = self._host_sum + values
+        if isinstance(rows, np.ndarray):
+            self._host_sum = self._host_sum + rows
         else:
-            self._sum.add(values)
-        self._batches += 1
+            self._sum.add(rows)
 
     def read(self) -> dict[str, float]:
-        """Return the means by name, NaN if no batch was added; this waits for the engine."""
-        sums = self._host_sum + np.ravel(self._sum.read())[: len(self.names)]
-        return {
-            name: float(value) / self._batches if self._batches else np.nan
-            for name, value in zip(self.names, sums)
-        }
+        """Return the means by name, NaN for those that were never measured; this waits for the engine."""
+        on_device = np.asarray(self._sum.read())  # a single 0 if nothing was added there
+        sums, counts = self._host_sum + (on_device[:2] if on_device.ndim else 0.0)
+        means = np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0)
+        return dict(zip(self.names, means.tolist()))
 
     def state(self) -> dict[str, Any]:
         """Return the sums, for a checkpoint."""
-        sums = {"sum": self._sum.state(), "host_sum": self._host_sum}
-        return {"names": self.names, "batches": self._batches, **sums}
+        return {"names": self.names, "sum": self._sum.state(), "host_sum": self._host_sum}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Restore what :meth:`state` returned."""
-        self._batches = state["batches"]
-        self._host_sum = state.get("host_sum", np.zeros(len(self.names)))  # the oldest have none
-        older = [array for array in state["sum"] if len(array.shape) == 1]  # without what follows the numbers
-        self._sum.load([] if older else state["sum"])
-        for array in older:
-            self._host_sum = self._host_sum + array.asnumpy()
+        """Restore what :meth:`state` returned, now or in an older version."""
+        if "batches" in state:  # older checkpoints count batches, not how often each number was measured
+            self._sum.load([])
+            self._host_sum = _older_sums(state, len(self.names))
+        else:
+            self._sum.load(state["sum"])
+            self._host_sum = state["host_sum"]
+
+
+def measured_rows(numbers: np.ndarray, measured: np.ndarray) -> np.ndarray:
+    """Return the rows to add to :class:`Means`; `measured` is 1 for each number that was measured, else 0."""
+    return np.stack([numbers * measured, measured])
+
+
+def _older_sums(state: Mapping[str, Any], count: int) -> np.ndarray:
+    """Return the sums of an older checkpoint, in which every number counts in every batch.
+
+    Its arrays begin with the numbers; the oldest hold nothing else, and there is no sum of the host.
+    """
+    sums = np.zeros(count) + state.get("host_sum", 0.0)
+    for array in state["sum"]:
+        sums += array.asnumpy().ravel()[:count]
+    return np.stack([sums, np.full(count, float(state["batches"]))])

@@ -19,6 +19,7 @@ from ..data.raw_batches import arrays_in
 from ..engine import Engine
 from ..metrics.loader_counts import LoaderCounts
 from ..user_code import user_code
+from .lone_tasks import lone_task_messages
 
 
 def first_batches(engine: Engine, stage: str, data: TaskLoaders, what: str) -> FirstBatches:
@@ -49,7 +50,11 @@ def first_batches(engine: Engine, stage: str, data: TaskLoaders, what: str) -> F
             problems += error.problems
     if not problems:
         messages = [] if data.joins else list(_without_inputs(spec, slots, what))
-        messages += _lacking_messages(spec, slots, data.joins) if stage == TRAIN else ()
+        if stage == TRAIN:
+            messages += [
+                *_lacking_messages(spec, slots, data.joins),
+                *lone_task_messages(engine, slots, data),
+            ]
         problems = [Problem("spec", message) for message in messages]
     raise_problems(problems)
     firsts = [Peeked(TaskBatch({name: each.raw}), each.share) for name, each in peeked.items()]

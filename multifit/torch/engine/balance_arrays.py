@@ -32,10 +32,6 @@ class TorchArrays:
         """Return a tensor as an NDArray; this waits for the device."""
         return to_array(array)
 
-    def loaded(self, array: Any) -> torch.Tensor:
-        """Return an NDArray as a tensor on the device."""
-        return to_tensor(array, self._device)
-
     def operator(self, symbol: Any) -> Operator:
         """Return the translation of a symbol; raises SpecError if there is none."""
         module = translate(symbol.tojson(), symbol.list_inputs(), {})

@@ -58,8 +58,8 @@ class Stage:
         """Run net, losses and device metrics on a batch, and add up the figures, without waiting."""
         self._parameters.take_if_stale()
         if not batch.contexts:  # this process has no samples
-            self.gluon.run(batch, state)
-            return Result(self.gluon.spec, batch, {}, {}, [])
+            empty = self.gluon.run(batch, state)
+            return Result(self.gluon.spec, batch, {}, {}, [], scale=empty.scale)
         if self.carried is not None:
             self.carried.begin()
         last = self._last()

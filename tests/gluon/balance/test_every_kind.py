@@ -4,23 +4,34 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, Iterator
 
 import numpy as np
 import pytest
 
-from multifit import CheckpointHandler, Every, LossSpec, MetricSpec, MultiEstimator, TrainerSpec
-from multifit.balance import GLS, GradNorm, PCGrad, Uncertainty, UPGrad
+from multifit import (
+    CheckpointHandler,
+    Every,
+    GradientConflicts,
+    LabelSpec,
+    LossSpec,
+    MetricSpec,
+    MultiEstimator,
+    TrainerSpec,
+)
+from multifit.balance import DWA, GLS, RLW, GradNorm, LossMethod, PCGrad, Sum, Uncertainty, UPGrad
 from tests.common.compare import assert_same_parameters, twins
 from tests.common.data import digit_batches
+from tests.common.grids import TWO
 from tests.common.hand_loop import SGD, SILENT, SIZES
 from tests.common.nets import hybridized
 from tests.common.resuming import assert_resumes_bit_for_bit
 from tests.common.shared_nets import heads, two_heads
 from tests.common.specs import BCE, CE, digit_spec
-from tests.gluon.balance.test_losses import METHODS, Halving
+from tests.gluon.balance.test_losses import METHODS, Constant, Halving
 
 import mxnet as mx  # isort: skip
+from mxnet import nd  # isort: skip
 from mxnet.gluon import nn  # isort: skip
 
 BATCHES = digit_batches(SIZES)
@@ -65,8 +76,70 @@ def test_a_task_of_weight_0_is_out(kind: str) -> None:
     losses = {"digit": CE, "other": other, "parity": LossSpec(BCE, weight=0.5)}
     history = fitted(beside, KINDS[kind](), losses=losses)
     assert_same_parameters(beside, without)
-    assert history["train_weight_other"] == [0.0, 0.0]
-    assert "losses" in kind or history["train_cosine_other_parity"] == [0.0, 0.0]
+    assert np.isnan(history["train_weight_other"]).all()
+    assert "losses" in kind or np.isnan(history["train_cosine_other_parity"]).all()
+
+
+class Ones(LossMethod):
+    """A user's own method that leaves all weights at 1, in NumPy."""
+
+    on_device = False
+
+    def weights(self, measured: Any, state: dict) -> tuple:
+        return np.ones(measured.tasks), state
+
+
+def without_digits(batch: Any) -> Any:
+    return batch[0], np.full_like(batch[1], -1), batch[2]
+
+
+def fitted_with_missing(net: Any, method: Any, batches: Any, rate: float = 0.0, **options: Any) -> Any:
+    spec = digit_spec(labels=[LabelSpec("digit", missing=-1), "parity"])
+    trainer, handlers = TrainerSpec(".*", "sgd", {"learning_rate": rate}), options.pop("handlers", [])
+    estimator = MultiEstimator(hybridized(net), spec, trainer, balance=method, **options)
+    return estimator.fit(batches, epochs=1, event_handlers=[*SILENT, *handlers]).last
+
+
+MEASURING: dict[str, Callable[[], Any]] = {
+    **KINDS,
+    "losses, every other batch": partial(GLS, every=2),
+    "losses, in NumPy, every other batch": partial(Halving, every=2),
+    "features, every other batch": partial(UPGrad, every=2),
+    "random weights": RLW,
+    "a user's own that needs nothing": Constant,
+    "no method": lambda: None,
+}
+
+
+@pytest.mark.parametrize("devices", [None, TWO], ids=["one device", "two"])
+@pytest.mark.parametrize("kind", MEASURING)
+def test_figures_of_a_task_are_means_over_the_batches_with_its_labels(kind: str, devices: Any) -> None:
+    net, full, method = two_heads(), BATCHES[0], MEASURING[kind]()
+    net.initialize(ctx=devices)
+    options = {"context": devices, "handlers": [] if method else [GradientConflicts(every=1)]}
+    one, both, never = (
+        fitted_with_missing(net, method, batches, **options)
+        for batches in ([full], [full, without_digits(full)], [without_digits(full)])
+    )
+    names = [
+        name for name in one if "digit" in name and ("weight" in name or "norm" in name or "cos" in name)
+    ]
+    assert names
+    assert {name: both[name] for name in names} == pytest.approx({name: one[name] for name in names})
+    assert np.isnan([never[name] for name in names]).all()
+
+
+@pytest.mark.parametrize(
+    "make", [DWA, Ones, Sum, partial(Sum, on="parameters")], ids=["device", "NumPy", "features", "parameters"]
+)
+def test_a_task_without_labels_when_weights_are_computed_keeps_its_last_one(make: Any) -> None:
+    """These methods give weights of 1, whether they compute them in every batch or in every other."""
+    batches = [without_digits(BATCHES[0]), BATCHES[1]] * 2
+    usual, seldom = twins(two_heads, BATCHES[0][0])
+    fitted_with_missing(usual, make(), batches, rate=0.1)
+    last = fitted_with_missing(seldom, make(every=2), batches, rate=0.1)
+    assert_same_parameters(seldom, usual)
+    assert last["train_weight_digit"] == 1
 
 
 @pytest.mark.parametrize(
@@ -129,9 +202,10 @@ def test_states_of_older_checkpoints_are_loaded(kind: str) -> None:
     (means, *_) = balancer.separation.means
     before, figures = balancer.state(), means.state()
     balancer.load(as_older(before))
-    means.load(sums_as_older(figures, len(means.names)))
     assert equal_trees(balancer.state(), before)
-    assert means.read() == pytest.approx(loaded(means, figures).read())
+    expected = means.read()
+    for older in sums_as_older(figures):
+        assert loaded(means, older).read() == pytest.approx(expected)
 
 
 def as_older(state: dict[str, Any]) -> dict[str, Any]:
@@ -140,12 +214,15 @@ def as_older(state: dict[str, Any]) -> dict[str, Any]:
         return {"weights": memory["rows"][0], "memory": {}, "new": state["new"]}
     if "weights" in memory:  # in NumPy
         return {**memory, "new": state["new"]}
-    return {key: value for key, value in state.items() if key != "added"}
+    return {key: value for key, value in state.items() if key not in ("added", "there")}
 
 
-def sums_as_older(state: dict[str, Any], count: int) -> dict[str, Any]:
-    sums = [array[0, :count] for array in state["sum"]]
-    return {"batches": state["batches"], "sum": sums, **({} if sums else {"host_sum": state["host_sum"]})}
+def sums_as_older(state: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield sums and numbers of batches: of weights before other rows, and, older still, of weights alone."""
+    on_device, (sums, counts) = state["sum"], state["host_sum"]
+    batches = int(counts[0] + sum(array.asnumpy()[1, 0] for array in on_device))
+    yield {"batches": batches, "sum": [nd.concat(a[:1], a[2:], dim=0) for a in on_device], "host_sum": sums}
+    yield {"batches": batches, "sum": [a[0] for a in on_device], **({} if on_device else {"host_sum": sums})}
 
 
 def loaded(means: Any, state: dict[str, Any]) -> Any:
@@ -161,3 +238,11 @@ def equal_trees(one: Any, other: Any) -> bool:
 
 def plain(value: Any) -> Any:
     return value.asnumpy() if isinstance(value, mx.nd.NDArray) else value
+
+
+@of_every_kind
+def test_a_batch_that_is_not_finite_counts_with_the_weights_before_it(kind: str) -> None:
+    bad = tuple(map(np.copy, BATCHES[0]))
+    bad[0][0, 0] = np.inf  # relu would make 0 of NaN
+    history = estimator_of(two_heads(), KINDS[kind]()).fit([bad], epochs=1, event_handlers=SILENT)
+    assert history["train_weight_digit"] == history["train_weight_parity"] == [1.0]

@@ -11,6 +11,7 @@ import pytest
 from multifit import (
     CheckpointHandler,
     GradientAccumulation,
+    LabelSpec,
     LossSpec,
     MultiEstimator,
     SpecError,
@@ -191,6 +192,13 @@ def test_a_method_looks_back_at_batches_that_devices_share_unequally(hybrid: boo
 def test_nothing_waits(name: str, devices: Any, waits: Waits) -> None:  # noqa: F811
     batches = placed(digit_batches([8] * 8))
     fitted(hybridized(two_heads()), METHODS[name], batches, 1, devices, handlers=[waits])
+    assert waits.count == 0
+
+
+@pytest.mark.parametrize("method", [RLW(), GLS(every=2), Constant()], ids=lambda each: type(each).__name__)
+def test_nothing_waits_to_know_whether_labels_are_missing(method: Any, waits: Waits) -> None:  # noqa: F811
+    spec = digit_spec(labels=[LabelSpec("digit", missing=-1), "parity"])
+    fitted(hybridized(two_heads()), method, placed(digit_batches([8] * 8)), 1, handlers=[waits], spec=spec)
     assert waits.count == 0
 
 
