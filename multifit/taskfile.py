@@ -65,6 +65,12 @@ class TaskFile:
         """The module's settings: its plain values, such as numbers and strings, that are not constants."""
         return settings_of(self.module)
 
+    @property
+    def values(self) -> dict[str, Any]:
+        """The settings, by their names and by those in the file, such as ``data_`` for ``data``."""
+        settings, in_file = self.settings, attributes_of(self.module)
+        return {**settings, **{in_file[name]: value for name, value in settings.items()}}
+
     def set(self, assignments: Iterable[str]) -> None:
         """Change settings, each by ``name=value``; the value is read as of the type that the file gives it.
 

@@ -60,6 +60,11 @@ def test_settings_are_changed_before_functions_run(task):
     assert small.functions["net"]() == ["net", 2.0]
 
 
+def test_a_parameter_may_have_the_name_in_the_file(task):
+    small = task(SMALL + "data_ = 'digits'\n").values
+    assert small == {"epochs": 3, "rate": 0.1, "data": "digits", "data_": "digits"}
+
+
 def test_a_setting_may_be_a_space(task):
     small = task(SMALL + "sep = ','\n")
     for text, value in ((" ", " "), ("", ""), (" ; ", ";")):

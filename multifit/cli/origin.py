@@ -17,8 +17,8 @@ def place_in(file: object, error: OSError) -> str:
 
 def exit_of(file: object, error: SystemExit) -> str:
     """Return which line called ``sys.exit``: of the task file, or where it did not, of what it imports."""
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    name, line = (file, lines[-1]) if (lines := _lines(file, error)) else (last.filename, last.lineno)
+    last, lines = traceback.extract_tb(error.__traceback__)[-1], _lines(file, error)
+    name, line = (file, lines[-1]) if lines else (last.filename, last.lineno)
     code = "" if error.code is None else shown(error.code)
     return (
         f"line {line} of {name} called sys.exit({code}); to end a command, raise an exception that says why"

@@ -73,7 +73,7 @@ class Task:
                 **(functions or {"estimator": self._make_estimator, "history": self._train}),
             },
             {
-                **self.file.settings,
+                **self.file.values,
                 "arguments": list(getattr(options, "arguments", [])),
                 "context": resolve_context(host, []),
                 "output": self.output,

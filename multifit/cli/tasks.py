@@ -89,8 +89,8 @@ def _advice(norms: Mapping[str, float], cosines: Mapping[tuple[str, str], float]
     ]
     lines += [f"{name} had no gradient in any batch" for name, norm in norms.items() if math.isnan(norm)]
     ordered = sorted((name for name in norms if norms[name] > 0), key=norms.__getitem__)
-    if ordered and norms[longest := ordered[-1]] > LONGER * norms[shortest := ordered[0]]:
+    if ordered and norms[ordered[-1]] > LONGER * norms[ordered[0]]:
         lines.append(
-            f"{longest} outweighs {shortest}: try weights, or a method that scales, such as GradNorm"
+            f"{ordered[-1]} outweighs {ordered[0]}: try weights, or a method that scales, such as GradNorm"
         )
     return lines or ["no two tasks pull apart, and none outweighs another: the sum of the losses will do"]
