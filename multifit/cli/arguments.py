@@ -58,7 +58,7 @@ def add_task_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--devices",
         metavar="2|cpu:2|gpu:0,1|cuda:0",
-        help="a number of CPUs, the GPUs to use, or a PyTorch device",
+        help="a number of CPUs, the GPUs to use, or a PyTorch device; cuda: each process uses its own GPU",
     )
     parser.add_argument(
         "--engine",
