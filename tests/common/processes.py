@@ -13,14 +13,14 @@ from typing import Any, Callable, Iterator
 
 
 @contextmanager
-def not_ignoring(number: int) -> Iterator[None]:
-    """Let child processes receive a signal that this process ignores, as a job in the background does."""
-    before = signal.getsignal(number)
-    signal.signal(number, signal.default_int_handler)
+def not_ignoring(*numbers: int) -> Iterator[None]:
+    """Let child processes receive signals that this process ignores, as a job in the background does."""
+    before = [signal.signal(number, signal.default_int_handler) for number in numbers]
     try:
         yield
     finally:
-        signal.signal(number, before)
+        for number, handler in zip(numbers, before):
+            signal.signal(number, handler)
 
 
 @contextmanager
@@ -33,7 +33,7 @@ def processes(folder: Path) -> Iterator[Callable[..., Any]]:
         command = ["sh", "-c", shell, "sh", *python]
         root = str(Path(__file__).parents[2])
         environment = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1", **variables}
-        with not_ignoring(signal.SIGINT):
+        with not_ignoring(signal.SIGINT, signal.SIGHUP):
             one = subprocess.Popen(
                 command,
                 env=environment,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from multifit import TrainerSpec
@@ -71,5 +72,5 @@ def test_a_fit_is_the_same_bit_for_bit(
             assert len(set(runs)) <= (1 if devices is None else 2)
             runs.clear()
     assert not runs
-    assert figures[0] == figures[1]
+    np.testing.assert_equal(figures[0], figures[1])  # a task of weight 0 has figures that are NaN
     assert_unchanged(nets[1], snapshot(nets[0]))
