@@ -123,7 +123,7 @@ class InterruptHandler:
 
 def _log_signals(signals: queue.SimpleQueue[str | None], logger: logging.Logger) -> None:
     for name in iter(signals.get, None):
-        logger.warning("%s: finishing the batch; a second signal ends the run at once", name)
+        logger.warning("%s: finishing the batch; a second Ctrl-C or SIGTERM ends the run at once", name)
 
 
 def _default(number: int) -> Any:

@@ -360,7 +360,7 @@ def test_a_second_ctrl_c_ends_at_once(write, process):
     running = process("train", write(STUCK), "--output", "run", "--checkpoint-every", 1)
     wait_for(running, "stuck")
     running.send_signal(signal.SIGINT)
-    wait_for(running, "SIGINT: finishing the batch; a second signal ends the run at once")
+    wait_for(running, "SIGINT: finishing the batch; a second Ctrl-C or SIGTERM ends the run at once")
     assert running.poll() is None
     running.send_signal(signal.SIGINT)
     out, _ = running.communicate(timeout=60)

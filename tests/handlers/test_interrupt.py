@@ -23,7 +23,7 @@ import mxnet as mx  # isort: skip
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
 OTHERS = (signal.SIGTERM, signal.SIGHUP)
-FIRST = "finishing the batch; a second signal ends the run at once"
+FIRST = "finishing the batch; a second Ctrl-C or SIGTERM ends the run at once"
 
 
 @pytest.fixture(autouse=True)
