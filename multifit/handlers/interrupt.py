@@ -26,7 +26,7 @@ class InterruptHandler:
     saves a checkpoint. ``state.interrupted`` is then true, and the stop reason is the signal's name. If the
     signal arrives after an epoch's last batch, the epoch ends as usual, with its validation. The second
     signal does what it would do without this handler: SIGINT raises KeyboardInterrupt, the others end the
-    process. Only SIGHUP ends nothing at once, because a terminal that is closed may send it twice.
+    process. A second SIGHUP does nothing, because a terminal that is closed may send it twice.
 
     Signals for which a handler is installed already are left alone, and so are all signals in a fit outside
     the main thread, where Python has no signals. The default handlers are restored at the end of the fit.
