@@ -19,6 +19,7 @@ from typing import Any, Iterator, Mapping, Sequence
 
 import torch
 
+from multifit.errors import quoted
 from multifit.torch.devices import device_of
 
 from .benchmarks.child import Child
@@ -52,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, and return the exit status: 1 if a row of the table fails."""
     parser = _parser()
     options = parser.parse_args(arguments)
-    parts = options.parts or PARTS
+    parts, cases = options.parts or PARTS, _chosen(options, parser)
     try:
         device = device_of(options.device)
     except ValueError as error:  # such as a build of PyTorch for CPUs alone
@@ -60,9 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     table = "gpu" if device.type == "cuda" else "cpu"
     report = Report(Path(options.output), {**_device_facts(device), **machine()}, table)
     if "steps" in parts:
-        for case in CASES:
-            if not options.cases or str(case).lower().startswith(tuple(map(str.lower, options.cases))):
-                _measure(case, device, options, report)
+        for case in cases:
+            _measure(case, device, options, report)
     status = _train_rows(device, options, report) if "rows" in parts else 0
     print(f"written to {report.path} and {report.path.with_suffix('.json').name}")
     return status
@@ -127,6 +127,17 @@ def _train_rows(device: torch.device, options: argparse.Namespace, report: Repor
     report.nightly = path.read_text("utf-8").replace("# ", "## ", 1) if path.exists() else ""
     report.write()
     return status
+
+
+def _chosen(options: argparse.Namespace, parser: argparse.ArgumentParser) -> list[Subject]:
+    """Return the cases that are asked for; exit if there is no such part, or a name begins no case."""
+    for part in set(options.parts) - set(PARTS):
+        parser.error(f'there is no part "{part}"; parts are {quoted(PARTS)}')
+    names = [name.lower() for name in options.cases]
+    for name in names:
+        if not any(str(case).lower().startswith(name) for case in CASES):
+            parser.error(f'no case begins with "{name}"; cases are {quoted(map(str, CASES))}')
+    return [case for case in CASES if not names or str(case).lower().startswith(tuple(names))]
 
 
 def _device_facts(device: torch.device) -> dict[str, str]:

@@ -153,6 +153,19 @@ def test_a_device_that_torch_has_not(capsys):
     assert f"PyTorch {torch.__version__} in " in message and "'cuda:99' is not a PyTorch device" in message
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["step"], 'there is no part "step"; parts are "steps", "rows"'),
+        (["--case", "nmt", "SDD"], 'no case begins with "sdd"; cases are "2 heads", '),
+    ],
+)
+def test_what_there_is_not_to_measure(arguments, message, capsys):
+    with pytest.raises(SystemExit):
+        gpu.main([*arguments, "--device", "cpu"])
+    assert message in capsys.readouterr().err
+
+
 def test_a_case_whose_process_ends(tmp_path, monkeypatch, capsys):
     def alternate(*_):
         raise RuntimeError("no memory")
