@@ -130,7 +130,7 @@ def _train_rows(device: torch.device, options: argparse.Namespace, report: Repor
 
 
 def _chosen(options: argparse.Namespace, parser: argparse.ArgumentParser) -> list[Subject]:
-    """Return the cases that are asked for; exit if there is no such part, or a name begins no case."""
+    """Return the chosen cases, by default all; exits with an error for an unknown part or case."""
     for part in set(options.parts) - set(PARTS):
         parser.error(f'there is no part "{part}"; parts are {quoted(PARTS)}')
     names = [name.lower() for name in options.cases]

@@ -24,10 +24,10 @@ from .weighing_graph import Function, WeighingGraph, shape_of
 Keys = tuple[tuple[str, ...], ...]
 """For each array of losses, the names of the losses that its elements are."""
 
-FIGURES = 2  # rows of figures
-
 Losses = tuple[Sequence[Array], Optional[Keys]]
 """Arrays of losses, and their names; None if a single array holds the losses of all tasks."""
+
+FIGURES = 2  # the first rows, which are added to the means of the weights
 
 
 class DeviceMethod:
@@ -101,10 +101,10 @@ class DeviceMethod:
         return last, [last * there, there, last, *memory]
 
     def _look_back(self, measured: Measured, rows: list[Any], _: Any, after: Any) -> tuple[Any, list[Any]]:
-        *others, last = rows[: FIGURES + 1]
-        memory = self._named(rows[FIGURES + 1 :])
-        state = self._checked("after_update", ask_after_update(self._method, measured, after, memory))
-        return last, [*others, last, *(state[name] for name in self._names)]
+        weights, there, last, *memory = rows
+        new = ask_after_update(self._method, measured, after, self._named(memory))
+        state = self._checked("after_update", new)
+        return last, [weights, there, last, *(state[name] for name in self._names)]
 
     def _named(self, memory: Sequence[Any]) -> State:
         return dict(zip(self._names, memory))

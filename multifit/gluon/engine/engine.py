@@ -46,10 +46,9 @@ class Engine:
     there is one. `world` holds the ranks that train together.
 
     `stages` are named "train" and "evaluate". `loaders` is set, before :meth:`read_tasks`, if several
-    loaders train. `hooks` call the handlers that change a training step.
-    `batch_axis` is the axis of the samples in all slots. `readers` read the loaders of each stage, and
-    `splitters` turn their batches into named arrays. `gradients` adds up the ranks' gradients, and `shared`
-    keeps their parameters equal.
+    loaders train. `hooks` call the handlers that change a training step. `batch_axis` is the axis of the
+    samples in all slots. `readers` read the loaders of each stage, and `splitters` turn their batches into
+    named arrays. `gradients` adds up the ranks' gradients, and `shared` keeps their parameters equal.
     """
 
     def __init__(

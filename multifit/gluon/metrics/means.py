@@ -81,7 +81,7 @@ def measured_rows(numbers: np.ndarray, measured: np.ndarray) -> np.ndarray:
 def _older_sums(state: Mapping[str, Any], count: int) -> np.ndarray:
     """Return the sums of an older checkpoint, in which every number counts in every batch.
 
-    Its arrays begin with the numbers; the oldest hold nothing else, and there is no sum of the host.
+    Each array starts with the sums of the numbers. The oldest checkpoints have no ``host_sum``.
     """
     sums = np.zeros(count) + state.get("host_sum", 0.0)
     for array in state["sum"]:

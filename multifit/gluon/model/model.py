@@ -89,11 +89,13 @@ class Model:
         """Remember the parameters after a forward pass; return a problem if no trainer knows some of them."""
         self._known = self._current()
         made = _missing(self._known, self.parameters)
+        if not made:
+            return []
         message = (
             f"net: its forward pass has made {listing(made)}, which no trainer updates; make all layers in "
             "__init__, or call the net on a batch before MultiEstimator(net, spec, trainers)"
         )
-        return [Problem("spec", message)] if made else []
+        return [Problem("spec", message)]
 
     def _current(self) -> dict[str, Any]:
         return named_parameters(self.net, self._losses)
