@@ -15,6 +15,8 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).parents[1]
 PROJECT = {"README.md": "index.md", "CONTRIBUTING.md": "CONTRIBUTING.md", "CHANGELOG.md": "CHANGELOG.md"}
 REMOTE = re.compile(r"<(?:script|link|img|iframe)[^>]*?(?:src|href)=[\"']?(https?:[^\"'> ]*)")
+CODE = re.compile(r"(?<=<code>)[^<\n]+(?=</code>)")
+HYPHENED = re.compile(r"[^\s<]*-[^\s<]+")
 LINK = re.compile(r"(\]\()([^)\s#]+)")
 
 
@@ -45,6 +47,11 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     if "<!-- commands" in markdown:
         markdown = re.sub(r"<!-- commands.*?-->", lambda _: command_help(), markdown)
     return relinked(markdown, PurePosixPath("docs") / page.file.src_uri)
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Let no line break at the hyphens of identifiers and options."""
+    return CODE.sub(lambda code: HYPHENED.sub(r'<span class="whole">\g<0></span>', code[0]), html)
 
 
 def on_post_page(output: str, page: Any, **_: Any) -> str:
