@@ -106,7 +106,8 @@ def command_help() -> str:
     for name, parser in commands.choices.items():
         own = [option for option in map(described, arguments_of(parser)) if option not in shared]
         usage = parser.format_usage().removeprefix("usage: ").strip()
-        sections.append(f"## {name}\n\n{parser.description.capitalize()}.\n\n```text\n{usage}\n```")
+        text = f"{parser.description[:1].upper()}{parser.description[1:]}."
+        sections.append(f"## {name}\n\n{text}\n\n```text\n{usage}\n```")
         if own:
             sections.append(
                 "\n".join(["| | |", "|---|---|", *(f"| {form} | {text} |" for form, text in own)])
