@@ -7,7 +7,7 @@ from typing import Any
 
 import griffe
 
-ROLE = re.compile(r":(?:func|meth|class|mod|math):(`[^`]+`)")
+ROLE = re.compile(r":(?:func|meth|class|mod|math):`(?:~[\w.]+\.)?([^`]+`)")
 FORMULA = re.compile(r"^\.\. math::\s*((?:.+\n?)(?:[ \t]+.+\n?)*)", re.MULTILINE)
 
 
@@ -17,5 +17,5 @@ class Markdown(griffe.Extension):
     def on_instance(self, *, obj: griffe.Object, **_: Any) -> None:
         """Rewrite one docstring."""
         if obj.docstring:
-            text = ROLE.sub(r"\1", obj.docstring.value)
+            text = ROLE.sub(r"`\1", obj.docstring.value)
             obj.docstring.value = FORMULA.sub(lambda formula: f"```text\n{formula[1].strip()}\n```\n", text)

@@ -7,8 +7,8 @@ reads private fields of an MXNet object is annotated with MXNet's own class, suc
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Optional, Protocol, TypeVar
+from collections.abc import Iterator, Mapping
+from typing import Any, Optional, Protocol, TypeVar, Union
 
 import numpy as np
 
@@ -117,13 +117,17 @@ class Net(Protocol):
     def collect_params(self, select: str | None = None) -> Any: ...  # a ParameterDict
 
 
+Parameters = Union[str, Net, Mapping[str, Parameter]]
+"""Some of a net's parameters: a pattern of their names, a Block or a ``ParameterDict``."""
+
+
 class Loss(Protocol):
     """A ``gluon.loss.Loss`` or function: arrays in the order of the spec, to values per sample.
 
     A loss of several parts returns a list of arrays.
     """
 
-    def __call__(self, *arrays: Any) -> Any: ...
+    def __call__(self, *arrays: Any, **options: Any) -> Any: ...  # any function, for type checkers
 
 
 class Metric(Protocol):
@@ -140,6 +144,12 @@ class Schedule(Protocol):
     base_lr: float  # the rate from which the schedule computes the others
 
     def __call__(self, num_update: int) -> float: ...
+
+
+class Initializer(Protocol):
+    """An ``mx.init.Initializer``: writes a parameter's first values."""
+
+    def __call__(self, desc: Any, arr: Any) -> None: ...
 
 
 class Optimizer(Protocol):
@@ -175,3 +185,7 @@ class Loader(Protocol):
     """A ``gluon.data.DataLoader``, ``mx.io.DataIter``, list, or other iterable of batches."""
 
     def __iter__(self) -> Iterator[Any]: ...
+
+
+Handler = object
+"""Anything with a method that is named after an event or a hook."""

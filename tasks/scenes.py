@@ -103,30 +103,42 @@ def data(net):
 
 
 def pictures(estimator, data):
-    """Draw held-out scenes with predicted boxes, masks and counts; the title of a wrong one is red."""
+    """Draw eight held-out scenes with predicted boxes, masks and counts: right ones first, then by count."""
     from matplotlib.figure import Figure
 
-    image, truth, _, count = map(np.stack, zip(*first_samples(data[1], 16)))
+    image, truth, mask, count = map(np.stack, zip(*first_samples(data[1], val_count)))
     outputs = estimator.predict(image)
-    sheet = Figure(figsize=(14, 8.5), layout="constrained")
-    sheet.suptitle(
-        "held-out scenes: predicted (true) count and digits, and the predicted class of each pixel"
-    )
-    for i, scene in enumerate(displayed(image)):
-        places = [sheet.add_subplot(4, 8, 2 * i + column) for column in (1, 2)]
-        digits = named(truth[i, :, 4], CLASSES)
-        draw(places, scene, outputs, i, truth=f"{count[i]}: {digits}")
+    truths = [f"{number}: {named(boxes[:, 4], CLASSES)}" for number, boxes in zip(count, truth)]
+    right = [answer(outputs, i) == text and traced(outputs, i, mask[i]) for i, text in enumerate(truths)]
+    chosen = sorted(range(len(image)), key=lambda i: (not right[i], -count[i]))[:8]
+    sheet = Figure(figsize=(10, 3.3), layout="constrained")
+    sheet.suptitle("held-out scenes: count, digits and mask; the titles of wrong ones are red", fontsize=10)
+    scene = displayed(image)
+    for place, i in enumerate(chosen):
+        places = [sheet.add_subplot(2, 8, 2 * place + column) for column in (1, 2)]
+        draw(places, scene[i], outputs, i, truths[i])
     return {"scenes": sheet}
+
+
+def answer(outputs, i):
+    """Return what the net found in scene `i`: the count, and the digits."""
+    return f"{outputs['count/count'][i].argmax()}: {named(confident(outputs, i, 'detection/')[1], CLASSES)}"
+
+
+def traced(outputs, i, mask):
+    """Return whether 95 % of the digits' pixels have the right class."""
+    found = outputs["segmentation/scores"][i].argmax(axis=0)
+    return (found == mask)[mask > 0].mean() > 0.95
 
 
 def draw(places, scene, outputs, i, truth=None):
     """Draw the predictions for scene `i`: boxes and count in the first place, the mask in the second."""
     boxes, ids = confident(outputs, i, "detection/")
-    predicted = f"{outputs['count/count'][i].argmax()}: {named(ids, CLASSES)}"
     draw_boxes(places[0], scene, boxes, ids, CLASSES)
     draw_mask(places[1], outputs["segmentation/scores"][i].argmax(axis=0))
-    text = predicted if truth is None else f"{predicted} ({truth})"
-    title(places[0], text, wrong=truth not in (None, predicted))
+    predicted = answer(outputs, i)
+    wrong = truth not in (None, predicted)
+    title(places[0], f"{predicted} (true: {truth})" if wrong else predicted, wrong)
     title(places[1], "")
 
 

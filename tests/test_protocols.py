@@ -28,6 +28,7 @@ OBJECTS = {
     "Array": lambda: mx.nd.ones((1,)),
     "BatchResult": result,
     "Context": mx.cpu,
+    "Initializer": mx.init.Xavier,
     "Loader": lambda: mx.gluon.data.DataLoader([1], 1),
     "Loss": mx.gluon.loss.L2Loss,
     "Metric": mx.metric.Accuracy,

@@ -30,11 +30,24 @@ from ..history import History
 from ..log_once import LogOnce, get_logger
 from ..plan import Plan
 from ..profiling import Profile, profile
-from ..protocols import Array, BatchResult, Context, Loader, Loss, Net, Parameter
+from ..protocols import (
+    Array,
+    BatchResult,
+    Context,
+    Handler,
+    Initializer,
+    Loader,
+    Loss,
+    Net,
+    Numbers,
+    Parameter,
+    Parameters,
+    Trainer,
+)
 from ..rate_search import RateSearch, find_learning_rate
-from ..sampling import TaskLoaders
+from ..sampling import Sampling, TaskLoaders
 from ..seeding import preserve_rng
-from ..spec import TaskSpec
+from ..spec import TaskSpec, TrainerSpec
 from ..stages import EVALUATE, PREFIXES, STAGE_OF_PREFIX, TRAIN, figure_name, split_figure
 from ..state import JointRunState, RunState
 from .calls import Calls
@@ -123,10 +136,10 @@ class MultiEstimator:
         self,
         net: Net,
         spec: TaskSpec | Loss,
-        trainers: Any = None,
+        trainers: Trainer | TrainerSpec | Mapping[str, Trainer | TrainerSpec] | None = None,
         context: Context | Sequence[Context] | str | None = None,
-        initializer: Any = None,
-        frozen: Any = (),
+        initializer: str | Initializer | Mapping[str, str | Initializer] | None = None,
+        frozen: Parameters | Sequence[Parameters] = (),
         precision: str = "float32",
         balance: Balance | None = None,
         world: World = ALONE,
@@ -159,10 +172,10 @@ class MultiEstimator:
         val_data: Optional[Loader] = None,
         epochs: Optional[Count] = None,
         batches: Optional[Count] = None,
-        event_handlers: Any = None,
+        event_handlers: Union[Handler, Sequence[Handler], None] = None,
         resume: Optional[PathLike] = None,
         batch_axis: FromZero = 0,
-        sampling: Any = None,
+        sampling: Optional[Sampling] = None,
     ) -> History:
         """Train for a number of epochs or batches.
 
@@ -273,7 +286,11 @@ class MultiEstimator:
         return result
 
     def check(
-        self, data: Loader, val_data: Loader | None = None, batch_axis: int = 0, sampling: Any = None
+        self,
+        data: Loader,
+        val_data: Loader | None = None,
+        batch_axis: int = 0,
+        sampling: Optional[Sampling] = None,
     ) -> Plan:
         """Check that spec, net, data and trainers fit together, and return the plan; no parameter changes.
 
@@ -304,7 +321,11 @@ class MultiEstimator:
 
     @checked
     def evaluate(
-        self, data: Any = None, event_handlers: Any = None, batch_axis: FromZero = 0, val_data: Any = None
+        self,
+        data: Optional[Loader] = None,
+        event_handlers: Union[Handler, Sequence[Handler], None] = None,
+        batch_axis: FromZero = 0,
+        val_data: Optional[Loader] = None,
     ) -> dict[str, float]:
         """Measure losses and metrics on `data`.
 
@@ -371,7 +392,9 @@ class MultiEstimator:
         with self._runner.session():
             return self._runner.evaluate_batch(batch)
 
-    def predict(self, data: Any, batch_axis: int = 0, gather: bool = True) -> dict[str, Any]:
+    def predict(
+        self, data: Loader | Array | Numbers, batch_axis: int = 0, gather: bool = True
+    ) -> dict[str, Any]:
         """Run the net on `data`.
 
         Parameters
@@ -405,7 +428,7 @@ class MultiEstimator:
 
     def find_learning_rate(
         self,
-        data: Any,
+        data: Loader,
         start: float = 1e-6,
         end: float = 1.0,
         batches: int = 100,
@@ -448,7 +471,7 @@ class MultiEstimator:
         self,
         train_data: Loader,
         batches: int = 50,
-        event_handlers: Any = None,
+        event_handlers: Union[Handler, Sequence[Handler], None] = None,
         clock: Callable[[], float] = time.perf_counter,
         busy: Callable[[], float] = time.thread_time,
         batch_axis: int = 0,
@@ -497,7 +520,10 @@ class MultiEstimator:
 
     @checked
     def export(
-        self, folder: PathLike, data: Any = None, format: Annotated[str, one_of(*FORMATS)] = "gluon"
+        self,
+        folder: PathLike,
+        data: Optional[Loader] = None,
+        format: Annotated[str, one_of(*FORMATS)] = "gluon",
     ) -> list[Path]:
         """Save the net, as it runs in evaluation, for use elsewhere.
 
@@ -631,7 +657,7 @@ class MultiEstimator:
         return self._engine.model.parameters
 
     @property
-    def trainers(self) -> Mapping[str, Any]:
+    def trainers(self) -> Mapping[str, Trainer]:
         """The trainers by name.
 
         Each is a ``gluon.Trainer`` whose `learning_rate`, `weight_decay`, `momentum` and `betas` can be read

@@ -8,6 +8,7 @@ from typing import Any, Optional
 from ..arguments import Count, FromZero, checked
 from ..events import EstimatorProtocol, Priority
 from ..events.handler_validation import checked_handlers
+from ..protocols import Loader
 from ..triggers import Every
 
 
@@ -41,7 +42,7 @@ class ValidationHandler:
     @checked
     def __init__(
         self,
-        val_data: Any,
+        val_data: Loader,
         epoch_period: Optional[Count] = 1,
         batch_period: Optional[Count] = None,
         skip: FromZero = 0,

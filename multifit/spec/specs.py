@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Callable, Mapping, Sequence
 
 from ..arguments import with_known_arguments
+from ..protocols import Array, Metric, Optimizer, Parameters, Schedule, Slots
 
 
 class _OneLineRepr:
@@ -54,13 +55,13 @@ class LossSpec(_OneLineRepr):
         Defaults to all trainers.
     """
 
-    fn: Callable[..., Any] | None = None
+    fn: Callable[..., Array | Sequence[Array]] | None = None
     outputs: str | Sequence[str] | None = None
     labels: str | Sequence[str] | None = None
-    weight: float | Callable[[Any], float] = 1.0
+    weight: float | Callable[..., float] = 1.0
     returns: Sequence[str] | None = None
     minimize: str | None = None
-    normalize_by: str | Callable[[Mapping[str, Any]], Any] | None = None
+    normalize_by: str | Callable[[Slots], Array | float] | None = None
     scope: str = "device"
     arguments: Sequence[str] | None = None
     trainers: str | Sequence[str] | None = None
@@ -100,13 +101,13 @@ class MetricSpec(_OneLineRepr):
         All outputs and labels in another order, as in :class:`LossSpec`.
     """
 
-    metric: Any
+    metric: Metric | Callable[..., float]
     outputs: str | Sequence[str] | None = None
     labels: str | Sequence[str] | None = None
     losses: str | Sequence[str] | None = None
     mode: str | None = None
     stage: str | Sequence[str] = ("train", "evaluate")
-    transform: Callable[..., Any] | None = None
+    transform: Callable[..., Array | Sequence[Array | Sequence[Array]]] | None = None
     names: Sequence[str] | None = None
     arguments: Sequence[str] | None = None
 
@@ -136,7 +137,7 @@ class LabelSpec(_OneLineRepr):
     dtype: str | None = None
     classes: int | None = None
     ignore: float | None = None
-    missing: str | float | Callable[[Any], Any] | None = None
+    missing: str | float | Callable[[Array], Array] | None = None
 
 
 @with_known_arguments
@@ -166,10 +167,10 @@ class TrainerSpec(_OneLineRepr):
         been one batch. Otherwise, it uses the gradients of the last batch alone.
     """
 
-    params: Any
-    optimizer: Any = "adam"
+    params: Parameters
+    optimizer: str | Optimizer = "adam"
     optimizer_params: Mapping[str, Any] | None = None
-    lr_scheduler: Any = None
+    lr_scheduler: Schedule | None = None
     clip_norm: float | None = None
     every: int = 1
     accumulate: bool = False

@@ -7,10 +7,12 @@ from typing import Any, Callable, Mapping, Sequence
 
 from ..arguments import with_known_arguments
 from ..errors import Problem, raise_problems
+from ..protocols import Array, Loss, Metric, Net
 from .combine import combine_messages, combined_fields, part_slots, shared_slots
 from .declarations import Declarations, changed
 from .field_parser import FieldParser
 from .routing import routing_messages
+from .specs import LabelSpec, LossSpec, MetricSpec
 from .state import state_messages
 from .summary import one_line, summary
 from .validate import declaration_messages
@@ -66,15 +68,15 @@ class TaskSpec(Declarations):
 
     def __init__(
         self,
-        outputs: Any,
-        labels: Sequence[Any] = (),
-        losses: Mapping[str, Any] | None = None,
-        metrics: Mapping[str, Any] | None = None,
+        outputs: str | Sequence[object],
+        labels: str | LabelSpec | Sequence[str | LabelSpec] = (),
+        losses: Mapping[str, LossSpec | Loss] | None = None,
+        metrics: Mapping[str, MetricSpec | Metric] | None = None,
         inputs: Sequence[str] = ("data",),
         batch: Sequence[str] | None = None,
         unused: Sequence[str] = (),
-        forward: Callable[..., Any] | None = None,
-        batch_fn: Callable[[Any], Mapping[str, Any]] | None = None,
+        forward: Callable[[Net, Mapping[str, Array]], Any] | None = None,
+        batch_fn: Callable[[Any], Mapping[str, Array]] | None = None,
         evaluate: TaskSpec | None = None,
         name: str | None = None,
         state: Mapping[str, Sequence[int]] | None = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import pkgutil
 import re
 import shlex
@@ -23,6 +24,8 @@ GUIDES = sorted(DOCS.glob("*.md"))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *GUIDES]
 # A block of code and, if one follows directly, the block of text that it prints.
 BLOCK = re.compile(r"^```python\n(.*?)^```$(?:\n\n^```text\n(.*?)^```$)?", re.DOTALL | re.MULTILINE)
+# A block of what the page's code logs; its numbers may differ.
+LOG = re.compile(r"^```log\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 
@@ -42,6 +45,22 @@ def blocks(page: Path) -> list[Block]:
 
 
 def run(page: Path) -> None:
+    log = io.StringIO()
+    handler, logger = logging.StreamHandler(log), logging.getLogger("multifit")
+    logger.addHandler(handler)
+    try:
+        run_blocks(page)
+    finally:
+        logger.removeHandler(handler)
+    for shown in LOG.findall(read(page)):
+        assert without_numbers(shown) in without_numbers(log.getvalue()), f"{page.name}\n{log.getvalue()}"
+
+
+def without_numbers(text: str) -> str:
+    return re.sub(r" *\d[\d.]*", " 0", text)
+
+
+def run_blocks(page: Path) -> None:
     names = {"__name__": page.stem}
     for line, code, printed in blocks(page):
         if "bfloat16" in code and not cpu_supports_bfloat16():
@@ -81,10 +100,18 @@ def test_code_runs_and_prints_what_is_shown(page, tmp_path, monkeypatch):
     run(page)
 
 
-@pytest.mark.parametrize(("code", "printed"), [("print(1)", "2"), ("assert False", ""), ("1 / 0", "")])
-def test_a_page_with_wrong_code_or_output_fails(code, printed, tmp_path):
+@pytest.mark.parametrize(
+    ("code", "printed", "kind"),
+    [
+        ("print(1)", "2", "text"),
+        ("assert False", "", "text"),
+        ("1 / 0", "", "text"),
+        ("print(1)", "a line", "log"),
+    ],
+)
+def test_a_page_with_wrong_code_output_or_log_fails(code, printed, kind, tmp_path):
     page = tmp_path / "page.md"
-    page.write_text(f"# Page\n\n```python\n{code}\n```\n\n```text\n{printed}\n```\n")
+    page.write_text(f"# Page\n\n```python\n{code}\n```\n\n```{kind}\n{printed}\n```\n")
     with pytest.raises((AssertionError, ZeroDivisionError)):
         run(page)
 
