@@ -47,8 +47,19 @@ def is_missable(label: LabelSpec | None) -> bool:
 
 
 def _present(args: Sequence[Ref], labels: Mapping[str, LabelSpec]) -> tuple[Ref, ...]:
-    missing = [ref.name for ref in args if ref.space == LABELS and is_missable(labels.get(ref.name))]
-    return tuple(Ref(LABELS, presence(name)) for name in dict.fromkeys(missing))
+    """Return the presence slots of labels; one that is taken together with its mask needs none."""
+    names = dict.fromkeys(ref.name for ref in args if ref.space == LABELS)
+    missing = {name: labels[name].missing for name in names if is_missable(labels.get(name))}
+    return tuple(
+        Ref(LABELS, presence(name))
+        for name, mask in missing.items()
+        if not (isinstance(mask, str) and mask in names)
+    )
+
+
+def label_of(present: Ref) -> Ref:
+    """Return the label of a presence slot."""
+    return Ref(LABELS, present.name.partition(".")[2])
 
 
 def missing_messages(label: LabelSpec, slots: Collection[str]) -> Iterator[str]:

@@ -118,11 +118,6 @@ def test_one_name_for_one_figure(setup: Setup) -> None:
     assert "train_figure.top1" in estimator.fit(setup.data, epochs=1)
 
 
-@pytest.mark.parametrize("metric", [mx.metric.Accuracy(), mx.metric.PCC()])
-def test_logits_and_labels_of_one_shape_are_compared_as_they_are(setup: Setup, metric: Any) -> None:
-    setup.with_metric(metric, outputs="amount", labels="amount").trains()
-
-
 @pytest.mark.parametrize("kind", [mx.metric.F1, mx.metric.MCC, mx.metric.PCC])
 def test_the_way_out_for_one_column_measures_its_logits(kind: Any) -> None:
     logits, labels = mx.nd.array([[2.0], [-1.0], [3.0], [-2.0]]), mx.nd.array([1, 0, 0, 0])

@@ -8,7 +8,7 @@ from typing import Any, Callable
 import numpy as np
 import pytest
 
-from multifit import LabelSpec, LossSpec, MultiEstimator, TaskSpec
+from multifit import DataError, LabelSpec, LossSpec, MultiEstimator, TaskSpec
 from multifit.gluon.metrics.present import Coverage
 from multifit.losses import SegmentationCELoss, SequenceCELoss
 from tests.common.grids import TWO, pairwise
@@ -207,8 +207,8 @@ def test_coverage_on_the_host() -> None:
 
 
 def test_sequences_count_as_a_whole() -> None:
-    """One of two is present: the loss is its alone."""
-    tokens = np.array([[1, 2, 0], [NAN, 1, 0]], "float32")
+    """One of two is present: the loss is its alone. A sequence that lacks a token is refused."""
+    tokens = np.array([[1, 2, 0], [NAN, NAN, NAN]], "float32")
     spec = TaskSpec(
         "y", [LabelSpec("y", missing="nan"), "length"],
         {"y": LossSpec(SequenceCELoss(), "y", ["y", "length"])},
@@ -219,3 +219,6 @@ def test_sequences_count_as_a_whole() -> None:
     alone = [array[:1] for array in batch]
     figures = [MultiEstimator(net, spec).evaluate([each], [])["y"] for each in (batch, alone)]
     np.testing.assert_allclose(*figures, rtol=1e-6)
+    tokens[1, 1:] = 1
+    with pytest.raises(DataError, match='losses\\["y"\\]: 1 value of "y" is missing in samples that have others'):
+        MultiEstimator(net, spec).evaluate([batch], [])

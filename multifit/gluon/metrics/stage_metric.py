@@ -8,12 +8,12 @@ from typing import Any, Callable, Mapping, Sequence
 
 import numpy as np
 
-from ...errors import Problem, counted
+from ...errors import Problem, SpecError, counted
 from ...spec.names import Ref, listed
 from ...spec.terms import MetricTerm
 from ..user_code import user_code
 from .base import DeviceMetric
-from .catalogue import device_metric, direction, figure_names
+from .catalogue import device_metric, direction, figure_names, value_axis
 from .host_update import HostUpdate
 from .joining import Joining
 from .present import PresentMatches
@@ -85,8 +85,11 @@ class StageMetric:
         if totals is None:
             return
         assert device is not None
-        with user_code(lambda: self.term.where):
-            device.load(np.append(totals, sums[SAMPLES]) if len(totals) == 1 else totals)
+        try:
+            with user_code(lambda: self.term.where):
+                device.load(np.append(totals, sums[SAMPLES]) if len(totals) == 1 else totals)
+        except SpecError as error:
+            raise SpecError(f"{self.term.where}: {error.problems[0]}") from None
         self.measured = True
 
     def update(
@@ -94,6 +97,10 @@ class StageMetric:
     ) -> None:
         """Update the metric object on the host; see :meth:`HostUpdate.__call__`."""
         self.measured |= self._host(self.term, arrays, parts, joining)
+
+    def takes_values(self, arrays: Mapping[Ref, Any]) -> bool:
+        """Whether single values of its labels may be missing; `arrays` are outputs and slots of a batch."""
+        return value_axis(self.term, self.metric, arrays) is not None
 
     def reset(self) -> None:
         """Discard everything measured."""
