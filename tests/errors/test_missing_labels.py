@@ -166,9 +166,7 @@ def answers(*missing: tuple[int, int, int]) -> list[list[np.ndarray]]:
 
 ROWS = [(0, 7, column) for column in range(3)]  # a sample without any value is left out as a whole
 PART = 'values of "answers" are missing in samples that have others'
-MASK = (
-    'or let it take the mask too and leave them out: LabelSpec("answers", missing="known"), labels=["answers"'
-)
+MASK = 'or let it take the mask too and leave them out: LabelSpec("answers", missing="known"), labels=['
 WHOLE: dict[str, dict[str, Any]] = {
     "a loss of samples": {"loss": row_sums},
     "a loss that mixes values": {"loss": of_all_columns},
