@@ -87,8 +87,8 @@ FAULTS = [
       for metric in (mx.metric.F1(), mx.metric.MCC(), mx.metric.PCC())),
     *(fault(f"{kind.__name__} of logits and labels of one shape",
         lambda s, kind=kind: s.with_metric(kind(), outputs="amount", labels="amount"),
-        'metrics["figure"]: for (8, 1) float32, the outputs have the shape of the labels, but they hold no classes',
-        "to compare value by value, give multifit.metrics.BinaryAccuracy; to compare the largest ones, transform=")
+        'metrics["figure"]: for (8, 1) float32, the outputs have the shape of the labels, but they hold no',
+        "to compare value by value, give multifit.metrics.BinaryAccuracy; to compare the largest ones,")
       for kind in (mx.metric.Accuracy, mx.metric.PCC)),
     *(fault(f"{metric.name} of scores and labels of one shape",
         lambda s, metric=metric: s.with_metric(metric, outputs="amount", labels="amount"),

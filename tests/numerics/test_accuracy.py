@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import LabelSpec, LossSpec, MetricSpec, MultiEstimator, SpecError, TaskSpec, TrainerSpec
+from multifit import LabelSpec, MetricSpec, MultiEstimator, SpecError, TaskSpec, TrainerSpec
 from tests.common.grids import ONE, TWO, two_settings
 from tests.common.hand_loop import SILENT
 
@@ -22,9 +22,7 @@ SCORES = RNG.normal(size=(21, 3)).astype("float32")
 MAPS = np.eye(3, dtype="float32")[RNG.randint(0, 3, (21, 4))]
 MAP_SCORES = RNG.normal(size=(21, 4, 3)).astype("float32")
 ANSWERS = np.tile(np.float32([[1, 1, 0], [0, 0, 0], [1, 0, 1]]), (7, 1))
-UNCLEAR = (
-    "the outputs have the shape of the labels, but they hold no classes (whole numbers), and the labels are"
-)
+UNCLEAR = "the outputs have the shape of the labels, but they hold no classes (whole numbers), and the labels"
 
 
 class Kept(M.Accuracy):
@@ -153,11 +151,6 @@ def test_what_later_batches_show_to_be_unclear(name: str, devices: Any) -> None:
 
 
 def test_the_way_out_for_several_answers() -> None:
-    net = gluon.nn.HybridLambda("identity")
-    way_out = MetricSpec(
-        M.Accuracy(), "y", "y", transform=lambda scores, label: (label.argmax(axis=1), scores)
-    )
-    loss = LossSpec(gluon.loss.SigmoidBCELoss(), "y", "y")
-    spec = TaskSpec(outputs="y", labels=["y"], losses={"y": loss}, metrics={"m": way_out})
-    found = MultiEstimator(net, spec).evaluate(batches(SCORES, ANSWERS), [])["m"]
+    fields = {"transform": lambda scores, label: (label.argmax(axis=1), scores)}
+    found = identity(M.Accuracy(), **fields).evaluate(batches(SCORES, ANSWERS), [])["m"]
     assert found == pytest.approx((SCORES.argmax(axis=1) == ANSWERS.argmax(axis=1)).mean())
