@@ -76,7 +76,8 @@ def _loss(term: Term) -> Iterator[str]:
         yield f'{where}: is bound to trainers, with scope="batch"; use scope="device", or leave trainers= out'
     if term.present and of_batch:
         labels = quoted([label_of(ref).name for ref in term.present])
-        yield f'{where}: takes {labels}, which may be missing, with scope="batch"; use scope="device", or take the mask too'
+        fix = 'use scope="device", or take the mask too'
+        yield f'{where}: takes {labels}, which may be missing, with scope="batch"; {fix}'
 
 
 def _minimize(where: str, minimize: object, parts: list[str]) -> str:

@@ -103,18 +103,18 @@ class HostUpdate:
             update_metric(term.where, self.metric, *arguments)
 
 
-def update_metric(where: str, metric: Any, labels: Any, preds: Any, *more: Any) -> None:
-    """Update a metric that takes labels and preds; see :func:`read_classes` for arrays of one shape.
+def update_metric(where: str, metric: Any, labels: Any, *arguments: Any) -> None:
+    """Call the `update` of a metric; labels of the outputs' shape are read by :func:`read_classes`.
 
     Raises SpecError if it is not clear what these hold.
     """
     for part in parts_of(metric):
         read = labels
         if updates_as(part, *READING):
-            read = [read_classes(*pair, getattr(part, "axis", 1)) for pair in zip(labels, preds)]
+            read = [read_classes(*pair, getattr(part, "axis", 1)) for pair in zip(labels, *arguments)]
             if any(label is None for label in read):
                 raise SpecError(f"{where}: for {describe.arrays(labels)}, {UNCLEAR}")
-        part.update(read, preds, *more)
+        part.update(read, *arguments)
 
 
 def _as_list(values: Any) -> Sequence[Any]:
