@@ -111,7 +111,8 @@ def update_metric(where: str, metric: Any, labels: Any, *arguments: Any) -> None
     for part in parts_of(metric):
         read = labels
         if updates_as(part, *READING):
-            read = [read_classes(*pair, getattr(part, "axis", 1)) for pair in zip(labels, *arguments)]
+            axis = getattr(part, "axis", 1)
+            read = [read_classes(label, output, axis) for label, output in zip(labels, *arguments)]
             if any(label is None for label in read):
                 raise SpecError(f"{where}: for {describe.arrays(labels)}, {UNCLEAR}")
         part.update(read, *arguments)
