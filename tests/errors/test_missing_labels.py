@@ -203,6 +203,15 @@ def test_a_part_of_a_label_is_missing_in_a_later_batch(name: str) -> None:
         assert f"{found}, and it takes whole samples" in str(caught.value)
 
 
+def test_the_first_batch_has_no_label_that_shows_what_a_loss_mixes() -> None:
+    nothing = [(0, sample, column) for sample in range(8) for column in range(3)]
+    setup = three_columns(of_all_columns).but(data=answers(*nothing, (1, 6, 1)))
+    with pytest.raises(
+        DataError, match=r"is missing in samples that have others \(first in training batch 2"
+    ):
+        setup.fit()
+
+
 def test_a_metric_of_losses_takes_whole_samples() -> None:
     setup = three_columns().but(metrics={"mean": MetricSpec(mx.metric.Loss(), losses="digit")})
     setup.but(data=answers((0, 6, 1))).refused(DataError, 'metrics["mean"]: 1 value of "answers" is missing')

@@ -53,26 +53,27 @@ def counts_values(term: Term, arrays: Mapping[Ref, Any]) -> bool:
     """Whether a loss can leave out single values of a label; `arrays` are one device's outputs and slots.
 
     Stock losses that compare element by element, or that take class indices, can, and SegmentationCELoss. So
-    can a loss that returns a value for each value of the label, if that does not change when other values of
-    the label are missing: here, those on the squares of one color of a chessboard.
+    can a loss that returns a value for each value of the label, if it does not depend on the others: here,
+    those on the squares of one color of a chessboard are replaced.
     """
     if _weighs_values(term) or _ignores_values(term):
         return True
     fn: Any = term.spec.fn
-    masks, labels = [arrays[ref] for ref in term.present], [label_of(ref) for ref in term.present]
-    with mx.autograd.pause(train_mode=False):
-        parts = _parts(fn(*[arrays[ref] for ref in term.args]))
-        if not _fit(parts, masks):
+    masks = {label_of(ref): arrays[ref] for ref in term.present}
+    shape = len(arrays[term.present[0]]), max(mask.size // len(mask) for mask in masks.values())
+    for color in (0, 1):
+        there = np.indices(shape).sum(axis=0) % 2 == color
+        results = []
+        for other in (0, 1):
+            known = {ref: _only(there, arrays[ref], other) for ref in masks if arrays[ref].size == there.size}
+            with mx.autograd.pause(train_mode=False):
+                results.append(_parts(fn(*[known.get(ref, arrays[ref]) for ref in term.args])))
+        if not _fit(results[0], list(masks.values())):
             return False
-        shape = len(masks[0]), parts[0].size // len(masks[0])
-        for color in (0, 1):
-            there = np.indices(shape).sum(axis=0) % 2 == color
-            known = {ref: _only(there, arrays[ref]) for ref in labels if arrays[ref].size == there.size}
-            again = _parts(fn(*[known.get(ref, arrays[ref]) for ref in term.args]))
-            for pair in zip(parts, again):
-                one, other = (part.asnumpy().reshape(shape)[there] for part in pair)
-                if not np.array_equal(one, other, equal_nan=True):
-                    return False
+        for pair in zip(*results):
+            zeros, ones = (part.asnumpy().reshape(shape)[there] for part in pair)
+            if not np.array_equal(zeros, ones, equal_nan=True):
+                return False
     return True
 
 
@@ -115,9 +116,10 @@ def _fit(parts: Sequence[Any], masks: Sequence[Any]) -> bool:
     )
 
 
-def _only(there: np.ndarray[Any, Any], label: Any) -> Any:
-    """Return a label with 0 where it is not `there`, as :class:`MissingLabels` replaces missing values."""
-    return label * new_array(there.reshape(label.shape), label.context, label.dtype)
+def _only(there: np.ndarray[Any, Any], label: Any, other: int) -> Any:
+    """Return a label with another value where it is not `there`."""
+    mask: Any = new_array(there.reshape(label.shape), label.context, label.dtype)
+    return label * mask + (1 - mask) * other
 
 
 def _parts(returned: Any) -> list[Any]:

@@ -15,8 +15,9 @@ from .base import DeviceMetric, PairGraph, as_float64, sample_size
 
 UNCLEAR = (
     "the outputs have the shape of the labels, but they hold no classes (whole numbers), and the labels are "
-    "not one-hot or other probabilities; to compare value by value, give multifit.metrics.BinaryAccuracy; to "
-    "compare the largest ones, transform=lambda scores, label: (label.argmax(axis=1), scores)"
+    "not one-hot or other probabilities along the metric's axis; to compare value by value, give "
+    "multifit.metrics.BinaryAccuracy; to compare the largest ones, transform=lambda scores, label: "
+    "(label.argmax(axis=1), scores)"
 )
 
 

@@ -13,7 +13,7 @@ from ...spec.names import Ref, listed
 from ...spec.terms import MetricTerm
 from ..user_code import user_code
 from .base import DeviceMetric
-from .catalogue import device_metric, direction, figure_names, value_axis
+from .catalogue import device_metric, direction, figure_names
 from .host_update import HostUpdate
 from .joining import Joining
 from .present import PresentMatches
@@ -97,10 +97,6 @@ class StageMetric:
     ) -> None:
         """Update the metric object on the host; see :meth:`HostUpdate.__call__`."""
         self.measured |= self._host(self.term, arrays, parts, joining)
-
-    def takes_values(self, arrays: Mapping[Ref, Any]) -> bool:
-        """Whether single values of its labels may be missing; `arrays` are outputs and slots of a batch."""
-        return value_axis(self.term, self.metric, arrays) is not None
 
     def reset(self) -> None:
         """Discard everything measured."""

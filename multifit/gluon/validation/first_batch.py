@@ -13,6 +13,7 @@ from ..execution.loss_calls import by_reference
 from ..execution.result import StepResult
 from ..execution.stage import Stage
 from ..execution.traceable import hybridizing
+from ..metrics.catalogue import value_axis
 from ..user_code import user_code
 from .inspection import (
     check_call,
@@ -48,7 +49,8 @@ def check_first_batch(stage: Stage, batch: Batch) -> tuple[Any, list[Problem]]:
     problems = list(label_problems)
     for metric in stage.figures.metrics:
         if metric.term.has_slots(arrays):
-            found = [] if metric.takes_values(arrays) else inspect_presence(metric.term, batch)
+            takes_whole = value_axis(metric.term, metric.metric, arrays) is None
+            found = inspect_presence(metric.term, batch) if takes_whole else []
             problems += found or inspect_metric(metric, arrays)
     for term in stage.spec.terms:
         if not term.has_slots(arrays):
