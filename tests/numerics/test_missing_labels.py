@@ -327,3 +327,13 @@ def test_a_loss_or_a_metric_that_takes_the_mask_gets_all_samples(scope: str) -> 
     batch, expected = [x, np.nan_to_num(y, nan=7.0), known], np.nanmean(np.abs(x[:, :3] - y))
     for name in ("y", "error"):
         np.testing.assert_allclose(figure(spec, [batch], name=name), expected, rtol=1e-5)
+
+
+def test_a_mask_that_is_also_a_weight_of_a_stock_loss_changes_nothing() -> None:
+    x, y = inputs()[0], with_gaps(8, 3)
+    spec = TaskSpec(
+        outputs="y", labels=[LabelSpec("y", missing="known"), "known"],
+        losses={"y": LossSpec(L.L1Loss(), "y", ["y", "known"])},
+    )  # fmt: skip
+    batch = [x, np.nan_to_num(y, nan=7.0), np.isfinite(y).astype("float32")]
+    np.testing.assert_allclose(figure(spec, [batch]), np.nanmean(np.abs(x[:, :3] - y)), rtol=1e-5)
