@@ -7,6 +7,7 @@ from .labels import (
     counted_labels_problem,
     elementwise_problem,
     label_problems,
+    partly_missing_problem,
     sample_weight_problem,
 )
 from .loaders import batch_count, loader_problems, no_batch_problems, one_shot
@@ -28,6 +29,7 @@ __all__ = [
     "loader_problems",
     "no_batch_problems",
     "one_shot",
+    "partly_missing_problem",
     "sample_weight_problem",
     "slot_problems",
 ]

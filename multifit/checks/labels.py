@@ -58,6 +58,27 @@ def counted_labels_problem(
     return Problem("data", f"{start}{wrong}: fix the labels; if a value means {_ignored(name)}")
 
 
+def partly_missing_problem(where: str, name: str, kind: str, count: int, batch: int | None = None) -> Problem:
+    """Return the problem of samples that have only a part of a label, for a loss or a metric of whole ones.
+
+    `count` is the number of values that are missing in such samples: in all batches of a `kind`, "training"
+    or "evaluation", of which `batch` is the first, or without `batch`, in one batch.
+    """
+    values = f'{counted(count, "value")} of "{name}" {"is" if count == 1 else "are"} missing'
+    first = "" if batch is None else f" (first in {kind} batch {batch})"
+    fix = (
+        "return a loss for each value, in the label's shape, or use one of Gluon's, such as L2Loss"
+        if where.startswith("losses")
+        else "use a metric that compares value by value, such as multifit.metrics.BinaryAccuracy or MAE"
+    )
+    mask = f'LabelSpec("{name}", missing="known"), labels=["{name}", "known"]'
+    return Problem(
+        "data",
+        f"{where}: {values} in samples that have others{first}, and it takes whole samples; {fix}; or let it "
+        f"take the mask too and leave them out: {mask}",
+    )
+
+
 def _not_finite(name: str) -> str:
     declared = f'if it means "no label", declare LabelSpec("{name}", missing="nan")'
     return f"fix it, or leave the sample out; {declared}; in training, SkipNonFinite() skips such batches"

@@ -15,6 +15,15 @@ ELEMENTWISE = (
 )  # fmt: skip
 
 
+def is_kind(fn: Any, *kinds: Any) -> bool:
+    """Whether a loss computes what one of the classes computes; a subclass may not replace that."""
+    own: Any = type(fn)
+    return any(
+        issubclass(own, kind) and own.hybrid_forward is kind.hybrid_forward and own.forward is kind.forward
+        for kind in kinds
+    )
+
+
 def class_axis(fn: Any) -> int | None:
     """Return the class axis of a loss that takes class indices, and clips them; None for other losses."""
     if isinstance(fn, SegmentationCELoss):

@@ -29,7 +29,7 @@ def with_presence(
     terms: Sequence[Term], metrics: Sequence[MetricTerm], labels: Mapping[str, LabelSpec]
 ) -> tuple[tuple[Term, ...], tuple[MetricTerm, ...]]:
     """Return the losses and metrics, each with the presence slots of its labels that may be missing."""
-    terms = [replace(term, present=_present(term.args, labels)) for term in terms]
+    terms = [replace(term, present=_present(term.args, labels, term.spec.fn)) for term in terms]
     of_losses = {figure: term.present for term in terms for figure in term.figures}
     known = []
     for metric in metrics:
@@ -46,9 +46,24 @@ def is_missable(label: LabelSpec | None) -> bool:
     return label is not None and label.missing is not None
 
 
-def _present(args: Sequence[Ref], labels: Mapping[str, LabelSpec]) -> tuple[Ref, ...]:
-    missing = [ref.name for ref in args if ref.space == LABELS and is_missable(labels.get(ref.name))]
-    return tuple(Ref(LABELS, presence(name)) for name in dict.fromkeys(missing))
+def _present(args: Sequence[Ref], labels: Mapping[str, LabelSpec], fn: object = None) -> tuple[Ref, ...]:
+    """Return the presence slots of labels; one that is taken together with its mask needs none.
+
+    For a loss `fn` of Gluon's, the mask is a weight, which does not say how many values there are.
+    """
+    names = dict.fromkeys(ref.name for ref in args if ref.space == LABELS)
+    missing = {name: labels[name].missing for name in names if is_missable(labels.get(name))}
+    masks = [] if type(fn).__module__ == "mxnet.gluon.loss" else list(names)
+    return tuple(
+        Ref(LABELS, presence(name))
+        for name, mask in missing.items()
+        if not (isinstance(mask, str) and mask in masks)
+    )
+
+
+def label_of(present: Ref) -> Ref:
+    """Return the label of a presence slot."""
+    return Ref(LABELS, present.name.partition(".")[2])
 
 
 def missing_messages(label: LabelSpec, slots: Collection[str]) -> Iterator[str]:

@@ -130,7 +130,8 @@ class LabelSpec(_OneLineRepr):
     missing : {"nan"}, number, str or callable, optional
         Says where the label is missing. ``"nan"``: where it is NaN. A number: where it has this value. The
         name of another slot: where that slot is 0. A function: where ``missing(label)`` is not 0. A batch
-        may also hold None in place of the label. Losses, gradients and metrics leave out missing labels.
+        may also hold None in place of the label. Losses, gradients and metrics leave out missing labels,
+        except functions and classes of your own that also take the slot `missing`: these get all samples.
     """
 
     name: str

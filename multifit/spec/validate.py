@@ -10,7 +10,7 @@ from ..errors import quoted, shown, suggest
 from ..signatures import arity_problem
 from ..stages import EVALUATE, STAGES
 from .declarations import Declarations
-from .missing import coverage, is_missable
+from .missing import coverage, is_missable, label_of
 from .names import PRINTABLE, is_name, listed
 from .terms import MetricTerm, Term
 
@@ -75,8 +75,9 @@ def _loss(term: Term) -> Iterator[str]:
     if term.trainers and of_batch:
         yield f'{where}: is bound to trainers, with scope="batch"; use scope="device", or leave trainers= out'
     if term.present and of_batch:
-        labels = quoted([ref.name.partition(".")[2] for ref in term.present])
-        yield f'{where}: takes {labels}, which may be missing, with scope="batch"; use scope="device"'
+        labels = quoted([label_of(ref).name for ref in term.present])
+        fix = 'use scope="device", or take the mask too'
+        yield f'{where}: takes {labels}, which may be missing, with scope="batch"; {fix}'
 
 
 def _minimize(where: str, minimize: object, parts: list[str]) -> str:

@@ -22,6 +22,7 @@ from multifit import (
 from multifit.distributed import ALONE, World
 from multifit.gluon.metrics.joining import Joining
 from multifit.gluon.metrics.stage_metric import StageMetric
+from multifit.metrics import BinaryAccuracy
 from multifit.sampling import Ratios, RoundRobin
 from tests.common.compare import snapshot
 from tests.common.data import Limited, Repeating, regression_batches
@@ -94,6 +95,27 @@ def test_a_loader_that_iterates_in_its_own_way_is_read_as_by_one_process(kind):
         return {"steps": estimator.state.step, **snapshot(estimator.net)}
 
     assert assert_as_alone(train)["steps"] == (10 if kind is Repeating else 3)
+
+
+def test_single_values_that_are_missing_and_one_hot_labels_count_as_in_one_process():
+    def evaluate(world):
+        net = gluon.nn.Dense(2, in_units=6)
+        net.initialize(ByShape(world.rank))
+        spec = TaskSpec(
+            outputs=["y"], labels=[LabelSpec("y", missing="nan"), "one_hot"],
+            losses={"own": LossSpec(lambda output, label: mx.nd.abs(output - label), "y", "y")},
+            metrics={
+                "binary": MetricSpec(BinaryAccuracy(), "y", "y"),
+                "accuracy": MetricSpec(mx.metric.Accuracy(), "y", "one_hot"),
+            },
+        )  # fmt: skip
+        data = []
+        for number, (x, y) in enumerate(regression_batches([5, 4], outputs=(2,))):
+            y[np.random.RandomState(number).rand(*y.shape) < 0.5] = np.nan
+            data.append([x, y, np.eye(2, dtype="float32")[(x[:, 0] > 0).astype(int)]])
+        return MultiEstimator(net, spec, world=world).evaluate(data)
+
+    assert_as_alone(evaluate, 3)
 
 
 def test_a_metric_of_the_first_array_gets_that_of_all_ranks():

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gluoncv.utils.metrics.segmentation import SegmentationMetric
 
 from multifit import (
     CheckpointHandler,
@@ -150,8 +151,101 @@ def test_a_label_of_several_values_and_its_accuracy() -> None:
     net = dense(2)()
     net.initialize(mx.init.Constant(1.0))
     figures = MultiEstimator(net, spec).evaluate([[np.ones((4, 5), "float32"), answers]], [])
-    assert figures["a"] == 0.75  # of the samples that are present as a whole
+    assert figures["a"] == 0.8  # of the five values that are present
     assert figures["coverage_y"] == 5 / 8
+
+
+class Kept(mx.metric.Accuracy):
+    """A subclass that is updated as its base is."""
+
+
+def whole_numbers(*shape: int, classes: int) -> np.ndarray:
+    return np.random.RandomState(3).randint(0, classes, shape).astype("float32")
+
+
+def probabilities(*shape: int, axis: int) -> np.ndarray:
+    scores = np.exp(np.random.RandomState(4).normal(size=shape))
+    return (scores / scores.sum(axis=axis, keepdims=True)).astype("float32")
+
+
+M = mx.metric
+NUMBERS = whole_numbers(12, 3, classes=4)
+REAL = np.random.RandomState(5).normal(size=(12, 3)).astype("float32")
+FIRST, LAST = probabilities(12, 4, 3, axis=1), probabilities(12, 3, 4, axis=2)
+# how a metric is made, the output, the label, and the output's axes with the classes last, if it has classes
+VALUES: dict[str, tuple[Any, Any, Any, Any]] = {
+    "accuracy": (M.Accuracy, FIRST, NUMBERS, (0, 2, 1)),
+    "accuracy along the last axis": (lambda: M.Accuracy(axis=-1), LAST, NUMBERS, (0, 1, 2)),
+    "accuracy along axis 2": (lambda: M.Accuracy(axis=2), LAST, NUMBERS, (0, 1, 2)),
+    "a subclass": (Kept, FIRST, NUMBERS, (0, 2, 1)),
+    "binary accuracy": (BinaryAccuracy, REAL, whole_numbers(12, 3, classes=2), None),
+    "MAE": (M.MAE, REAL, NUMBERS, None),
+    "MSE": (M.MSE, REAL, NUMBERS, None),
+    "RMSE": (M.RMSE, REAL, NUMBERS, None),
+    "Pearson": (M.PearsonCorrelation, REAL, NUMBERS, None),
+    "PCC": (M.PCC, FIRST, NUMBERS, (0, 2, 1)),
+    "F1": (M.F1, probabilities(12, 2, 3, axis=1), whole_numbers(12, 3, classes=2), (0, 2, 1)),
+    "MCC": (M.MCC, probabilities(12, 2, 3, axis=1), whole_numbers(12, 3, classes=2), (0, 2, 1)),
+    "perplexity": (lambda: M.Perplexity(None), LAST, NUMBERS, (0, 1, 2)),
+    "pixels": (lambda: SegmentationMetric(4), probabilities(12, 4, 3, 2, axis=1),
+               whole_numbers(12, 3, 2, classes=4), (0, 2, 3, 1)),
+    "two in one": (lambda: M.CompositeEvalMetric([M.MAE(), BinaryAccuracy()]), REAL, NUMBERS, None),
+}  # fmt: skip
+
+
+def evaluated(metric: Any, batches: list[Any], devices: Any = None, **fields: Any) -> list[float]:
+    """Return the figures of a metric that compares the input with the label, of which some values are NaN."""
+    spec = TaskSpec(
+        outputs="y", labels=[LabelSpec("label", missing="nan")],
+        metrics={"m": MetricSpec(metric, "y", "label", **fields)},
+    )  # fmt: skip
+    figures = MultiEstimator(gluon.nn.HybridLambda("identity"), spec, context=devices).evaluate(batches, [])
+    return [figures[name] for name in figures if name.startswith("m")]
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_metrics_see_single_values(name: str) -> None:
+    """They are those of the metric itself, updated with the values that are present as single samples."""
+    make, output, label, classes_last = VALUES[name]
+    label = label.copy()
+    label[np.random.RandomState(6).rand(*label.shape) < 0.6] = NAN
+    known = np.isfinite(label)
+    values = output[known] if classes_last is None else output.transpose(classes_last)[known]
+    metric = make()
+    expected = M.Accuracy() if isinstance(metric, M.Accuracy) else make()
+    expected.update([mx.nd.array(label[known])], [mx.nd.array(values)])
+    got = expected.get()
+    figures = got if isinstance(got[0], float) else np.ravel(got[1])
+    np.testing.assert_allclose(evaluated(metric, [[output, label]]), figures, rtol=1e-5)
+
+
+@pytest.mark.parametrize("devices", DEVICES, ids=["one device", "two devices"])
+@pytest.mark.parametrize("name", ["accuracy", "binary accuracy"])
+def test_single_values_of_several_batches(name: str, devices: Any) -> None:
+    """One batch has no value, and one device of another has none."""
+    make, output, label, _ = VALUES[name]
+    label = label.copy()
+    label[np.random.RandomState(6).rand(*label.shape) < 0.6] = NAN
+    label[:6] = NAN
+    known = np.isfinite(label)
+    right = output.argmax(axis=1) == label if name == "accuracy" else (output > 0) == (label > 0.5)
+    batches = [[output[i : i + 4], label[i : i + 4]] for i in (4, 0, 8)]
+    np.testing.assert_allclose(evaluated(make(), batches, devices), right[known].mean())
+
+
+def test_each_pair_of_a_metric_has_its_own_missing_labels() -> None:
+    one, two = FIRST, probabilities(12, 5, axis=1)
+    a, b = NUMBERS.copy(), whole_numbers(12, classes=5)
+    a[::2, 1], a[3], b[5:] = NAN, NAN, NAN
+    spec = TaskSpec(
+        inputs=["one", "two"], outputs=["one", "two"],
+        labels=[LabelSpec("a", missing="nan"), LabelSpec("b", missing="nan")],
+        metrics={"m": MetricSpec(mx.metric.Accuracy(), ["one", "two"], ["a", "b"])},
+    )  # fmt: skip
+    net = gluon.nn.HybridLambda(lambda F, one, two: (F.identity(one), F.identity(two)))
+    batches = [[array[i : i + 6] for array in (one, two, a, b)] for i in (0, 6)]
+    right = np.append((one.argmax(axis=1) == a)[np.isfinite(a)], (two.argmax(axis=1) == b)[:5])
+    np.testing.assert_allclose(MultiEstimator(net, spec).evaluate(batches, [])["m"], right.mean())
 
 
 def test_nothing_present_in_an_epoch_is_not_measured() -> None:

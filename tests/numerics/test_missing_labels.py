@@ -8,7 +8,7 @@ from typing import Any, Callable
 import numpy as np
 import pytest
 
-from multifit import LabelSpec, LossSpec, MultiEstimator, TaskSpec
+from multifit import DataError, LabelSpec, LossSpec, MetricSpec, MultiEstimator, TaskSpec
 from multifit.gluon.metrics.present import Coverage
 from multifit.losses import SegmentationCELoss, SequenceCELoss
 from tests.common.grids import TWO, pairwise
@@ -134,8 +134,28 @@ def cells(columns: int) -> Callable[..., Any]:
     return select
 
 
+class Unchanged(L.L2Loss):
+    """A subclass that computes what its base does."""
+
+
+class OwnMatrix(gluon.HybridBlock):
+    """`own_matrix` as a part of the step graph."""
+
+    def hybrid_forward(self, F: Any, output: Any, label: Any) -> Any:
+        return F.log(1 + F.square(output - label))
+
+
+def in_graph() -> Any:
+    loss = OwnMatrix()
+    loss.hybridize()
+    return loss
+
+
 CELLS: dict[str, tuple[Any, int, tuple[int, ...], int, Any]] = {
     "columns": (L.L2Loss(), 3, (0, -1), 1, lambda r, n: r.normal(size=(n, 3))),
+    "a subclass": (Unchanged(), 3, (0, -1), 1, lambda r, n: r.normal(size=(n, 3))),
+    "own": (own_matrix, 3, (0, -1), 1, lambda r, n: r.normal(size=(n, 3))),
+    "own, maps": (in_graph(), 4, (0, 2, 2), 1, lambda r, n: r.normal(size=(n, 2, 2))),
     "answers": (L.SigmoidBCELoss(), 3, (0, -1), 1, lambda r, n: r.randint(0, 2, (n, 3))),
     "tokens": (L.SoftmaxCrossEntropyLoss(), 12, (0, -1, 4), 4, lambda r, n: r.randint(0, 4, (n, 3))),
 }
@@ -150,7 +170,9 @@ def test_single_values_are_left_out(name: str, devices: Any) -> None:
         y[np.random.RandomState(i).rand(*y.shape) < (1.0 if i == 3 else 0.5)] = NAN
     spec = TaskSpec("y", [LabelSpec("y", missing="nan")], {"y": fn})
     batches = [list(pair) for pair in zip(inputs(), ys)]
-    objective = present_objective(fn, cells(columns))
+    # of a sample, a loss of one's own is the sum of its values, and a loss of Gluon's the mean
+    factor = units if name.startswith("own") else 1
+    objective = present_objective(lambda *pair: fn(*pair) * factor, cells(columns))
     assert_trains_as_by_hand(
         dense(units, shape), spec, batches, objective, devices, True, options=PLAIN, by=lambda x: 1
     )
@@ -207,8 +229,8 @@ def test_coverage_on_the_host() -> None:
 
 
 def test_sequences_count_as_a_whole() -> None:
-    """One of two is present: the loss is its alone."""
-    tokens = np.array([[1, 2, 0], [NAN, 1, 0]], "float32")
+    """One of two is present: the loss is its alone. A sequence that lacks a token is refused."""
+    tokens = np.array([[1, 2, 0], [NAN, NAN, NAN]], "float32")
     spec = TaskSpec(
         "y", [LabelSpec("y", missing="nan"), "length"],
         {"y": LossSpec(SequenceCELoss(), "y", ["y", "length"])},
@@ -219,3 +241,99 @@ def test_sequences_count_as_a_whole() -> None:
     alone = [array[:1] for array in batch]
     figures = [MultiEstimator(net, spec).evaluate([each], [])["y"] for each in (batch, alone)]
     np.testing.assert_allclose(*figures, rtol=1e-6)
+    tokens[1, 1:] = 1
+    with pytest.raises(
+        DataError, match='losses\\["y"\\]: 1 value of "y" is missing in samples that have others'
+    ):
+        MultiEstimator(net, spec).evaluate([batch], [])
+
+
+def figure(spec: TaskSpec, batches: list[Any], units: int = 3, name: str = "y") -> float:
+    """Return a figure of an evaluation of the net that returns its first `units` inputs."""
+    net = gluon.nn.HybridLambda(lambda F, x: F.slice_axis(x, axis=1, begin=0, end=units))
+    return MultiEstimator(net, spec).evaluate(batches, [])[name]
+
+
+def with_gaps(*shape: int, seed: int = 5) -> np.ndarray:
+    random = np.random.RandomState(seed)
+    values = random.normal(size=shape).astype("float32")
+    values[random.rand(*shape) < 0.4] = NAN
+    return values
+
+
+def test_a_value_counts_if_it_is_present_in_all_labels_of_a_loss() -> None:
+    """Of a label with one value for each sample, that value is one of all columns."""
+    x, a, b, c = inputs()[0], with_gaps(8, 3), with_gaps(8, 3, seed=6), with_gaps(8, seed=7)
+
+    def loss(output: Any, a: Any, b: Any, c: Any) -> Any:
+        return mx.nd.abs(output - a - b - c.reshape((-1, 1)))
+
+    spec = TaskSpec(
+        outputs="y", labels=[LabelSpec(name, missing="nan") for name in "abc"],
+        losses={"y": LossSpec(loss, "y", ["a", "b", "c"])},
+    )  # fmt: skip
+    expected = np.nanmean(np.abs(x[:, :3] - a - b - c[:, None])) * 3
+    np.testing.assert_allclose(figure(spec, [[x, a, b, c]]), expected, rtol=1e-5)
+
+
+def test_labels_of_different_widths_count_by_sample() -> None:
+    x, a, b = inputs()[0], with_gaps(8, 1).repeat(2, axis=1), with_gaps(8, 1, seed=6).repeat(3, axis=1)
+
+    def loss(output: Any, a: Any, b: Any) -> Any:
+        return mx.nd.abs(output.sum(axis=1) - a.sum(axis=1) - b.sum(axis=1))
+
+    spec = TaskSpec(
+        outputs="y", labels=[LabelSpec(name, missing="nan") for name in "ab"],
+        losses={"y": LossSpec(loss, "y", ["a", "b"])},
+    )  # fmt: skip
+    expected = np.nanmean(np.abs(x[:, :3].sum(axis=1) - a.sum(axis=1) - b.sum(axis=1)))
+    np.testing.assert_allclose(figure(spec, [[x, a, b]]), expected, rtol=1e-5)
+
+
+def test_further_arguments_of_a_loss_are_kept() -> None:
+    """The last one is the weight of the positive answers."""
+    x, y, ones = inputs()[0], np.sign(with_gaps(8, 3)) / 2 + 0.5, np.ones((8, 3), "float32")
+    weight = np.full((8, 3), 5, "float32")
+    spec = TaskSpec(
+        outputs="y", labels=[LabelSpec("y", missing="nan"), "ones", "weight"],
+        losses={"y": LossSpec(L.SigmoidBCELoss(), "y", ["y", "ones", "weight"])},
+    )  # fmt: skip
+    logs = np.log1p(np.exp(-np.abs(x[:, :3]))) + np.maximum(-x[:, :3], 0)
+    expected = np.nanmean(x[:, :3] * (1 - y) + (1 + 4 * y) * logs)
+    np.testing.assert_allclose(figure(spec, [[x, y, ones, weight]]), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("scope", ["device", "batch"])
+def test_a_loss_or_a_metric_that_takes_the_mask_gets_all_samples(scope: str) -> None:
+    x, y = inputs()[0], with_gaps(8, 3)
+    known = np.isfinite(y).astype("float32")
+
+    def error(output: Any, label: Any, mask: Any) -> Any:
+        return (mx.nd.abs(output - label) * mask).sum(axis=1)
+
+    def of_batch(*arguments: Any) -> Any:
+        return [error(*each).sum() / mask.sum() for *each, mask in zip(*arguments, arguments[-1])]
+
+    loss = LossSpec(error, "y", ["y", "known"], normalize_by="known")
+    if scope == "batch":
+        loss = LossSpec(of_batch, "y", ["y", "known"], scope="batch")
+    metric = MetricSpec(
+        lambda labels, output: np.average(np.abs(output - labels[0]), weights=labels[1]), "y", ["y", "known"]
+    )
+    spec = TaskSpec(
+        outputs="y", labels=[LabelSpec("y", missing="known"), "known"], losses={"y": loss},
+        metrics={"error": metric},
+    )  # fmt: skip
+    batch, expected = [x, np.nan_to_num(y, nan=7.0), known], np.nanmean(np.abs(x[:, :3] - y))
+    for name in ("y", "error"):
+        np.testing.assert_allclose(figure(spec, [batch], name=name), expected, rtol=1e-5)
+
+
+def test_a_mask_that_is_also_a_weight_of_a_stock_loss_changes_nothing() -> None:
+    x, y = inputs()[0], with_gaps(8, 3)
+    spec = TaskSpec(
+        outputs="y", labels=[LabelSpec("y", missing="known"), "known"],
+        losses={"y": LossSpec(L.L1Loss(), "y", ["y", "known"])},
+    )  # fmt: skip
+    batch = [x, np.nan_to_num(y, nan=7.0), np.isfinite(y).astype("float32")]
+    np.testing.assert_allclose(figure(spec, [batch]), np.nanmean(np.abs(x[:, :3] - y)), rtol=1e-5)

@@ -16,6 +16,7 @@ from multifit import (
     MetricSpec,
     MultiEstimator,
     SpecError,
+    TaskSpec,
 )
 from multifit.gluon.compat import mx
 from multifit.gluon.snapshot.figures import save_figures
@@ -37,6 +38,65 @@ def test_missing_labels() -> None:
         return dict(estimator.fit(data, data, epochs=2, event_handlers=[])), values(estimator)
 
     assert_engines_agree(fit, 1e-5)
+
+
+class Distance(mx.gluon.HybridBlock):
+    """A loss with a value for each value of the label, or, with an `axis`, for each sample."""
+
+    def __init__(self, **axis: Any) -> None:
+        super().__init__()
+        self.axis = axis
+        self.hybridize()
+
+    def hybrid_forward(self, F: Any, output: Any, label: Any) -> Any:
+        distance = F.abs(output - label)
+        return F.sum(distance, **self.axis) if self.axis else distance
+
+
+def answers(*missing: tuple[int, int]) -> Any:
+    """Batches of inputs, of three numbers each, which are missing at these places, and of one-hot labels."""
+    arrays = two_head_arrays(40)
+    numbers = np.random.RandomState(1).normal(size=(40, 3)).astype("float32")
+    for place in missing:
+        numbers[place] = np.nan
+    one_hot = np.eye(3, dtype="float32")[arrays["digit"].astype(int)]
+    return in_batches([arrays["image"], numbers, one_hot])
+
+
+def of_answers(engine: str, loss: Any) -> MultiEstimator:
+    spec = TaskSpec(
+        inputs=["image"], outputs=["numbers", "size"],
+        labels=[LabelSpec("numbers", missing="nan"), "one_hot"],
+        losses={
+            "l2": LossSpec(L2, "numbers", "numbers"),
+            "own": LossSpec(loss, "numbers", "numbers"),
+            "class": LossSpec(mx.gluon.loss.SoftmaxCELoss(sparse_label=False), "numbers", "one_hot"),
+        },
+        metrics={
+            "mae": MetricSpec(mx.metric.MAE(), "numbers", "numbers"),
+            "accuracy": MetricSpec(mx.metric.Accuracy(), "numbers", "one_hot"),
+        },
+        unused=["size"],
+    )  # fmt: skip
+    return estimator_of("hybridized", engine, spec=spec)
+
+
+def test_single_values_that_are_missing_and_one_hot_labels() -> None:
+    data = answers(*((sample, sample % 3) for sample in range(1, 40, 2)), (4, 0), (4, 1), (4, 2))
+
+    def fit(engine: str) -> Any:
+        estimator = of_answers(engine, Distance())
+        return dict(estimator.fit(data, data, epochs=2, event_handlers=[])), values(estimator)
+
+    assert_engines_agree(fit, 1e-5)
+
+
+@pytest.mark.parametrize("engine", ["mxnet", "torch"])
+def test_a_part_of_a_label_is_missing_in_a_later_batch(engine: str) -> None:
+    found = '3 values of "numbers" are missing in samples that have others'
+    estimator = of_answers(engine, Distance(axis=1))
+    with pytest.raises(DataError, match=re.escape(f"{found} (first in training batch 3)")):
+        estimator.fit(answers((16, 0), (17, 1), (30, 2)), epochs=1, event_handlers=[])
 
 
 def wrong_digits() -> Any:

@@ -11,14 +11,22 @@ from ..user_code import user_code
 from .present_losses import present_loss
 
 
-def call_loss(term: Term, arrays: Mapping[Ref, Any], function: Callable[..., Any] | None = None) -> list[Any]:
-    """Return the parts that a term's loss returns; `function` replaces the loss, if given."""
+def call_loss(
+    term: Term,
+    arrays: Mapping[Ref, Any],
+    function: Callable[..., Any] | None = None,
+    by_value: bool = False,
+) -> list[Any]:
+    """Return the parts that a term's loss returns; `function` replaces the loss, if given.
+
+    `by_value` says whether single values of its labels may be missing.
+    """
     arguments = [arrays[ref] for ref in term.args]
     call = function or term.spec.fn
     if call is None:
         return arguments[:1]
     with user_code(lambda: term.where, *zip(map(str, term.args), arguments)):
-        parts = present_loss(term, arrays, call) if term.present else call(*arguments)
+        parts = present_loss(term, arrays, call, by_value) if term.present else call(*arguments)
     return list(parts) if isinstance(parts, (list, tuple)) else [parts]
 
 

@@ -58,7 +58,8 @@ class LossGraph:
     arrays, that losses return the same form as in the first batch. `fused` are faster functions for the
     losses of some terms. `dtype` is that of the objective, `weights` and `size`. The losses named in
     `own_gradients` ignore the gradient that they receive, and with it their weights and normalizers: the
-    gradients that they return are scaled instead. `label_checks` count the labels that break a rule.
+    gradients that they return are scaled instead. `by_value` says of the losses whose labels may be missing
+    whether they leave out single values. `label_checks` count the labels that break a rule.
     `objective_form` is SUM, BY_TERM (with an element for each term), or APART (in a traced graph an array for
     each term, so that the graph can be cut).
 
@@ -75,12 +76,13 @@ class LossGraph:
         fused: Mapping[str, Callable[..., Any]] | None = None,
         dtype: str = "float32",
         own_gradients: Collection[str] = (),
+        by_value: Mapping[str, bool] | None = None,
         label_checks: LabelChecks | None = None,
         objective_form: str = SUM,
     ) -> None:
         self.terms, self.metrics = list(terms), list(metrics)
         self._forms, self._fused = forms or ResultForms(), fused or {}
-        self._dtype, self._own_gradients = dtype, own_gradients
+        self._dtype, self._own_gradients, self._by_value = dtype, own_gradients, by_value or {}
         self.label_checks, self._objective_form = label_checks, objective_form
         label_keys = label_checks.keys if label_checks is not None else ()
         self._counts = [pair for pair in metrics if pair[1].returns_rows]  # metrics that count right answers
@@ -121,7 +123,8 @@ class LossGraph:
                 scale = F.slice_axis(weights, axis=0, begin=i, end=i + 1)
                 scaled = {ref: _scale_gradient(F, arrays[ref], scale) for ref in term.outputs}
                 arguments = {**arrays, **scaled}
-            values.append(call_loss(term, arguments, self._fused.get(term.key)))
+            function, by_value = self._fused.get(term.key), self._by_value.get(term.key, False)
+            values.append(call_loss(term, arguments, function, by_value))
             if F is mx.nd:
                 self._forms.check_loss(term, values[-1])
             outputs.parts.update(named_parts(term, values[-1]))

@@ -1,30 +1,34 @@
 """Losses whose labels may be missing: missing values add nothing to the loss, and have no gradient.
 
-The functions run on NDArrays and on symbols. Symbols have no shapes, so that a loss's class decides what it
-can mask.
+The functions run on NDArrays and on symbols. Symbols have no shapes, so that what a loss can leave out is
+found out from arrays before.
 """
 
 from __future__ import annotations
 
 from typing import Any, Callable, Mapping, Sequence
 
+import numpy as np
+
 from ...errors import SpecError
 from ...protocols import Tensor
-from ...spec.missing import presence
+from ...spec.missing import label_of, presence
 from ...spec.names import OUTPUTS, Ref
 from ...spec.terms import Term
 from ..compat import mx
-from ..loss_kinds import ELEMENTWISE, class_axis
+from ..data.new_array import new_array
+from ..loss_kinds import ELEMENTWISE, class_axis, is_kind
 from ..losses import SegmentationCELoss
 
 _CE = mx.gluon.loss.SoftmaxCrossEntropyLoss
 
 
-def present_loss(term: Term, arrays: Mapping[Ref, Any], call: Callable[..., Any]) -> Any:
+def present_loss(term: Term, arrays: Mapping[Ref, Any], call: Callable[..., Any], by_value: bool) -> Any:
     """Return a term's loss, in which missing labels do not count; `call` calls the loss.
 
-    Stock losses that compare element by element, or that take class indices, leave out single values; so does
-    SegmentationCELoss. For all other losses, a sample counts only if all its values are present.
+    Values count one by one if the loss leaves them out itself, or returns as many values as its labels have.
+    Symbols have no sizes, so `by_value` says whether it does: what :func:`counts_values` returns. Of any
+    other loss, a sample counts only if all its values are present.
     """
     fn: Any = term.spec.fn
     arguments = [arrays[ref] for ref in term.args]
@@ -33,36 +37,66 @@ def present_loss(term: Term, arrays: Mapping[Ref, Any], call: Callable[..., Any]
     if _weighs_values(term):
         weight = _as_weight(F, fn, arguments, masks[0])
         weight = F.broadcast_mul(arguments[2], weight) if len(arguments) > 2 else weight
-        return call(*arguments[:2], weight)
+        return call(*arguments[:2], weight, *arguments[3:])
     if _ignores_values(term):
         scores, label, *weights = arguments
         label = F.where(masks[0], label, F.ones_like(label) * fn._ignore_label)
         return call(scores, label, *weights)
-    returned, rows = call(*arguments), _rows(F, masks)
-    parts = returned if isinstance(returned, (list, tuple)) else [returned]
+    parts = _parts(call(*arguments))
+    if by_value if F is mx.sym else _fit(parts, masks):
+        return [_masked_values(F, part, masks) for part in parts]
+    rows = _rows(F, masks)
     return [_masked(F, term, part, rows) for part in parts]
+
+
+def counts_values(term: Term, arrays: Mapping[Ref, Any]) -> bool:
+    """Whether a loss can leave out single values of a label; `arrays` are one device's outputs and slots.
+
+    Stock losses that compare element by element, or that take class indices, can, and SegmentationCELoss. So
+    can a loss that returns a value for each value of the label, if it does not depend on the others: here,
+    those on the squares of one color of a chessboard are replaced.
+    """
+    if _weighs_values(term) or _ignores_values(term):
+        return True
+    fn: Any = term.spec.fn
+    masks = {label_of(ref): arrays[ref] for ref in term.present}
+    shape = len(arrays[term.present[0]]), max(mask.size // len(mask) for mask in masks.values())
+    for color in (0, 1):
+        there = np.indices(shape).sum(axis=0) % 2 == color
+        results = []
+        for other in (0, 1):
+            known = {ref: _only(there, arrays[ref], other) for ref in masks if arrays[ref].size == there.size}
+            with mx.autograd.pause(train_mode=False):
+                results.append(_parts(fn(*[known.get(ref, arrays[ref]) for ref in term.args])))
+        if not _fit(results[0], list(masks.values())):
+            return False
+        for pair in zip(*results):
+            zeros, ones = (part.asnumpy().reshape(shape)[there] for part in pair)
+            if not np.array_equal(zeros, ones, equal_nan=True):
+                return False
+    return True
 
 
 def present_share(term: Term, slots: Mapping[str, Any]) -> Any:
     """Return the share of each sample in one device's batch that counts for a term, of shape (N,)."""
     masks = [slots[ref.name].reshape((0, -1)) for ref in term.present]
-    if _weighs_values(term):
-        return mx.nd.mean(masks[0], axis=1)
     if _ignores_values(term):
         return mx.nd.max(masks[0], axis=1)
-    return _rows(mx.nd, masks)
+    if len({mask.shape[1] for mask in masks} - {1}) > 1:
+        return _rows(mx.nd, masks)
+    return mx.nd.mean(_product(mx.nd, masks), axis=1)
 
 
 def _weighs_values(term: Term) -> bool:
     """Whether the loss is a stock one that weighs each value of its one label."""
-    is_sparse = type(term.spec.fn) is _CE and class_axis(term.spec.fn) is not None
-    return _takes_pair(term) and (is_sparse or type(term.spec.fn) in ELEMENTWISE)
+    is_sparse = is_kind(term.spec.fn, _CE) and class_axis(term.spec.fn) is not None
+    return _takes_pair(term) and (is_sparse or is_kind(term.spec.fn, *ELEMENTWISE))
 
 
 def _ignores_values(term: Term) -> bool:
     """Whether the loss ignores a value of its one label."""
     fn: Any = term.spec.fn
-    return _takes_pair(term) and type(fn) is SegmentationCELoss and fn._ignore_label is not None
+    return _takes_pair(term) and is_kind(fn, SegmentationCELoss) and fn._ignore_label is not None
 
 
 def _takes_pair(term: Term) -> bool:
@@ -70,6 +104,26 @@ def _takes_pair(term: Term) -> bool:
     first, second = term.args[0], term.args[1:2]
     names = [presence(ref.name) for ref in second]
     return first.space == OUTPUTS and names == [ref.name for ref in term.present]
+
+
+def _fit(parts: Sequence[Any], masks: Sequence[Any]) -> bool:
+    """Whether all parts of a loss have a value for each value of its labels, and samples have several."""
+    size, samples = max(mask.size for mask in masks), len(masks[0])
+    return (
+        size > samples
+        and {mask.size for mask in masks} <= {samples, size}
+        and all(part.shape[:1] == (samples,) and part.size == size for part in parts)
+    )
+
+
+def _only(there: np.ndarray[Any, Any], label: Any, other: int) -> Any:
+    """Return a label with another value where it is not `there`."""
+    mask: Any = new_array(there.reshape(label.shape), label.context, label.dtype)
+    return label * mask + (1 - mask) * other
+
+
+def _parts(returned: Any) -> list[Any]:
+    return list(returned) if isinstance(returned, (list, tuple)) else [returned]
 
 
 def _as_weight(F: Any, fn: Any, arguments: Sequence[Any], mask: Tensor) -> Tensor:
@@ -84,11 +138,20 @@ def _as_weight(F: Any, fn: Any, arguments: Sequence[Any], mask: Tensor) -> Tenso
 
 def _rows(F: Any, masks: Sequence[Tensor]) -> Tensor:
     """Return 1 for the samples whose values are present in all masks, else 0; of shape (N,)."""
-    rows = [F.min(F.reshape(mask, (0, -1)), axis=1) for mask in masks]
-    product = rows[0]
-    for row in rows[1:]:
-        product = product * row
+    return _product(F, [F.min(F.reshape(mask, (0, -1)), axis=1) for mask in masks])
+
+
+def _product(F: Any, masks: Sequence[Any]) -> Any:
+    product = masks[0]
+    for mask in masks[1:]:
+        product = F.broadcast_mul(product, mask)
     return product
+
+
+def _masked_values(F: Any, values: Any, masks: Sequence[Tensor]) -> Tensor:
+    present = _product(F, [F.reshape(mask, (0, -1)) for mask in masks])
+    flat = F.reshape(values, (0, -1))
+    return F.reshape_like(F.where(present, flat, F.zeros_like(flat)), values)
 
 
 def _masked(F: Any, term: Term, values: Any, rows: Any) -> Tensor:

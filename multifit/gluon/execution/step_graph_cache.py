@@ -9,7 +9,9 @@ from ...spec import TaskSpec
 from ...spec.names import OUTPUTS, Ref
 from ...spec.terms import Taker, Term
 from ..data.arrays import Signature
+from ..metrics.label_rules import LabelRule
 from ..metrics.stage_figures import StageFigures
+from ..user_code import user_code
 from .batch_loss_graph import BatchLossGraph, is_graph
 from .forms import ResultForms
 from .fused_losses import cross_entropy, fused_loss
@@ -17,6 +19,7 @@ from .loss_calls import by_reference
 from .loss_graph import LossGraph
 from .loss_separation import LossSeparation
 from .network import Network
+from .present_losses import counts_values
 from .step_graph import StepGraph
 from .traceable import is_traceable
 
@@ -30,8 +33,9 @@ class StepGraphCache:
     `figures` decides which metrics are computed in the graphs, and `differentiable` says whether something
     outside of a graph differentiates through the outputs. `forms` check that the outputs and losses of all
     graphs have the form of the first batch. `dtype` is that of the objective. `own_gradients` names the
-    losses that ignore the gradient that they receive; the check of the first batch finds them. `separation`
-    says which losses are kept apart.
+    losses that ignore the gradient that they receive; the check of the first batch finds them. `by_value`
+    says of the losses whose labels may be missing whether they leave out single values. `separation` says
+    which losses are kept apart.
     """
 
     def __init__(
@@ -56,6 +60,7 @@ class StepGraphCache:
         self._fixed_sizes = False
         self.forms = ResultForms()
         self.own_gradients: set[str] = set()
+        self.by_value: dict[str, bool] = {}
 
     def __len__(self) -> int:
         return len(self._graphs)
@@ -92,9 +97,11 @@ class StepGraphCache:
             [term for term in terms if term.has_slots(arrays)] for terms in (self._traced, self._eager)
         )
         traced_metrics, eager_metrics = self._figures.place([traced_terms, eager_terms], arrays, size)
-        rows, labels = self._figures.label_checks(arrays, size, self._units(signature) - {size})
+        whole = self._whole_samples([*traced_terms, *eager_terms], arrays)
+        rows, labels = self._figures.label_checks(arrays, size, self._units(signature) - {size}, whole)
         is_graph = bool(traced_terms or traced_metrics) or self._network.joins_losses
         new = partial(LossGraph, forms=self.forms, dtype=self._dtype, own_gradients=self.own_gradients)
+        new = partial(new, by_value=self.by_value)
         new = partial(new, objective_form=self._separation.objective_form)
         fused = self._fused(traced_terms, arrays)
         traced = new(traced_terms, traced_metrics, fused=fused, label_checks=labels if is_graph else None)
@@ -156,6 +163,23 @@ class StepGraphCache:
         """
         shapes = [each and each[0] for each in signature]
         return size == 1, *[s and (len(s), s[-1:] == (1,)) for s in shapes]
+
+    def counts_values(self, term: Term, arrays: Mapping[Ref, Any]) -> bool:
+        """Whether a loss leaves out single values of its labels; see :func:`counts_values`."""
+        if term.key not in self.by_value:
+            with user_code(lambda: term.where, *((str(ref), arrays[ref]) for ref in term.args)):
+                self.by_value[term.key] = counts_values(term, arrays)
+        return self.by_value[term.key]
+
+    def _whole_samples(self, terms: Sequence[Term], arrays: Mapping[Ref, Any]) -> list[LabelRule]:
+        """Return the rules of losses that take whole samples: their labels may not be missing in part."""
+        return [
+            LabelRule(term.where, ref, in_part=True)
+            for term in terms
+            if term.present and not self.counts_values(term, arrays)
+            for ref in term.present
+            if arrays[ref].size > len(arrays[ref])
+        ]
 
     def _units(self, signature: Signature) -> set[int]:
         """Return the layers' numbers of units, without those that are a size of one of the batch's arrays."""

@@ -4,9 +4,21 @@ from __future__ import annotations
 
 from functools import partial
 from types import ModuleType
+from typing import Any, Sequence
 
+import numpy as np
+
+from ...errors import SpecError
 from ...protocols import Shape, Tensor
+from ..compat import mx
 from .base import DeviceMetric, PairGraph, as_float64, sample_size
+
+UNCLEAR = (
+    "the outputs have the shape of the labels, but they hold no classes (whole numbers), and the labels are "
+    "not one-hot or other probabilities along the metric's axis; to compare value by value, give "
+    "multifit.metrics.BinaryAccuracy; to compare the largest ones, transform=lambda scores, label: "
+    "(label.argmax(axis=1), scores)"
+)
 
 
 class MatchCount(DeviceMetric):
@@ -23,11 +35,24 @@ class MatchCount(DeviceMetric):
 
 
 class DeviceAccuracy(MatchCount):
-    """``mx.metric.Accuracy``: outputs are classes, or, if shapes differ, scores along `axis`."""
+    """``mx.metric.Accuracy``: outputs are scores along `axis`, for labels that have no such axis.
+
+    If all labels have the shape of their outputs, all samples together decide what these are: see
+    :func:`read_classes`. The statistics are then, for arrays read as probabilities and read as classes, the
+    matches, the elements, and the elements that rule this out.
+    """
+
+    def bind(self, labels: Sequence[Shape], outputs: Sequence[Shape], samples: int | None = None) -> bool:
+        """See :meth:`DeviceMetric.bind`."""
+        self._are_alike = list(labels) == list(outputs)
+        is_bound = super().bind(labels, outputs, None if self._are_alike else samples)
+        self.width = 6 if self._are_alike else self.width
+        return is_bound
 
     def _graph_for(self, label: Shape, output: Shape) -> PairGraph | None:
         if label == output:
-            return partial(self._statistics, axis=None, flat=self.returns_rows and len(label) > 1)
+            axis = _axis_of_several(label, self.metric.axis)
+            return partial(self._both_readings, axis=axis) if self._are_alike else None
         axis = self.metric.axis + (len(output) if self.metric.axis < 0 else 0)
         if not 0 < axis < len(output) or label[:1] != output[:1]:
             return None
@@ -38,14 +63,56 @@ class DeviceAccuracy(MatchCount):
         return partial(self._statistics, axis=axis, flat=flat)
 
     def _statistics(
-        self, F: ModuleType, label: Tensor, output: Tensor, axis: int | None, flat: bool
+        self, F: ModuleType, label: Tensor, output: Tensor, axis: int, flat: bool
     ) -> list[Tensor]:
-        # classes are truncated, as a cast to int does
-        classes = F.trunc(F.cast(output, "float32")) if axis is None else F.argmax(output, axis=axis)
-        label = F.cast(label, "float32")
+        classes, label = F.argmax(output, axis=axis), F.cast(label, "float32")
         if flat:
             classes, label = F.reshape(classes, (-1,)), F.reshape(label, (-1,))
         return self.count_matches(F, label, classes)
+
+    def _both_readings(self, F: ModuleType, label: Tensor, output: Tensor, axis: int | None) -> list[Tensor]:
+        label, output = F.cast(label, "float32"), F.cast(F.BlockGrad(output), "float32")
+        fractions = F.sum(F.cast(F.trunc(output) != output, "int32"))
+        counted = [*self.count_matches(F, label, F.trunc(output)), *as_float64(F, fractions)]
+        if axis is None:
+            return [*as_float64(F, *[F.zeros_like(fractions)] * 2, F.size_array(label)), *counted]
+        wrong = F.sum(1 - _are_probabilities(F, label, axis))
+        matches = self.count_matches(F, F.argmax(label, axis=axis), F.argmax(output, axis=axis))
+        return [*matches, *as_float64(F, wrong), *counted]
+
+    def load(self, totals: np.ndarray) -> None:
+        """See :meth:`DeviceMetric.load`; raises SpecError if the totals do not say what to compare."""
+        if len(totals) == 6:
+            totals = totals[3:] if totals[2] else totals[:3]
+            if totals[2]:
+                raise SpecError(UNCLEAR)
+        super().load(totals)
+
+
+def read_classes(label: Any, output: Any, axis: int) -> Any | None:
+    """Return a label to compare with an output, both NDArrays; None if it is not clear what they hold.
+
+    If they have one shape, MXNet truncates both to classes, scores too. But labels that are probabilities,
+    such as one-hot ones, are those of classes along `axis`: the label is then the class with the highest one.
+    Otherwise, outputs that are whole numbers are classes. This waits for the engine.
+    """
+    several = _axis_of_several(label.shape, axis) if label.shape == output.shape else None
+    if several is not None and bool(_are_probabilities(mx.nd, label.astype("float32"), several).min() == 1):
+        return mx.nd.argmax(label, axis=several)
+    is_clear = label.shape != output.shape or bool((mx.nd.trunc(output) == output).min() == 1)
+    return label if is_clear else None
+
+
+def _axis_of_several(shape: Shape, axis: int) -> int | None:
+    """Return a class axis, counted from the first; None if arrays of this shape have no two classes there."""
+    axis += len(shape) if axis < 0 else 0
+    return axis if 0 < axis < len(shape) and shape[axis] > 1 else None
+
+
+def _are_probabilities(F: ModuleType, label: Any, axis: int) -> Any:
+    """Return 1 where values along an axis are at least 0 and add up to 1, else 0."""
+    sums, least = F.sum(label, axis=axis), F.min(label, axis=axis)
+    return (F.abs(sums - 1) < 1e-2) * (least >= 0)
 
 
 class DeviceBinaryAccuracy(MatchCount):

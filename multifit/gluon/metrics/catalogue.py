@@ -6,8 +6,10 @@ may compute something else.
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import Any, Mapping, Optional
 
+from ...spec.names import Ref
+from ...spec.terms import MetricTerm
 from ..compat import mx
 from .accuracy import DeviceAccuracy, DeviceBinaryAccuracy, DeviceTopKAccuracy
 from .base import DeviceMetric
@@ -49,6 +51,15 @@ KNOWN: dict[str, tuple[str, Device]] = {
 }
 """By the full name of a metric's class: which values are better, and its device metric, if there is one."""
 
+BY_VALUE = {"mxnet.metric." + name for name in (
+    "Accuracy", "CrossEntropy", "F1", "MAE", "MCC", "MSE", "NegativeLogLikelihood", "PCC",
+    "PearsonCorrelation", "Perplexity", "RMSE", "TopKAccuracy",
+)} | {BINARY, SEGMENTATION}  # fmt: skip
+"""The metrics that compare each value of a label by itself."""
+
+READING = (mx.metric.Accuracy, mx.metric.PCC)
+"""The metrics that take outputs of the labels' shape for classes."""
+
 
 def device_metric(metric: mx.metric.EvalMetric) -> DeviceMetric | None:
     """Return the device metric of a metric; None if the metric itself must be updated.
@@ -60,6 +71,43 @@ def device_metric(metric: mx.metric.EvalMetric) -> DeviceMetric | None:
     if kind is None or {"update", "get", "reset"} & set(vars(metric)):
         return None
     return kind(metric) if metric.output_names is None and metric.label_names is None else None
+
+
+def value_axis(term: MetricTerm, metric: Any, arrays: Mapping[Ref, Any]) -> int | None:
+    """Return the axis of the classes of a metric that compares each value of its labels by itself.
+
+    Returns None if the metric takes whole samples. So does one whose labels may be one-hot.
+    """
+    pairs = [[arrays[ref] for ref in pair] for pair in zip(term.outputs, term.labels)]
+    are_pairs = len(term.outputs) == len(term.labels) and len(set(term.args)) == len(term.args)
+    if not are_pairs or term.losses or term.spec.transform is not None:
+        return None
+    parts, are_alike = parts_of(metric), any(output.shape == label.shape for output, label in pairs)
+    if are_alike and any(updates_as(part, *READING) for part in parts):
+        return None
+    axes = {_compared_axis(part) for part in parts}
+    return axes.pop() if len(axes) == 1 else None
+
+
+def parts_of(metric: Any) -> list[Any]:
+    """Return the metrics that a CompositeEvalMetric updates; of any other metric, that metric."""
+    if not updates_as(metric, mx.metric.CompositeEvalMetric):
+        return [metric]
+    return [part for each in metric.metrics for part in parts_of(each)]
+
+
+def _compared_axis(metric: Any) -> int | None:
+    """Return the axis of the classes; a subclass that keeps `update` compares as its base does."""
+    kinds = [kind for kind in type(metric).__mro__ if "update" in vars(kind)]
+    by_value = kinds and _full_name(kinds[0]) in BY_VALUE and "update" not in vars(metric)
+    axis = getattr(metric, "axis", 1)
+    return axis if by_value and (axis > 0 or axis == -1) else None
+
+
+def updates_as(metric: Any, *kinds: Any) -> bool:
+    """Whether a metric is updated as one of the classes; a subclass may replace everything else."""
+    own = getattr(type(metric), "update", None), "update" in getattr(metric, "__dict__", ())
+    return own in [(kind.update, False) for kind in kinds]
 
 
 def direction(metric: mx.metric.EvalMetric) -> str | None:
@@ -74,4 +122,8 @@ def figure_names(metric: mx.metric.EvalMetric) -> list[str] | None:
 
 def class_name(value: object) -> str:
     """Return the full name of an object's class."""
-    return f"{type(value).__module__}.{type(value).__qualname__}"
+    return _full_name(type(value))
+
+
+def _full_name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"

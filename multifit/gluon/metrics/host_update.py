@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Any, Mapping, Sequence
 
+from ...checks import describe
 from ...errors import SpecError
 from ...signatures import arity_problem, positional
 from ...spec.names import OUTPUTS, Ref
 from ...spec.terms import MetricTerm
 from ..compat import mx
 from ..user_code import user_code
+from .accuracy import UNCLEAR, read_classes
+from .catalogue import READING, parts_of, updates_as, value_axis
 from .function_metric import is_function
 from .joining import Joining
-from .present import present_rows
+from .present import present_arrays
 
 
 class HostUpdate:
@@ -39,18 +42,22 @@ class HostUpdate:
         """
         if not arrays:
             return False
+        by_value = False
         if term.present:
-            chosen = [present_rows(term.present, *device) for device in zip(arrays, parts)]
+            axis = value_axis(term, self.metric, arrays[0])
+            by_value = axis is not None
+            chosen = [present_arrays(term, axis, *device) for device in zip(arrays, parts)]
             with_samples = [device for device in chosen if device is not None]
             if not with_samples:
                 return False
             arrays, parts = zip(*with_samples)
             joining = Joining([len(device[term.present[0]]) for device in arrays], 0)
-        columns = [[device[ref] for device in arrays] for ref in term.args]
+        columns = [[device[ref] for device in arrays if ref in device] for ref in term.args]
         outputs = [c for ref, c in zip(term.args, columns) if ref.space == OUTPUTS]
         outputs += [[device[name] for device in parts] for name in term.losses]
         labels = [c for ref, c in zip(term.args, columns) if ref.space != OUTPUTS]
-        with user_code(lambda: f"{term.where}.update", *((str(r), c[0]) for r, c in zip(term.args, columns))):
+        named = ((str(ref), column[0]) for ref, column in zip(term.args, columns) if column)
+        with user_code(lambda: f"{term.where}.update", *named):
             if term.spec.transform is not None:
                 losses = outputs[len(term.outputs) :]
                 self._update_transformed(term, columns + losses if term.losses else columns, joining)
@@ -58,11 +65,18 @@ class HostUpdate:
                 self.metric.update(*(columns if term.spec.arguments is not None else [*outputs, *labels]))
             elif is_function(self.metric):
                 self.metric.update(*([joining(term.where, c) for c in each] for each in (labels, outputs)))
-            elif self._is_stock:
-                self.metric.update([a for column in labels for a in column], [a for c in outputs for a in c])
+            elif self._is_stock or by_value:
+                update_metric(
+                    term.where,
+                    self.metric,
+                    [a for column in labels for a in column],
+                    [a for c in outputs for a in c],
+                )
             else:
                 for values in joining.whole_or_each([*labels, *outputs]):
-                    self.metric.update(list(values[: len(labels)]), list(values[len(labels) :]))
+                    update_metric(
+                        term.where, self.metric, list(values[: len(labels)]), list(values[len(labels) :])
+                    )
         return True
 
     def _update_transformed(
@@ -81,12 +95,27 @@ class HostUpdate:
             self.metric.update(*([joining(term.where, c) for c in each] for each in pieces))
         elif any(_is_list_of_arrays(value) for values in per_device for value in values):
             for values in per_device:  # such lists are whole arguments, as gluoncv's RPNAccMetric takes them
-                self.metric.update(*values)
+                update_metric(term.where, self.metric, *values)
         elif self.takes_preds and not self._is_stock:
             for values in joining.whole_or_each(arguments):
-                self.metric.update(*([value] for value in values))
+                update_metric(term.where, self.metric, *([value] for value in values))
         else:
-            self.metric.update(*arguments)
+            update_metric(term.where, self.metric, *arguments)
+
+
+def update_metric(where: str, metric: Any, labels: Any, *arguments: Any) -> None:
+    """Call the `update` of a metric; labels of the outputs' shape are read by :func:`read_classes`.
+
+    Raises SpecError if it is not clear what these hold.
+    """
+    for part in parts_of(metric):
+        read = labels
+        if updates_as(part, *READING):
+            axis = getattr(part, "axis", 1)
+            read = [read_classes(label, output, axis) for label, output in zip(labels, *arguments)]
+            if any(label is None for label in read):
+                raise SpecError(f"{where}: for {describe.arrays(labels)}, {UNCLEAR}")
+        part.update(read, *arguments)
 
 
 def _as_list(values: Any) -> Sequence[Any]:

@@ -14,6 +14,7 @@ from ...protocols import Array, Tensor
 from ...spec import TaskSpec
 from ...spec.names import LABELS, OUTPUTS, Ref
 from ...spec.terms import Term
+from ..compat import mx
 from ..loss_kinds import ELEMENTWISE, class_axis
 
 LENGTH, WEIGHT, RESHAPED = "length", "weight", "reshaped weight"  # how a mask is applied
@@ -26,7 +27,9 @@ class LabelRule:
     With `classes`, the number of classes, they must be class indices; without, finite numbers. Values that
     equal one of `ignored` are not checked, nor are values that one of `masks` hides: where a weight is 0, or
     past a sequence's length. Each mask comes with the way it is applied. `output` is the loss's output, whose
-    class axis may have a different size in another batch; None if the number of classes is declared.
+    class axis may have a different size in another batch; None if the number of classes is declared. With
+    `in_part`, the label is 1 where another label is present, and must be so for all values of a sample or for
+    none: those that are missing beside others are counted.
     """
 
     where: str
@@ -35,6 +38,7 @@ class LabelRule:
     output: Ref | None = None
     ignored: tuple[float, ...] = ()
     masks: tuple[tuple[Ref, str], ...] = ()
+    in_part: bool = False
 
     @property
     def key(self) -> str:
@@ -51,6 +55,8 @@ class LabelRule:
 
         `top` is the last class, of shape (1,), if it is read from each batch.
         """
+        if self.in_part:
+            return missing_in_part(F, arrays[self.label])
         wrong = violations(F, arrays[self.label], self.classes, self.ignored, top)
         for ref, how in self.masks:
             if how == LENGTH:
@@ -80,6 +86,17 @@ def violations(
     for value in ignored:
         wrong = wrong * (values != value)
     return wrong
+
+
+def missing_in_part(F: ModuleType, present: Any) -> Any:
+    """Return 1 for each value that is missing in a sample that has others, else 0; of shape (N, values)."""
+    present = F.reshape(present, (0, -1))
+    return F.broadcast_mul(1 - present, F.max(present, axis=1, keepdims=True))
+
+
+def count_in_part(present: Array) -> int:
+    """Return how many values :func:`missing_in_part` finds; this waits for the engine."""
+    return int(missing_in_part(mx.nd, present).sum().asscalar())
 
 
 def label_rules(spec: TaskSpec, arrays: Mapping[Ref, Any]) -> list[LabelRule]:

@@ -7,10 +7,11 @@ from typing import Any, Collection, Iterator, Mapping, Protocol, Sequence, Union
 
 import numpy as np
 
-from ...checks import counted_labels_problem
+from ...checks import counted_labels_problem, partly_missing_problem
 from ...errors import Problem, raise_problems
 from ...protocols import Slots
 from ...spec import TaskSpec
+from ...spec.missing import label_of
 from ...spec.names import Ref, listed
 from ...spec.terms import MetricTerm, Term
 from ...stages import TRAIN
@@ -176,16 +177,16 @@ class StageFigures:
         return [rule for rule in rules if self._finite_only or rule.classes is not None]
 
     def label_checks(
-        self, arrays: Mapping[Ref, Any], size: int, units: Collection[int]
+        self, arrays: Mapping[Ref, Any], size: int, units: Collection[int], more: Sequence[LabelRule] = ()
     ) -> tuple[LabelRows | None, LabelChecks | None]:
         """Return what counts wrong labels in batches like this one, outside of the graph and in the graph.
 
-        `size` is the number of samples. If the class axis of an output has the size of one of `units` when
-        its rule is first used, it is taken to have that size in every batch. A resumed run restores this: the
-        counts in the graph are a part of its statistics, and vectors of another length are rounded
-        differently when they are summed.
+        `size` is the number of samples, and `more` are further rules. If the class axis of an output has the
+        size of one of `units` when its rule is first used, it is taken to have that size in every batch. A
+        resumed run restores this: the counts in the graph are a part of its statistics, and vectors of
+        another length are rounded differently when they are summed.
         """
-        rules = self.label_rules(arrays)
+        rules = [*self.label_rules(arrays), *more]
         self._rules.update({rule.key: rule for rule in rules})
         counted = [rule for rule in rules if rule.output is not None]
         for rule in counted:
@@ -201,7 +202,9 @@ class StageFigures:
 
     def _label_problems(self, wrong: WrongLabels) -> list[Problem]:
         return [
-            counted_labels_problem(rule.where, rule.label.name, rule.classes, self._kind, *wrong[key])
+            partly_missing_problem(rule.where, label_of(rule.label).name, self._kind, *wrong[key])
+            if rule.in_part
+            else counted_labels_problem(rule.where, rule.label.name, rule.classes, self._kind, *wrong[key])
             for key, rule in self._rules.items()
             if key in wrong
         ]

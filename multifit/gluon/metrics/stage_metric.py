@@ -8,7 +8,7 @@ from typing import Any, Callable, Mapping, Sequence
 
 import numpy as np
 
-from ...errors import Problem, counted
+from ...errors import Problem, SpecError, counted
 from ...spec.names import Ref, listed
 from ...spec.terms import MetricTerm
 from ..user_code import user_code
@@ -85,8 +85,11 @@ class StageMetric:
         if totals is None:
             return
         assert device is not None
-        with user_code(lambda: self.term.where):
-            device.load(np.append(totals, sums[SAMPLES]) if len(totals) == 1 else totals)
+        try:
+            with user_code(lambda: self.term.where):
+                device.load(np.append(totals, sums[SAMPLES]) if len(totals) == 1 else totals)
+        except SpecError as error:
+            raise SpecError(f"{self.term.where}: {error.problems[0]}") from None
         self.measured = True
 
     def update(

@@ -13,8 +13,16 @@ from ..execution.loss_calls import by_reference
 from ..execution.result import StepResult
 from ..execution.stage import Stage
 from ..execution.traceable import hybridizing
+from ..metrics.catalogue import value_axis
 from ..user_code import user_code
-from .inspection import check_call, inspect_labels, inspect_metric, inspect_slots, inspect_term
+from .inspection import (
+    check_call,
+    inspect_labels,
+    inspect_metric,
+    inspect_presence,
+    inspect_slots,
+    inspect_term,
+)
 from .loss_gradient import is_recorded
 from .normalizers import inspect_normalizer
 
@@ -41,11 +49,16 @@ def check_first_batch(stage: Stage, batch: Batch) -> tuple[Any, list[Problem]]:
     problems = list(label_problems)
     for metric in stage.figures.metrics:
         if metric.term.has_slots(arrays):
-            problems += inspect_metric(metric, arrays)
+            takes_whole = value_axis(metric.term, metric.metric, arrays) is None
+            found = inspect_presence(metric.term, batch) if takes_whole else []
+            problems += found or inspect_metric(metric, arrays)
     for term in stage.spec.terms:
         if not term.has_slots(arrays):
             continue
-        problems += inspect_term(term, arrays, stage.graphs.own_gradients, not label_problems, stage.training)
+        found = inspect_term(term, arrays, stage.graphs.own_gradients, not label_problems, stage.training)
+        if term.present and not found and not label_problems and not stage.graphs.counts_values(term, arrays):
+            found = inspect_presence(term, batch)
+        problems += found
         problems += inspect_normalizer(term, batch)
         problems += _averages_samples(term, arrays, batch)
     problems += _unchangeable(stage) or _outside_autograd(stage, outputs)

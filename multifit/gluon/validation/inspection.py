@@ -6,20 +6,24 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from ...checks import axis_problem, describe, elementwise_problem, label_problems
-from ...errors import Problem, counted, last_line
+from ...checks import axis_problem, describe, elementwise_problem, label_problems, partly_missing_problem
+from ...errors import Problem, SpecError, counted, last_line
 from ...protocols import Array, Metric
 from ...signatures import arity_problem
 from ...spec import TaskSpec
+from ...spec.missing import label_of
 from ...spec.names import Ref
-from ...spec.terms import MetricTerm, Term
+from ...spec.terms import MetricTerm, Taker, Term
 from ..compat import mx
 from ..data.arrays import joined
 from ..data.batches import Batch
 from ..execution.loss_calls import by_reference
 from ..loss_kinds import ELEMENTWISE, class_axis
+from ..metrics.catalogue import READING, updates_as, value_axis
 from ..metrics.copying import copy_metric
-from ..metrics.label_rules import LabelRule
+from ..metrics.host_update import update_metric
+from ..metrics.label_rules import LabelRule, count_in_part
+from ..metrics.present import present_arrays
 from ..metrics.stage_metric import StageMetric
 from .loss_gradient import check_loss_gradient
 from .sample_weights import inspect_sample_weights
@@ -30,10 +34,14 @@ ELEMENTWISE_METRICS = (_METRICS.MSE, _METRICS.RMSE, _METRICS.MAE)
 # These compare each output with a label; of MXNet's metrics, only `Loss` takes no labels.
 PAIRING = (
     _METRICS.Accuracy, _METRICS.TopKAccuracy, _METRICS.F1, _METRICS.MCC, _METRICS.CrossEntropy, _METRICS.PCC,
-    _METRICS.Perplexity, _METRICS.PearsonCorrelation, *ELEMENTWISE_METRICS,
+    _METRICS.NegativeLogLikelihood, _METRICS.Perplexity, _METRICS.PearsonCorrelation, *ELEMENTWISE_METRICS,
 )  # fmt: skip
 ALONG_AXIS_1 = (_METRICS.F1, _METRICS.MCC, _METRICS.PCC)  # these expect the classes along axis 1
-TAKING_CLASSES = (_METRICS.Accuracy, _METRICS.PCC)  # these take outputs of a label's shape for classes
+# these take class indices, of which there are fewer than scores
+TAKING_INDICES = (
+    _METRICS.TopKAccuracy, _METRICS.F1, _METRICS.MCC, _METRICS.CrossEntropy, _METRICS.NegativeLogLikelihood,
+    _METRICS.Perplexity,
+)  # fmt: skip
 
 Named = tuple[str, Any]
 
@@ -73,6 +81,16 @@ def inspect_labels(rules: Sequence[LabelRule], batch: Batch) -> list[Problem]:
         labels = whole if isinstance(whole, list) else [whole]  # pieces of different lengths stay a list
         per_array = (label_problems(rule.where, rule.label.name, values, rule.classes) for values in labels)
         problems += next(filter(None, per_array), [])
+    return problems
+
+
+def inspect_presence(taker: Taker, batch: Batch) -> list[Problem]:
+    """Check that no sample lacks only a part of a label, for a loss or a metric that takes whole samples."""
+    problems = []
+    for ref in taker.present:
+        masks: list[Any] = [slots[ref.name] for slots in batch.slots]
+        if count := sum(map(count_in_part, masks)):
+            problems.append(partly_missing_problem(taker.where, label_of(ref).name, "", count))
     return problems
 
 
@@ -121,9 +139,12 @@ def _comparing(term: MetricTerm, metric: Metric, arrays: Mapping[Ref, Any]) -> I
     messages: list[str | None] = []
     for output, label in zip(term.outputs, term.labels):
         scores, classes = arrays[output], arrays[label]
+        are_alike = scores.shape == classes.shape
         if isinstance(metric, ELEMENTWISE_METRICS):
             messages.append(elementwise_problem(term.where, (output.name, scores), (label.name, classes)))
-        elif not (type(metric) in TAKING_CLASSES and scores.shape == classes.shape):
+        elif are_alike and updates_as(metric, *TAKING_INDICES):
+            messages.append(_one_shape(term, metric, output, label, scores))
+        elif not (are_alike and updates_as(metric, *READING)):
             axis = 1 if type(metric) in ALONG_AXIS_1 else getattr(metric, "axis", None)
             if axis is not None:
                 messages.append(
@@ -131,13 +152,33 @@ def _comparing(term: MetricTerm, metric: Metric, arrays: Mapping[Ref, Any]) -> I
                     or _one_class(term, scores, metric, axis)
                 )
     yield from messages
-    if type(metric) in PAIRING and not any(messages):
-        outputs, labels = ([arrays[ref] for ref in refs] for refs in (term.outputs, term.labels))
+    known = {} if any(messages) else _known(term, metric, arrays)
+    if updates_as(metric, *PAIRING) and known:
+        outputs, labels = (
+            [known[ref] for ref in refs if ref in known] for refs in (term.outputs, term.labels)
+        )
         try:
-            copy_metric(metric).update(labels, outputs)
+            update_metric(term.where, copy_metric(metric), labels, outputs)
+        except SpecError as error:
+            yield str(error.problems[0])
         except Exception as error:  # whatever the metric's own arithmetic raises
             compared = f"{describe.arrays(outputs)} with {describe.arrays(labels)}"
             yield f"{term.where}: {type(metric).__name__} cannot compare {compared}: {last_line(error)}"
+
+
+def _known(term: MetricTerm, metric: Metric, arrays: Mapping[Ref, Any]) -> Mapping[Ref, Any]:
+    """Return the arrays that a metric would be updated with: without what is missing."""
+    if not term.present:
+        return arrays
+    present = present_arrays(term, value_axis(term, metric, arrays), arrays, {})
+    return {} if present is None else present[0]
+
+
+def _one_shape(term: MetricTerm, metric: Metric, output: Ref, label: Ref, scores: Array) -> str:
+    names = f'output "{output.name}" and label "{label.name}" are both {describe.array(scores)}'
+    takes = f"{type(metric).__name__} takes one class index for the scores of each sample"
+    way_out = "transform=lambda scores, label: (label.argmax(axis=1), scores)"
+    return f"{term.where}: {names}, and {takes}; if labels are one-hot, give {way_out}"
 
 
 def _one_class(term: MetricTerm, output: Array, metric: Metric, axis: int) -> str | None:
