@@ -13,7 +13,7 @@ from ..errors import CLEAR, suggest
 from ..events import HandlerError
 from ..taskfile import UsageError
 from .arguments import usage
-from .origin import exit_of, is_about_a_file, place_in, raised_by_multifit
+from .origin import exit_of, is_about_a_file, missing_package, place_in, raised_by_multifit
 
 __all__ = ["main"]
 
@@ -71,6 +71,11 @@ def _run(options: argparse.Namespace) -> int:
         return options.run(options) or 0
     except SystemExit as error:  # in the user's code; 0 would say that the command did its work
         raise UsageError(exit_of(getattr(options, "file", None), error)) from None
+    except ModuleNotFoundError as error:
+        missing = missing_package(getattr(options, "file", None), error)
+        if missing:
+            raise UsageError(missing) from None
+        raise
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:

@@ -169,8 +169,7 @@ def _handlers(task: Task, options: argparse.Namespace, every: Every | None) -> l
 def _tensorboard(folder: Path) -> list[Any]:
     try:
         return [TensorBoardHandler(folder)]
-    except ImportError as error:  # optional: the run goes on without events
-        print(f"multifit: no TensorBoard events: {error}", file=sys.stderr)
+    except ImportError:  # nobody asked for events
         return []
 
 
