@@ -4,8 +4,8 @@ from pathlib import Path
 
 from setuptools import find_packages, setup
 
-# mxnet 1.9.1 imports by itself with numpy below 1.24 only, which Python 3.12 does not have; there setuptools has
-# the distutils that it imports. With a newer numpy it runs where multifit is imported first: gluon/compat.py.
+# mxnet 1.9.1 imports by itself with numpy below 1.24 only, which Python 3.12 does not have; there setuptools
+# has the distutils that it imports. With a newer numpy, multifit is imported first: multifit/gluon/compat.py.
 FOR_MXNET = [
     "numpy>=1.22,<1.24; python_version < '3.12'",
     "numpy>=1.26,<2; python_version >= '3.12'",

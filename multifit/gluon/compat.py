@@ -26,8 +26,8 @@ from ..threads import omp_threads
 
 Around = Callable[[types.ModuleType], AbstractContextManager[None]]
 
-# mxnet reads `bool` at import and when arrays are indexed, its Gluon handlers `Inf` when they are made; gluoncv
-# reads `float` and `int` for anchors and mAP. So these stay as long as the process runs.
+# mxnet reads `bool` at import and when arrays are indexed, its Gluon handlers `Inf` when they are made, and
+# gluoncv `float` and `int` for anchors and mAP. So these stay as long as the process runs.
 ALIASES = {"bool": bool, "float": float, "int": int, "Inf": numpy.inf}
 # These are read only while mxnet is imported, to become names of mxnet.numpy.
 REMOVED: dict[str, Any] = {
@@ -79,7 +79,7 @@ def numpy_1(_: types.ModuleType) -> Iterator[None]:
 
 @contextmanager
 def tobytes(recordio: types.ModuleType) -> Iterator[None]:
-    """Let `pack` and `pack_img`, defined in the block, call ``tobytes`` of arrays: numpy has no ``tostring``."""
+    """Let `pack` and `pack_img`, which the block defines, call ``tobytes``; numpy removed ``tostring``."""
     yield
     for function in (recordio.pack, recordio.pack_img):
         code = function.__code__
