@@ -91,16 +91,9 @@ def _facts(record: Mapping[str, object]) -> dict[str, dict[str, str]]:
 
 
 def _drawings(plan: Plan) -> list[StageDrawing]:
-    stages: list[tuple[str, StagePlan | None]] = [
-        ("training", plan.train),
-        ("evaluating and predicting", plan.evaluate),
-    ]
-    if plan.train is not None and plan.evaluate is not None and plan.train.rows == plan.evaluate.rows:
-        stages = [("training and evaluating", plan.train)]
     return [
         StageDrawing(f"{title}: {plan.where}", _diagram(plan, stage), stage.how)
-        for title, stage in stages
-        if stage is not None
+        for title, stage in plan.stages.items()
     ]
 
 

@@ -104,6 +104,48 @@ def test_only_missing_aliases_are_added():
     assert (module.bool, module.float, module.int, module.Inf) == ("mine", float, int, numpy.inf)
 
 
+NUMPY_2 = """
+import warnings, numpy
+for name in ("PZERO", "NZERO", "NINF", "PINF", "NAN", "NaN", "Inf", "alltrue", "sometrue", "product", "round_",
+             "in1d", "msort", "trapz"):
+    if name in vars(numpy):
+        delattr(numpy, name)
+import multifit, mxnet as mx
+mx.npx.set_np()
+print(str(mx.np.PZERO), str(mx.np.NZERO), mx.np.PINF, mx.np.NINF, mx.np.NAN, mx.np.NaN, hasattr(numpy, "PZERO"))
+print(mx.np.in1d(mx.np.array([[1, 2], [3, 4]]), mx.np.array([1, 4])).asnumpy().tolist(),
+      mx.np.msort(mx.np.array([[3, 1], [2, 9]])).asnumpy().tolist())
+print(numpy.any(mx.np.array([0, 1])), numpy.all(mx.np.array([0, 1])), numpy.prod(mx.np.array([2, 3.0])),
+      numpy.round(mx.np.array([1.6])).item())
+from mxnet.gluon.contrib.estimator import EarlyStoppingHandler
+handler = EarlyStoppingHandler(mx.metric.Accuracy(), mode="min")
+handler.train_begin(None)
+print(handler.best)
+warnings.simplefilter("error", DeprecationWarning)
+print(mx.recordio.unpack(mx.recordio.pack(mx.recordio.IRHeader(0, [1, 2], 3, 0), b"x"))[0].label.tolist())
+"""
+
+
+def test_mxnet_runs_without_what_numpy_2_removed():
+    assert run(NUMPY_2).splitlines() == [
+        "0.0 -0.0 inf -inf nan nan False",
+        "[True, False, False, True] [[2.0, 1.0], [3.0, 9.0]]",
+        "True False 6.0 2.0",
+        "inf",
+        "[1.0, 2.0]",
+    ]
+
+
+def test_only_while_mxnet_is_imported(monkeypatch):
+    for name in ("PZERO", "in1d"):
+        monkeypatch.delattr(numpy, name, raising=False)
+    before = dict(vars(numpy))
+    with pytest.raises(KeyError), compat.numpy_1(numpy):
+        assert (numpy.PZERO, list(numpy.in1d([[1], [2]], [2]))) == (0, [False, True])
+        raise KeyError
+    assert vars(numpy) == before
+
+
 # -------------------------------------------------------------------------------- mxnet
 
 
