@@ -19,10 +19,16 @@ PACKAGES = {
 }
 
 
-def place_in(file: object, error: OSError) -> str:
+def place_in(file: object, error: BaseException) -> str:
     """Return the line of the task file that raised an error, in words; "" if another file raised it."""
     lines = _lines(file, error)
     return f" ({file}, line {lines[-1]})" if lines else ""
+
+
+def is_raised_in(function: str, file: object, error: BaseException) -> bool:
+    """Return whether a function of the task file, or what it called, raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return any((frame.name, frame.filename) == (function, str(Path(str(file)))) for frame in frames)
 
 
 def exit_of(file: object, error: SystemExit) -> str:
