@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from importlib import import_module
 from typing import Collection, Sequence
@@ -46,6 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     try:
         options = _options(arguments)
+        options.command = shlex.join(["multifit", *arguments])
         return _run(options)
     except HandlerError as error:  # such as that of a CheckpointHandler whose folder cannot be written
         cause = error.__cause__

@@ -6,8 +6,10 @@ import argparse
 import logging
 import re
 import sys
+import time
 from contextlib import ExitStack
 from dataclasses import asdict
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -82,15 +84,22 @@ def run(options: argparse.Namespace) -> int:
 
 def _train(task: Task, epochs: int, resume: Path | None, options: argparse.Namespace) -> None:
     """Train, write everything, then print the last figures and what was written, even if that is not all."""
+    command = {"command": options.command, "started": f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S %z}"}
+    begin = time.monotonic()
     plan = task.check()
     _print(f"{plan}\n", options)
     earlier = None if task.record is None else task.record.schedule  # its seeding depends on it
     every = options.checkpoint_every or earlier
 
+    def record(epochs: int, pictures: list[str], **more: Any) -> str:
+        return write_record(task.output, _record(task, epochs, every, pictures=pictures, **command, **more))
+
     @cache
     def describe() -> list[str]:
-        earlier = recorded_pictures(task.output) or []  # of a run that is resumed
-        return [*write_plan(task.output, plan), _write_record(task, epochs, every, earlier)]
+        return [*write_plan(task.output, plan), record(epochs, earlier_pictures())]
+
+    def earlier_pictures() -> list[str]:  # of a run that is resumed
+        return recorded_pictures(task.output) or []
 
     handlers = [AtFirstEpoch(task.output, describe), *_handlers(task, options, every)]
     history = task.fit(handlers, resume)
@@ -99,8 +108,12 @@ def _train(task: Task, epochs: int, resume: Path | None, options: argparse.Names
     with ExitStack() as last:
         last.callback(_print_end, task, history, names, options)
         names.update(write_results(task.output, history, task.estimator), describe())
-        if not task.estimator.state.interrupted:
-            with then(lambda: _write_record(task, history.epochs, every, pictures)):
+        directions = {name: way for name in history if (way := task.estimator.direction(name))}
+        more = {"seconds": round(time.monotonic() - begin, 2), "directions": directions}
+        if task.estimator.state.interrupted:
+            record(epochs, earlier_pictures(), **more)
+        else:
+            with then(lambda: record(history.epochs, pictures, **more)):
                 for name in write_pictures(task.output, history, task.pictures):
                     pictures.append(name)
                     names.add(name)
@@ -173,8 +186,8 @@ def _tensorboard(folder: Path) -> list[Any]:
         return []
 
 
-def _write_record(task: Task, epochs: int, every: Every | None, pictures: list[str]) -> str:
-    record = RunRecord(
+def _record(task: Task, epochs: int, every: Every | None, **more: Any) -> RunRecord:
+    return RunRecord(
         file=str(task.file.path),
         settings=task.file.settings,
         seed=task.seed,
@@ -186,9 +199,8 @@ def _write_record(task: Task, epochs: int, every: Every | None, pictures: list[s
         precision=task.precision,
         checkpoint_every=None if every is None else [every.n, every.unit],
         file_seed=task.file_seed,
-        pictures=pictures,
+        **more,
     )
-    return write_record(task.output, record)
 
 
 def _schedule(text: str) -> Every:
