@@ -36,9 +36,9 @@ class RunRecord:
     checkpoint_every: Optional[list[Any]] = None  # the schedule of checkpoints, such as [500, "batch"]
     file_seed: Optional[int] = None  # the seed under which the file was executed; None if older
     pictures: list[str] = field(default_factory=list)  # the files that were drawn at the end
-    command: str = ""  # the last one that trained the run
-    started: str = ""  # when it began, with the time zone
-    seconds: Optional[float] = None  # how long it took; None if it was killed
+    command: str = ""  # that began the run
+    started: str = ""  # when, with the time zone
+    seconds: Optional[float] = None  # how long it was trained; None if it runs, or was killed
     directions: dict[str, str] = field(default_factory=dict)  # "min" or "max" by figure, where known
 
     @property

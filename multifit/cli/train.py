@@ -84,15 +84,15 @@ def run(options: argparse.Namespace) -> int:
 
 def _train(task: Task, epochs: int, resume: Path | None, options: argparse.Namespace) -> None:
     """Train, write everything, then print the last figures and what was written, even if that is not all."""
-    command = {"command": options.command, "started": f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S %z}"}
-    begin = time.monotonic()
+    now, begin = f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S %z}", time.monotonic()
     plan = task.check()
     _print(f"{plan}\n", options)
-    earlier = None if task.record is None else task.record.schedule  # its seeding depends on it
-    every = options.checkpoint_every or earlier
+    resumed = task.record or RunRecord("", {}, 0, command=options.command, started=now, seconds=0.0)
+    every = options.checkpoint_every or resumed.schedule  # the seeding depends on it
 
     def record(epochs: int, pictures: list[str], **more: Any) -> str:
-        return write_record(task.output, _record(task, epochs, every, pictures=pictures, **command, **more))
+        more |= {"pictures": pictures, "command": resumed.command, "started": resumed.started}
+        return write_record(task.output, _record(task, epochs, every, **more))
 
     @cache
     def describe() -> list[str]:
@@ -104,19 +104,19 @@ def _train(task: Task, epochs: int, resume: Path | None, options: argparse.Names
     handlers = [AtFirstEpoch(task.output, describe), *_handlers(task, options, every)]
     history = task.fit(handlers, resume)
     names: set[str] = set()
-    pictures: list[str] = []
     with ExitStack() as last:
         last.callback(_print_end, task, history, names, options)
         names.update(write_results(task.output, history, task.estimator), describe())
         directions = {name: way for name in history if (way := task.estimator.direction(name))}
-        more = {"seconds": round(time.monotonic() - begin, 2), "directions": directions}
-        if task.estimator.state.interrupted:
-            record(epochs, earlier_pictures(), **more)
-        else:
-            with then(lambda: record(history.epochs, pictures, **more)):
-                for name in write_pictures(task.output, history, task.pictures):
-                    pictures.append(name)
-                    names.add(name)
+        seconds = None if resumed.seconds is None else round(resumed.seconds + time.monotonic() - begin, 2)
+        more = {"seconds": seconds, "directions": directions}
+        interrupted = task.estimator.state.interrupted
+        pictures = earlier_pictures() if interrupted else []
+        drawn = () if interrupted else write_pictures(task.output, history, task.pictures)
+        with then(lambda: record(epochs if interrupted else history.epochs, pictures, **more)):
+            for name in drawn:
+                pictures.append(name)
+                names.add(name)
 
 
 def _print_end(task: Task, history: History, names: set[str], options: argparse.Namespace) -> None:
