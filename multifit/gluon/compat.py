@@ -88,6 +88,23 @@ def tobytes(recordio: types.ModuleType) -> Iterator[None]:
 
 
 @contextmanager
+def plain_numbers(module: types.ModuleType) -> Iterator[None]:
+    """Let operators, which the block defines, write NumPy's scalars in a list or tuple as plain numbers.
+
+    Operators take their arguments as text: ``(2, 3)``, where numpy 2 writes ``(np.int64(2), np.int64(3))``.
+    """
+    yield
+
+    def text(value: object) -> str:
+        if isinstance(value, (list, tuple)) and any(isinstance(item, numpy.generic) for item in value):
+            kind = tuple if isinstance(value, tuple) else list
+            value = kind(item.item() if isinstance(item, numpy.generic) else item for item in value)
+        return str(value)
+
+    setattr(module, "str", text)  # noqa: B010
+
+
+@contextmanager
 def without_torch(_: types.ModuleType) -> Iterator[None]:
     """Hide torch within the block from gluoncv, which does not look for it later."""
     before = sys.modules.pop("torch", None)
@@ -101,7 +118,13 @@ def without_torch(_: types.ModuleType) -> Iterator[None]:
 
 
 # what surrounds the execution of a module when it is imported, also by the user
-AROUND: dict[str, Around] = {"mxnet": numpy_1, "mxnet.recordio": tobytes, "gluoncv": without_torch}
+OPERATORS = ("mxnet._ctypes.ndarray", "mxnet._ctypes.symbol") if repr(numpy.int64(2)) != "2" else ()
+AROUND: dict[str, Around] = {
+    "mxnet": numpy_1,
+    "mxnet.recordio": tobytes,
+    "gluoncv": without_torch,
+    **dict.fromkeys(OPERATORS, plain_numbers),
+}
 
 
 def load_mxnet() -> types.ModuleType:

@@ -121,6 +121,8 @@ handler = EarlyStoppingHandler(mx.metric.Accuracy(), mode="min")
 handler.train_begin(None)
 print(handler.best)
 warnings.simplefilter("error", DeprecationWarning)
+print(mx.nd.ones(6).reshape(shape=tuple(numpy.array([2, 3]))).shape,
+      mx.sym.reshape(mx.sym.var("x"), shape=list(numpy.array([2, 3]))).attr("shape"))
 print(mx.recordio.unpack(mx.recordio.pack(mx.recordio.IRHeader(0, [1, 2], 3, 0), b"x"))[0].label.tolist())
 """
 
@@ -131,6 +133,7 @@ def test_mxnet_runs_without_what_numpy_2_removed():
         "[True, False, False, True] [[2.0, 1.0], [3.0, 9.0]]",
         "True False 6.0 2.0",
         "inf",
+        "(2, 3) [2, 3]",
         "[1.0, 2.0]",
     ]
 
@@ -143,6 +146,14 @@ def test_only_while_mxnet_is_imported(monkeypatch):
         assert (numpy.PZERO, list(numpy.in1d([[1], [2]], [2]))) == (0, [False, True])
         raise KeyError
     assert vars(numpy) == before
+
+
+def test_operators_take_numbers_of_numpy():
+    module = types.SimpleNamespace()
+    with compat.plain_numbers(module):
+        pass
+    values = [(numpy.int64(2), None), [numpy.float64(0.5)], (1, 2), numpy.float64(0.5), "x"]
+    assert list(map(module.str, values)) == ["(2, None)", "[0.5]", "(1, 2)", "0.5", "x"]
 
 
 # -------------------------------------------------------------------------------- mxnet
