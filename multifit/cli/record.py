@@ -66,8 +66,8 @@ def write_record(folder: Path, record: RunRecord) -> str:
     """
     settings = {name: recorded(value) for name, value in record.settings.items()}
     settings = {name: value for name, value in settings.items() if _is_json(value)}
-    versions = installed_versions()
-    versions |= {name: sys.modules[name].__version__ for name in ("torch",) if name in sys.modules}
+    torch = sys.modules.get("torch")  # the engine on PyTorch has imported it
+    versions = {**installed_versions(), **({} if torch is None else {"torch": torch.__version__})}
     content = {**asdict(record), "settings": settings, "versions": versions}
     atomic_write(folder / RECORD, json.dumps(content, indent=2) + "\n")
     return RECORD
