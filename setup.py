@@ -1,16 +1,25 @@
-"""Install multifit: ``pip install "multifit[cpu]"``, or an extra for a GPU."""
+"""Install multifit from a checkout: ``pip install ".[cpu]"``, or an extra for a GPU."""
 
 from pathlib import Path
 
 from setuptools import find_packages, setup
 
-CPU = ["mxnet==1.9.1"]
+# mxnet 1.9.1 imports by itself with numpy below 1.24 only, which Python 3.12 does not have; there setuptools
+# has the distutils that it imports. With a newer numpy, multifit is imported first: multifit/gluon/compat.py.
+FOR_MXNET = [
+    "numpy>=1.22,<1.24; python_version < '3.12'",
+    "numpy>=1.26,<2; python_version >= '3.12'",
+    "setuptools>=61; python_version >= '3.12'",
+]
+CPU = ["mxnet==1.9.1", *FOR_MXNET]
 CV = ["gluoncv==0.10.5.post0", "opencv-python<4.12", "pandas<3; python_version < '3.12'"]
 NLP = ["gluonnlp==0.10.0", "sacrebleu>=2.3"]
 PLOT = ["matplotlib>=3.6"]
 TENSORBOARD = ["tensorboardX>=2.6"]
 HOROVOD = ["horovod==0.28.1"]  # is compiled against the mxnet that is there: docs/distributed.md
 TORCH = ["torch>=2.5"]
+# for the files in tasks/; those on texts also need NLP, which compiles a part of gluonnlp
+TASKS = [*CV, *PLOT, "scikit-learn>=1.3"]
 # mxnet's converter needs onnx.mapping, which onnx 1.19 took away
 ONNX = ["onnx>=1.14,<1.19", "onnxruntime>=1.16"]
 TEST = [
@@ -25,7 +34,7 @@ TEST = [
 DEV = [*TEST, "ruff>=0.9", "mypy>=1.10"]
 
 setup(
-    name="multifit",
+    name="gluon-multifit",  # another package on PyPI is called multifit; the module is multifit all the same
     version="0.1.0",
     description="One loop for Gluon nets with several outputs, losses, metrics and trainers, bound by name",
     long_description=(Path(__file__).parent / "README.md").read_text(encoding="utf-8"),
@@ -34,22 +43,12 @@ setup(
     python_requires=">=3.9",
     packages=find_packages(include=["multifit", "multifit.*"]),
     package_data={"multifit": ["py.typed", "cli/new_task.txt"], "multifit.report": ["templates/*"]},
-    install_requires=[
-        # mxnet 1.9.1 imports by itself with numpy below 1.24 only. Python 3.12 has no such numpy, and there
-        # multifit.gluon.compat puts back what mxnet misses, and setuptools has the distutils that it imports.
-        # mxnet itself is an extra: its builds for CPU and GPU have different names.
-        "numpy>=1.22,<1.24; python_version < '3.12'",
-        "numpy>=1.26,<2; python_version >= '3.12'",
-        "setuptools>=61; python_version >= '3.12'",
-        "psutil>=5.9",
-        "tqdm>=4.63",
-        "rich>=13",
-        "jinja2>=3.1",
-    ],
+    # mxnet is an extra: its builds for CPU and GPU have different names. The pins of numpy belong to it.
+    install_requires=["numpy>=1.22", "psutil>=5.9", "tqdm>=4.63", "rich>=13", "jinja2>=3.1"],
     extras_require={
         "cpu": CPU,
-        "cu112": ["mxnet-cu112==1.9.1"],
-        "cu117": ["mxnet-cu117==1.9.1"],
+        "cu112": ["mxnet-cu112==1.9.1", *FOR_MXNET],
+        "cu117": ["mxnet-cu117==1.9.1", *FOR_MXNET],
         "cv": CV,
         "nlp": NLP,
         "plot": PLOT,
@@ -57,7 +56,8 @@ setup(
         "tensorboard": TENSORBOARD,
         "horovod": HOROVOD,
         "torch": TORCH,
-        "all": CPU + CV + NLP + PLOT + TENSORBOARD,
+        "tasks": TASKS,
+        "all": CPU + NLP + TASKS + TENSORBOARD,
         "dev": DEV,
     },
     entry_points={"console_scripts": ["multifit = multifit.__main__:run"]},

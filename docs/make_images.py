@@ -35,13 +35,15 @@ PICTURES = {
 def main(names: list[str]) -> None:
     """Make the pictures with these names, or all."""
     with TemporaryDirectory() as folder:
+        (Path(folder) / "tasks").symlink_to(ROOT / "tasks")  # the report shows the command
         for name in names or [*PICTURES, "tutorial"]:
             if name == "tutorial":
                 draw_tutorial(folder)
                 continue
             task, picture = PICTURES[name]
             run = Path(folder) / name
-            subprocess.run([*TRAIN, *f"tasks/{task} --quiet --output {run}".split()], cwd=ROOT, check=True)
+            command = [*TRAIN, *f"tasks/{task} --quiet --output {name}".split()]
+            subprocess.run(command, cwd=folder, check=True)
             reduce(run / f"{picture}.png", IMAGES / f"{name}.png")
             if name == "digits":
                 photograph_report(run, IMAGES / "report.png")

@@ -77,7 +77,7 @@ def test_an_unknown_engine() -> None:
 
 def test_an_engine_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r'engine="torch" needs PyTorch: pip install "multifit\[torch\]"'):
+    with pytest.raises(ImportError, match=r'engine="torch" needs PyTorch: pip install torch'):
         MultiEstimator(two_heads(), two_head_spec(), engine="torch")
 
 

@@ -88,6 +88,16 @@ def test_the_text_fits_the_terminal(width: int, monkeypatch: pytest.MonkeyPatch)
     assert ["frozen", "1", "parameter", "b.weight"] in [line.split() for line in lines]
 
 
+def test_training_and_evaluation_are_one_if_they_are_alike() -> None:
+    text = str(replace(PLAN, evaluate=STAGE))
+    assert text.count("part.a") == str(PLAN).count("part.a") == 1
+    assert "training, evaluating and predicting\nwhat" in text and "\n\ntraining\nwhat" in str(PLAN)
+    lines = str(replace(PLAN, evaluate=replace(STAGE, how="other"))).splitlines()
+    titles = [line for line in lines if line in ("training", "parameters", "evaluating and predicting")]
+    assert titles == ["training", "parameters", "evaluating and predicting"]
+    assert str(replace(PLAN, train=None, evaluate=STAGE)).split("\n\n")[1].startswith("parameters")
+
+
 def test_a_precision_other_than_float32_is_named() -> None:
     assert PLAN.where == "batches of 8 on cpu(0)"
     assert replace(PLAN, precision="bfloat16").where == "batches of 8 on cpu(0), computed in bfloat16"

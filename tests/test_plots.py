@@ -104,7 +104,7 @@ def test_any_number_of_panels_can_be_saved(panels):
 
 def test_without_matplotlib_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ImportError, match=r'pip install "multifit\[plot\]"'):
+    with pytest.raises(ImportError, match=r"pip install matplotlib"):
         new_figure(1, 1)
 
 

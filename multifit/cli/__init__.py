@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from importlib import import_module
 from typing import Collection, Sequence
@@ -13,7 +14,7 @@ from ..errors import CLEAR, suggest
 from ..events import HandlerError
 from ..taskfile import UsageError
 from .arguments import usage
-from .origin import exit_of, is_about_a_file, place_in, raised_by_multifit
+from .origin import exit_of, is_about_a_file, missing_package, place_in, raised_by_multifit
 
 __all__ = ["main"]
 
@@ -46,6 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     try:
         options = _options(arguments)
+        options.command = shlex.join(["multifit", *arguments])
         return _run(options)
     except HandlerError as error:  # such as that of a CheckpointHandler whose folder cannot be written
         cause = error.__cause__
@@ -71,6 +73,11 @@ def _run(options: argparse.Namespace) -> int:
         return options.run(options) or 0
     except SystemExit as error:  # in the user's code; 0 would say that the command did its work
         raise UsageError(exit_of(getattr(options, "file", None), error)) from None
+    except ModuleNotFoundError as error:
+        missing = missing_package(getattr(options, "file", None), error)
+        if missing:
+            raise UsageError(missing) from None
+        raise
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:

@@ -20,8 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--format",
         choices=list(FORMATS),
         default="gluon",
-        help="gluon: symbol and parameters for SymbolBlock.imports; onnx: one file (needs multifit[onnx]); "
-        "torch: a module and its parameters, pt2: a program of torch.export (both need multifit[torch])",
+        help="gluon: symbol and parameters for SymbolBlock.imports; onnx: one file (needs onnx); "
+        "torch: a module and its parameters, pt2: a program of torch.export (both need torch)",
     )
     parser.add_argument(
         "--output", metavar="DIR", help="folder for the files (default: export in the folder of the run)"

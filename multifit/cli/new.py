@@ -31,4 +31,12 @@ def run(options: argparse.Namespace) -> None:
         atomic_write(file, TEMPLATE.read_text("utf-8"))
     except OSError as error:
         raise UsageError(f"cannot write {file}: {error.strerror}") from None
-    print(f"wrote {file}; train it: {shlex.join(['multifit', 'train', str(file)])}")
+    run = Path("runs", file.stem)
+    print(f"wrote {file}; next:")
+    for command in (
+        ["train", file],
+        ["evaluate", file, "--from", run],
+        ["predict", file, "--from", run, "0.5,-0.2"],
+        ["report", run],
+    ):
+        print("   ", shlex.join(["multifit", *map(str, command)]))

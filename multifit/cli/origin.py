@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 import traceback
+from importlib.util import find_spec
 from pathlib import Path
 
-from ..errors import shown
+from ..errors import shown, suggest
 from ..files import OF_DISK
 
+# what to install for modules that are called otherwise
+PACKAGES = {
+    "PIL": "pillow",
+    "cv2": "opencv-python",
+    "skimage": "scikit-image",
+    "sklearn": "scikit-learn",
+    "yaml": "pyyaml",
+}
 
-def place_in(file: object, error: OSError) -> str:
+
+def place_in(file: object, error: BaseException) -> str:
     """Return the line of the task file that raised an error, in words; "" if another file raised it."""
     lines = _lines(file, error)
     return f" ({file}, line {lines[-1]})" if lines else ""
+
+
+def is_raised_in(function: str, file: object, error: BaseException) -> bool:
+    """Return whether a function of the task file, or what it called, raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return any((frame.name, frame.filename) == (function, str(Path(str(file)))) for frame in frames)
 
 
 def exit_of(file: object, error: SystemExit) -> str:
@@ -23,6 +39,18 @@ def exit_of(file: object, error: SystemExit) -> str:
     return (
         f"line {line} of {name} called sys.exit({code}); to end a command, raise an exception that says why"
     )
+
+
+def missing_package(file: object, error: BaseException) -> str:
+    """Return which package to install if the task file imports a module that is not there, else ""."""
+    module = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    if not module or not _lines(file, error) or find_spec(module) is not None:
+        return ""
+    near = suggest(module, (path.stem for path in Path(str(file)).parent.iterdir()))
+    if near and module not in PACKAGES:
+        return f'{file} imports "{module}", which is not installed{near}'
+    package = PACKAGES.get(module, module)
+    return f"{file} needs {package}: pip install {package}"
 
 
 def is_about_a_file(error: OSError) -> bool:

@@ -11,7 +11,7 @@ from ..errors import last_line, quoted
 from ..taskfile import UsageError, as_usage_error
 from .outputs import PREDICTIONS, print_results
 
-INSTALL = 'predicting with an exported net needs PyTorch: pip install "multifit[torch]"'
+INSTALL = "predicting with an exported net needs PyTorch: pip install torch"
 FILES = ("net.py", "net.pt2")  # an exported net's folder has one of them
 UNUSED: dict[str, Any] = {
     "compile": None,

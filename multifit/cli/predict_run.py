@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 from pathlib import Path
 from typing import Any, Iterable, Iterator
 
 from ..errors import shown
 from ..taskfile import UsageError
 from .arguments import quiet
+from .origin import is_raised_in, place_in
 from .outputs import PREDICTIONS, make_folder, print_results
 from .results import draw
 from .task import Task, trained_run
@@ -36,11 +38,25 @@ def _predictions(task: Task) -> Any:
             f'{task.file.path} has no function "inputs": predicting needs inputs(arguments), '
             "which makes a batch from the command line's arguments"
         )
+    _read_inputs(task)
     if "show" in task.file.functions:
         return task.results["show"]
     outputs = task.results["outputs"]
     samples = zip(*outputs.values())
     return [", ".join(f"{name} {value!s}" for name, value in zip(outputs, sample)) for sample in samples]
+
+
+def _read_inputs(task: Task) -> None:
+    """Call the file's ``inputs``; if that cannot read the arguments, raise UsageError with what it reads."""
+    path = task.file.path
+    try:
+        task.results["inputs"]
+    except ValueError as error:
+        if not is_raised_in("inputs", path, error):
+            raise
+        text = (inspect.getdoc(task.file.functions["inputs"]) or "").partition("\n\n")[0]
+        reads = f"; about its inputs(): {' '.join(text.split())}" if text else ""
+        raise UsageError(f"{path} cannot read INPUT: {error}{place_in(path, error)}{reads}") from error
 
 
 def _lines(arguments: list[str], predictions: Any, task: Task) -> Iterator[str]:

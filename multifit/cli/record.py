@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Optional, Union, get_type_hints
@@ -35,6 +36,10 @@ class RunRecord:
     checkpoint_every: Optional[list[Any]] = None  # the schedule of checkpoints, such as [500, "batch"]
     file_seed: Optional[int] = None  # the seed under which the file was executed; None if older
     pictures: list[str] = field(default_factory=list)  # the files that were drawn at the end
+    command: str = ""  # that began the run
+    started: str = ""  # when, with the time zone
+    seconds: Optional[float] = None  # how long it was trained; None if it runs, or was killed
+    directions: dict[str, str] = field(default_factory=dict)  # "min" or "max" by figure, where known
 
     @property
     def schedule(self) -> Every | None:
@@ -61,7 +66,9 @@ def write_record(folder: Path, record: RunRecord) -> str:
     """
     settings = {name: recorded(value) for name, value in record.settings.items()}
     settings = {name: value for name, value in settings.items() if _is_json(value)}
-    content = {**asdict(record), "settings": settings, "versions": installed_versions()}
+    torch = sys.modules.get("torch")  # the engine on PyTorch has imported it
+    versions = {**installed_versions(), **({} if torch is None else {"torch": torch.__version__})}
+    content = {**asdict(record), "settings": settings, "versions": versions}
     atomic_write(folder / RECORD, json.dumps(content, indent=2) + "\n")
     return RECORD
 

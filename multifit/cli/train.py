@@ -6,8 +6,10 @@ import argparse
 import logging
 import re
 import sys
+import time
 from contextlib import ExitStack
 from dataclasses import asdict
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -82,28 +84,39 @@ def run(options: argparse.Namespace) -> int:
 
 def _train(task: Task, epochs: int, resume: Path | None, options: argparse.Namespace) -> None:
     """Train, write everything, then print the last figures and what was written, even if that is not all."""
+    now, begin = f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S %z}", time.monotonic()
     plan = task.check()
     _print(f"{plan}\n", options)
-    earlier = None if task.record is None else task.record.schedule  # its seeding depends on it
-    every = options.checkpoint_every or earlier
+    resumed = task.record or RunRecord("", {}, 0, command=options.command, started=now, seconds=0.0)
+    every = options.checkpoint_every or resumed.schedule  # the seeding depends on it
+
+    def record(epochs: int, pictures: list[str], **more: Any) -> str:
+        more |= {"pictures": pictures, "command": resumed.command, "started": resumed.started}
+        return write_record(task.output, _record(task, epochs, every, **more))
 
     @cache
     def describe() -> list[str]:
-        earlier = recorded_pictures(task.output) or []  # of a run that is resumed
-        return [*write_plan(task.output, plan), _write_record(task, epochs, every, earlier)]
+        return [*write_plan(task.output, plan), record(epochs, earlier_pictures())]
+
+    def earlier_pictures() -> list[str]:  # of a run that is resumed
+        return recorded_pictures(task.output) or []
 
     handlers = [AtFirstEpoch(task.output, describe), *_handlers(task, options, every)]
     history = task.fit(handlers, resume)
     names: set[str] = set()
-    pictures: list[str] = []
     with ExitStack() as last:
         last.callback(_print_end, task, history, names, options)
         names.update(write_results(task.output, history, task.estimator), describe())
-        if not task.estimator.state.interrupted:
-            with then(lambda: _write_record(task, history.epochs, every, pictures)):
-                for name in write_pictures(task.output, history, task.pictures):
-                    pictures.append(name)
-                    names.add(name)
+        directions = {name: way for name in history if (way := task.estimator.direction(name))}
+        seconds = None if resumed.seconds is None else round(resumed.seconds + time.monotonic() - begin, 2)
+        more = {"seconds": seconds, "directions": directions}
+        interrupted = task.estimator.state.interrupted
+        pictures = earlier_pictures() if interrupted else []
+        drawn = () if interrupted else write_pictures(task.output, history, task.pictures)
+        with then(lambda: record(epochs if interrupted else history.epochs, pictures, **more)):
+            for name in drawn:
+                pictures.append(name)
+                names.add(name)
 
 
 def _print_end(task: Task, history: History, names: set[str], options: argparse.Namespace) -> None:
@@ -169,13 +182,12 @@ def _handlers(task: Task, options: argparse.Namespace, every: Every | None) -> l
 def _tensorboard(folder: Path) -> list[Any]:
     try:
         return [TensorBoardHandler(folder)]
-    except ImportError as error:  # optional: the run goes on without events
-        print(f"multifit: no TensorBoard events: {error}", file=sys.stderr)
+    except ImportError:  # nobody asked for events
         return []
 
 
-def _write_record(task: Task, epochs: int, every: Every | None, pictures: list[str]) -> str:
-    record = RunRecord(
+def _record(task: Task, epochs: int, every: Every | None, **more: Any) -> RunRecord:
+    return RunRecord(
         file=str(task.file.path),
         settings=task.file.settings,
         seed=task.seed,
@@ -187,9 +199,8 @@ def _write_record(task: Task, epochs: int, every: Every | None, pictures: list[s
         precision=task.precision,
         checkpoint_every=None if every is None else [every.n, every.unit],
         file_seed=task.file_seed,
-        pictures=pictures,
+        **more,
     )
-    return write_record(task.output, record)
 
 
 def _schedule(text: str) -> Every:

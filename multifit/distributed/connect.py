@@ -11,6 +11,7 @@ from typing import Annotated, NamedTuple, Union
 
 from ..arguments import checked, one_of
 from ..errors import PeerError, last_line
+from ..version import __version__
 from .communicator import AnyCommunicator, Communicator, Seconds
 from .launchers import launched
 from .world import ALONE, World
@@ -32,8 +33,8 @@ COMMUNICATORS = {
         "torchrun --nproc-per-node 2 -m multifit train FILE",
     ),
 }
-INSTALL = '"{0}" needs the extra of that name: pip install "multifit[{0}]" (see docs/distributed.md)'
-PACKAGES = ("multifit", "numpy", "mxnet", "mxnet-cu112", "mxnet-cu117")
+INSTALL = '"{0}" needs {0}: pip install {0} (see docs/distributed.md)'
+PACKAGES = ("numpy", "mxnet", "mxnet-cu112", "mxnet-cu117")
 KINDS = ("auto", "none", *COMMUNICATORS)
 _Kind = Annotated[str, one_of(*KINDS)]
 
@@ -80,7 +81,7 @@ def connect(kind: Union[_Kind, AnyCommunicator] = "auto", timeout: Seconds = 60.
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and of libraries; equal versions give equal results on all ranks."""
-    installed = {"Python": platform.python_version()}
+    installed = {"Python": platform.python_version(), "multifit": __version__}
     for package in PACKAGES:
         with suppress(metadata.PackageNotFoundError):
             installed[package] = metadata.version(package)

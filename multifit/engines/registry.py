@@ -13,7 +13,7 @@ MODULES = {"mxnet": "multifit.gluon.runner", "torch": "multifit.torch.engine.run
 ENGINES = (AUTO, *MODULES)
 CUDA_GRAPHS = "cudagraphs"
 FORMATS = ("gluon", "onnx", "torch", "pt2")  # in which nets are exported
-INSTALL = 'engine="torch" needs PyTorch: pip install "multifit[torch]"'
+INSTALL = 'engine="torch" needs PyTorch: pip install torch'
 
 
 def choose_engine(engine: str, context: Any, log_once: Callable[[str], None] = lambda line: None) -> str:

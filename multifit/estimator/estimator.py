@@ -536,9 +536,9 @@ class MultiEstimator:
         data : array, tuple, dict, list or loader, optional
             Data as for `predict`; needed only before the first fit, check, evaluation or prediction.
         format : {"gluon", "onnx", "torch", "pt2"}
-            "gluon" is read by ``gluon.SymbolBlock.imports``. "onnx" needs ``multifit[onnx]``. "torch" is a
+            "gluon" is read by ``gluon.SymbolBlock.imports``. "onnx" needs the package onnx. "torch" is a
             Python module that needs only PyTorch, and can be trained. "pt2" is a program of `torch.export`,
-            which only evaluates. The last two need ``multifit[torch]``.
+            which only evaluates. The last two need PyTorch.
 
         Returns
         -------

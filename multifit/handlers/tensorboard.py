@@ -64,9 +64,7 @@ class TensorBoardHandler:
         try:
             import tensorboardX  # noqa: F401
         except ImportError as error:
-            raise ImportError(
-                'TensorBoardHandler needs tensorboardX: pip install "multifit[tensorboard]"'
-            ) from error
+            raise ImportError("TensorBoardHandler needs tensorboardX: pip install tensorboardX") from error
         self.folder = Path(folder)
         self.weights = self.copies_parameters = weights
         self.pictures = pictures

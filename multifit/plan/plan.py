@@ -85,6 +85,14 @@ class Plan:
         lowered = "" if self.precision == "float32" else f", computed in {self.precision}"
         return f"batches of {self.samples} on {', '.join(self.devices)}{lowered}"
 
+    @property
+    def stages(self) -> dict[str, StagePlan]:
+        """What is done with a batch in training and in evaluation, by title; one title if it is the same."""
+        if self.train is not None and self.train == self.evaluate:
+            return {"training, evaluating and predicting": self.train}
+        stages = {"training": self.train, "evaluating and predicting": self.evaluate}
+        return {title: stage for title, stage in stages.items() if stage is not None}
+
     def __str__(self) -> str:
         return self.to_text()
 
@@ -101,8 +109,9 @@ class Plan:
             rows = [loader.row() for loader in self.loaders]
             title = f"an epoch, by {self.loaders[0].sampling}"
             parts.append(f"{title}\n{table((), rows, width, wrap_last=True)}")
-        if self.train is not None:
-            parts.append(f"training\n{self.train.to_text(width)}")
+        stages = [f"{title}\n{stage.to_text(width)}" for title, stage in self.stages.items()]
+        trained = 0 if self.train is None else 1
+        parts += stages[:trained]
         if self.balance:
             parts.append(wrap(f"balanced by {self.balance}", line))
         if self.trainers:
@@ -110,8 +119,7 @@ class Plan:
             if self.frozen:
                 rows.append(("frozen", "", counted(len(self.frozen), "parameter"), _span(self.frozen)))
             parts.append("parameters\n" + table((), rows, width, wrap_last=True))
-        if self.evaluate is not None:
-            parts.append(f"evaluating and predicting\n{self.evaluate.to_text(width)}")
+        parts += stages[trained:]
         if self.notices:
             parts.append("\n".join(wrap(f"note: {notice}", line) for notice in self.notices))
         return "\n\n".join(parts)

@@ -38,7 +38,7 @@ def new_figure(width: float, height: float) -> Figure:
         from matplotlib.figure import Figure
         from matplotlib.layout_engine import ConstrainedLayoutEngine
     except ImportError as error:
-        raise ImportError('pictures need matplotlib: pip install "multifit[plot]"') from error
+        raise ImportError("pictures need matplotlib: pip install matplotlib") from error
     except ValueError as error:  # matplotlib reads the environment when it is imported
         raise ImportError(f"matplotlib cannot be imported, perhaps because of MPLBACKEND: {error}") from error
     return Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(h_pad=0.1))  # between rows of axes

@@ -27,7 +27,7 @@ def advice(times: StepTimes) -> list[str]:
 def _data(times: StepTimes) -> Iterator[Suggestion]:
     loader = times.part("data/loader")
     # A loader that makes MXNet's arrays takes longer in training than alone, because it waits for the engine.
-    share = min(loader.ms, median(loader.in_training)) / times.wall
+    share = times.of_step(min(loader.ms, median(loader.in_training)))
     yield (
         share,
         f"the loader takes {share:.0%} of a step, and the engine is idle for {times.idle:.0%}: "
@@ -38,7 +38,7 @@ def _data(times: StepTimes) -> Iterator[Suggestion]:
 
 def _handlers(times: StepTimes) -> Iterator[Suggestion]:
     for part in times.pieces("handlers"):
-        share = part.mean / times.wall  # the mean, because a handler that runs now and then comes in bursts
+        share = times.of_step(part.mean)  # the mean, because a handler that runs now and then comes in bursts
         yield (
             share,
             f"{part.short_name} takes {share:.0%} of a step: if it need not run at every batch, use "
@@ -48,7 +48,7 @@ def _handlers(times: StepTimes) -> Iterator[Suggestion]:
 
 def _host_metrics(times: StepTimes) -> Iterator[Suggestion]:
     for part in times.pieces("figures"):
-        share = median(part.in_training) / times.wall
+        share = times.of_step(median(part.in_training))
         waits = f", {part.waits:.3g} ms of it waiting for the engine" if part.waits > part.ms / 10 else ""
         yield (
             share,
@@ -60,7 +60,7 @@ def _host_metrics(times: StepTimes) -> Iterator[Suggestion]:
 
 def _not_hybridized(times: StepTimes) -> Iterator[Suggestion]:
     if times.hybridizable:
-        share = sum(times.part(name).python_ms for name in ("forward", "backward")) / times.wall
+        share = times.of_step(sum(times.part(name).python_ms for name in ("forward", "backward")))
         yield (
             share,
             "the net is not hybridized, so Python calls each operator separately: net.hybridize() makes one "

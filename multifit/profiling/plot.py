@@ -77,8 +77,7 @@ def _draw_operators(axes: Axes, times: StepTimes) -> None:
         text = f"{operator.ms:.3g} ms  ({operator.count:g} per step)"
         axes.annotate(text, (operator.ms, row), (4, 0), textcoords="offset points", **LABEL)
     _style(axes, [operator.name for operator in operators])
-    busy = f"{times.engine:.3g} of {times.wall:.3g} ms" if times.wall else "all"
-    _title(axes, f"the engine's operators: {busy} on each device")
+    _title(axes, f"the engine's operators: {times.engine:.3g} ms per step on each device")
     axes.set_xlabel("ms per step, all devices", fontsize=9)
     axes.set_xlim(0, 1.3 * operators[0].ms or 1)
     kinds = {operator.kind for operator in operators}

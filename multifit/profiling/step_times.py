@@ -70,7 +70,7 @@ class StepTimes:
 
         Making Python faster cannot gain more than this.
         """
-        return min(1.0, max(0.0, 1 - self.engine / self.wall)) if self.wall else 0.0
+        return 1 - self.of_step(self.engine) if self.wall else 0.0
 
     @property
     def notable_parts(self) -> list[Part]:
@@ -84,6 +84,13 @@ class StepTimes:
     def pieces(self, name: str) -> list[Part]:
         """Return the pieces of a part."""
         return [part for part in self.parts if part.name.startswith(f"{name}/")]
+
+    def of_step(self, ms: float) -> float:
+        """Return a time's share of a step, from 0 to 1.
+
+        The time may be longer than a step: operators run side by side, and other steps were measured.
+        """
+        return min(1.0, ms / self.wall)
 
     def share(self, part: Part) -> float:
         """Return a part's share of the sum of all parts, from 0 to 1."""

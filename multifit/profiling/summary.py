@@ -96,6 +96,8 @@ def _number(ms: float) -> str:
 
 
 def _of(ms: float, wall: float) -> str:
+    if ms > wall > 0:  # operators run side by side, and other steps were measured
+        return "all of it"
     return f"{ms:.3g} ms ({ms / wall:.0%})" if wall else f"{ms:.3g} ms"
 
 

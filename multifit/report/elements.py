@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Callable
@@ -34,9 +35,21 @@ class Image:
     source: str  # a data URL
 
 
-def last_epoch_grid(history: History) -> Grid:
-    """Return the figures of the last epoch, training beside validation."""
-    return Grid(LAST_EPOCH_HEADERS, last_epoch_rows(history.last))
+def results_grid(history: History, directions: Mapping[str, str]) -> Grid:
+    """Return the figures of the last epoch, training beside validation, and the best with their epochs."""
+    rows = [[*row, *_best_cells(row[0], history, directions)] for row in last_epoch_rows(history.last)]
+    return Grid([*LAST_EPOCH_HEADERS, "best", "in epoch"], rows)
+
+
+def best_epoch(history: History, directions: Mapping[str, str]) -> str:
+    """Return which epoch is the best, by the validation's loss or its first figure of known direction."""
+    figures = ["val_loss", *(name for name in history if name.startswith("val_")), "train_loss"]
+    for figure in figures:
+        found = _best(figure, history, directions)
+        if found is not None:
+            epoch, value = found
+            return f"The best epoch is {epoch} of {history.epochs}, by {figure}: {figure_text(value)}."
+    return ""
 
 
 def epoch_grids(history: History) -> list[Grid]:
@@ -70,6 +83,22 @@ def curves_image(draw: Callable[[], Figure]) -> Image | None:
     except ImportError:
         return None
     return Image("the figures over the epochs", _data_url("image/svg+xml", to_svg(figure)))
+
+
+def _best_cells(name: str, history: History, directions: Mapping[str, str]) -> list[str]:
+    for figure in (f"val_{name}", f"train_{name}"):
+        found = _best(figure, history, directions)
+        if found is not None:
+            return [figure_text(found[1]), str(found[0])]
+    return ["", ""]
+
+
+def _best(figure: str, history: History, directions: Mapping[str, str]) -> tuple[int, float] | None:
+    """Return the epoch in which a figure was best first, and its value; None if that is unknown."""
+    sign = {"min": 1, "max": -1}.get(directions.get(figure, ""), 0)
+    values = enumerate(history.get(figure, []), 1)
+    measured = [(sign * value, epoch, value) for epoch, value in values if math.isfinite(value)]
+    return min(measured)[1:] if sign and measured else None
 
 
 def _epoch_grid(history: History, names: Sequence[str]) -> Grid:

@@ -22,7 +22,8 @@ class RunFolder:
     """The content of a run's folder; fields whose file is missing are empty."""
 
     name: str  # the run's title on the page: the path of its folder, as given
-    record: Mapping[str, object] = field(default_factory=dict)  # settings.json
+    record: dict[str, object] = field(default_factory=dict)  # settings.json
+    directions: Mapping[str, str] = field(default_factory=dict)  # "min" or "max" by figure, where known
     history: History = field(default_factory=History)
     plan: Plan | None = None
     plan_text: str = ""
@@ -39,6 +40,7 @@ def read_run(folder: Path) -> RunFolder:
         raise ValueError(f"{folder} is not the folder of a run: it has none of {', '.join(FILES)}")
     run = RunFolder(str(folder))
     run.record = _read(run, folder / SETTINGS, _parse_record) or {}
+    run.directions = _directions(run.record)
     run.plan = _read(run, folder / PLAN, lambda data: Plan.from_dict(parse_json(data)))
     run.plan_text = _read(run, folder / PLAN_TEXT, lambda data: data.decode("utf-8").strip()) or ""
     run.history = _read(run, folder / HISTORY, lambda _: History.from_json(folder / HISTORY)) or run.history
@@ -60,12 +62,18 @@ def _read(run: RunFolder, path: Path, parse: Callable[[bytes], Content]) -> Cont
     return None
 
 
-def _parse_record(data: bytes) -> Mapping[str, object]:
+def _parse_record(data: bytes) -> dict[str, object]:
     record = parse_json(data, finite=False)
     if not isinstance(record, dict):
         raise ValueError("it must be an object")
     record.pop("pictures", None)  # the page shows them
     return record
+
+
+def _directions(record: dict[str, object]) -> dict[str, str]:
+    directions = record.pop("directions", None)
+    known = directions.items() if isinstance(directions, dict) else ()
+    return {"train_loss": "min", "val_loss": "min", **{name: str(way) for name, way in known}}
 
 
 def _check_png(data: bytes) -> bytes:

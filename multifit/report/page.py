@@ -51,7 +51,11 @@ def _differing_settings(runs: Sequence[RunFolder]) -> dict[str, dict[str, str]]:
 
 def _flat_settings(run: RunFolder) -> dict[str, str]:
     """Return all of ``settings.json`` on one level; a repeated name gets its group's name as a prefix."""
-    flat = {name: value for name, value in run.record.items() if not isinstance(value, dict)}
+    flat = {
+        name: value
+        for name, value in run.record.items()
+        if not isinstance(value, dict) and name not in ("command", "started", "seconds")
+    }
     for group, values in run.record.items():
         if isinstance(values, dict):
             flat.update({f"{group}.{name}" if name in flat else name: values[name] for name in values})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import PurePath
 
 from ..history import History
@@ -11,7 +12,16 @@ from ..plan import Plan, StagePlan
 from ..plots import curves, task_curves, task_figures
 from ..stages import split_figure
 from .diagram import Diagram, diagram
-from .elements import Grid, Image, curves_image, epoch_grids, last_epoch_grid, png_image, setting_texts
+from .elements import (
+    Grid,
+    Image,
+    best_epoch,
+    curves_image,
+    epoch_grids,
+    png_image,
+    results_grid,
+    setting_texts,
+)
 from .folder import RunFolder
 
 
@@ -39,7 +49,8 @@ class RunSection:
     curves: Image | None  # None without matplotlib
     compares_tasks: bool
     tasks: Image | None  # None without matplotlib
-    last_epoch: Grid
+    best: str  # which epoch, as a sentence
+    results: Grid  # of the last epoch, and the best
     all_epochs: Sequence[Grid]
     pictures: Sequence[Image]
 
@@ -62,7 +73,8 @@ def run_section(run: RunFolder, anchor: str) -> RunSection:
         curves=curves_image(lambda: curves(others)) if history else None,
         compares_tasks=bool(of_tasks),
         tasks=curves_image(lambda: task_curves(undeclared)) if of_tasks else None,
-        last_epoch=last_epoch_grid(history),
+        best=best_epoch(history, run.directions),
+        results=results_grid(history, run.directions),
         all_epochs=epoch_grids(history),
         pictures=[png_image(name, data) for name, data in run.pictures.items()],
     )
@@ -86,21 +98,19 @@ def _facts(record: Mapping[str, object]) -> dict[str, dict[str, str]]:
     run = {name: value for name, value in asked.items() if name not in groups and value is not False}
     if "file" in run:
         run["file"] = PurePath(str(run["file"])).name  # its folder says little on another machine
+    seconds = run.pop("seconds", None)
+    if isinstance(seconds, (int, float)):
+        run["duration"] = f"{seconds:.1f} s" if seconds < 60 else str(timedelta(seconds=round(seconds)))
+    first = ("command", "started", "duration")
+    run = {name: run[name] for name in (*first, *run) if name in run}
     facts = {"run": run, **{title: group for title, group in groups.items() if isinstance(group, dict)}}
     return {title.capitalize(): setting_texts(values) for title, values in facts.items() if values}
 
 
 def _drawings(plan: Plan) -> list[StageDrawing]:
-    stages: list[tuple[str, StagePlan | None]] = [
-        ("training", plan.train),
-        ("evaluating and predicting", plan.evaluate),
-    ]
-    if plan.train is not None and plan.evaluate is not None and plan.train.rows == plan.evaluate.rows:
-        stages = [("training and evaluating", plan.train)]
     return [
         StageDrawing(f"{title}: {plan.where}", _diagram(plan, stage), stage.how)
-        for title, stage in stages
-        if stage is not None
+        for title, stage in plan.stages.items()
     ]
 
 

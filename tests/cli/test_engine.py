@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -80,6 +81,7 @@ def test_a_run_goes_on_with_torch(write, multifit):
     assert multifit("train", path, *options, "--epochs", 2).code == 0
     assert multifit("train", path, "--resume", "--epochs", 3).code == 0
     assert where() == ["cpu (torch)"] and record()["engine"] == "torch"
+    assert record()["versions"]["torch"] == version("torch")
     assert Path("runs/small/final.params").read_bytes() == Path("whole/final.params").read_bytes()
     for command in ("evaluate", "export"):
         assert multifit(command, path, "--from", "runs/small").code == 0

@@ -64,7 +64,7 @@ def test_without_validation_data_it_uses_the_training_data(export, write):
 def test_without_onnx_the_extra_is_named(export, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)
     result = export("--format", "onnx")
-    assert result.code == 2 and 'pip install "multifit[onnx]"' in result.err
+    assert result.code == 2 and 'pip install "onnx<1.19"' in result.err
 
 
 def test_an_unknown_format_is_an_error(export):

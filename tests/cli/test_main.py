@@ -93,7 +93,7 @@ sys.exit(run())
         (["--version"], 0, f"multifit {__version__}, mxnet {metadata.version('mxnet')}, Python {PYTHON}"),
         (["--help"], 0, "which tasks' gradients pull together"),
         (["trian", "x.py"], 2, 'there is no command "trian" (did you mean "train"?)'),
-        (["train", "x.py"], 2, 'multifit needs mxnet, which is not installed: pip install "multifit[cpu]"'),
+        (["train", "x.py"], 2, 'multifit needs mxnet, which is not installed: pip install mxnet==1.9.1, or'),
     ],
 )  # fmt: skip
 def test_where_mxnet_cannot_be_imported(arguments, code, message):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -14,14 +15,21 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_file_trains_and_predicts_as_it_is(multifit):
-    assert multifit("new", "mytask.py").out == "wrote mytask.py; train it: multifit train mytask.py\n"
-    assert multifit("train", "mytask.py", "--quiet").code == 0
+    first, *commands = multifit("new", "mytask.py").out.splitlines()
+    assert first == "wrote mytask.py; next:"
+    commands = [shlex.split(command)[1:] for command in commands]
+    assert [command[0] for command in commands] == ["train", "evaluate", "predict", "report"]
+    assert [multifit(*command).code for command in commands] == [0, 0, 0, 0]
     with open("runs/mytask/history.json") as file:
         history = json.load(file)
     assert history["val_accuracy"][-1] > 0.95 and history["val_radius_error"][-1] < 0.05
     predicted = multifit("predict", "mytask.py", "--from", "runs/mytask", "0.5,-0.2", "0.1,0.3")
     assert [line.partition(": ")[0] for line in predicted.out.splitlines()[-2:]] == ["0.5,-0.2", "0.1,0.3"]
     assert predicted.out.count("radius 0.") == 2
+    refused = multifit("predict", "mytask.py", "--from", "runs/mytask", "x.npy")
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert "mytask.py cannot read INPUT: could not convert string to float: 'x.npy' (mytask.py" in refused.err
+    assert refused.err.endswith("`multifit predict`: points x,y such as 0.5,-0.2.\n")
 
 
 def test_the_file_is_formatted_as_the_other_tasks():
@@ -44,7 +52,7 @@ def test_a_link_that_leads_nowhere_stays(multifit, tmp_path):
 
 
 def test_a_path_with_a_space_is_quoted(multifit):
-    assert multifit("new", "my task.py").out == "wrote my task.py; train it: multifit train 'my task.py'\n"
+    assert "\n    multifit evaluate 'my task.py' --from 'runs/my task'\n" in multifit("new", "my task.py").out
 
 
 def test_a_folder_that_is_missing_is_an_error(multifit):

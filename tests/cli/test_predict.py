@@ -79,6 +79,21 @@ def test_an_input_of_another_width_is_an_error(predict):
     assert "cannot predict for these inputs: the net's forward pass" in result.err and "(1, 4)" in result.err
 
 
+@pytest.mark.parametrize(
+    ("documented", "end"),
+    [("", ")\n"), ('    """Read\n    rows.\n\n    More."""\n', "); about its inputs(): Read rows.\n")],
+)
+def test_an_input_that_cannot_be_read_is_one_line(predict, documented, end):
+    result = predict(INPUTS.replace("(arguments):\n", f"(arguments):\n{documented}"), "x.npy")
+    assert result.code == 2 and result.err.count("\n") == 1 and result.err.endswith(end)
+    assert "small.py cannot read INPUT: could not convert string to float: 'x.npy' (" in result.err
+
+
+def test_an_error_before_the_inputs_are_read_keeps_its_traceback(predict):
+    with pytest.raises(ValueError, match="^broken$"):
+        predict("def data(): raise ValueError('broken')\ndef inputs(arguments, data): pass\n", "1,2,3")
+
+
 def test_an_error_of_the_net_itself_keeps_its_traceback(predict):
     with pytest.raises(UserCodeError, match="ZeroDivisionError"):
         predict(INPUTS + "TwoHeads.hybrid_forward = lambda self, F, point: 1 / 0\n", "3,0,0")
@@ -151,4 +166,4 @@ def test_an_exported_net_needs_torch(exported, multifit, monkeypatch):
     monkeypatch.delitem(sys.modules, "multifit.torch.export.predict", raising=False)
     monkeypatch.delitem(sys.modules, "multifit.torch.export.load", raising=False)
     result = multifit("predict", exported, "a.npy")
-    assert result.code == 2 and 'needs PyTorch: pip install "multifit[torch]"' in result.err
+    assert result.code == 2 and "needs PyTorch: pip install torch" in result.err

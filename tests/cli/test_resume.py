@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
@@ -255,7 +256,30 @@ def test_a_damaged_record_can_be_written_anew(trained, multifit):
     record.unlink()
     options = ("--seed", 3, "--set", "rate=0.1")
     assert multifit("train", trained, "--output", "runs/small", "--resume", *options).code == 0
-    assert record_of("runs/small") == {**good, "file": str(trained)}
+    anew = record_of("runs/small")
+    assert anew["started"] and "--resume" in anew["command"] and anew["seconds"] > 0
+    assert {**good, "file": str(trained)} == {
+        **anew,
+        **{name: good[name] for name in ("command", "started", "seconds")},
+    }
+
+
+def test_the_record_says_when_and_how_a_run_began_and_how_long_it_took(write, multifit):
+    path = write()
+    assert multifit("train", path, "--epochs", 1, "--quiet").code == 0
+    first = record_of("runs/small")
+    assert first["command"] == f"multifit train {path} --epochs 1 --quiet"
+    assert datetime.strptime(first["started"], "%Y-%m-%d %H:%M:%S %z") <= datetime.now().astimezone()
+    assert first["directions"] == dict.fromkeys(
+        [f"{stage}_{name}" for stage in ("train", "val") for name in ("loss", "kind", "place")], "min"
+    )
+    assert multifit("train", path, "--epochs", 2, "--resume").code == 0
+    second = record_of("runs/small")
+    assert [second[name] for name in ("command", "started")] == [first["command"], first["started"]]
+    assert second["seconds"] > first["seconds"] > 0
+    Path("runs/small/settings.json").write_text(json.dumps({**second, "seconds": None}))  # it was killed
+    assert multifit("train", path, "--epochs", 3, "--resume").code == 0
+    assert record_of("runs/small")["seconds"] is None
 
 
 def test_the_first_run_with_resume_warns_of_no_settings(write, multifit, log):
@@ -303,6 +327,7 @@ def test_a_signal_ends_the_run_with_its_results(write, multifit, process):
     assert all((Path("run") / each).exists() for each in wrote)
     epochs = len(json.loads(Path("run/history.json").read_text())["train_loss"])
     assert epochs >= 2 and last.startswith(f"interrupted in epoch {epochs};")
+    assert record_of("run")["seconds"] > 0
     text = Path("run/log.txt").read_text()
     assert "SIGTERM: finishing the batch" in text and "stopped: SIGTERM" in text
     result = multifit("train", path, "--resume", "--epochs", epochs + 1, "--output", "run")

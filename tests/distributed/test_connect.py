@@ -78,7 +78,7 @@ def test_a_communicator_of_ones_own_is_used():
         ("tourch", None, ValueError, "connect: kind is 'tourch' .did you mean \"torch\""),
         ("torch", None, ValueError, "no launcher started this one: torchrun --nproc-per-node 2 -m multifit"),
         ("horovod", None, ValueError, "no launcher started this one: horovodrun -np 2 multifit"),
-        ("auto", "mpirun", ImportError, r'mpirun started several .*pip install "multifit\[horovod\]"'),
+        ("auto", "mpirun", ImportError, r"mpirun started several .*pip install horovod"),
     ],
 )
 def test_errors_say_what_to_do(launcher, kind, name, error, message):
@@ -97,7 +97,7 @@ def test_a_missing_library_names_its_extra(launcher, monkeypatch):
     launcher("torchrun")
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.delitem(sys.modules, "multifit.distributed.torch_communicator", raising=False)
-    with pytest.raises(ImportError, match=r'"torch" needs .* pip install "multifit\[torch\]"'):
+    with pytest.raises(ImportError, match=r'"torch" needs .* pip install torch'):
         connect("torch")
 
 

@@ -68,7 +68,7 @@ def test_torch_is_hidden_from_gluoncv_alone_and_only_while_that_is_imported(monk
         with pytest.raises(ImportError, match="torch"):
             importlib.import_module("gluoncv")
         assert sys.modules.get("torch") is before
-    assert compat.HideTorch().find_spec("torch", None) is None
+    assert compat.Finder().find_spec("torch", None) is None
 
 
 def test_a_failed_import_of_mxnet_before_ours_does_no_harm():
@@ -93,22 +93,67 @@ def test_mxnet_that_was_imported_before_is_used():
 
 def test_an_old_numpy_is_left_alone():
     before = set(vars(numpy))
-    assert compat.add_numpy_aliases(numpy) == []
+    assert compat.add_missing(numpy, compat.ALIASES) == []
     assert set(vars(numpy)) == before
     assert not OLD_NUMPY or "bool" not in before
 
 
 def test_only_missing_aliases_are_added():
     module = types.SimpleNamespace(bool="mine")
-    assert compat.add_numpy_aliases(module) == ["float", "int"]
-    assert (module.bool, module.float, module.int) == ("mine", float, int)
+    assert compat.add_missing(module, compat.ALIASES) == ["float", "int", "Inf"]
+    assert (module.bool, module.float, module.int, module.Inf) == ("mine", float, int, numpy.inf)
 
 
-@pytest.mark.parametrize("version", ["2.0.0", "2.1.0rc1", "10.0"])
-def test_numpy_2_is_an_error(version):
-    with pytest.raises(ImportError, match=r'cannot run with numpy .*pip install "numpy<1.24"') as error:
-        compat.refuse_numpy_2(version)
-    assert version in str(error.value)
+NUMPY_2 = """
+import warnings, numpy
+for name in "PZERO NZERO NINF PINF NAN NaN Inf alltrue sometrue product round_ in1d msort trapz".split():
+    if name in vars(numpy):
+        delattr(numpy, name)
+import multifit, mxnet as mx
+mx.npx.set_np()
+print(mx.np.PZERO, mx.np.NZERO, mx.np.PINF, mx.np.NINF, mx.np.NAN, mx.np.NaN, hasattr(numpy, "PZERO"))
+print(mx.np.in1d(mx.np.array([[1, 2], [3, 4]]), mx.np.array([1, 4])).asnumpy().tolist(),
+      mx.np.msort(mx.np.array([[3, 1], [2, 9]])).asnumpy().tolist())
+print(numpy.any(mx.np.array([0, 1])), numpy.all(mx.np.array([0, 1])), numpy.prod(mx.np.array([2, 3.0])),
+      numpy.round(mx.np.array([1.6])).item())
+from mxnet.gluon.contrib.estimator import EarlyStoppingHandler
+handler = EarlyStoppingHandler(mx.metric.Accuracy(), mode="min")
+handler.train_begin(None)
+print(handler.best)
+warnings.simplefilter("error", DeprecationWarning)
+print(mx.nd.ones(6).reshape(shape=tuple(numpy.array([2, 3]))).shape,
+      mx.sym.reshape(mx.sym.var("x"), shape=list(numpy.array([2, 3]))).attr("shape"))
+print(mx.recordio.unpack(mx.recordio.pack(mx.recordio.IRHeader(0, [1, 2], 3, 0), b"x"))[0].label.tolist())
+"""
+
+
+def test_mxnet_runs_without_what_numpy_2_removed():
+    assert run(NUMPY_2).splitlines() == [
+        "0.0 -0.0 inf -inf nan nan False",
+        "[True, False, False, True] [[2.0, 1.0], [3.0, 9.0]]",
+        "True False 6.0 2.0",
+        "inf",
+        "(2, 3) [2, 3]",
+        "[1.0, 2.0]",
+    ]
+
+
+def test_only_while_mxnet_is_imported(monkeypatch):
+    for name in ("PZERO", "in1d"):
+        monkeypatch.delattr(numpy, name, raising=False)
+    before = dict(vars(numpy))
+    with pytest.raises(KeyError), compat.numpy_1(numpy):
+        assert (numpy.PZERO, list(numpy.in1d([[1], [2]], [2]))) == (0, [False, True])
+        raise KeyError
+    assert vars(numpy) == before
+
+
+def test_operators_take_numbers_of_numpy():
+    module = types.SimpleNamespace()
+    with compat.plain_numbers(module):
+        pass
+    values = [(numpy.int64(2), None), [numpy.float64(0.5)], (1, 2), numpy.float64(0.5), "x"]
+    assert list(map(module.str, values)) == ["(2, None)", "[0.5]", "(1, 2)", "0.5", "x"]
 
 
 # -------------------------------------------------------------------------------- mxnet
@@ -119,9 +164,9 @@ def test_other_names_of_the_module_are_an_error():
         compat.mxnet  # noqa: B018
 
 
-def test_missing_mxnet_names_the_extras(monkeypatch):
+def test_missing_mxnet_names_its_packages(monkeypatch):
     monkeypatch.setitem(sys.modules, "mxnet", None)
-    with pytest.raises(ImportError, match=r'pip install "multifit\[cpu\]".*multifit\[cu112\]'):
+    with pytest.raises(ImportError, match=r"pip install mxnet==1.9.1, or mxnet-cu112"):
         compat.load_mxnet()
 
 

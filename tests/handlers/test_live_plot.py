@@ -137,5 +137,5 @@ def test_missing_matplotlib_is_one_warning(
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     run.fit(MetricHandler(), LivePlot(path=tmp_path / "a.png"), epochs=3)
     assert warnings(caplog) == [
-        'LivePlot: pictures need matplotlib: pip install "multifit[plot]"; training continues without it'
+        "LivePlot: pictures need matplotlib: pip install matplotlib; training continues without it"
     ]

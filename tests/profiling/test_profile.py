@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,17 @@ def test_summary(monkeypatch: pytest.MonkeyPatch, columns: int, bars: int) -> No
     assert operator == ["Convolution", "forward", "4", "3.000", "750.0", "31%"]
     assert "… and 2 more" in text and "a note" in text and "adam_update" not in text
     assert "=> the engine is busy for 98% of a step" in running
+
+
+def test_no_share_exceeds_the_whole() -> None:
+    slow = part("handlers", 28.0), part("handlers/One", 14.0), part("handlers/Two", 14.0)
+    metric = part("figures/f1", 13.0), part("figures", 13.0)
+    for more in (slow, metric, (part("data", 15.0), part("data/loader", 15.0))):
+        for operators in (OPERATORS, [Operator("Convolution", 4, 13.8)]):
+            for times in (profile(*more, operators=operators), profile(*more, operators=operators[:0])):
+                text = " ".join(times.summary().split())
+                assert max(int(number) for number in re.findall(r"(\d+) ?%", text)) <= 100
+                assert ("the engine for all of it" in text) == (times.engine > 10)
 
 
 def test_a_summary_of_less() -> None:

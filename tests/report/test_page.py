@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+import re
 import sys
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -92,8 +93,9 @@ def test_one_run(tmp_path: Path) -> None:
     for part in (
         run.name, "digits.py", "rate", "0.1", "cpu(0), cpu(1)", "mxnet", "1.9.1",
         "body.0.weight, body.0.bias",
-        "training and evaluating: batches of 8 on cpu(0), cpu(1)", "a default was used", "losses and metrics",
-        "Figures after epoch 2", "1.5000", "All 2 epochs", "samples", "goes to",
+        "training, evaluating and predicting: batches of 8 on cpu(0), cpu(1)", "a default was used",
+        "losses and metrics",
+        "Results after epoch 2", "1.5000", "All 2 epochs", "samples", "goes to",
     ):  # fmt: skip
         assert part in shown.text
     assert "/somewhere" not in shown.text and "Side by side" not in shown.text
@@ -102,13 +104,56 @@ def test_one_run(tmp_path: Path) -> None:
     assert all(f"<!-- {title} -->" in curves for title in ("loss", "accuracy", "learning rate", "train top1"))
 
 
+def test_the_results_and_how_they_came_about_are_at_the_top(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    figures = {
+        "train_loss": [3.0, 2.0, 1.0],
+        "val_loss": [math.nan, 0.5, 0.75],
+        "train_accuracy": [0.25, 0.75, 0.5],
+        "val_f1": [0.5, 0.5, 0.25],
+        "lr": [0.1, 0.2, 0.3],
+    }
+    History(figures).to_json(folder / "history.json")
+    record = json.loads((folder / "settings.json").read_text())
+    record.update(command="multifit train digits.py", started="2026-03-01 12:00:00 +0100", seconds=3725.4)
+    record["directions"] = {"train_accuracy": "max", "val_f1": "max"}
+    (folder / "settings.json").write_text(json.dumps(record))
+    html = page([read_run(folder)])
+    rows = re.findall(r'<tr><th scope="row">(.*?)</th>(.*?)</tr>', html)
+    cells = {name: re.findall("<td>(.*?)</td>", row) for name, row in rows[:4]}
+    assert cells == {
+        "loss": ["1.0000", "0.7500", "0.5000", "2"],
+        "accuracy": ["0.5000", "", "0.7500", "2"],
+        "f1": ["", "0.2500", "0.5000", "1"],
+        "lr": ["0.3000", "", "", ""],
+    }
+    assert "The best epoch is 2 of 3, by val_loss: 0.5000." in html
+    assert [name for name, _ in rows[4:7]] == ["command", "started", "duration"]
+    assert "<td>1:02:05</td>" in html and "directions" not in html
+    assert html.index("Results after epoch 3") < html.index("<h4>Run") < html.index("<h3>Plan")
+
+
+@pytest.mark.parametrize(
+    ("figures", "best"),
+    [
+        ({"train_loss": [2.0, 1.0], "val_mAP": [0.5, 0.25]}, "The best epoch is 1 of 2, by val_mAP: 0.5000."),
+        ({"train_loss": [2.0, 1.0]}, "The best epoch is 2 of 2, by train_loss: 1.0000."),
+        ({"val_mine": [2.0, 1.0]}, ""),
+    ],
+)
+def test_the_best_epoch(figures: dict[str, list[float]], best: str) -> None:
+    directions = {"train_loss": "min", "val_mAP": "max"}
+    assert elements.best_epoch(History(figures), directions) == best
+
+
 def test_a_run_of_the_version_before() -> None:
     run = read_run(OLD_RUN)
     shown = Page(page([run]))
     assert run.missing == [] and shown.elements.count("svg") == 1 and "<!-- accuracy -->" in shown.curves[0]
     for part in (
-        "points.py", "rate", "0.05", "training and evaluating: batches of 10 on cpu(0)", "(10, 3) float32",
-        "SoftmaxCrossEntropyLoss", "place.weight, place.bias", "Figures after epoch 2", "0.9333",
+        "points.py", "rate", "0.05", "training, evaluating and predicting: batches of 10 on cpu(0)",
+        "(10, 3) float32",
+        "SoftmaxCrossEntropyLoss", "place.weight, place.bias", "Results after epoch 2", "0.9333",
     ):  # fmt: skip
         assert part in shown.text
 
@@ -150,6 +195,12 @@ def test_a_setting_may_be_named_like_what_every_run_has(tmp_path: Path) -> None:
     assert "seed" not in settings and "1.9.1" not in settings and "cpu(0)" not in settings
 
 
+def test_runs_that_differ_only_in_when_they_were_made_have_the_same_settings() -> None:
+    when = {"command": "multifit train a.py", "started": "today", "seconds": 1.5}
+    html = page([replace(WITHOUT_CURVES, record=when), replace(WITHOUT_CURVES, name="twin")])
+    assert "Nowhere: all settings are the same." in html and "<td>1.5 s</td>" in html
+
+
 def test_runs_with_the_same_settings() -> None:
     assert (
         "Nowhere: all settings are the same."
@@ -169,7 +220,7 @@ def test_evaluating_is_drawn_if_it_differs() -> None:
 def test_missing_files_are_listed() -> None:
     text = Page(page([RunFolder("empty", missing=["history.json: No such file or directory"])])).text
     assert "history.json: No such file" in text
-    assert not any(title in text for title in ("Plan", "Curves", "Figures", "Pictures", "Settings"))
+    assert not any(title in text for title in ("Plan", "Curves", "Results", "Pictures", "Settings"))
 
 
 def test_a_plan_as_text_only() -> None:
@@ -181,8 +232,8 @@ def test_without_matplotlib_everything_else_is_shown(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     shown = Page(page([RUN, replace(RUN, name="twin")]))
     assert shown.curves == [] and shown.text.count("Curves need matplotlib:") == 3
-    assert 'pip install "multifit[plot]"' in shown.text
-    assert all(part in shown.text for part in ("Figures after epoch 2", "samples", "losses and metrics"))
+    assert "pip install matplotlib" in shown.text
+    assert all(part in shown.text for part in ("Results after epoch 2", "samples", "losses and metrics"))
 
 
 def test_everything_is_escaped(tmp_path: Path) -> None:

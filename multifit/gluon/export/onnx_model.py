@@ -24,7 +24,7 @@ OPSET, IR_VERSION = 13, 7
 # Once converted, it also suppresses boxes of other classes, and pads with other values in another order.
 WRONGLY_CONVERTED = {"_contrib_box_nms"}
 
-INSTALL = 'pip install "multifit[onnx]"'
+INSTALL = 'pip install "onnx<1.19"'
 WAY_OUT = (
     'export with format="gluon", or name outputs before it and leave the rest out with '
     "TaskSpec(evaluate=TaskSpec(..., forward=...))"

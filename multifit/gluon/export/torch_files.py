@@ -10,7 +10,7 @@ from typing import Any
 from ..compat import mx
 from .traced_net import TracedNet
 
-INSTALL = 'exporting to PyTorch needs torch, which is not installed: pip install "multifit[torch]"'
+INSTALL = "exporting to PyTorch needs torch, which is not installed: pip install torch"
 FUNCTIONS = {"torch": "write_module", "pt2": "write_program"}
 
 

@@ -157,7 +157,7 @@ WHOLE = ["uint8", "int8", "int32", "int64"]
 def test_a_number_is_missing_where_the_label_is_that_number(dtype: str, missing: float) -> None:
     numbers = np.array([0, 1, 25, 127], dtype)
     batch = make_splitter([LabelSpec("y", missing=missing)]).split((np.ones((4, 3)), numbers))
-    np.testing.assert_array_equal(batch.slots[0]["present.y"].asnumpy(), numbers != missing)
+    np.testing.assert_array_equal(batch.slots[0]["present.y"].asnumpy(), numbers.astype("float64") != missing)
 
 
 @pytest.mark.parametrize("missing", ["nan", -999, 0.5, 256])

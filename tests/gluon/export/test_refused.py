@@ -102,7 +102,7 @@ def test_all_files_are_written_or_none(tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("module", "text"),
     [
-        ("onnx", r'needs onnx, .*: pip install "multifit\[onnx\]"'),
+        ("onnx", r'needs onnx, .*: pip install "onnx<1.19"'),
         ("onnx.mapping", r"cannot use onnx 1\.\d+\.\d+: its converter needs onnx.mapping"),
     ],
 )
