@@ -41,25 +41,35 @@ class AddedGradients:
 
     def __init__(self, trainers: Sequence[mx.gluon.Trainer]) -> None:
         self._trainers = trainers
-        self._written: list[mx.gluon.Parameter] = []  # whose grad_req was "write" before training
+        self._written: set[mx.gluon.Parameter] = set()  # whose grad_req is "write" outside of training
         self._kept: dict[mx.gluon.Parameter, tuple[Sequence[Any], list[bool]]] = {}
 
     def begin(self) -> None:
-        """Let MXNet add gradients up instead of overwriting them, starting with those of the last fit."""
-        self._written = [p for each in self._trainers for p in each._params if p.grad_req == "write"]
-        for parameter in self._written:
+        """Let MXNet add gradients up instead of overwriting them, starting with those of the last fit.
+
+        Called again when a handler has set a ``grad_req`` within the fit.
+        """
+        written = [p for each in self._trainers for p in each._params if p.grad_req == "write"]
+        for parameter in written:
             set_grad_req(parameter, "add")
+        self._written.update(written)
         still = {p: kept for p, kept in self._kept.items() if p.grad_req != "null"}
+        self._kept = {}
         for parameter, (gradients, flags) in still.items():
             pairs = zip(parameter.list_data(), parameter.list_grad(), gradients, flags)
             for values, gradient, kept, fresh in pairs:
                 kept.copyto(gradient)
                 set_fresh(values, fresh)
 
+    def declared_request(self, parameter: mx.gluon.Parameter) -> str:
+        """Return a parameter's ``grad_req`` as it is outside of training."""
+        return "write" if parameter in self._written and parameter.grad_req == "add" else parameter.grad_req
+
     def end(self) -> None:
         """Let MXNet overwrite gradients again, and keep the sums for the next fit."""
-        reached = [p for p in self._written if p._data is not None]
-        self._kept = {p: ([g.copy() for g in p.list_grad()], fresh_flags(p)) for p in reached}
-        for parameter in self._written:
+        added = [p for p in self._written if p.grad_req == "add"]
+        reached = [p for p in added if p._data is not None]
+        self._kept.update((p, ([g.copy() for g in p.list_grad()], fresh_flags(p))) for p in reached)
+        for parameter in added:
             set_grad_req(parameter, "write")
-        self._written = []
+        self._written.clear()

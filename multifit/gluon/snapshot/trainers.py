@@ -11,6 +11,7 @@ from typing import Any, Mapping, Sequence
 
 from ...errors import counted, quoted, suggest
 from ..compat import mx
+from ..optim.rhythms import AddedGradients
 from ..optim.schedules import ScaledSchedule
 from ..optim.trainers import is_on_kvstore
 from .attributes import class_name, load_attributes, save_attributes, stable_name
@@ -75,6 +76,27 @@ def load_trainer(
         # not synced: the updater copies states to its weights' device when it first needs them
         updater.states_synced = dict.fromkeys(updater.states, False)
     trainer._scale = state["scale"]
+
+
+def save_settings(parameters: Mapping[str, mx.gluon.Parameter], added: AddedGradients) -> dict[str, Any]:
+    """Return what handlers can set on a trainer's `parameters`: ``grad_req``, ``lr_mult`` and ``wd_mult``.
+
+    `added` knows whose ``grad_req`` is "add" while training only.
+    """
+    return {
+        name: [added.declared_request(p), float(p.lr_mult), float(p.wd_mult)]
+        for name, p in parameters.items()
+    }
+
+
+def load_settings(
+    parameters: Mapping[str, mx.gluon.Parameter], added: AddedGradients, settings: Mapping[str, Any]
+) -> None:
+    """Set what :func:`save_settings` returned."""
+    for name, parameter in parameters.items():
+        request, parameter.lr_mult, parameter.wd_mult = settings[name]
+        if request != added.declared_request(parameter):
+            parameter.grad_req = request
 
 
 def _updaters(trainer: mx.gluon.Trainer) -> list[Any]:

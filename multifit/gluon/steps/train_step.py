@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Container, Iterable
 
 from ...engines import Timer, untimed
+from ...errors import raise_problems
 from ...events import BEFORE_UPDATE
 from ...stages import TRAIN
 from ..balance.make import of_kind
@@ -55,8 +56,12 @@ class TrainStep:
             return self._splitter.split(raw)
 
     def forward(self, batch: Batch) -> StepResult:
-        """Run net, losses and device metrics; also checks a first batch that was not checked yet."""
+        """Run net, losses and device metrics; also checks a first batch that was not checked yet.
+
+        Handlers may have frozen or unfrozen parameters since the last batch.
+        """
         with self._timer("forward"):
+            raise_problems(self._trainers.build())
             return run_batch(self._stage, batch, self._state)
 
     def learn(self, result: StepResult) -> None:
