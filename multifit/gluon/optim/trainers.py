@@ -74,6 +74,7 @@ class Trainers(Mapping[str, TrainerHandle]):
 
         The gradients of the other trainers are discarded, unless they accumulate.
         """
+        self.added_gradients.remember()
         self.waiting = frozenset(name for name, rhythm in self.rhythms.items() if rhythm.waits(step))
         for name in self.waiting - self._accumulating:
             discard_gradients(updated_parameters(self._trainers[name]))

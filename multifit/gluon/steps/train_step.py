@@ -20,6 +20,7 @@ from ..execution.result import StepResult
 from ..execution.second_backward import refuse_second_backward
 from ..optim.preserve_state import kept_statistics
 from ..validation.first_batch import run_batch
+from ..validation.stuck_biases import stuck_biases
 
 
 class TrainStep:
@@ -30,6 +31,7 @@ class TrainStep:
     """
 
     def __init__(self, engine: Engine, timer: Timer = untimed) -> None:
+        self._engine, self._requests = engine, engine.trainers.frozen.requests()
         self._splitter, self._stage = engine.splitter(TRAIN), engine.stages[TRAIN]
         self._state = engine.state
         self._of_losses, self._of_gradients = of_kind(engine.balancer)
@@ -56,13 +58,17 @@ class TrainStep:
             return self._splitter.split(raw)
 
     def forward(self, batch: Batch) -> StepResult:
-        """Run net, losses and device metrics; also checks a first batch that was not checked yet.
-
-        Handlers may have frozen or unfrozen parameters since the last batch.
-        """
+        """Run net, losses and device metrics; also checks a first batch that was not checked yet."""
         with self._timer("forward"):
-            raise_problems(self._trainers.build())
+            self._check_frozen()
             return run_batch(self._stage, batch, self._state)
+
+    def _check_frozen(self) -> None:
+        """Check the trainers again if handlers have frozen or unfrozen parameters since the last batch."""
+        frozen = self._trainers.frozen
+        if self._requests != frozen.requests():
+            raise_problems(self._trainers.build() or stuck_biases(self._engine))
+            self._requests = frozen.requests()
 
     def learn(self, result: StepResult) -> None:
         """Compute the gradients on all devices; update the parameters, unless a handler holds that back.
