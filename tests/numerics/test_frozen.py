@@ -1,4 +1,4 @@
-"""What handlers freeze and unfreeze within a fit: honoured from the next batch on, as by hand, and resumed."""
+"""What handlers freeze and unfreeze within a fit: honoured at the next batch, as by hand, and resumed."""
 
 from __future__ import annotations
 

@@ -48,8 +48,8 @@ class AddedGradients:
     def begin(self) -> None:
         """Let MXNet add gradients up instead of overwriting them, starting with those of the last fit.
 
-        Called again after a handler has set a ``grad_req``. If it has set "write" where that was "add" for the
-        time of training only, what was added so far still counts.
+        Called again after a handler has set a ``grad_req``. If that was "add" only for the time of training,
+        and the handler has set "write", what was added so far still counts.
         """
         for parameter in (p for each in self._trainers for p in each._params if p.grad_req == "write"):
             set_grad_req(parameter, "add")
