@@ -10,12 +10,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import CheckpointHandler, Every, GradientAccumulation, MultiEstimator, TrainerError, TrainerSpec
+from multifit import (
+    CheckpointHandler,
+    Every,
+    GradientAccumulation,
+    HandlerError,
+    MultiEstimator,
+    TrainerError,
+    TrainerSpec,
+)
 from multifit.balance import DWA, MGDA
 from tests.common.compare import assert_same_parameters, snapshot, twins
 from tests.common.data import digit_batches
 from tests.common.grids import two_settings
 from tests.common.hand_loop import ADAM, SILENT
+from tests.common.handlers import CutsPower, Freezes, freeze
 from tests.common.nets import hybridized
 from tests.common.shared_nets import two_heads, two_losses
 from tests.common.specs import digit_spec
@@ -28,37 +37,6 @@ BATCHES = digit_batches([12, 12, 7, 12])
 # what is frozen from a step on; 4 begins an epoch
 FREEZES = {0: "body.*", 4: "", 6: "digit.*|body.bias", 9: "digit.bias"}
 EPOCHS = 3
-
-
-def freeze(net: Any, pattern: str, request: str = "write") -> None:
-    for name, parameter in net._collect_params_with_prefix().items():
-        parameter.grad_req = "null" if re.fullmatch(pattern, name) else request
-
-
-class Freezes:
-    """Freezes parameters at steps; the first ones as soon as the first epoch begins."""
-
-    def __init__(self, freezes: dict[int, str] | None = None) -> None:
-        self.freezes = FREEZES if freezes is None else freezes
-
-    def epoch_begin(self, estimator: Any, **arguments: Any) -> None:
-        if estimator.state.step in self.freezes:
-            freeze(estimator.net, self.freezes[estimator.state.step])
-
-    batch_begin = epoch_begin
-
-
-class StopAt:
-    """Ends a run after some batches, behind the CheckpointHandler."""
-
-    priority = 10**6
-
-    def __init__(self, steps: int) -> None:
-        self.steps = steps
-
-    def batch_end(self, estimator: Any, **arguments: Any) -> None:
-        if estimator.state.step == self.steps:
-            raise RuntimeError("the run ends here")
 
 
 def by_hand(net: Any, trainers: list[Any], freezes: dict[int, str], every: int) -> None:
@@ -138,10 +116,10 @@ def test_it_resumes_with_what_was_frozen(tmp_path: Path, stop: int, accumulate: 
             net = twins(two_heads, BATCHES[0][0])[0]
             rhythm = {"every": 3, "accumulate": True} if accumulate else {}
             estimator = MultiEstimator(net, digit_spec(), TrainerSpec(".*", "adam", ADAM, **rhythm))
-            handlers = [*SILENT, Freezes(), CheckpointHandler(folder, every=Every(1, "batch"))]
+            handlers = [*SILENT, Freezes(FREEZES), CheckpointHandler(folder, every=Every(1, "batch"))]
             if steps and resume is None:
-                with pytest.raises(Exception, match="the run ends here"):
-                    estimator.fit(BATCHES, epochs=EPOCHS, event_handlers=[*handlers, StopAt(steps)])
+                with pytest.raises(HandlerError):
+                    estimator.fit(BATCHES, epochs=EPOCHS, event_handlers=[*handlers, CutsPower(steps)])
             else:
                 estimator.fit(BATCHES, epochs=EPOCHS, event_handlers=handlers, resume=resume)
         ends.append(snapshot(net))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable
@@ -13,6 +12,7 @@ from multifit import LossSpec, TrainerSpec
 from multifit.balance import MGDA
 from multifit.gluon.compat import mx
 from multifit.seeding import seed_everything
+from tests.common.handlers import Freezes
 from tests.common.nets import TWO_HEADS, PlainHeads, normed_heads, sequential
 from tests.common.specs import CE, L2, two_head_spec
 from tests.torch.cuda_graphs import counted_replays
@@ -21,20 +21,6 @@ from tests.torch.runs import BATCHES, assert_equal, assert_resumes, estimator_of
 
 BODY = r"body.*"
 FREEZES = {0: BODY, 5: "", 8: r"digit.*|body\.0\..*", 12: BODY, 17: ""}
-
-
-class Freezes:
-    """Freezes parameters at steps, of which 0, 5 and 10 begin an epoch."""
-
-    def __init__(self, freezes: dict[int, str]) -> None:
-        self.freezes = freezes
-
-    def epoch_begin(self, estimator: Any, **arguments: Any) -> None:
-        pattern = self.freezes.get(estimator.state.step)
-        for name, parameter in estimator.parameters.items() if pattern is not None else ():
-            parameter.grad_req = "null" if re.fullmatch(pattern, name) else "write"
-
-    batch_begin = epoch_begin
 
 
 class Recorded(PlainHeads):
