@@ -15,6 +15,7 @@ from multifit import (
     Every,
     GradientAccumulation,
     HandlerError,
+    LossSpec,
     MultiEstimator,
     TrainerError,
     TrainerSpec,
@@ -27,7 +28,7 @@ from tests.common.hand_loop import ADAM, SILENT
 from tests.common.handlers import CutsPower, Freezes, freeze
 from tests.common.nets import hybridized
 from tests.common.shared_nets import two_heads, two_losses
-from tests.common.specs import digit_spec
+from tests.common.specs import BCE, CE, digit_spec
 
 import mxnet as mx  # isort: skip
 from mxnet import autograd, gluon, nd  # isort: skip
@@ -37,6 +38,7 @@ BATCHES = digit_batches([12, 12, 7, 12])
 # what is frozen from a step on; 4 begins an epoch
 FREEZES = {0: "body.*", 4: "", 6: "digit.*|body.bias", 9: "digit.bias"}
 EPOCHS = 3
+PARTS = {"heads": "(digit|parity).*", "body": "body.*"}
 
 
 def by_hand(net: Any, trainers: list[Any], freezes: dict[int, str], every: int) -> None:
@@ -69,7 +71,7 @@ def test_what_a_handler_freezes_and_unfreezes_is_trained_as_by_hand(
     every = 2 if declared in ("accumulate", "handler") else 1
     # with the handler, setting a grad_req discards what was added up
     freezes = {10 if step == 9 and declared == "handler" else step: each for step, each in FREEZES.items()}
-    patterns = {"heads": "(digit|parity).*", "body": "body.*"} if declared == "several" else {"all": ".*"}
+    patterns = PARTS if declared == "several" else {"all": ".*"}
     by_hand_trainers = [gluon.Trainer(selected(hand, each), "adam", ADAM) for each in patterns.values()]
     by_hand(hand, by_hand_trainers, freezes, every)
     options = {"every": 2, "accumulate": True} if declared == "accumulate" else {}
@@ -85,6 +87,47 @@ def test_what_a_handler_freezes_and_unfreezes_is_trained_as_by_hand(
     assert_same_parameters(net, hand)
     assert {name for name, p in estimator.parameters.items() if p.grad_req == "null"} == {"digit.bias"}
     assert {p.grad_req for p in estimator.parameters.values()} == {"null", "write"}
+
+
+def test_a_block_of_static_shape_is_traced_again() -> None:
+    """Its graph would go on writing gradients to the arrays of before."""
+    hand, net = twins(two_heads, BATCHES[0][0])
+    net.body.hybridize(static_alloc=True, static_shape=True)
+    by_hand(hand, [gluon.Trainer(hand.collect_params(), "adam", ADAM)], FREEZES, every=1)
+    estimator = MultiEstimator(net, digit_spec(), TrainerSpec(".*", "adam", ADAM))
+    estimator.fit(BATCHES, epochs=EPOCHS, event_handlers=[*SILENT, Freezes(FREEZES)])
+    assert_same_parameters(net, hand)
+
+
+def test_in_a_loop_of_the_users_own_too() -> None:
+    hand, net = twins(two_heads, BATCHES[0][0])
+    by_hand(hand, [gluon.Trainer(hand.collect_params(), "adam", ADAM)], FREEZES, every=1)
+    estimator = MultiEstimator(hybridized(net), digit_spec(), TrainerSpec(".*", "adam", ADAM))
+    for step in range(EPOCHS * len(BATCHES)):
+        if step in FREEZES:
+            freeze(net, FREEZES[step])
+        estimator.fit_batch(BATCHES[step % len(BATCHES)])
+    assert_same_parameters(net, hand)
+
+
+def test_a_loss_may_be_bound_to_a_trainer_whose_parameters_are_frozen_for_a_while() -> None:
+    hand, net = twins(two_heads, BATCHES[0][0])
+    freezes = {2: "(digit|parity).*", 5: "", 7: "body.*"}
+    trainers = {name: TrainerSpec(each, "sgd", ADAM) for name, each in PARTS.items()}
+    losses = {"digit": CE, "parity": LossSpec(BCE, "parity", "parity", trainers="heads")}
+    estimator = MultiEstimator(hybridized(net), digit_spec(losses=losses), trainers)
+    estimator.fit(BATCHES, epochs=EPOCHS, event_handlers=[*SILENT, Freezes(freezes)])
+    trainer = gluon.Trainer(hand.collect_params(), "sgd", ADAM)
+    for step in range(EPOCHS * len(BATCHES)):
+        if step in freezes:
+            freeze(hand, freezes[step])
+        x, digit, parity = map(nd.array, BATCHES[step % len(BATCHES)])
+        with autograd.record():
+            of_parity = BCE(hand.parity(hand.body(x).detach()), parity)
+            loss = CE(hand(x)[0], digit) + of_parity
+        loss.backward()
+        trainer.step(len(x), ignore_stale_grad=True)
+    assert_same_parameters(net, hand)
 
 
 @pytest.mark.parametrize("balance", [DWA(), MGDA(), MGDA(on="parameters")], ids=str)

@@ -46,9 +46,9 @@ class HybridNet(gluon.HybridBlock):
         return self.head(self.body(x))
 
 
-def body(norm: Any = nn.BatchNorm, **options: Any) -> Any:
+def body(norm: Any = nn.BatchNorm, inputs: int = 5, **options: Any) -> Any:
     layers = nn.HybridSequential()
-    layers.add(nn.Dense(4, in_units=5), norm(in_channels=4, **options))
+    layers.add(nn.Dense(4, in_units=inputs), norm(in_channels=4, **options))
     return layers
 
 
@@ -203,6 +203,33 @@ def test_the_users_net_is_as_before(kind: str, tmp_path: Path) -> None:
         output = net(x)
         hand.body[1]._kwargs["use_global_stats"] = False
         np.testing.assert_allclose(output.asnumpy(), hand(x).asnumpy(), rtol=1e-5)
+
+
+def test_two_estimators_take_turns_with_one_net() -> None:
+    """What one of them freezes learns with the other."""
+    net, hand = (filled(Two()) for _ in range(2))
+    net.hybridize()
+    estimators = [
+        MultiEstimator(net, L2, TrainerSpec(f"{a}.*", "sgd", SGD), frozen=[f"{b}.*"]) for a, b in ("ab", "ba")
+    ]
+    trainers = [gluon.Trainer(part.collect_params(), "sgd", SGD) for part in (hand.a, hand.b)]
+    for number, batch in enumerate(BATCHES):
+        estimators[number % 2].fit_batch(batch)
+        for place, part in enumerate((hand.a, hand.b)):
+            part[1]._kwargs["use_global_stats"] = number % 2 != place
+        train_by_hand(hand, trainers[number % 2], [batch], lambda net, x, y: L2(net(x), y))
+    assert_same_parameters(net, hand)
+
+
+class Two(gluon.HybridBlock):
+    """Two bodies, one after the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = body(), body(inputs=4)
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        return self.b(self.a(x)).sum(axis=1, keepdims=True)
 
 
 def test_the_plan_names_the_statistics() -> None:
