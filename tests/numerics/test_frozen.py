@@ -171,6 +171,17 @@ def test_it_resumes_with_what_was_frozen(tmp_path: Path, stop: int, accumulate: 
         np.testing.assert_array_equal(ends[1][name], value, err_msg=name)
 
 
+def test_what_no_batch_reaches_cannot_be_unfrozen() -> None:
+    net = twins(two_heads, BATCHES[0][0])[0]
+    net.spare = gluon.nn.Dense(1)
+    net.spare.initialize()
+    freeze(net, "spare.*")
+    with pytest.raises(TrainerError, match='the forward pass never reached "spare.weight"'):
+        MultiEstimator(net, digit_spec(), SGD).fit(
+            BATCHES, epochs=1, event_handlers=[*SILENT, Freezes({2: ""})]
+        )
+
+
 def test_a_weight_alone_cannot_be_frozen_where_mxnet_then_leaves_out_its_bias() -> None:
     net = twins(two_heads, BATCHES[0][0])[0]
     estimator = MultiEstimator(net, digit_spec(), SGD)

@@ -37,8 +37,9 @@ class Frozen:
     ) -> None:
         self._parameters = parameters
         self._frozen = {parameters[name] for name in frozen}
-        self._blocks: list[Any] = []
-        net.apply(self._blocks.append)
+        blocks: list[Any] = []
+        net.apply(blocks.append)
+        self._blocks = list(dict.fromkeys(blocks))  # the net may call one block in several places
         self._norms = [norm for block in self._blocks for norm in _norms(block)]
         self._traced: dict[Any, dict[str, Any]] = {}  # graphs of blocks in which norms are frozen
         self._requests: list[str] = []  # for which they were traced
@@ -96,11 +97,12 @@ def _norms(block: Any) -> Iterator[_Norm]:
         learns = [each for each in (block.gamma, block.beta) if each._differentiable]
         yield _Norm(block, (block.running_mean, block.running_var), learns)
     elif isinstance(block, mx.gluon.SymbolBlock):
-        parameters = block.collect_params()
-        for node, (_, *inputs) in _nodes(json.loads(as_json(block._cached_graph[1]))):
-            gamma, beta, *statistics = (parameters.get(name) for name in inputs)
-            is_fixed = node.get("attrs", {}).get("fix_gamma", "True") in ("True", "1")
-            yield _Norm(block, statistics, [beta] if is_fixed else [gamma, beta])
+        parameters = dict(block.collect_params().items())
+        for node, inputs in _nodes(json.loads(as_json(block._cached_graph[1]))):
+            if parameters.keys() >= set(inputs[1:]):  # else the graph computes them, or takes them as inputs
+                gamma, beta, *statistics = (parameters[name] for name in inputs[1:])
+                is_fixed = node.get("attrs", {}).get("fix_gamma", "True") in ("True", "1")
+                yield _Norm(block, statistics, [beta] if is_fixed else [gamma, beta])
 
 
 def _nodes(graph: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], list[str]]]:

@@ -60,7 +60,9 @@ class GradientAccumulation:
     def hold_update(self, estimator: EstimatorProtocol, **arguments: Any) -> bool:
         """Count the batch, and return whether the update waits for more."""
         for name, parameter in trainable(estimator.parameters).items():
-            if parameter.grad_req == "write":  # another handler has unfrozen it
+            if (
+                parameter.grad_req == "write" and parameter._data is not None
+            ):  # another handler has unfrozen it
                 self._add(name, parameter)
         self._count = (self._count + 1) % self.n
         return self._count > 0

@@ -56,14 +56,14 @@ def bind_trainers(
     optimizers: dict[str, Any] = {}
     for name, value in valid.items():
         source = value if built is None else built[name].trainer
-        optimizers[name], more = build_optimizer(where[name], source, [parameters[n] for n in updated[name]])
-        problems += more
+        of_trainer = {each: parameters[each] for each in updated[name]}
+        optimizers[name], more = build_optimizer(where[name], source, of_trainer.values())
+        problems += more + rhythm_problems(where[name], value, of_trainer)
         if isinstance(value, mx.gluon.Trainer):
             problems += gluon_trainer_problems(where[name], value, contexts)
         if built is None:
-            of_trainer = {each: parameters[each] for each in held[name]}
-            problems += _sparse_problems(where[name], value, sparse(of_trainer), contexts)
-            problems += rhythm_problems(where[name], value, of_trainer)
+            read_by_trainer = sparse({each: parameters[each] for each in held[name]})
+            problems += _sparse_problems(where[name], value, read_by_trainer, contexts)
     problems += _unread_problems(sparse(parameters), [name for names in held.values() for name in names])
     if problems:
         return None, problems

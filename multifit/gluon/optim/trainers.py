@@ -29,9 +29,9 @@ class Trainers(Mapping[str, TrainerHandle]):
     parameter, so that a failure does not leave half a step.
 
     `clip_norms` are the largest global gradient norms of the trainers that clip. `parameters` are those that
-    each trainer holds, by structural name. `options` are the options of optimizers that
-    were declared by name. `rhythms` are those of the trainers that do not update after every batch; `waiting`
-    names the trainers that do not update after the last batch. `handles` are all trainers.
+    each trainer holds, by structural name. `options` are the options of optimizers that were declared by
+    name. `rhythms` are those of the trainers that do not update after every batch; `waiting` names the
+    trainers that do not update after the last batch. `handles` are all trainers.
     """
 
     def __init__(
@@ -172,9 +172,22 @@ def refuse_distributed(trainers: Mapping[str, TrainerHandle], tool: str) -> None
 
 def updates_on_kvstore(trainer: mx.gluon.Trainer) -> bool:
     """Whether a trainer's kvstore updates the parameters, instead of the trainer itself."""
-    if not trainer._kv_initialized:
-        trainer._init_kvstore()
+    start_kvstore(trainer)
     return is_on_kvstore(trainer)
+
+
+def start_kvstore(trainer: mx.gluon.Trainer) -> None:
+    """Create a trainer's kvstore, unless that is done.
+
+    MXNet reads all parameters for it; those that are frozen and that no batch has reached have no values.
+    """
+    if not trainer._kv_initialized:
+        parameters = trainer._params
+        trainer._params = [parameter for parameter in parameters if parameter._data is not None]
+        try:
+            trainer._init_kvstore()
+        finally:
+            trainer._params = parameters
 
 
 def is_on_kvstore(trainer: mx.gluon.Trainer) -> bool:

@@ -13,7 +13,7 @@ from ...errors import counted, quoted, suggest
 from ..compat import mx
 from ..optim.rhythms import AddedGradients
 from ..optim.schedules import ScaledSchedule
-from ..optim.trainers import is_on_kvstore
+from ..optim.trainers import is_on_kvstore, start_kvstore
 from .attributes import class_name, load_attributes, save_attributes, stable_name
 
 # Not saved as attributes: the program sets the parameters, and the counters are saved by parameter name.
@@ -105,8 +105,7 @@ def _updaters(trainer: mx.gluon.Trainer) -> list[Any]:
 
 def _start_kvstore(trainer: mx.gluon.Trainer) -> None:
     # Done now and not by the first step, which would copy the first device's values to all devices.
-    if not trainer._kv_initialized:
-        trainer._init_kvstore()
+    start_kvstore(trainer)
     if trainer._params_to_init:
         trainer._init_params()
 

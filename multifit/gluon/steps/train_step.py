@@ -67,7 +67,8 @@ class TrainStep:
         """Check the trainers again if handlers have frozen or unfrozen parameters since the last batch."""
         frozen = self._trainers.frozen
         if self._requests != frozen.requests():
-            raise_problems(self._trainers.build() or stuck_biases(self._engine))
+            problems = self._trainers.build()
+            raise_problems(problems or self._trainers.unreached() + stuck_biases(self._engine))
             self._requests = frozen.requests()
 
     def learn(self, result: StepResult) -> None:
