@@ -96,7 +96,9 @@ class MultiEstimator:
         Initialises the parameters that are not initialised yet. Of a mapping, the first pattern that matches
         a parameter's name is used.
     frozen : sequence of str, Block or ParameterDict
-        Parameters that no trainer updates; strings are patterns of names.
+        Parameters that no trainer updates; strings are patterns of names. A BatchNorm layer whose scale and
+        shift are among them, or whose running statistics are, normalises by its running statistics in
+        training too, and leaves them as they are.
     precision : {"float32", "bfloat16", "float16"}
         The dtype in which the net's graph computes, in training, evaluation and prediction. All but "float32"
         need a hybridized net. With MXNet, "bfloat16" needs a CPU with AVX512, and "float16" is refused.

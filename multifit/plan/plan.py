@@ -57,7 +57,10 @@ class Plan:
     trainers : tuple of TrainerPlan
         Which trainer updates which parameters.
     frozen : tuple of str
-        Trainable parameters that no trainer updates, on purpose.
+        Parameters that no trainer updates, on purpose.
+    frozen_statistics : tuple of str
+        Running statistics of frozen BatchNorm layers: these normalise by them in training too, and leave them
+        as they are.
     notices : tuple of str
         Defaults that were used and other things worth knowing.
     precision : str
@@ -78,6 +81,7 @@ class Plan:
     precision: str = "float32"
     loaders: tuple[LoaderPlan, ...] = ()
     balance: str = ""
+    frozen_statistics: tuple[str, ...] = ()
 
     @property
     def where(self) -> str:
@@ -118,6 +122,9 @@ class Plan:
             rows = [trainer.row() for trainer in self.trainers]
             if self.frozen:
                 rows.append(("frozen", "", counted(len(self.frozen), "parameter"), _span(self.frozen)))
+            if self.frozen_statistics:
+                count = counted(len(self.frozen_statistics), "running statistic")
+                rows.append(("frozen", "", count, f"used in training too: {_span(self.frozen_statistics)}"))
             parts.append("parameters\n" + table((), rows, width, wrap_last=True))
         parts += stages[trained:]
         if self.notices:
@@ -149,6 +156,7 @@ class Plan:
                 precision=str(saved.get("precision", "float32")),  # older plans have none
                 loaders=tuple(map(_loader, saved.get("loaders", ()))),
                 balance=str(saved.get("balance", "")),
+                frozen_statistics=texts(saved.get("frozen_statistics", ())),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not a plan: {type(error).__name__}: {error}") from error

@@ -152,12 +152,12 @@ class TrainerSpec(_OneLineRepr):
         A regular expression that must match a parameter's whole structural name (``"body.*"``), or a Block
         or ParameterDict that holds the parameters.
     optimizer : str or Optimizer
-        As in ``gluon.Trainer``.
+        As in ``gluon.Trainer``. An Optimizer is copied, with its counts so far.
     optimizer_params : mapping, optional
         Options of the optimizer, such as ``{"learning_rate": 1e-3}``.
     lr_scheduler : LRScheduler, optional
-        Sets the learning rate by the number of updates. Its ``base_lr`` is used unless `optimizer_params`
-        has a ``learning_rate``.
+        Sets the learning rate by the number of updates. It is copied. If `optimizer_params` has a
+        ``learning_rate``, this replaces its ``base_lr``, as if it had been created with it.
     clip_norm : float, optional
         The largest global norm of this trainer's gradients; larger ones are scaled down to it.
     every : int

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Any, Mapping
 
 
 def handler(name: str = "Handler", priority: Any = None, **methods: Any) -> Any:
@@ -28,3 +29,25 @@ class CutsPower:
     def batch_end(self, estimator: Any, **arguments: Any) -> None:
         if estimator.state.step == self.step:
             raise RuntimeError
+
+
+class Freezes:
+    """Freezes the parameters that match a pattern, and unfreezes all others, when a batch or epoch begins.
+
+    `patterns` are those of some steps, counted from 0.
+    """
+
+    def __init__(self, patterns: Mapping[int, str]) -> None:
+        self.patterns = patterns
+
+    def epoch_begin(self, estimator: Any, **arguments: Any) -> None:
+        if estimator.state.step in self.patterns:
+            freeze(estimator.net, self.patterns[estimator.state.step])
+
+    batch_begin = epoch_begin
+
+
+def freeze(net: Any, pattern: str, request: str = "write") -> None:
+    """Freeze the parameters of a net that match a pattern, and set the ``grad_req`` of all others."""
+    for name, parameter in net._collect_params_with_prefix().items():
+        parameter.grad_req = "null" if re.fullmatch(pattern, name) else request

@@ -31,7 +31,7 @@ from multifit import (
 )
 from multifit.balance import DWA, FAMO, GLS, IMTLL, RLW, GradNorm, PCGrad, Uncertainty, UPGrad
 from multifit.distributed import ALONE, World
-from tests.common.handlers import CutsPower
+from tests.common.handlers import CutsPower, Freezes
 from tests.common.joint_data import Shuffled, batches, loader, ragged, uneven_parts
 from tests.common.nets import Heads, sequential
 from tests.common.ranks import ThreadCommunicator, run_ranks
@@ -220,6 +220,10 @@ CASES: dict[str, dict[str, Any]] = {
     "accumulation": {"handlers": lambda world: [GradientAccumulation(2)]},
     "lists": {"data": lambda world: batches(16)},
     "an eager net": {"hybridize": False},
+    "a frozen body": {
+        "net": lambda: normed_heads(),
+        "handlers": lambda world: [Freezes({0: "body.*", 3: "body.*|digit.*"})],
+    },
     "worker processes": {"data": lambda world: loader(16, num_workers=1)},
     "worker threads": {"data": lambda world: loader(16, num_workers=1, thread_pool=True)},
     "a shuffled order": {
@@ -285,7 +289,7 @@ ON_TORCH: dict[str, dict[str, Any]] = {
         for name in (
             "clipping", "a weight that changes", "lists", "uneven parts", "averaged weights",
             "a last batch of one sample", "skipped updates", "missing labels", "accumulation",
-            "smoothed labels", "mixed samples", "a trainer that accumulates",
+            "smoothed labels", "mixed samples", "a trainer that accumulates", "a frozen body",
         )
     },
     "a normalizer of a graph": {

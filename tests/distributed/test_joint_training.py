@@ -36,7 +36,8 @@ from mxnet import gluon  # isort: skip
 
 QUICK = [
     "several at once", "lists", "uneven parts", "mixed samples", "a net that branches", "two devices",
-    "noise", "missing labels", *[name for name in CASES if name.startswith(("balance", "conflicts"))],
+    "noise", "missing labels", "a frozen body",
+    *[name for name in CASES if name.startswith(("balance", "conflicts"))],
 ]  # fmt: skip
 
 

@@ -166,6 +166,14 @@ def test_a_scheduler_keeps_its_base_rate_and_is_copied(setup: Setup) -> None:
         assert scheduler.base_lr == 0.04
 
 
+def test_an_optimizer_that_cannot_be_copied(setup: Setup) -> None:
+    own = mx.optimizer.SGD()
+    own.lock = threading.Lock()
+    setup.with_trainers(TrainerSpec(ALL, own)).refused(
+        TrainerError, "trainers: SGD cannot be copied: TypeError: cannot pickle '_thread.lock' object"
+    )
+
+
 def test_a_scheduler_that_cannot_be_copied(setup: Setup) -> None:
     class Locked(mx.lr_scheduler.LRScheduler):
         def __init__(self) -> None:

@@ -136,7 +136,7 @@ def test_a_loss_may_have_parameters(own: str, devices: list, hybrid: bool) -> No
     held = [*hand.collect_params().values(), *losses[0].collect_params().values()]
     train_by_hand(hand, gluon.Trainer(held, "sgd", SGD), batches, lambda net, x, y: losses[0](net(x), y))
     estimator = train(hybridized(net, hybrid), one_loss_spec(losses[1]), batches, devices)
-    assert "losses.l.log_var" in estimator.trainers.parameter_names["trainer"]
+    assert "losses.l.log_var" in estimator.trainers.parameters["trainer"]
     assert_same_parameters(net, hand)
     assert_same_parameters(losses[1], losses[0])
 

@@ -22,12 +22,19 @@ def batches(sizes: Any = (8, 8, 8, 8, 5)) -> list[tuple[np.ndarray, ...]]:
 
 
 def run(
-    engine: str, net: Any, spec: TaskSpec, trainers: Any, data: Any, epochs: int = 4, **options: Any
+    engine: str,
+    net: Any,
+    spec: TaskSpec,
+    trainers: Any,
+    data: Any,
+    epochs: int = 4,
+    handlers: Any = (),
+    **options: Any,
 ) -> Any:
     """Return what one engine makes of a fit: history, figures, outputs and parameters."""
     context = "cpu" if engine == "torch" else mx.cpu()
     estimator = MultiEstimator(net, spec, trainers, context=context, engine=engine, **options)
-    history = estimator.fit(data, data, epochs=epochs, event_handlers=[])
+    history = estimator.fit(data, data, epochs=epochs, event_handlers=list(handlers))
     values = {name: parameter.data().asnumpy() for name, parameter in estimator.parameters.items()}
     return dict(history), estimator.evaluate(data, event_handlers=[]), estimator.predict(data), values
 

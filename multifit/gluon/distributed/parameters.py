@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterable, Mapping, Sequence
+from typing import Any, Callable, Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -18,10 +18,15 @@ SHOWN = 6  # differences in a message
 
 
 class SharedParameters:
-    """Gives all ranks the first rank's parameters, and averages running statistics; nothing with one rank."""
+    """Gives all ranks the first rank's parameters, and averages running statistics; nothing with one rank.
 
-    def __init__(self, world: World, parameters: Parameters) -> None:
-        self._world, self._parameters = world, parameters
+    `frozen` returns the names of the running statistics that stay as they are.
+    """
+
+    def __init__(
+        self, world: World, parameters: Parameters, frozen: Callable[[], Collection[str]] = tuple
+    ) -> None:
+        self._world, self._parameters, self._frozen = world, parameters, frozen
         self.are_shared = world.alone
 
     def begin_stage(
@@ -53,8 +58,11 @@ class SharedParameters:
 
     def average_statistics(self) -> None:
         """Give all ranks the mean of values without gradients, such as BatchNorm's running statistics."""
-        averaged = statistics(self._parameters).values()
-        if self._world.alone or not averaged:
+        if self._world.alone:
+            return
+        of_net, frozen = statistics(self._parameters), self._frozen()
+        averaged = [parameter for name, parameter in of_net.items() if name not in frozen]
+        if not averaged:
             return
         first = [parameter.list_data()[0] for parameter in averaged]
         self._world.meet("running statistics", float(len(first)))

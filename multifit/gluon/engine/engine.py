@@ -71,7 +71,7 @@ class Engine:
         in_use = LoadersInUse()
         self.readers = {name: Reader(world, in_use) for name in STAGES}
         self.splitters = Splitters(model, self.readers, log_once)
-        self.shared = SharedParameters(world, model.parameters)
+        self.shared = SharedParameters(world, model.parameters, trainers.frozen.statistics)
         self.restart()
 
     @property
@@ -87,6 +87,7 @@ class Engine:
         """
         self.model.check_parameters()
         self.model.static_graphs.discard_stale()
+        self.trainers.frozen.forget()
         self.hooks, self.loaders = hooks, None
         self.further_checks: list[Callable[[Any], None]] = []  # called with the first batch, still raw
         for metric in (metric for metrics in self._metrics.values() for metric in metrics):
@@ -112,7 +113,8 @@ class Engine:
         spec = self.spec if training else self.spec.evaluation
         lacking = self.splitters.lacking(name, spec)
         hooks, separation = (self.hooks, self._separation()) if training else (NO_HOOKS, TOGETHER)
-        stage = make_stage(name, self.model, spec, metrics, lacking, hooks, separation, self.world)
+        frozen = self.trainers.frozen if training else None
+        stage = make_stage(name, self.model, spec, metrics, lacking, hooks, separation, self.world, frozen)
         if training and self.loaders is not None:
             stage.figures.means.append(LoaderCounts(self.loaders))
         return stage

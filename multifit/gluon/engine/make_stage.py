@@ -12,6 +12,7 @@ from ...spec.missing import coverage
 from ...spec.task_slots import with_optional
 from ...stages import TRAIN
 from ..execution.changed_objective import refuse_blends
+from ..execution.frozen import Frozen
 from ..execution.loss_separation import LossSeparation
 from ..execution.network import Network
 from ..execution.stage import Stage
@@ -28,12 +29,13 @@ def make_stage(
     hooks: TrainingHooks,
     separation: LossSeparation,
     world: World,
+    frozen: Frozen | None,
 ) -> Stage:
     """Return a stage for a spec and metrics; `lacking` are the slots that some of its batches lack.
 
-    `hooks` call the handlers that change a training step, and `separation` says which losses the stage keeps
-    apart; a stage that evaluates has neither. Raises SpecError if a handler blends losses that `separation`
-    keeps apart.
+    `hooks` call the handlers that change a training step, `separation` says which losses the stage keeps
+    apart, and `frozen` knows what is frozen; a stage that evaluates has none of them. Raises SpecError if a
+    handler blends losses that `separation` keeps apart.
     """
     spec = with_optional(spec, lacking)
     optional = {coverage(label): lacking & {label} for label in spec.labels}
@@ -45,7 +47,7 @@ def make_stage(
     # handlers that change the objective may compute gradients first; a graph with planned memory would then
     # no longer write to the parameters' gradients
     plans_memory = not changes_objective
-    network = Network(model.net, spec, name, plans_memory, model.precision, change_outputs)
+    network = Network(model.net, spec, name, plans_memory, model.precision, change_outputs, frozen)
     refuse_blends(hooks, separation)
     return Stage(
         network,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from typing import Any, Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any, Callable, ContextManager, Hashable, Iterator, Mapping, Sequence
 
 from ...checks import at_path, bind_outputs
 from ...errors import Problem, counted, last_line, raise_problems
@@ -15,6 +15,7 @@ from ..precision.lowering import lower
 from ..precision.precisions import FULL, Precision
 from ..user_code import user_code
 from .cached_graph import CachedGraph, give_graph
+from .frozen import Frozen
 from .nesting import flatten, regroup
 from .recordable import form_of, obstacle_of
 from .recording import record
@@ -33,6 +34,8 @@ class Network:
     code may compute gradients first, and a planned graph would then no longer write to the parameters'
     gradients.
 
+    While training, layers that are `frozen` normalise by their running statistics.
+
     `change_outputs(outputs, slots) -> outputs` changes the outputs before anything is computed from them; the
     net and its losses are then separate graphs.
     """
@@ -45,9 +48,10 @@ class Network:
         plans_memory: bool = True,
         precision: Precision = FULL,
         change_outputs: ChangeOutputs | None = None,
+        frozen: Frozen | None = None,
     ) -> None:
         self.net, self.spec, self.stage, self.plans_memory = net, spec, stage, plans_memory
-        self.precision, self.change_outputs = precision, change_outputs
+        self.precision, self.change_outputs, self.frozen = precision, change_outputs, frozen
         self._lowered_operators, self._failure = 0, ""
         self._lowers = not precision.on_other_engine
         self.paths: dict[str, tuple[Any, ...]] | None = None
@@ -138,6 +142,10 @@ class Network:
 
         A net that takes no symbols is called with the `arrays` of a batch instead, and recorded.
         """
+        with self._frozen():
+            return self._symbols(inputs, arrays)
+
+    def _symbols(self, inputs: Sequence[Any], arrays: Sequence[Any]) -> dict[str, Any]:
         if not self.traced:
             with user_code(lambda: f"the net's forward pass ({self.stage}), which is recorded,"):
                 recording = record(self.net, lambda *each: self._pick(self.net(*each)), inputs, arrays)
@@ -195,7 +203,14 @@ class Network:
     def _changed(self, outputs: dict[str, Any], slots: Mapping[str, Any]) -> dict[str, Any]:
         return outputs if self.change_outputs is None else self.change_outputs(outputs, slots)
 
+    def _frozen(self) -> ContextManager[None]:
+        return nullcontext() if self.frozen is None else self.frozen.applied()
+
     def _run(self, slots: Mapping[str, Any]) -> Any:
+        with self._frozen():
+            return self._call(slots)
+
+    def _call(self, slots: Mapping[str, Any]) -> Any:
         if self.spec.forward is not None:
             with user_code(lambda: f"forward= ({self.stage})", *slots.items()):
                 return self.spec.forward(self.net, slots)

@@ -153,7 +153,7 @@ class StepFunction:
         reaches = [bound.get(name.partition("objective.")[2], trained) for name in results]
         for name, learns in zip(results, reaches_any(graph, reaches)):
             loss = name.partition("objective.")[2]
-            if loss in bound and not learns:
+            if bound.get(loss) and not learns:  # none if everything that it trains is frozen for now
                 raise SpecError(
                     f'losses["{loss}"]: its gradient reaches no parameter of the trainers that it is bound '
                     "to; name others, or remove what stops the gradient on its way, such as BlockGrad"

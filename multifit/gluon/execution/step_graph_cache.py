@@ -61,6 +61,7 @@ class StepGraphCache:
         self.forms = ResultForms()
         self.own_gradients: set[str] = set()
         self.by_value: dict[str, bool] = {}
+        self._requests: list[str] = []
 
     def __len__(self) -> int:
         return len(self._graphs)
@@ -81,7 +82,16 @@ class StepGraphCache:
         return next(iter(self._graphs.values()), None)
 
     def find(self, signature: Signature, size: int) -> StepGraph | None:
-        """Return the graph for slots of this signature; None if there is none yet."""
+        """Return the graph for slots of this signature; None if there is none yet.
+
+        If parameters were frozen or unfrozen, all graphs are discarded: they know what learns.
+        """
+        frozen = self._network.frozen
+        if frozen is not None and self._requests != (requests := frozen.requests()):
+            self._requests = requests
+            self._graphs.clear()
+            self._shared.clear()
+            self._network.release_graph()
         return self._graphs.get(self._key(signature, size))
 
     def build(

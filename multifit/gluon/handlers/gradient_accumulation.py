@@ -59,14 +59,28 @@ class GradientAccumulation:
 
     def hold_update(self, estimator: EstimatorProtocol, **arguments: Any) -> bool:
         """Count the batch, and return whether the update waits for more."""
+        for name, parameter in trainable(estimator.parameters).items():
+            if (
+                parameter.grad_req == "write" and parameter._data is not None
+            ):  # another handler has unfrozen it
+                self._add(name, parameter)
         self._count = (self._count + 1) % self.n
         return self._count > 0
 
     def train_end(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
         """Let MXNet overwrite gradients again, if it did before."""
         for name, parameter in self._parameters.items():
-            set_grad_req(parameter, self._grad_reqs[name])
+            if parameter.grad_req == "add":  # else another handler has frozen it
+                set_grad_req(parameter, self._grad_reqs[name])
         self._parameters = {}
+
+    def _add(self, name: str, parameter: Any) -> None:
+        """Add later gradients of a parameter to its first one, which the backward pass has just written."""
+        self._parameters[name], self._grad_reqs[name] = parameter, "write"
+        first = [gradient.copy() for gradient in parameter.list_grad()]
+        parameter.grad_req = "add"
+        for gradient, written in zip(parameter.list_grad(), first):
+            gradient[:] = written
 
     def state_dict(self) -> dict[str, Any]:
         """Return the number of batches since the last update, and their gradients."""

@@ -131,7 +131,8 @@ class WeightAveraging:
         self._count += 1
         rate = 1.0 - self.decay if self.kind == "ema" else 1.0 / self._count
         parameters = estimator.parameters.items()
-        values = {name: p.list_data()[0] for name, p in parameters if self._is_updated(p)}
+        averaged = {n: p for n, p in parameters if n in self.averages or self._is_updated(p)}  # or was so far
+        values = {name: parameter.list_data()[0] for name, parameter in averaged.items()}
         for name, value in values.items():
             if name in self.averages:
                 _approach(self.averages[name], value, rate)

@@ -47,6 +47,7 @@ class Model:
         self.net = net
         self._losses = {term.key: term.spec.fn for term in spec.terms}
         self.parameters = self._current()
+        net.apply(_mark_statistics)
         self.static_graphs = StaticGraphs([net, *self._losses.values()], list(self.parameters.values()))
         self.contexts = resolve_context(context, list(self.parameters.values()))
         self.precision = choose_precision(precision, self.contexts)
@@ -123,6 +124,13 @@ class Model:
         problems = initialize(self.parameters, self.contexts, self._initializer, self._log_once)
         self._initialized = not problems
         return problems
+
+
+def _mark_statistics(block: mx.gluon.Block) -> None:
+    """Mark a SymbolBlock's running statistics, which MXNet marks in its own layers only."""
+    if isinstance(block, mx.gluon.SymbolBlock):
+        for name in block._cached_graph[1].list_auxiliary_states():
+            block.params[name]._differentiable = False
 
 
 def _missing(parameters: Mapping[str, Any], others: Mapping[str, Any]) -> list[str]:

@@ -7,8 +7,10 @@ from typing import Any, Callable, Iterator
 
 from ...errors import Problem, raise_problems
 from ...protocols import Array
+from ..execution.frozen import Frozen
+from ..optim.coverage import frozen_names
 from ..optim.gradients import is_fresh, replicas
-from ..optim.parameters import listing, sparse, trainable
+from ..optim.parameters import learnable, listing, sparse
 from ..optim.trainer_binding import DEFAULT, bind_trainers
 from ..optim.trainers import Trainers
 from .model import Model
@@ -17,25 +19,29 @@ from .model import Model
 class ModelTrainers:
     """Builds the trainers of a model, and knows which parameters they update.
 
-    They are built once, because they have states. Parameters that become trainable later are added to them at
-    the beginning of the next fit or check.
+    They are built once, because they have states. Which of their parameters they update can change at any
+    time, with the parameters' ``grad_req``.
 
-    `declared` and `frozen` are the `trainers` and `frozen` of :class:`multifit.MultiEstimator`.
+    `declared` and `frozen` are the `trainers` and `frozen` of :class:`multifit.MultiEstimator`; the attribute
+    `frozen` says what is frozen now.
     """
 
     def __init__(self, declared: Any, frozen: Any, model: Model, log_once: Callable[[str], None]) -> None:
         self._declared, self._frozen, self._model, self._log_once = declared, frozen, model, log_once
+        self.frozen = Frozen(model.net, model.parameters, frozen_names(frozen, model.parameters)[0])
         self._trainers: Trainers | None = None
-        self._trained = frozenset[str]()  # the trainable parameters for which trainers were checked
+        self._requests: list[str] = []  # each parameter's grad_req, for which trainers were checked
         self._training = False
 
     def build(self) -> list[Problem]:
         """Initialise the parameters and build the trainers, unless that is done; return the problems.
 
-        Parameters that have become trainable since the trainers were built are added to them.
+        Called before each batch too, because other parameters may be trainable now: that each of them has one
+        trainer is checked again, and those of trainers that accumulate add up their gradients.
         """
-        if self._trainers is not None and self._trained == trainable(self._model.parameters).keys():
+        if self._trainers is not None and self._requests == self.frozen.requests():
             return []
+        self._model.static_graphs.discard_stale()
         problems = self._model.initialize()
         if not problems and self._declared is None and self._trainers is None:
             rate = (DEFAULT.optimizer_params or {})["learning_rate"]
@@ -47,9 +53,10 @@ class ModelTrainers:
             self._declared, model.parameters, self._frozen, model.contexts, self._trainers, problems
         )
         if trainers is not None:
-            if self._training and self._trainers is None:
+            self._trainers = trainers
+            if self._training:
                 trainers.added_gradients.begin()
-            self._trainers, self._trained = trainers, frozenset(trainable(model.parameters))
+            self._requests = self.frozen.requests()
         return problems
 
     @contextmanager
@@ -116,11 +123,10 @@ class ModelTrainers:
         """
         gradients: dict[str, dict[str, list[Array]]] = {}
         trainers = self.get()
-        for trainer, names in trainers.parameter_names.items():
+        for trainer in trainers:
             if trainer in trainers.waiting:
                 continue
-            parameters = {name: self._model.parameters[name] for name in names}
-            fresh = {name: p for name, p in parameters.items() if is_fresh(replicas(p)[0])}
+            fresh = {name: p for name, p in trainers.updated(trainer).items() if is_fresh(replicas(p)[0])}
             gradients[trainer] = {name: p.list_grad() for name, p in fresh.items()}
         return gradients
 
@@ -136,11 +142,12 @@ class ModelTrainers:
         )
         return [Problem("trainer", message)]
 
-    def frozen(self) -> list[str]:
-        """Return the names of the trainable parameters that no trainer updates."""
+    def not_updated(self) -> list[str]:
+        """Return the names of the parameters that could learn, but that no trainer updates now."""
         updated = set(self.updated())
-        return [name for name in trainable(self._model.parameters) if name not in updated]
+        return [name for name in learnable(self._model.parameters) if name not in updated]
 
     def updated(self) -> list[str]:
         """Return the names of the parameters that trainers update."""
-        return [name for names in self.get().parameter_names.values() for name in names]
+        trainers = self.get()
+        return [name for trainer in trainers for name in trainers.updated(trainer)]

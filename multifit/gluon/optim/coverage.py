@@ -24,47 +24,48 @@ def frozen_names(frozen: Any, parameters: Mapping[str, Parameter]) -> tuple[set[
     return names, problems
 
 
-def updated_names(
+def held_names(
     where: str,
     declared: TrainerSpec | mx.gluon.Trainer,
     candidates: Mapping[str, Parameter],
     frozen: set[str],
 ) -> tuple[list[str], list[Problem]]:
-    """Return the names of the parameters that a trainer updates, and the problems found.
+    """Return the names of the parameters that a trainer holds, and the problems found.
 
-    `where` is the trainer's name in messages, and `candidates` are the trainable parameters. Frozen
-    parameters are subtracted from those of a TrainerSpec, and must not be among those of a gluon.Trainer.
+    It updates those of them whose ``grad_req`` is not "null" at the time. `where` is the trainer's name in
+    messages, and `candidates` are the learnable parameters. Frozen parameters are subtracted from those of a
+    TrainerSpec; a gluon.Trainer must not update any of them.
     """
     if not isinstance(declared, TrainerSpec):
-        return _updated_by_trainer(where, declared, candidates, frozen)
+        return _held_by_trainer(where, declared, candidates, frozen)
     names, problems = select(where, declared.params, candidates)
-    updated = [name for name in names if name not in frozen]
-    if names and not updated:
+    held = [name for name in names if name not in frozen]
+    if names and not held:
         message = f"everything that it selects is frozen: {listing(names)}"
         problems = [Problem("trainer", f"{where}: {message}; leave it out, or narrow frozen=")]
-    return updated, problems
+    return held, problems
 
 
-def _updated_by_trainer(
+def _held_by_trainer(
     where: str, trainer: mx.gluon.Trainer, candidates: Mapping[str, Parameter], frozen: set[str]
 ) -> tuple[list[str], list[Problem]]:
-    in_trainer = {id(p): p.name for p in trainer._params if p.grad_req != "null"}
-    updated = [name for name, parameter in candidates.items() if id(parameter) in in_trainer]
+    in_trainer = {id(p) for p in trainer._params}
+    held = [name for name, parameter in candidates.items() if id(parameter) in in_trainer]
     in_net = {id(parameter) for parameter in candidates.values()}
-    foreign = [name for identity, name in in_trainer.items() if identity not in in_net]
+    foreign = [p.name for p in trainer._params if p.grad_req != "null" and id(p) not in in_net]
     messages = []
     if foreign:
         messages.append(
             f"{where}: holds parameters that the net does not have: {listing(foreign)}; "
             "build it from net.collect_params()"
         )
-    contradicting = [name for name in updated if name in frozen]
+    contradicting = [name for name in held if name in frozen and candidates[name].grad_req != "null"]
     if contradicting:
         messages.append(
             f"{where}: updates parameters that frozen= names: {listing(contradicting)}; take them out of the "
             "gluon.Trainer, or give a TrainerSpec, from which frozen parameters are subtracted"
         )
-    return updated, [Problem("trainer", message) for message in messages]
+    return held, [Problem("trainer", message) for message in messages]
 
 
 def coverage_problems(

@@ -66,10 +66,10 @@ class FusedUpdate:
             return None
         gradients = [parameter._grad for parameter in trainer._params]
         if len(gradients) != len(self._checked) or not all(map(operator.is_, gradients, self._checked)):
-            if not all(map(_is_dense_float32, trainer._params)):
+            updated = [(i, p) for i, p in enumerate(trainer._params) if p._grad is not None]
+            if not all(_is_dense_float32(parameter) for _, parameter in updated):
                 return None
-            self._checked = gradients
-            self._parameters = [(i, p) for i, p in enumerate(trainer._params) if p._grad is not None]
+            self._checked, self._parameters = gradients, updated
         return rule
 
     def _update(

@@ -13,6 +13,7 @@ from ...arguments import Count, NotNegative, Share, as_float, checked_value, is_
 from ...errors import Problem, counted, last_line, quoted, shown, suggest
 from ...spec import TrainerSpec
 from ..compat import mx
+from .schedules import with_base_rate
 
 MATRIX = (2, 2)  # the shape of an array to try an optimizer on
 KNOWN = ("mxnet.", "gluonnlp.")  # modules of optimizers whose options are known
@@ -55,7 +56,7 @@ def _from_spec(where: str, spec: TrainerSpec) -> tuple[Any, list[str]]:
         if options or spec.lr_scheduler is not None:
             way_out = "give its name to set optimizer_params or lr_scheduler"
             messages.append(f"{where}: an optimizer object has its options already; {way_out}")
-        return spec.optimizer, messages
+        return _copied(where, spec.optimizer, messages)
     known = mx.optimizer.Optimizer.opt_registry
     kind = known.get(spec.optimizer.lower()) if isinstance(spec.optimizer, str) else None
     if kind in (None, mx.optimizer.Test):  # a dummy, which adds gradients instead
@@ -64,12 +65,21 @@ def _from_spec(where: str, spec: TrainerSpec) -> tuple[Any, list[str]]:
     return (None, messages) if messages else _build(where, kind, options, spec.lr_scheduler)
 
 
+def _copied(where: str, optimizer: Any, messages: list[str]) -> tuple[Any, list[str]]:
+    """Return a copy of an optimizer object, whose counts would else go on with the next estimator."""
+    try:
+        return copy.deepcopy(optimizer), messages  # without its parameters
+    except Exception as error:
+        why = f"{type(error).__name__}: {last_line(error)}"
+        return None, [*messages, f"{where}: {type(optimizer).__name__} cannot be copied: {why}"]
+
+
 def _build(where: str, kind: Any, options: dict[str, Any], scheduler: Any) -> tuple[Any, list[str]]:
     scheduler = options.get("lr_scheduler") if scheduler is None else scheduler
     try:
         if scheduler is not None:
-            # it has state, so each trainer gets its own; an optimizer overwrites its base_lr
-            options["lr_scheduler"] = copy.deepcopy(scheduler)
+            # it has state, so each trainer gets its own
+            options["lr_scheduler"] = with_base_rate(scheduler, options.get("learning_rate"))
             options.setdefault("learning_rate", scheduler.base_lr)
         return kind(**options), []
     except Exception as error:

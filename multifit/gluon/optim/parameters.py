@@ -41,6 +41,15 @@ def trainable(parameters: Mapping[str, mx.gluon.Parameter]) -> dict[str, mx.gluo
     return {name: p for name, p in parameters.items() if p.grad_req != "null"}
 
 
+def learnable(parameters: Mapping[str, mx.gluon.Parameter]) -> dict[str, mx.gluon.Parameter]:
+    """Return the parameters that receive gradients, or would if their ``grad_req`` were changed."""
+    return {
+        name: p
+        for name, p in parameters.items()
+        if p._differentiable and not isinstance(p, mx.gluon.Constant)
+    }
+
+
 def statistics(parameters: Mapping[str, mx.gluon.Parameter]) -> dict[str, mx.gluon.Parameter]:
     """Return the parameters with values but without gradients, such as BatchNorm's running statistics."""
     return {name: p for name, p in parameters.items() if not p._differentiable and p._data is not None}

@@ -9,6 +9,7 @@ from typing import Any, Iterable, Iterator
 from ..compat import mx
 from .gradients import is_fresh, replicas, set_fresh
 from .trainer_handle import TrainerHandle
+from .trainers import start_kvstore
 
 # The fields of a trainer that has no kvstore yet.
 NO_KVSTORE = {"_kv_initialized": False, "_kvstore": None, "_distributed": None, "_update_on_kvstore": None}
@@ -95,7 +96,7 @@ def _preserve_trainer(trainer: mx.gluon.Trainer) -> Iterator[None]:
     trainer.__dict__ = {**fields, **replaced, "_params_to_init": list(trainer._params)}
     try:
         if fields["_update_on_kvstore"] and fields["_kvstore"] is not None:
-            trainer._init_kvstore()
+            start_kvstore(trainer)
             trainer._kvstore._set_updater(_copy_updater(fields["_kvstore"]._updater, optimizer))
         yield
     finally:

@@ -41,25 +41,45 @@ class AddedGradients:
 
     def __init__(self, trainers: Sequence[mx.gluon.Trainer]) -> None:
         self._trainers = trainers
-        self._written: list[mx.gluon.Parameter] = []  # whose grad_req was "write" before training
+        # the parameters whose grad_req is "write" outside of training, and their lists of arrays
+        self._added: dict[mx.gluon.Parameter, tuple[Any, Any]] = {}
         self._kept: dict[mx.gluon.Parameter, tuple[Sequence[Any], list[bool]]] = {}
 
     def begin(self) -> None:
-        """Let MXNet add gradients up instead of overwriting them, starting with those of the last fit."""
-        self._written = [p for each in self._trainers for p in each._params if p.grad_req == "write"]
-        for parameter in self._written:
+        """Let MXNet add gradients up instead of overwriting them, starting with those of the last fit.
+
+        Called again after a handler has set a ``grad_req``. If that was "add" only for the time of training,
+        and the handler has set "write", what was added so far still counts.
+        """
+        for parameter in (p for each in self._trainers for p in each._params if p.grad_req == "write"):
             set_grad_req(parameter, "add")
-        still = {p: kept for p, kept in self._kept.items() if p.grad_req != "null"}
-        for parameter, (gradients, flags) in still.items():
-            pairs = zip(parameter.list_data(), parameter.list_grad(), gradients, flags)
-            for values, gradient, kept, fresh in pairs:
-                kept.copyto(gradient)
+            values, gradients = self._added.get(parameter, (None, None))
+            if gradients and values is parameter._data:  # Gluon has replaced the gradients alone
+                for old, new in zip(gradients, parameter._grad):
+                    old.copyto(new)
+            self._added[parameter] = parameter._data, parameter._grad
+        for parameter, (kept, flags) in self._kept.items():
+            if parameter.grad_req == "null":
+                continue
+            for values, gradient, old, fresh in zip(parameter._data, parameter._grad, kept, flags):
+                old.copyto(gradient)
                 set_fresh(values, fresh)
+        self._kept = {}
+
+    def remember(self) -> None:
+        """Remember the arrays of gradients, as the first batch may have made them."""
+        self._added = {p: (p._data, p._grad) for p in self._added}
+
+    def declared_request(self, parameter: mx.gluon.Parameter) -> str:
+        """Return a parameter's ``grad_req`` as it is outside of training."""
+        return "write" if parameter in self._added and parameter.grad_req == "add" else parameter.grad_req
 
     def end(self) -> None:
         """Let MXNet overwrite gradients again, and keep the sums for the next fit."""
-        reached = [p for p in self._written if p._data is not None]
-        self._kept = {p: ([g.copy() for g in p.list_grad()], fresh_flags(p)) for p in reached}
-        for parameter in self._written:
+        for parameter in self._added:
+            if parameter.grad_req != "add":  # a handler has frozen it
+                continue
+            if parameter._data is not None:
+                self._kept[parameter] = [g.copy() for g in parameter._grad], fresh_flags(parameter)
             set_grad_req(parameter, "write")
-        self._written = []
+        self._added = {}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import types
 from typing import Annotated, Any
 
 from ...arguments import Count, NotNegative, OpenShare, Positive, Valid, bounds, checked
@@ -29,7 +31,7 @@ class OneCycle(mx.lr_scheduler.LRScheduler):
     Parameters
     ----------
     max_lr : float
-        The highest rate. An optimizer's ``learning_rate`` has no effect on it.
+        The highest rate. A ``learning_rate`` in a TrainerSpec's `optimizer_params` replaces it.
     steps : int
         Number of updates of the whole cycle: epochs times batches per epoch.
     warm : float
@@ -53,16 +55,16 @@ class OneCycle(mx.lr_scheduler.LRScheduler):
         final_divisor: _Divisor = 1e5,
     ) -> None:
         super().__init__(base_lr=max_lr)
-        self.max_lr, self.steps, self.warm = max_lr, steps, warm
+        self.base_lr_orig, self.steps, self.warm = max_lr, steps, warm
         self.start_divisor, self.final_divisor = start_divisor, final_divisor
 
     def __call__(self, num_update: int) -> float:
         """Return the rate after a number of updates."""
-        peak = self.warm * self.steps
+        highest, peak = self.base_lr_orig, self.warm * self.steps
         if num_update < peak:
-            return _cosine(self.max_lr / self.start_divisor, self.max_lr, num_update / peak)
+            return _cosine(highest / self.start_divisor, highest, num_update / peak)
         share = min(1.0, (num_update - peak) / (self.steps - peak))
-        return _cosine(self.max_lr, self.max_lr / self.final_divisor, share)
+        return _cosine(highest, highest / self.final_divisor, share)
 
 
 class Wrapper(mx.lr_scheduler.LRScheduler):
@@ -144,6 +146,40 @@ class ScaledSchedule(Wrapper):
         if self.holds or num_update == self.since:
             return self.rate
         return unscaled * self.factor
+
+
+class _FunctionSchedule(mx.lr_scheduler.LRScheduler):
+    """A function as a schedule, with its rates in proportion to `base_lr`."""
+
+    def __init__(self, function: Any, base_lr: float) -> None:
+        self.function, self.base_lr = function, base_lr
+
+    def __call__(self, num_update: int) -> float:
+        """Return the rate after a number of updates."""
+        return float(self.function(num_update) * self.base_lr / self.function.base_lr)
+
+
+def with_base_rate(schedule: Any, rate: float | None) -> Any:
+    """Return a copy of a schedule, as if it had been created with `rate` as its ``base_lr``.
+
+    With None, it keeps its own. A function cannot be copied, and may not read its ``base_lr``: its rates are
+    multiplied.
+    """
+    new = copy.deepcopy(schedule)
+    return new if rate is None else _rebased(new, rate)
+
+
+def _rebased(schedule: Any, rate: float) -> Any:
+    if isinstance(schedule, types.FunctionType):
+        return _FunctionSchedule(schedule, rate)
+    if isinstance(schedule, Wrapper):
+        schedule.scheduler = _rebased(schedule.scheduler, rate)
+        return schedule
+    schedule.base_lr = rate
+    for name in ("base_lr_orig", "warmup_final_lr"):  # what MXNet's schedules computed from base_lr
+        if hasattr(schedule, name):
+            setattr(schedule, name, rate)
+    return schedule
 
 
 def _cosine(start: float, end: float, share: float) -> float:

@@ -8,10 +8,10 @@ from ...errors import Problem, shown
 from ...protocols import Context
 from ...spec import TrainerSpec
 from ..compat import mx
-from .coverage import coverage_problems, frozen_names, updated_names
+from .coverage import coverage_problems, frozen_names, held_names
 from .gluon_trainers import gluon_trainer_problems
 from .optimizers import build_optimizer
-from .parameters import listing, sparse, trainable
+from .parameters import learnable, listing, sparse, trainable
 from .rhythms import Rhythm, rhythm_problems
 from .trainers import Trainers
 
@@ -29,63 +29,61 @@ def bind_trainers(
     """Build the trainers, and check that every trainable parameter has exactly one.
 
     By default, :data:`DEFAULT` updates all parameters. `parameters` are all parameters by structural name,
-    initialised; `frozen` selects those that no trainer updates. If the trainers are `built` already,
-    parameters that have become trainable since are added to them; parameters that are no longer trainable
-    stay in them, with their states. Returns None and the problems if there are any, beginning with those
-    `known` before; no trainer has changed then.
+    initialised; `frozen` selects those that no trainer updates. A trainer also holds the parameters that it
+    selects but that are not trainable now, and updates them once they are. If the trainers are `built`
+    already, only what may have become wrong since is checked. Returns None and the problems if there are any,
+    beginning with those `known` before.
     """
     single = not isinstance(declared, Mapping)
     named = {"trainer": DEFAULT if declared is None else declared} if single else declared
     where = {name: "trainers" if single else f'trainers["{name}"]' for name in named}
     problems = [*known, *_declared_problems(named, where)]
     valid = {name: value for name, value in named.items() if _is_trainer(value)}
-    candidates = trainable(parameters)
-    in_trainers = set() if built is None else {each for trainer in built.values() for each in trainer._params}
-    selectable = {name: p for name, p in parameters.items() if name in candidates or p in in_trainers}
+    candidates, can_learn = trainable(parameters), learnable(parameters)
     frozen_set, selection_problems = frozen_names(frozen, parameters)
-    updated: dict[str, list[str]] = {}
+    held: dict[str, list[str]] = {}
     for name, value in valid.items():
-        selected, more = updated_names(where[name], value, selectable, frozen_set)
-        updated[name] = [each for each in selected if each in candidates]
+        held[name], more = held_names(where[name], value, can_learn, frozen_set)
         selection_problems += more
+    if built is None and can_learn and not candidates:
+        message = 'the net has no parameters to train: all have grad_req="null"; set it to "write"'
+        selection_problems.append(Problem("trainer", f"trainers: {message}"))
+    updated = {name: [each for each in names if each in candidates] for name, names in held.items()}
     # parameters without a trainer are reported only if all trainers are valid: else they may belong to those
     if not selection_problems and len(valid) == len(named):
         selection_problems = coverage_problems(updated, candidates, frozen_set)
     problems += selection_problems
     optimizers: dict[str, Any] = {}
     for name, value in valid.items():
-        new = {each: parameters[each] for each in updated[name] if parameters[each] not in in_trainers}
         source = value if built is None else built[name].trainer
-        optimizers[name], more = build_optimizer(where[name], source, new.values())
-        problems += more
+        of_trainer = {each: parameters[each] for each in updated[name]}
+        optimizers[name], more = build_optimizer(where[name], source, of_trainer.values())
+        problems += more + rhythm_problems(where[name], value, of_trainer)
         if isinstance(value, mx.gluon.Trainer):
             problems += gluon_trainer_problems(where[name], value, contexts)
-        problems += _sparse_problems(where[name], value, sparse(new), contexts)
-        problems += rhythm_problems(where[name], value, new)
-        if new and built is not None and built[name]._update_on_kvstore:
-            problems.append(_kvstore_problem(where[name], list(new)))
-    problems += _unread_problems(sparse(parameters), [name for names in updated.values() for name in names])
+        if built is None:
+            read_by_trainer = sparse({each: parameters[each] for each in held[name]})
+            problems += _sparse_problems(where[name], value, read_by_trainer, contexts)
+    problems += _unread_problems(sparse(parameters), [name for names in held.values() for name in names])
     if problems:
         return None, problems
-    if built is not None:
-        built.set_parameters(updated, parameters)
-        return built, []
-    return _new_trainers(valid, updated, parameters, optimizers), []
+    return built or _new_trainers(valid, held, parameters, optimizers), []
 
 
 def _new_trainers(
     valid: Mapping[str, Any],
-    updated: Mapping[str, list[str]],
+    held: Mapping[str, list[str]],
     parameters: Mapping[str, mx.gluon.Parameter],
     optimizers: Mapping[str, Any],
 ) -> Trainers:
-    """Build the declared trainers, each for the parameters that it updates."""
-    trainers = {n: _build(v, {p: parameters[p] for p in updated[n]}, optimizers[n]) for n, v in valid.items()}
+    """Build the declared trainers, each for the parameters that it holds."""
+    by_trainer = {name: {each: parameters[each] for each in names} for name, names in held.items()}
+    trainers = {name: _build(value, by_trainer[name], optimizers[name]) for name, value in valid.items()}
     specs = {name: value for name, value in valid.items() if isinstance(value, TrainerSpec)}
     clip_norms = {name: float(s.clip_norm) for name, s in specs.items() if s.clip_norm is not None}
     options = {name: s.optimizer_params or {} for name, s in specs.items() if isinstance(s.optimizer, str)}
     rhythms = {name: Rhythm(int(s.every), bool(s.accumulate)) for name, s in specs.items() if s.every > 1}
-    return Trainers(trainers, clip_norms, updated, options, rhythms)
+    return Trainers(trainers, clip_norms, by_trainer, options, rhythms)
 
 
 def _build(
@@ -100,19 +98,13 @@ def _build(
     return mx.gluon.Trainer(of_trainer, optimizer, kvstore="device", update_on_kvstore=on_kvstore)
 
 
-def _kvstore_problem(where: str, new: list[str]) -> Problem:
-    message = f"MXNet keeps its states on a kvstore, to which {listing(new)} cannot be added"
-    way_out = "make a new MultiEstimator(net, spec, trainers), whose trainers have no states yet"
-    return Problem("trainer", f"{where}: {message}; {way_out}")
-
-
 def _is_trainer(value: object) -> bool:
     """Whether a value declares a trainer."""
     return isinstance(value, (TrainerSpec, mx.gluon.Trainer))
 
 
 def _declared_problems(named: Mapping[Any, Any], where: Mapping[Any, str]) -> list[Problem]:
-    """Check the types and names of trainers, and that no two share an optimizer object."""
+    """Check the types and names of trainers, and that no two gluon.Trainers share an optimizer object."""
     messages = [
         f"trainers: {shown(name)} is not a name; name each trainer with a string"
         for name in named
@@ -123,10 +115,8 @@ def _declared_problems(named: Mapping[Any, Any], where: Mapping[Any, str]) -> li
         messages.append("trainers: the dict is empty; name at least one trainer, or leave trainers= out")
     owners: dict[int, list[str]] = {}
     for name, value in named.items():
-        is_built = isinstance(value, mx.gluon.Trainer)
-        optimizer = value._optimizer if is_built else getattr(value, "optimizer", None)
-        if isinstance(optimizer, mx.optimizer.Optimizer):
-            owners.setdefault(id(optimizer), []).append(name)
+        if isinstance(value, mx.gluon.Trainer):
+            owners.setdefault(id(value._optimizer), []).append(name)
     messages += [
         f"the trainers {' and '.join(names)} share one optimizer object, whose parameters and counters "
         "would mix; give each its own"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterator, Mapping, Sequence
+from typing import Any, Iterator, Mapping
 
 from ...errors import TrainerError, quoted, suggest
 from ..compat import mx
@@ -16,9 +16,9 @@ from .gradients import (
     zero_stale,
 )
 from .named_schedule import named_schedule
+from .parameters import trainable
 from .rhythms import AddedGradients, Rhythm
 from .trainer_handle import TrainerHandle
-from .trainer_parameters import set_parameters
 from .zero_rates import refuse_next_rates
 
 
@@ -28,22 +28,22 @@ class Trainers(Mapping[str, TrainerHandle]):
     In a step, the gradients of all trainers must be reduced and clipped before the first trainer updates a
     parameter, so that a failure does not leave half a step.
 
-    `clip_norms` are the largest global gradient norms of the trainers that clip. `parameter_names` are the
-    structural names of the parameters that each trainer updates. `options` are the options of optimizers that
-    were declared by name. `rhythms` are those of the trainers that do not update after every batch; `waiting`
-    names the trainers that do not update after the last batch. `handles` are all trainers.
+    `clip_norms` are the largest global gradient norms of the trainers that clip. `parameters` are those that
+    each trainer holds, by structural name. `options` are the options of optimizers that were declared by
+    name. `rhythms` are those of the trainers that do not update after every batch; `waiting` names the
+    trainers that do not update after the last batch. `handles` are all trainers.
     """
 
     def __init__(
         self,
         trainers: Mapping[str, mx.gluon.Trainer],
         clip_norms: Mapping[str, float],
-        parameter_names: Mapping[str, Sequence[str]],
+        parameters: Mapping[str, Mapping[str, mx.gluon.Parameter]],
         options: Mapping[str, Mapping[str, Any]],
         rhythms: Mapping[str, Rhythm],
     ) -> None:
         self._trainers, self.clip_norms = dict(trainers), dict(clip_norms)
-        self.parameter_names, self.options = dict(parameter_names), dict(options)
+        self.parameters, self.options = parameters, dict(options)
         self.handles = {name: TrainerHandle(name, trainer) for name, trainer in trainers.items()}
         self._updates = {name: FusedUpdate(trainer) for name, trainer in trainers.items()}
         self.rhythms, self.waiting = dict(rhythms), frozenset[str]()
@@ -65,24 +65,16 @@ class Trainers(Mapping[str, TrainerHandle]):
     def __len__(self) -> int:
         return len(self._trainers)
 
-    def set_parameters(
-        self, names: Mapping[str, Sequence[str]], parameters: Mapping[str, mx.gluon.Parameter]
-    ) -> None:
-        """Let each trainer update the parameters that `names` lists for it; those that it lacks are added.
-
-        `parameters` are all parameters. Parameters that a trainer has already keep their states and counts.
-        """
-        self.parameter_names = dict(names)
-        for name, trainer in self._trainers.items():
-            of_trainer = {*trainer._params, *(parameters[each] for each in names[name])}
-            if len(of_trainer) > len(trainer._params):
-                set_parameters(trainer, [each for each in parameters.values() if each in of_trainer])
+    def updated(self, name: str) -> dict[str, mx.gluon.Parameter]:
+        """Return the parameters that a trainer updates, by structural name, as their ``grad_req`` is now."""
+        return trainable(self.parameters[name])
 
     def due(self, step: int) -> dict[str, TrainerHandle]:
         """Return the trainers that update after batch number `step` of the run, counted from 0.
 
         The gradients of the other trainers are discarded, unless they accumulate.
         """
+        self.added_gradients.remember()
         self.waiting = frozenset(name for name, rhythm in self.rhythms.items() if rhythm.waits(step))
         for name in self.waiting - self._accumulating:
             discard_gradients(updated_parameters(self._trainers[name]))
@@ -180,9 +172,22 @@ def refuse_distributed(trainers: Mapping[str, TrainerHandle], tool: str) -> None
 
 def updates_on_kvstore(trainer: mx.gluon.Trainer) -> bool:
     """Whether a trainer's kvstore updates the parameters, instead of the trainer itself."""
-    if not trainer._kv_initialized:
-        trainer._init_kvstore()
+    start_kvstore(trainer)
     return is_on_kvstore(trainer)
+
+
+def start_kvstore(trainer: mx.gluon.Trainer) -> None:
+    """Create a trainer's kvstore, unless that is done.
+
+    MXNet reads all parameters for it; those that are frozen and that no batch has reached have no values.
+    """
+    if not trainer._kv_initialized:
+        parameters = trainer._params
+        trainer._params = [parameter for parameter in parameters if parameter._data is not None]
+        try:
+            trainer._init_kvstore()
+        finally:
+            trainer._params = parameters
 
 
 def is_on_kvstore(trainer: mx.gluon.Trainer) -> bool:

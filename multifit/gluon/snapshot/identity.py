@@ -30,7 +30,7 @@ def identity(engine: Engine) -> dict[str, Any]:
                 "options": _options(trainers.options.get(name)),
                 "schedule": _schedule(trainer.optimizer.lr_scheduler),
                 "clip_norm": plain(trainers.clip_norms.get(name)),
-                "holds": list(trainers.parameter_names[name]),
+                "holds": list(trainers.parameters[name]),
                 **(trainers.rhythms[name]._asdict() if name in trainers.rhythms else {}),
             }
             for name, trainer in trainers.items()

@@ -23,11 +23,12 @@ from .figures import empty_undivided, load_figures, save_figures
 from .identity import identity
 from .parameters import load_device_state, read_parameters, save_device_state, write_parameters
 from .ranks import Files, gather_trees, has_own, has_tree, read_own_tree, write_ranks
-from .trainers import load_trainer, save_trainer
+from .trainers import load_settings, load_trainer, save_settings, save_trainer
 from .tree import decode, encode, read_tree, write_tree
 
 IDENTITY, DEVICES, TRAINERS, FIGURES, RANDOM = "identity.json", "devices", "trainers", "figures", "random"
 BALANCE, STATISTICS, CARRIED, LABELS = "balance", "statistics", "carried", "labels"
+SETTINGS = "settings"  # of a trainer's parameters
 OTHER_RANKS = "what each process has measured cannot be divided among another number of processes"
 
 
@@ -52,10 +53,14 @@ class Snapshot:
         ``val_mAP``, and attributes of optimizers.
         """
         unsaved: list[str] = []
+        trainers = self._engine.trainers.get()
         trees = {
             TRAINERS: {
-                name: save_trainer(trainer, self._parameter_names(trainer), f"trainers.{name}", unsaved)
-                for name, trainer in self._engine.trainers.get().items()
+                name: {
+                    **save_trainer(trainer, self._parameter_names(trainer), f"trainers.{name}", unsaved),
+                    SETTINGS: save_settings(trainers.parameters[name], trainers.added_gradients),
+                }
+                for name, trainer in trainers.items()
             },
             **self._own_state(),
         }
@@ -101,6 +106,8 @@ class Snapshot:
             load_trainer(
                 trainer, trees[TRAINERS][name], self._parameter_names(trainer), f'trainers["{name}"]'
             )
+            settings = trees[TRAINERS][name][SETTINGS]
+            load_settings(trainers.parameters[name], trainers.added_gradients, settings)
         load_device_state(engine.model.parameters, engine.trainers.updated(), trees[DEVICES])
         carried = engine.stages[TRAIN].carried
         if carried is not None:

@@ -11,8 +11,9 @@ from typing import Any, Mapping, Sequence
 
 from ...errors import counted, quoted, suggest
 from ..compat import mx
+from ..optim.rhythms import AddedGradients
 from ..optim.schedules import ScaledSchedule
-from ..optim.trainers import is_on_kvstore
+from ..optim.trainers import is_on_kvstore, start_kvstore
 from .attributes import class_name, load_attributes, save_attributes, stable_name
 
 # Not saved as attributes: the program sets the parameters, and the counters are saved by parameter name.
@@ -77,14 +78,34 @@ def load_trainer(
     trainer._scale = state["scale"]
 
 
+def save_settings(parameters: Mapping[str, mx.gluon.Parameter], added: AddedGradients) -> dict[str, Any]:
+    """Return what handlers can set on a trainer's `parameters`: ``grad_req``, ``lr_mult`` and ``wd_mult``.
+
+    `added` knows whose ``grad_req`` is "add" while training only.
+    """
+    return {
+        name: [added.declared_request(p), float(p.lr_mult), float(p.wd_mult)]
+        for name, p in parameters.items()
+    }
+
+
+def load_settings(
+    parameters: Mapping[str, mx.gluon.Parameter], added: AddedGradients, settings: Mapping[str, Any]
+) -> None:
+    """Set what :func:`save_settings` returned."""
+    for name, parameter in parameters.items():
+        request, parameter.lr_mult, parameter.wd_mult = settings[name]
+        if request != added.declared_request(parameter):
+            parameter.grad_req = request
+
+
 def _updaters(trainer: mx.gluon.Trainer) -> list[Any]:
     return [trainer._kvstore._updater] if is_on_kvstore(trainer) else list(trainer._updaters)
 
 
 def _start_kvstore(trainer: mx.gluon.Trainer) -> None:
     # Done now and not by the first step, which would copy the first device's values to all devices.
-    if not trainer._kv_initialized:
-        trainer._init_kvstore()
+    start_kvstore(trainer)
     if trainer._params_to_init:
         trainer._init_params()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Container, Iterable
 
 from ...engines import Timer, untimed
+from ...errors import raise_problems
 from ...events import BEFORE_UPDATE
 from ...stages import TRAIN
 from ..balance.make import of_kind
@@ -19,6 +20,7 @@ from ..execution.result import StepResult
 from ..execution.second_backward import refuse_second_backward
 from ..optim.preserve_state import kept_statistics
 from ..validation.first_batch import run_batch
+from ..validation.stuck_biases import stuck_biases
 
 
 class TrainStep:
@@ -29,6 +31,7 @@ class TrainStep:
     """
 
     def __init__(self, engine: Engine, timer: Timer = untimed) -> None:
+        self._engine, self._requests = engine, engine.trainers.frozen.requests()
         self._splitter, self._stage = engine.splitter(TRAIN), engine.stages[TRAIN]
         self._state = engine.state
         self._of_losses, self._of_gradients = of_kind(engine.balancer)
@@ -57,7 +60,16 @@ class TrainStep:
     def forward(self, batch: Batch) -> StepResult:
         """Run net, losses and device metrics; also checks a first batch that was not checked yet."""
         with self._timer("forward"):
+            self._check_frozen()
             return run_batch(self._stage, batch, self._state)
+
+    def _check_frozen(self) -> None:
+        """Check the trainers again if handlers have frozen or unfrozen parameters since the last batch."""
+        frozen = self._trainers.frozen
+        if self._requests != frozen.requests():
+            problems = self._trainers.build()
+            raise_problems(problems or self._trainers.unreached() + stuck_biases(self._engine))
+            self._requests = frozen.requests()
 
     def learn(self, result: StepResult) -> None:
         """Compute the gradients on all devices; update the parameters, unless a handler holds that back.

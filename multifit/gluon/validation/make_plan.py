@@ -55,7 +55,8 @@ def make_plan(engine: Engine, run: DryRun, log_once: LogOnce, trained: bool) -> 
         train=_stage(engine.stages[TRAIN], trained_on),
         evaluate=_stage(engine.stages[EVALUATE], evaluated) if evaluated else None,
         trainers=tuple(_trainer(engine, name, losses.get(name, ())) for name in engine.trainers.get()),
-        frozen=tuple(engine.trainers.frozen()),
+        frozen=tuple(engine.trainers.not_updated()),
+        frozen_statistics=tuple(engine.trainers.frozen.statistics()),
         notices=tuple(log_once),
         precision=engine.model.precision.name,
         loaders=tuple(run.loaders),
@@ -85,14 +86,13 @@ def _first(dicts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _trainer(engine: Engine, name: str, losses: tuple[str, ...]) -> TrainerPlan:
     trainers = engine.trainers.get()
-    parameters = tuple(trainers.parameter_names[name])
-    trainer = trainers[name]
+    updated, trainer = trainers.updated(name), trainers[name]
     return TrainerPlan(
         name,
         type(trainer.optimizer).__name__,
         float(trainer.learning_rate),
-        parameters,
-        sum(_size(engine.model.parameters[parameter]) for parameter in parameters),
+        tuple(updated),
+        sum(map(_size, updated.values())),
         trainers.clip_norms.get(name),
         trainers.calls(name),
         losses,

@@ -23,7 +23,7 @@ def stuck_biases(engine: Engine) -> list[Problem]:
     if on_cpu and not engine.stages[TRAIN].network.precision.on_other_engine:
         engine.model.net.apply(blocks.append)
     names = {id(parameter): name for name, parameter in engine.model.parameters.items()}
-    frozen = {*engine.trainers.frozen()}
+    frozen = {*engine.trainers.not_updated()}
     pairs = [pair for block in blocks for pair in _pairs(block) if id(pair[1]) in names]
     of_names = [(names[id(weight)], names[id(bias)]) for weight, bias in pairs]
     return [

@@ -29,10 +29,7 @@ def losses_by_trainer(engine: Engine, result: StepResult) -> dict[str, tuple[str
     trainers = engine.trainers.get()
     if len(trainers) < 2 or len(engine.spec.terms) < 2:
         return {}
-    updated = {
-        trainer: [engine.model.parameters[name] for name in parameters]
-        for trainer, parameters in trainers.parameter_names.items()
-    }
+    updated = {trainer: trainers.updated(trainer).values() for trainer in trainers}
     reached: dict[str, tuple[str, ...]] = dict.fromkeys(updated, ())
     devices = _parts(engine, result)
     # all parameters, because BatchNorm updates its running statistics in the backward pass

@@ -55,6 +55,10 @@ class Gradients:
         for name in names:
             self.tensors.pop(name, None)
 
+    def keep_trained(self) -> None:
+        """Discard the gradients of parameters that were frozen."""
+        self.drop(self.tensors.keys() - self._parameters.trained)
+
     def clear(self) -> None:
         """Discard all gradients."""
         self.tensors = {}

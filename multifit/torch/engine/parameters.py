@@ -57,6 +57,17 @@ class Parameters:
         if self.stale:
             self.take()
 
+    def follow(self) -> None:
+        """Let those tensors receive gradients whose parameters do, as handlers may have changed that.
+
+        A new tensor shares the memory of the old one.
+        """
+        for name, tensor in self.tensors.items():
+            learns = self._parameters[name].grad_req != "null"
+            if learns != isinstance(tensor, torch.nn.Parameter):
+                values = tensor.detach()
+                self.tensors[name] = torch.nn.Parameter(values) if learns else values
+
     @contextmanager
     def kept_statistics(self) -> Iterator[None]:
         """Restore running statistics after the block, without waiting for them."""

@@ -71,6 +71,10 @@ class NetPrograms:
         self._network, self._options = network, (parameters, training, mode)
         self._programs: dict[Hashable, Program] = {}
 
+    def clear(self) -> None:
+        """Discard all programs."""
+        self._programs.clear()
+
     def __call__(self, slots: Mapping[str, Any]) -> Program:
         """Return the program for a batch; raises SpecError if there is none."""
         form = None if self._network.traced else self._network.form(slots)

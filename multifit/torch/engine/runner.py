@@ -177,7 +177,8 @@ class Runner(MXNetRunner):
         stage = Stage(engine.stages[TRAIN], self._parameters, self._uploads, mode)
         parts = engine.splitter(TRAIN), stage, self._trainers, self._parameters, self._scaling
         joint = JointGradients(engine.world, self._parameters)
-        self._step = TrainStep(*parts, joint, engine.state, engine.hooks, engine.balancer)
+        hooks, check = engine.hooks, engine.trainers.build
+        self._step = TrainStep(*parts, joint, engine.state, hooks, check, engine.balancer)
         for handle in engine.trainers.get().values():
             handle.publish = self._publish_states
         return self._step
@@ -200,7 +201,7 @@ class Runner(MXNetRunner):
         trainers = self._engine.trainers.get()
         return {
             trainer: {name: [arrays[name]] for name in parameters if name in arrays}
-            for trainer, parameters in trainers.parameter_names.items()
+            for trainer, parameters in trainers.parameters.items()
             if trainer not in trainers.waiting
         }
 

@@ -49,6 +49,7 @@ class Stage:
         self.carried = None if gluon.carried is None else CarriedState(gluon.carried)
         self._sums = gluon.figures.other_engine_sums = StageSums(gluon.figures)
         self._programs: dict[Hashable, Program | SplitProgram] = {}
+        self._trained: set[str] = set()  # for which they were made
         self._nets = NetPrograms(gluon.network, parameters, gluon.training, mode)
         self._constants: dict[int, tuple[Any, torch.Tensor]] = {}
         # a weak reference to the last result: its values must be copied only if somebody keeps it
@@ -92,6 +93,7 @@ class Stage:
         self, batch: Batch, state: RunState, learns: bool
     ) -> tuple[StepGraph, BatchLossScale, Tensors, Result]:
         graph, scale, constants = self.gluon.prepare(batch, state)
+        self._discard_stale()
         slots, network = batch.slots[0], self.gluon.network
         recorded = not network.traced and network.change_outputs is None
         key: Hashable = (graph.form, network.form(slots)) if recorded else graph.form
@@ -118,6 +120,14 @@ class Stage:
             loss = name.partition(".")[2]
             result.add(values[name], [loss] if loss else [term.key for term in graph.traced.terms])
         return graph, scale, values, result
+
+    def _discard_stale(self) -> None:
+        """Discard all programs for training if other parameters receive gradients now."""
+        trained = self._parameters.trained
+        if self.gluon.training and trained != self._trained:
+            self._trained = trained
+            self._programs.clear()
+            self._nets.clear()
 
     def _new_program(self, key: Hashable, graph: StepGraph, batch: Batch) -> Program | SplitProgram:
         make_room(self._programs)

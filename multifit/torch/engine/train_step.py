@@ -6,8 +6,9 @@ update, look back, measure.
 
 from __future__ import annotations
 
-from typing import Any, Collection, Sequence
+from typing import Any, Callable, Collection, Iterable, Sequence
 
+from ...errors import Problem, raise_problems
 from ...events import BEFORE_UPDATE, TrainingHooks
 from ...gluon.balance.make import of_kind
 from ...gluon.data.batches import Batch
@@ -27,8 +28,9 @@ from .trainers import Trainers
 class TrainStep:
     """Trains on one batch.
 
-    `hooks` call the handlers that change a step; `balancer` weighs the losses, if there is one. `gradients`
-    are those that no trainer has used.
+    `hooks` call the handlers that change a step; `balancer` weighs the losses, if there is one.
+    `check_trainers` returns why trainers and parameters do not fit each other. `gradients` are those that no
+    trainer has used.
     """
 
     def __init__(
@@ -41,11 +43,12 @@ class TrainStep:
         joint: JointGradients,
         state: RunState,
         hooks: TrainingHooks,
+        check_trainers: Callable[[], Iterable[Problem]],
         balancer: Any = None,
     ) -> None:
         self._splitter, self._stage, self._trainers = splitter, stage, trainers
         self._parameters, self._scaling, self._state = parameters, scaling, state
-        self._joint = joint
+        self._joint, self._check_trainers = joint, check_trainers
         of_losses_and_gradients: tuple[Any, Any] = of_kind(balancer)
         self._of_losses, self._of_gradients = of_losses_and_gradients
         self._hooks, self._batches_per_update = hooks, hooks.batches_per_update
@@ -63,7 +66,13 @@ class TrainStep:
         return self.train(checked.batch)
 
     def train(self, batch: Batch) -> Result:
-        """Train on a batch that is named, cast and placed."""
+        """Train on a batch that is named, cast and placed.
+
+        Handlers may have frozen or unfrozen parameters since the last batch.
+        """
+        raise_problems(self._check_trainers())
+        self._parameters.follow()
+        self.gradients.keep_trained()
         self._trainers.take_if_stale()
         self._trainers.newer = True  # running statistics change, at least
         result = self._stage.run(batch, self._state)

@@ -29,9 +29,12 @@ class Trainers:
         self._names: dict[tuple[str, ...], frozenset[str]] = {}  # by the trainers that are due
         self._updaters = {
             name: _Updater(
-                parameters.numbers(trainers[name], names), names, trainers.clip_norms.get(name), parameters
+                parameters.numbers(trainers[name], list(held)),
+                list(held),
+                trainers.clip_norms.get(name),
+                parameters,
             )
-            for name, names in trainers.parameter_names.items()
+            for name, held in trainers.parameters.items()
         }
 
     def due(self, step: int, gradients: Gradients) -> list[str]:
@@ -43,19 +46,19 @@ class Trainers:
         due = list(trainers.due(step))
         for name in trainers.waiting:
             if not trainers.rhythms[name].accumulate:
-                gradients.drop(trainers.parameter_names[name])
+                gradients.drop(trainers.parameters[name])
         return due
 
     def names(self, due: Sequence[str]) -> frozenset[str]:
         """Return the names of the parameters that some trainers update."""
         if tuple(due) not in self._names:
-            names = self._trainers.parameter_names
+            names = self._trainers.parameters
             self._names[tuple(due)] = frozenset(name for trainer in due for name in names[trainer])
         return self._names[tuple(due)]
 
     def batches_added(self, parameter: str, due: Sequence[str]) -> int:
         """Return the number of batches by which a parameter's gradient is divided; 0 if it is not updated."""
-        names = self._trainers.parameter_names
+        names = self._trainers.parameters
         return next((self._trainers.batches_added(each) for each in due if parameter in names[each]), 0)
 
     def average(self, due: Sequence[str], gradients: Gradients) -> None:
@@ -63,7 +66,7 @@ class Trainers:
         for name in due:
             batches = self._trainers.batches_added(name)
             if batches > 1:
-                gradients.scale(self._trainers.parameter_names[name], 1 / batches)
+                gradients.scale(self._trainers.parameters[name], 1 / batches)
 
     def update(self, due: Sequence[str], gradients: Gradients) -> None:
         """Clip gradients and update the parameters of the trainers that are due; then drop the gradients."""
@@ -72,7 +75,7 @@ class Trainers:
             for name, of_trainer in clipped.items():
                 self._updaters[name].update(of_trainer)
         for name in due:
-            gradients.drop(self._trainers.parameter_names[name])
+            gradients.drop(self._trainers.parameters[name])
         self.newer = True
 
     def take(self) -> None:

@@ -13,6 +13,7 @@ from multifit import TrainerSpec
 from multifit.gluon.handlers import GradientAccumulation, WeightAveraging
 from tests.common.compare import snapshot
 from tests.common.grids import ONE, TWO
+from tests.common.handlers import Freezes
 from tests.common.nets import mlp
 
 import mxnet as mx  # isort: skip
@@ -120,6 +121,13 @@ def test_a_constant_parameter_is_its_own_average() -> None:
     assert_equal([*values(net)[:2], values(net)[6]], [*before[:2], before[6]])
     assert not {"0.weight", "0.bias"} & set(handler.averages)
     assert {"1.running_mean", "2.weight"} <= set(handler.averages)
+
+
+def test_what_a_handler_freezes_is_averaged_on() -> None:
+    trace = Trace()
+    ours = fit([WeightAveraging(decay=0.5), Freezes({5: "0.*"}), trace], epochs=2)
+    assert_equal(trace.after[-1][:2], trace.after[4][:2])
+    assert_close(ours, ema(trace.after, 0.5))
 
 
 def test_a_parameter_that_no_batch_reached_has_no_average() -> None:

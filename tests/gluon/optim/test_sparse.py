@@ -223,15 +223,19 @@ def test_what_cannot_work_is_refused_by_name(case: str) -> None:
             run(batches())
 
 
-def test_what_becomes_trainable_cannot_be_added_on_a_kvstore() -> None:
-    net = Net(SPARSE_WEIGHT, ONE)
-    net.head.bias.grad_req = "null"
+def test_what_becomes_trainable_is_trained_on_a_kvstore() -> None:
+    net, hand = Net(SPARSE_WEIGHT, ONE), Net(SPARSE_WEIGHT, ONE)
     estimator = estimator_of(net)
-    estimator.fit(batches(), epochs=1, event_handlers=SILENT)
-    net.head.bias.grad_req = "write"
-    for run in (estimator.check, lambda data: estimator.fit(data, epochs=1)):
-        with pytest.raises(TrainerError, match='a kvstore, to which "head.bias" cannot be added'):
-            run(batches())
+    trainer = gluon.Trainer(hand.collect_params(), "adam", dict(OPTIMIZERS["adam"]))
+    for request in ("null", "write"):
+        net.head.bias.grad_req = hand.head.bias.grad_req = request
+        estimator.fit(batches(), epochs=1, event_handlers=SILENT)
+        for x, y in batches():
+            with autograd.record():
+                loss = L2(hand(nd.array(x)), nd.array(y))
+            loss.backward()
+            trainer.step(len(x))
+        assert_same(net, hand, rtol=1e-5, atol=1e-6)
 
 
 def test_a_second_trainer_is_refused() -> None:

@@ -1,0 +1,249 @@
+"""A frozen BatchNorm normalises by its running statistics in training, and leaves them as they are."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multifit import MultiEstimator, TrainerSpec
+from tests.common.compare import assert_same_parameters, snapshot
+from tests.common.grids import ONE, TWO
+from tests.common.hand_loop import SILENT, train_by_hand
+from tests.common.specs import L2
+
+import mxnet as mx  # isort: skip
+from mxnet import gluon, nd  # isort: skip
+from mxnet.gluon import nn  # isort: skip
+
+RANDOM = np.random.RandomState(0)
+BATCHES = [(RANDOM.randn(8, 5).astype("f") + 1, RANDOM.randn(8, 1).astype("f")) for _ in range(4)]
+SGD = {"learning_rate": 0.05, "momentum": 0.5}
+
+
+class Net(gluon.Block):
+    """A body with a BatchNorm, and a head."""
+
+    def __init__(self, body: Any) -> None:
+        super().__init__()
+        self.body, self.head = body, nn.Dense(1, in_units=4)
+
+    def forward(self, x: Any) -> Any:
+        return self.head(self.body(x))
+
+
+class HybridNet(gluon.HybridBlock):
+    """The same, which can be hybridized."""
+
+    def __init__(self, body: Any) -> None:
+        super().__init__()
+        self.body, self.head = body, nn.Dense(1, in_units=4)
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        return self.head(self.body(x))
+
+
+def body(norm: Any = nn.BatchNorm, inputs: int = 5, **options: Any) -> Any:
+    layers = nn.HybridSequential()
+    layers.add(nn.Dense(4, in_units=inputs), norm(in_channels=4, **options))
+    return layers
+
+
+def symbolic(**options: Any) -> Any:
+    """Return the body as a SymbolBlock, as if it had been imported."""
+    layers = body(**options)
+    return gluon.SymbolBlock(layers(mx.sym.var("x")), mx.sym.var("x"), layers.collect_params())
+
+
+def sync(**options: Any) -> Any:
+    return body(gluon.contrib.nn.SyncBatchNorm, num_devices=1, **options)
+
+
+def filled(net: Any, contexts: Any = ONE) -> Any:
+    """Initialise a net, always with the same values, and with running statistics as from training."""
+    net.initialize(ctx=contexts)
+    for name, parameter in net._collect_params_with_prefix().items():
+        random = np.random.RandomState(len(name.split("_")[-1].split(".")[-1]) + sum(parameter.shape))
+        parameter.set_data(nd.array(random.rand(*parameter.shape) + 0.3))
+    return net
+
+
+KINDS = {
+    "plain": (Net, body, False),
+    "a hybridized body": (Net, body, "body"),
+    "hybridized": (HybridNet, body, True),
+    "synchronised": (HybridNet, sync, True),
+    "symbolic": (HybridNet, symbolic, True),
+    "a symbolic body": (Net, symbolic, False),
+}
+
+
+def made(kind: str, contexts: Any = ONE, **options: Any) -> Any:
+    outer, inner, hybrid = KINDS[kind]
+    net = filled(outer(inner(**options)), contexts)
+    if hybrid:
+        (net.body if hybrid == "body" else net).hybridize()
+    return net
+
+
+def statistics(net: Any) -> dict[str, np.ndarray]:
+    return {name: value for name, value in snapshot(net).items() if "running" in name}
+
+
+def fit(
+    net: Any, frozen: Any = (), contexts: Any = ONE, handlers: Any = (), **options: Any
+) -> MultiEstimator:
+    trainer = TrainerSpec(".*", "sgd", SGD)
+    estimator = MultiEstimator(net, L2, trainer, frozen=frozen, context=contexts, **options)
+    estimator.fit(BATCHES, epochs=2, event_handlers=[*SILENT, *handlers])
+    return estimator
+
+
+def by_hand(trained: str, epochs: int = 2, net: Any = None, **options: Any) -> Any:
+    """Train the parameters that match `trained`; a new net's BatchNorm has ``use_global_stats``."""
+    hand = made("plain", **{"use_global_stats": True, **options}) if net is None else net
+    named = hand._collect_params_with_prefix().items()
+    trainer = gluon.Trainer([p for name, p in named if re.fullmatch(trained, name)], "sgd", SGD)
+    train_by_hand(hand, trainer, BATCHES * epochs, lambda net, x, y: L2(net(x), y))
+    return hand
+
+
+def assert_same(net: Any, hand: Any) -> None:
+    """Compare nets of any kind: a SymbolBlock has other names, in the same order."""
+    for one, other in zip(*(each.collect_params().values() for each in (net, hand))):
+        np.testing.assert_allclose(one.data().asnumpy(), other.data().asnumpy(), rtol=2e-5, err_msg=one.name)
+
+
+@pytest.mark.parametrize("contexts", [ONE, TWO], ids=["one", "two"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("way", ["name", "block", "grad_req"])
+def test_a_frozen_body_trains_as_by_hand(kind: str, way: str, contexts: Any) -> None:
+    net = made(kind, contexts)
+    before = snapshot(net)
+    if way == "grad_req":
+        net.body.collect_params().setattr("grad_req", "null")
+    fit(net, {"name": "body.*", "block": net.body, "grad_req": ()}[way], contexts)
+    after = snapshot(net)
+    assert {n for n in after if (after[n] == before[n]).all()} == {n for n in after if "body" in n}
+    hand = by_hand("head.*")
+    for name in ("weight", "bias"):
+        for value in getattr(net.head, name).list_data():
+            np.testing.assert_allclose(value.asnumpy(), getattr(hand.head, name).data().asnumpy(), rtol=1e-5)
+
+
+# what is frozen, of a BatchNorm with which options, and what is trained beside the head
+SELECTED = {
+    "scale and shift": ([".*gamma", ".*beta"], {}, "body.0.*"),
+    "statistics": ([".*running_mean"], {}, "body.0.*|.*(gamma|beta)"),
+    "the shift, which is all": ([".*beta"], {"scale": False}, "body.0.*"),
+    "nothing to learn": (["body.1.*"], {"scale": False, "center": False}, "body.0.*"),
+}
+
+
+@pytest.mark.parametrize("selected", SELECTED)
+@pytest.mark.parametrize("kind", ["plain", "hybridized"])
+def test_what_freezes_a_layer(kind: str, selected: str) -> None:
+    frozen, options, trained = SELECTED[selected]
+    net = made(kind, **options)
+    before = statistics(net)
+    estimator = fit(net, frozen)
+    assert estimator.plan.frozen_statistics == ("body.1.running_mean", "body.1.running_var")
+    assert_equal(statistics(net), before)
+    assert_same_parameters(net, by_hand(f"{trained}|head.*", **options))
+
+
+LEARNING = {
+    "nothing to learn": ([], {"scale": False, "center": False}, "(body.0|head).*"),
+    "the scale alone": (["body.1.gamma"], {}, "(body.0|head).*|.*beta"),
+    "the dense layer": (["body.0.*"], {}, "(body.1|head).*"),
+}
+
+
+@pytest.mark.parametrize("selected", LEARNING)
+def test_what_does_not_freeze_a_layer(selected: str) -> None:
+    frozen, options, trained = LEARNING[selected]
+    net = made("hybridized", **options)
+    assert fit(net, frozen).plan.frozen_statistics == ()
+    assert_same_parameters(net, by_hand(trained, use_global_stats=False, **options))
+
+
+class Unfreezes:
+    """Unfreezes all in the second epoch."""
+
+    def epoch_begin(self, estimator: Any, **arguments: Any) -> None:
+        if estimator.state.epoch == 1:
+            estimator.net.collect_params().setattr("grad_req", "write")
+
+
+@pytest.mark.parametrize("kind", ["plain", "a hybridized body", "hybridized", "a symbolic body"])
+def test_a_layer_that_is_unfrozen_learns_from_then_on(kind: str) -> None:
+    net, hand = made(kind), made("plain")
+    trainer = gluon.Trainer(hand.collect_params(), "sgd", SGD)
+    for request, is_frozen in (("null", True), ("write", False)):
+        hand.body.collect_params().setattr("grad_req", request)
+        hand.body[1]._kwargs["use_global_stats"] = is_frozen
+        train_by_hand(hand, trainer, BATCHES, lambda net, x, y: L2(net(x), y))
+    net.body.collect_params().setattr("grad_req", "null")
+    fit(net, handlers=[Unfreezes()])
+    assert_same(net, hand)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_users_net_is_as_before(kind: str, tmp_path: Path) -> None:
+    """Also in a loop of the user's own, in which its BatchNorm learns."""
+    net, hand = made(kind), by_hand("head.*")
+    fit(net, ["body.*"])
+    if KINDS[kind][2] is True:
+        net.export(str(tmp_path / "net"))
+    x = nd.array(BATCHES[0][0])
+    with mx.autograd.record():
+        output = net(x)
+        hand.body[1]._kwargs["use_global_stats"] = False
+        np.testing.assert_allclose(output.asnumpy(), hand(x).asnumpy(), rtol=1e-5)
+
+
+def test_two_estimators_take_turns_with_one_net() -> None:
+    """What one of them freezes learns with the other."""
+    net, hand = (filled(Two()) for _ in range(2))
+    net.hybridize()
+    estimators = [
+        MultiEstimator(net, L2, TrainerSpec(f"{a}.*", "sgd", SGD), frozen=[f"{b}.*"]) for a, b in ("ab", "ba")
+    ]
+    trainers = [gluon.Trainer(part.collect_params(), "sgd", SGD) for part in (hand.a, hand.b)]
+    for number, batch in enumerate(BATCHES):
+        estimators[number % 2].fit_batch(batch)
+        for place, part in enumerate((hand.a, hand.b)):
+            part[1]._kwargs["use_global_stats"] = number % 2 != place
+        train_by_hand(hand, trainers[number % 2], [batch], lambda net, x, y: L2(net(x), y))
+    assert_same_parameters(net, hand)
+
+
+class Two(gluon.HybridBlock):
+    """Two bodies, one after the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = body(), body(inputs=4)
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        return self.b(self.a(x)).sum(axis=1, keepdims=True)
+
+
+def test_the_plan_names_the_statistics() -> None:
+    net = made("hybridized")
+    net.body.collect_params().setattr("grad_req", "null")
+    estimator = MultiEstimator(net, L2)
+    lines = [" ".join(line.split()) for line in estimator.check(BATCHES).to_text(width=200).splitlines()]
+    assert "frozen 4 parameters body.0.weight … body.1.beta" in lines
+    assert (
+        "frozen 2 running statistics used in training too: body.1.running_mean, body.1.running_var" in lines
+    )
+
+
+def assert_equal(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> None:
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        np.testing.assert_array_equal(value, other[name], err_msg=name)
