@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from math import prod
 from types import ModuleType
 
 from ...protocols import Shape, Tensor
@@ -29,10 +30,10 @@ class DeviceAccuracy(MatchCount):
         if label == output:
             return partial(self._statistics, axis=None, flat=self.returns_rows and len(label) > 1)
         axis = self.metric.axis + (len(output) if self.metric.axis < 0 else 0)
-        if not 0 < axis < len(output) or label[:1] != output[:1]:
-            return None
         classes = output[:axis] + output[axis + 1 :]
-        if sample_size(classes) != sample_size(label):
+        if not 0 < axis < len(output) or prod(classes) != prod(label):
+            return None
+        if len(classes) == len(label) and classes[0] != label[0]:  # unlike (B * T,) and (B, T)
             return None
         flat = (self.returns_rows or len(classes) != len(label)) and len(label) + len(classes) > 2
         return partial(self._statistics, axis=axis, flat=flat)

@@ -7,23 +7,17 @@ from typing import Any, Sequence
 from ...errors import SpecError, shown
 from ...spec.terms import MetricTerm
 from ..compat import mx
-from ..data.arrays import to_numpy
 
 
 def as_metric(term: MetricTerm) -> Any:
     """Return the term's EvalMetric; a function is wrapped in one."""
     if isinstance(term.spec.metric, mx.metric.EvalMetric) or hasattr(term.spec.metric, "update"):
         return term.spec.metric
-    return _FunctionMetric(term.spec.metric, term.key)
+    return FunctionMetric(term.spec.metric, term.key)
 
 
-def is_function(metric: Any) -> bool:
-    """Whether :func:`as_metric` made a metric from a function."""
-    return isinstance(metric, _FunctionMetric)
-
-
-class _FunctionMetric(mx.metric.EvalMetric):
-    """The mean over batches of ``function(labels, outputs)`` on NumPy arrays."""
+class FunctionMetric(mx.metric.EvalMetric):
+    """The value of ``function(labels, outputs)``, which gets the NumPy arrays of a whole pass."""
 
     def __init__(self, function: Any, name: str) -> None:
         super().__init__(name)
@@ -31,11 +25,9 @@ class _FunctionMetric(mx.metric.EvalMetric):
 
     def update(self, labels: Sequence[Any], preds: Sequence[Any]) -> None:
         """Call the function with one array each, or with lists of arrays if several are named."""
-        arguments = [[to_numpy(array) for array in arrays] for arrays in (labels, preds)]
-        value = self._function(*[arrays[0] if len(arrays) == 1 else arrays for arrays in arguments])
+        value = self._function(*[arrays[0] if len(arrays) == 1 else arrays for arrays in (labels, preds)])
         try:
-            self.sum_metric += float(value)
+            self.sum_metric, self.num_inst = float(value), 1
         except (OverflowError, TypeError, ValueError):
             found = f"its function returned {shown(value)}; it must return a number"
             raise SpecError(f'metrics["{self.name}"]: {found}') from None
-        self.num_inst += 1

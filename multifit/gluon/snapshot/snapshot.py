@@ -194,8 +194,11 @@ class Snapshot:
             states = read_own_tree(folder, rank, FIGURES)
             empty_undivided(self._engine.stages[TRAIN].figures, states[TRAIN])
             for name, state in states.items():
-                self._engine.stages[name].figures.sums.merge(state["tally"])
-                self._engine.stages[name].figures.labels.merge(state["labels"])
+                figures = self._engine.stages[name].figures
+                figures.sums.merge(state["tally"])
+                figures.labels.merge(state["labels"])
+                for metric in figures.metrics:
+                    metric.kept.merge(state["measures"][metric.term.key]["kept"])
         for stage in self._engine.stages.values() if self._engine.world.rank else ():
             stage.figures.reset_own()
         first_rank = self._statistics()

@@ -1,4 +1,4 @@
-"""Every device metric equals the metric itself: eager and traced, several pairs, devices and batches."""
+"""Every device metric equals the metric itself, updated once: eager and traced, several pairs and batches."""
 
 from __future__ import annotations
 
@@ -95,11 +95,7 @@ def test_order_and_splitting_of_samples_do_not_matter(case: str) -> None:
     shuffled = [[([mx.nd.take(labels, order)], [mx.nd.take(outputs, order)])]]
     np.testing.assert_allclose(device_totals(device, shuffled, False), whole, rtol=1e-6)
     halves = [[([labels[part]], [outputs[part]]) for part in (slice(0, 6), slice(6, 12))]]
-    split = device_totals(device, halves, False)
-    if type(metric()) in (M.MAE, M.MSE, M.RMSE):  # which count pairs
-        assert split[1] == 2 * whole[1]
-    else:
-        np.testing.assert_allclose(split, whole, rtol=1e-6)
+    np.testing.assert_allclose(device_totals(device, halves, False), whole, rtol=1e-6)
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -64,7 +64,9 @@ def test_a_batch_of_more_than_2_to_the_24_elements_is_exact() -> None:
         (M.CrossEntropy(), [(8, 5)], [(8, 5, 4)]),
         (M.Perplexity(None), [(8, 5)], [(8, 5, 4)]),
         (M.Perplexity(None, axis=0), [(8,)], [(8, 5)]),
-        (M.F1(), [(8, 1)], [(8, 2)]),
+        (M.F1(), [(8, 2)], [(8, 2)]),
+        (M.Accuracy(), [(2, 3)], [(3, 5, 2)]),  # in another order
+        (M.CompositeEvalMetric([M.MAE()]), [(8,), (8,)], [(8,), (8,)]),
         (M.MCC(), [(8,)], [(8,)]),
         (SegmentationMetric(2), [(8, 4, 4)], [(8, 3, 4, 4)]),  # more scores than classes
         (SegmentationMetric(2), [(8, 4, 4)], [(8, 2, 5, 5)]),
