@@ -13,10 +13,15 @@ def as_metric(term: MetricTerm) -> Any:
     """Return the term's EvalMetric; a function is wrapped in one."""
     if isinstance(term.spec.metric, mx.metric.EvalMetric) or hasattr(term.spec.metric, "update"):
         return term.spec.metric
-    return FunctionMetric(term.spec.metric, term.key)
+    return _FunctionMetric(term.spec.metric, term.key)
 
 
-class FunctionMetric(mx.metric.EvalMetric):
+def is_function(metric: Any) -> bool:
+    """Whether :func:`as_metric` made a metric from a function."""
+    return isinstance(metric, _FunctionMetric)
+
+
+class _FunctionMetric(mx.metric.EvalMetric):
     """The value of ``function(labels, outputs)``, which gets the NumPy arrays of a whole pass."""
 
     def __init__(self, function: Any, name: str) -> None:

@@ -18,7 +18,7 @@ from ..data.new_array import new_array
 from ..user_code import user_code
 from .base import DeviceMetric
 from .catalogue import counts_whole_pass, device_metric, direction, figure_names
-from .function_metric import FunctionMetric
+from .function_metric import is_function
 from .host_update import Groups, Measured, groups, takes_preds, update
 from .kept_arrays import KeptArrays
 from .metric_sums import MetricSums
@@ -45,7 +45,7 @@ class StageMetric:
     def __init__(self, term: MetricTerm, metric: Any) -> None:
         self.term, self.metric = term, metric
         self.takes_preds = takes_preds(metric)
-        self.is_whole = isinstance(metric, FunctionMetric) or counts_whole_pass(metric)
+        self.is_whole = is_function(metric) or counts_whole_pass(metric)
         self.place, self.kept = Place.UNDECIDED, KeptArrays()
         self.measured = self.keeps = False
         self._computed = 0  # pieces of `kept` from which the metric object was computed
@@ -108,7 +108,7 @@ class StageMetric:
         totals = sums.get(self.term.where)
         if totals is not None and len(kept):
             raise SpecError(
-                f"{self.term.where}: arrays of some batches can be summed, and those of others must be kept, so "
+                f"{self.term.where}: arrays of some batches can be summed, and those of others cannot, so "
                 "that there is no figure of the whole pass; give all batches arrays of one form"
             )
         if totals is not None:
@@ -128,7 +128,7 @@ class StageMetric:
 
     def _update_whole(self, arrays: Groups, complete: bool) -> bool:
         """Update the metric object with the arrays of a pass; return whether that could be computed."""
-        if not isinstance(self.metric, FunctionMetric):
+        if not is_function(self.metric):
             self.metric.update(*([new_array(array) for array in each] for each in arrays))
             return True
         try:

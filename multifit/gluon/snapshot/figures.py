@@ -50,6 +50,17 @@ def load_figures(figures: StageFigures, state: Mapping[str, Any]) -> None:
         means.load(saved)
 
 
+def merge_figures(figures: StageFigures, state: Mapping[str, Any]) -> None:
+    """Add what :func:`save_figures` returned in another process to what a stage has measured.
+
+    Metrics that are updated batch by batch cannot be added; see :func:`empty_undivided`.
+    """
+    figures.sums.merge(state["tally"])
+    figures.labels.merge(state["labels"])
+    for metric in figures.metrics:
+        _merge_kept(metric, state["measures"][metric.term.key])
+
+
 def empty_undivided(figures: StageFigures, state: Mapping[str, Any]) -> list[str]:
     """Empty the saved metrics with which a different number of processes cannot continue.
 
@@ -75,7 +86,7 @@ def _save_metric(metric: StageMetric) -> dict[str, Any]:
     return {
         "class": class_name(metric.metric),
         "metric": attributes,
-        "kept": metric.kept.state(),
+        "kept": metric.kept.state() if len(metric.kept) else None,
         "on_device": metric.place is Place.DEVICE,
         "settled": metric.place is not Place.UNDECIDED,
         "fed": metric.measured and (metric.is_whole or attributes is not None),
@@ -88,8 +99,13 @@ def _load_metric(metric: StageMetric, state: Mapping[str, Any]) -> None:
         raise ValueError(f"{where}: the state is of a {state['class']}, the metric is a {kind}")
     if state["metric"] is not None:
         load_attributes(metric.metric, state["metric"], where)
-    metric.kept.merge(state["kept"])
-    metric.keeps = bool(len(metric.kept))
+    _merge_kept(metric, state)
     decided = Place.DEVICE if state["on_device"] else Place.HOST
     metric.place = decided if state["settled"] else Place.UNDECIDED
     metric.measured = state["fed"]
+
+
+def _merge_kept(metric: StageMetric, state: Mapping[str, Any]) -> None:
+    if state.get("kept") is not None:
+        metric.kept.merge(state["kept"])
+        metric.keeps = True
