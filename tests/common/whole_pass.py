@@ -193,7 +193,7 @@ def estimator(devices: Any = None, hybrid: bool = True, **options: Any) -> Multi
     losses = {"real": LossSpec(gluon.loss.L2Loss(), "real", "real")}
     spec = TaskSpec(names, labels, losses, metrics(), ["x"])
     net = Net()
-    net.initialize(ctx=devices)
+    net.initialize(mx.init.One(), ctx=devices)
     if hybrid:
         net.hybridize()
     trainer = TrainerSpec(".*", "sgd", {"learning_rate": 0.0})

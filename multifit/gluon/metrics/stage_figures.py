@@ -82,12 +82,12 @@ class StageFigures:
         """Return all figures by name, without prefix; empty before the first batch. Waits for the engine.
 
         They are those of this process alone, unless :meth:`replace` was called since the last reset. If
-        `quick`, those are left out that are computed from all arrays of the pass so far. Raises DataError if
-        labels broke a rule, such as an index beyond the last class.
+        `quick`, those are left out that are computed from all arrays of the pass so far, until it has ended.
+        Raises DataError if labels broke a rule, such as an index beyond the last class.
         """
         if self._replaced is not None:
             return dict(self._replaced)
-        return self.figures_of(*self.totals(), quick=quick) if self.sums.samples else {}
+        return self.figures_of(*self.totals(), quick=quick and not self.complete) if self.sums.samples else {}
 
     def replace(self, figures: Mapping[str, float]) -> None:
         """Let :meth:`read` return these figures, until the next reset."""
