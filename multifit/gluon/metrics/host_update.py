@@ -17,7 +17,7 @@ from .joining import Joining
 from .present import present_rows
 
 Groups = tuple[list[Any], list[Any]]
-"""The labels and the outputs that a metric with the stock signature takes."""
+"""The labels and the outputs that a metric with the stock signature takes: arrays of any kind."""
 
 
 class Measured(NamedTuple):
@@ -45,9 +45,19 @@ def groups(metric: Any, term: MetricTerm, measured: Measured) -> list[Groups]:
     if term.spec.transform is None:
         return [(labels, outputs) for outputs, labels in _columns(term, measured)]
     return [
-        ([_as_array(a) for a in _as_list(labels)], [_as_array(a) for a in _as_list(outputs)])
+        (list(_as_list(labels)), list(_as_list(outputs)))
         for labels, outputs in _transformed(metric, term, measured)
     ]
+
+
+def as_array(value: Any) -> Array:
+    """Return an array or a number, of which transform may return any kind, as an NDArray."""
+    return value if isinstance(value, mx.nd.NDArray) else new_array(np.atleast_1d(value))
+
+
+def as_numpy(value: Any) -> np.ndarray:
+    """Return an array or a number as a NumPy array of its own; waits for the engine."""
+    return value.asnumpy() if isinstance(value, mx.nd.NDArray) else np.array(value, ndmin=1)
 
 
 def update(metric: Any, term: MetricTerm, measured: Measured) -> None:
@@ -118,10 +128,6 @@ def _update_transformed(metric: Any, term: MetricTerm, measured: Measured) -> No
 
 def _as_list(values: Any) -> Sequence[Any]:
     return values if isinstance(values, (list, tuple)) else [values]
-
-
-def _as_array(value: Any) -> Array:
-    return value if isinstance(value, mx.nd.NDArray) else new_array(np.atleast_1d(value))
 
 
 def _is_list_of_arrays(value: Any) -> bool:

@@ -13,13 +13,12 @@ from ...errors import CLEAR, Problem, SpecError, counted, last_line
 from ...spec.names import Ref, listed
 from ...spec.terms import MetricTerm
 from ..compat import mx
-from ..data.arrays import to_numpy
 from ..data.new_array import new_array
 from ..user_code import user_code
 from .base import DeviceMetric
 from .catalogue import counts_whole_pass, device_metric, direction, figure_names
 from .function_metric import is_function
-from .host_update import Groups, Measured, groups, takes_preds, update
+from .host_update import Groups, Measured, as_array, as_numpy, groups, takes_preds, update
 from .kept_arrays import KeptArrays
 from .metric_sums import MetricSums
 from .present import PresentMatches
@@ -47,7 +46,7 @@ class StageMetric:
         self.takes_preds = takes_preds(metric)
         self.is_whole = is_function(metric) or counts_whole_pass(metric)
         self.place, self.kept = Place.UNDECIDED, KeptArrays()
-        self.measured = self.keeps = False
+        self.measured = self.keeps = self._warned = False
         self._computed = 0  # pieces of `kept` from which the metric object was computed
         self._names: list[str] | None = None
 
@@ -85,13 +84,16 @@ class StageMetric:
             ):
                 if self.keeps or not self._sum(labels, outputs, sums):
                     self.keeps = True
-                    arrays = ([to_numpy(array) for array in each] for each in (labels, outputs))
+                    arrays = list(map(as_numpy, labels)), list(map(as_numpy, outputs))
                     self.kept.add(self.term.where, sums.batches, size, measured.joining.axis, *arrays)
 
     def _sum(self, labels: Sequence[Any], outputs: Sequence[Any], sums: MetricSums) -> bool:
         """Add one device's arrays to the sums, operator by operator; return whether that is possible."""
         device = device_metric(self.metric)
-        if device is None or not device.bind([a.shape for a in labels], [a.shape for a in outputs]):
+        if device is None:
+            return False
+        labels, outputs = list(map(as_array, labels)), list(map(as_array, outputs))
+        if not device.bind([a.shape for a in labels], [a.shape for a in outputs]):
             return False
         floats = [a.astype("float32") if np.dtype(a.dtype).kind == "f" else a for a in outputs]
         with outputs[0].context:
@@ -137,6 +139,9 @@ class StageMetric:
         except ValueError as error:
             if complete or isinstance(error, CLEAR):
                 raise
+            if self._warned:
+                return False
+            self._warned = True
             logging.getLogger("multifit").warning(
                 "%s cannot be computed from the batches so far (%s); it is computed again at the end of the "
                 "pass", self.term.where, last_line(error),
@@ -153,7 +158,8 @@ class StageMetric:
     def restart(self) -> None:
         """Discard everything measured, and decide again where to compute it: shapes may have changed."""
         self.reset()
-        self.place, self._names, self.keeps = Place.UNDECIDED, None, False
+        self.place, self._names = Place.UNDECIDED, None
+        self.keeps = self._warned = False
 
     @property
     def direction(self) -> str | None:
