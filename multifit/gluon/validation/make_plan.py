@@ -75,7 +75,7 @@ def _stage(stage: Stage, results: Sequence[StepResult]) -> StagePlan:
 
 def _place(metric: StageMetric) -> str:
     if metric.keeps:
-        return "computed from the arrays of the whole pass"
+        return "computed from the whole pass"
     return PLACES[metric.place] if metric.is_whole else "updated batch by batch"
 
 
