@@ -16,6 +16,7 @@ from multifit import (
     MetricSpec,
     MultiEstimator,
     Sharded,
+    SpecError,
     TaskSpec,
     TrainerSpec,
 )
@@ -175,6 +176,17 @@ def test_a_function_gets_the_samples_in_their_order():
         return {**figures, "train": estimator.fit(data, epochs=1)["train_m"][0]}
 
     assert_as_alone(train, 3)
+
+
+def test_ranks_with_sentences_of_another_length_cannot_be_joined():
+    def train(world):
+        net = gluon.nn.HybridLambda("BlockGrad")
+        spec = TaskSpec("y", "y", metrics={"m": MetricSpec(median_error, "y", "y")})
+        array = np.zeros((2, 3 + world.rank), "float32")
+        with pytest.raises(SpecError, match=r"batch 1 has \(2, 4\) float32, .* and batch 1 \(2, 3\)"):
+            MultiEstimator(net, spec, world=world).evaluate(Sharded([(array, array)]))
+
+    run_ranks(2, train)
 
 
 def test_a_metric_of_losses_alone_gets_those_of_all_ranks():

@@ -42,19 +42,22 @@ def join_figures(world: World, figures: StageFigures) -> None:
     every = [_totals(fact[0], fact[1], values) for fact, values in zip(facts, arrays)]
     measured = [totals for totals in every if totals.samples]
     if measured:
-        labels, joined_arrays = _joined_labels(fact[2] for fact in facts), _joined_arrays(facts, arrays)
-        joined = figures.figures_of(reduce(add, measured), labels, joined_arrays)
+        labels = _joined_labels(fact[2] for fact in facts)
+        joined = figures.figures_of(reduce(add, measured), labels, _joined_arrays(figures, facts, arrays))
         means = _means([fact[3] for fact in facts])
         figures.replace(_with_means(figures, joined, means))
 
 
-def _joined_arrays(facts: Sequence[Any], arrays: Sequence[Iterator[np.ndarray]]) -> dict[str, KeptArrays]:
+def _joined_arrays(
+    figures: StageFigures, facts: Sequence[Any], arrays: Sequence[Iterator[np.ndarray]]
+) -> dict[str, KeptArrays]:
     """Return the kept arrays of all ranks by metric; `arrays` yield each rank's, after those of its sums."""
     joined: dict[str, KeptArrays] = {}
+    where = {metric.term.key: metric.term.where for metric in figures.metrics}
     for fact, values in zip(facts, arrays):
         for key, state in fact[-1].items():
             state["values"] = [next(values) for _ in state["shapes"]]
-            joined.setdefault(key, KeptArrays()).merge(state)
+            joined.setdefault(key, KeptArrays(where[key])).merge(state)
     return joined
 
 

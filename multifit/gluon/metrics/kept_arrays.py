@@ -25,11 +25,11 @@ class _Piece(NamedTuple):
 
 
 class KeptArrays:
-    """Labels and outputs of all batches so far, in NumPy."""
+    """Labels and outputs of all batches so far, in NumPy; `where` is the metric's name in errors."""
 
-    def __init__(self) -> None:
+    def __init__(self, where: str) -> None:
+        self._where, self._axis = where, 0
         self._pieces: list[_Piece] = []
-        self._axis = 0
 
     def clear(self) -> None:
         """Discard everything."""
@@ -40,7 +40,6 @@ class KeptArrays:
 
     def add(
         self,
-        where: str,
         batch: int,
         size: int,
         axis: int,
@@ -49,19 +48,10 @@ class KeptArrays:
     ) -> None:
         """Add one device's arrays of a batch, whose number counts from 1, of `size` samples along `axis`.
 
-        Raises SpecError, with `where`, if they cannot be joined with those of earlier batches.
+        Raises SpecError if they cannot be joined with those of earlier batches.
         """
-        piece = _Piece(batch, size, labels, outputs)
-        first = self._pieces[0] if self._pieces else piece
         self._axis = axis
-        if not self._fits(first, piece):
-            kept, new = describe.arrays(first.arrays), describe.arrays(piece.arrays)
-            raise SpecError(
-                f"{where}: it is computed from the arrays of all batches, joined along their samples, but "
-                f"batch {batch} has {new}, and batch {first.batch} {kept}; pad them to one size, let "
-                "transform= flatten them, or give an EvalMetric of your own, which is updated batch by batch"
-            )
-        self._pieces.append(piece)
+        self._append(_Piece(batch, size, labels, outputs))
 
     def joined(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """Return the labels and the outputs of the whole pass, each joined along its samples."""
@@ -74,25 +64,39 @@ class KeptArrays:
         return columns[:labels], columns[labels:]
 
     def state(self) -> dict[str, Any]:
-        """Return everything, in few arrays: the pieces of each, one after the other, are in "values"."""
+        """Return everything, if there is anything, in few arrays: "values" has all pieces of each."""
         columns = list(zip(*(piece.arrays for piece in self._pieces)))
         return {
             "axis": self._axis,
-            "labels": len(self._pieces[0].labels) if self._pieces else 0,
+            "labels": len(self._pieces[0].labels),
             "pieces": [[piece.batch, piece.size] for piece in self._pieces],
             "shapes": [[list(array.shape) for array in arrays] for arrays in columns],
             "values": [np.concatenate([array.ravel() for array in arrays]) for arrays in columns],
         }
 
     def merge(self, state: Mapping[str, Any]) -> None:
-        """Add what :meth:`state` returned, now or in another process, where batches had the same numbers."""
-        columns = []
+        """Add what :meth:`state` returned, now or in another process, where batches had the same numbers.
+
+        Raises SpecError as :meth:`add` does.
+        """
+        self._axis, columns = state["axis"], []
         for shapes, values in zip(state["shapes"], state["values"]):
             parts = np.split(values, np.cumsum([prod(shape) for shape in shapes])[:-1])
             columns.append([part.reshape(shape) for part, shape in zip(parts, shapes)])
         for (batch, size), arrays in zip(state["pieces"], zip(*columns)):
-            self._pieces.append(_Piece(batch, size, arrays[: state["labels"]], arrays[state["labels"] :]))
-        self._axis = state["axis"] if state["pieces"] else self._axis
+            labels, outputs = arrays[: state["labels"]], arrays[state["labels"] :]
+            self._append(_Piece(batch, size, labels, outputs))
+
+    def _append(self, piece: _Piece) -> None:
+        first = self._pieces[0] if self._pieces else piece
+        if not self._fits(first, piece):
+            kept, new = describe.arrays(first.arrays), describe.arrays(piece.arrays)
+            raise SpecError(
+                f"{self._where}: it is computed from the arrays of all batches, joined along their samples, "
+                f"but batch {piece.batch} has {new}, and batch {first.batch} {kept}; pad them to one size, "
+                "let transform= flatten them, or give an EvalMetric of your own, updated batch by batch"
+            )
+        self._pieces.append(piece)
 
     def _sample_axis(self, piece: _Piece, array: np.ndarray) -> int:
         """Return the axis along which an array is joined: that of the batch's samples, or else the first one.

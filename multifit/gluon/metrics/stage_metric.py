@@ -45,7 +45,7 @@ class StageMetric:
         self.term, self.metric = term, metric
         self.takes_preds = takes_preds(metric)
         self.is_whole = is_function(metric) or counts_whole_pass(metric)
-        self.place, self.kept = Place.UNDECIDED, KeptArrays()
+        self.place, self.kept = Place.UNDECIDED, KeptArrays(term.where)
         self.measured = self.keeps = self._warned = False
         self._computed = 0  # pieces of `kept` from which the metric object was computed
         self._names: list[str] | None = None
@@ -85,7 +85,7 @@ class StageMetric:
                 if self.keeps or not self._sum(labels, outputs, sums):
                     self.keeps = True
                     arrays = list(map(as_numpy, labels)), list(map(as_numpy, outputs))
-                    self.kept.add(self.term.where, sums.batches, size, measured.joining.axis, *arrays)
+                    self.kept.add(sums.batches, size, measured.joining.axis, *arrays)
 
     def _sum(self, labels: Sequence[Any], outputs: Sequence[Any], sums: MetricSums) -> bool:
         """Add one device's arrays to the sums, operator by operator; return whether that is possible."""
