@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from multifit import CheckpointHandler, Every, MultiEstimator
 from tests.common.grids import ONE, TWO, two_settings
 from tests.common.resuming import assert_resumes_bit_for_bit
-from tests.common.whole_pass import SAMPLES, arrays, assert_whole, cut, estimator
+from tests.common.whole_pass import SAMPLES, arrays, assert_whole, cut, estimator, expected
 
 CUTS = st.lists(st.integers(1, 20), min_size=1, max_size=12)
 DRAWN = settings(
@@ -78,3 +78,17 @@ def test_figures_within_a_pass_are_those_of_the_batches_so_far() -> None:
     assert seen[0]["train_median"] == pytest.approx(np.median(np.abs(x - real)), rel=1e-5)
     assert seen[0]["train_rmse"] == pytest.approx(np.sqrt(np.mean((x - real) ** 2)), rel=1e-5)
     assert net.figures(quick=True) == net.figures()
+
+
+def test_a_run_that_stopped_within_an_epoch_goes_on_with_its_arrays(tmp_path: Path) -> None:
+    def run(**options: Any) -> MultiEstimator:
+        trained, keep = estimator(), CheckpointHandler(tmp_path, seed=1)
+        trained.fit(cut([8, 8, 1, 12]), event_handlers=[keep], resume=tmp_path, **options)
+        return trained
+
+    stopped = run(batches=7)
+    assert stopped.history["train_median"][1] != pytest.approx(expected()["median"])
+    resumed = run(epochs=2)
+    assert resumed.history["train_median"][1] == pytest.approx(expected()["median"])
+    for stage in resumed._engine.stages.values():  # a pass that has ended needs no arrays
+        assert not any(len(metric.kept) for metric in stage.figures.metrics)

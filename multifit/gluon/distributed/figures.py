@@ -20,14 +20,15 @@ Weighed = dict[str, tuple[float, float]]
 """Figures by name, and the weight of each."""
 
 
-def join_figures(world: World, figures: StageFigures) -> None:
+def join_figures(world: World, figures: StageFigures, ended: bool) -> None:
     """Replace a stage's figures by those of all ranks together, equal on all ranks; waits for the engine.
 
     Sums are added up in the order of the ranks, and kept arrays are joined batch by batch. While training,
     the figures of a metric that is not known are means over the ranks, weighted by what each rank's metric
-    has counted, because each was updated with the samples of its rank only.
+    has counted, because each was updated with the samples of its rank only. A pass that has not `ended`, but
+    was stopped, may go on after a resume.
     """
-    figures.complete = True
+    figures.complete, figures.ended = True, ended
     if world.alone:
         return
     local, wrong = figures.totals()
@@ -46,6 +47,7 @@ def join_figures(world: World, figures: StageFigures) -> None:
         joined = figures.figures_of(reduce(add, measured), labels, _joined_arrays(figures, facts, arrays))
         means = _means([fact[3] for fact in facts])
         figures.replace(_with_means(figures, joined, means))
+    figures.release()
 
 
 def _joined_arrays(

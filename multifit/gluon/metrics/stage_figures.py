@@ -43,7 +43,8 @@ class StageFigures:
     `finite_only` says whether labels that are not finite are an error. `means` are further figures, to which
     other objects add. `stage` is the name of the stage. `constant_classes` are the numbers of classes of the
     label rules, by key; None if the number may differ between batches. If another engine runs the batches,
-    `other_engine_sums` are what it has summed on its device. `complete` says whether the pass has ended.
+    `other_engine_sums` are what it has summed on its device. `complete` says whether all batches of the pass
+    were measured, and `ended` whether it will not go on after a resume either.
     """
 
     def __init__(
@@ -54,7 +55,8 @@ class StageFigures:
         means: Sequence[Union[Means, LoaderCounts]] = (),
         stage: str = TRAIN,
     ) -> None:
-        self.stage, self.complete = stage, False
+        self.stage = stage
+        self.complete = self.ended = False
         self.metrics, self.sums, self.labels = list(metrics), MetricSums(spec.terms), LabelCounts()
         self._spec, self._terms = spec, spec.terms
         self._finite_only, self.means = finite_only, list(means)
@@ -87,7 +89,16 @@ class StageFigures:
         """
         if self._replaced is not None:
             return dict(self._replaced)
-        return self.figures_of(*self.totals(), quick=quick and not self.complete) if self.sums.samples else {}
+        if not self.sums.samples:
+            return {}
+        figures = self.figures_of(*self.totals(), quick=quick and not self.complete)
+        self.release()
+        return figures
+
+    def release(self) -> None:
+        """Discard kept arrays if the pass has ended and was read: they take memory, and need not be saved."""
+        for metric in self.metrics if self.ended else ():
+            metric.kept.clear()
 
     def replace(self, figures: Mapping[str, float]) -> None:
         """Let :meth:`read` return these figures, until the next reset."""
@@ -138,7 +149,8 @@ class StageFigures:
             self.other_engine_sums.clear()
         self.sums.clear()
         self.labels.clear()
-        self._replaced, self.complete = None, False
+        self._replaced = None
+        self.complete = self.ended = False
         for metric in self.metrics:
             metric.reset()
 

@@ -85,6 +85,17 @@ def test_equals_the_metric(case: str, pairs: int, devices: int, traced: bool) ->
     check_agreement(metric(), batches, traced)
 
 
+@pytest.mark.parametrize(
+    "case", ["accuracy", "cross entropy", "negative log likelihood", "perplexity that ignores"]
+)
+def test_tokens_in_rows_of_their_own(case: str) -> None:
+    """Labels (N, 7) of outputs (N * 7, C)."""
+    metric = CASES[case][0]()
+    label, output = classes((7,), 3), chances(3)
+    batches = [[([label(n)], [output(7 * n)]) for n in sizes] for sizes in [(8, 5), (3, 2)]]
+    check_agreement(metric, batches, traced=True)
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_order_and_splitting_of_samples_do_not_matter(case: str) -> None:
     metric, label, output = CASES[case]

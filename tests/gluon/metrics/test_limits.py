@@ -111,6 +111,17 @@ def test_batches_of_one_class(metric: Any, average: str, traced: bool) -> None:
         check_agreement(metric(average=average), [[([mx.nd.full((4,), label)], [outputs])]], traced)
 
 
+@pytest.mark.parametrize("kind", [M.F1, M.MCC])
+def test_labels_in_a_column(kind: Any) -> None:
+    """MXNet itself compares each label with each output."""
+    labels, outputs = mx.nd.array([0, 1, 1, 0]), mx.nd.array([[0, 1], [1, 0], [0, 1], [1, 0]])
+    expected, metric = kind(), kind()
+    expected.update([labels], [outputs])
+    device = device_metric(metric)
+    device.load(device_totals(device, [[([labels.reshape((-1, 1))], [outputs])]], True))
+    assert metric.get() == expected.get()
+
+
 @pytest.mark.parametrize(("average", "traced"), [("macro", False), ("micro", True)])
 def test_labels_may_be_any_two_values(average: str, traced: bool) -> None:
     labels = mx.nd.array([-1, 1, 1, -1, 1])
