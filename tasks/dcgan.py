@@ -132,7 +132,6 @@ def data():
     """Return loaders: digits with new noise in every epoch, and noise to generate 360 pictures from."""
     train = gluon.data.ArrayDataset(digits()[0]).transform(lambda image: (noise_of(np.random), image))
     val = np.stack([noise_of(np.random.RandomState(i)) for i in range(360)])
-    # One batch, as the score is that of all pictures together.
     return gluon.data.DataLoader(train, batch_size, shuffle=True, last_batch="discard"), [val]
 
 

@@ -73,7 +73,7 @@ def initializer():
 
 
 def explained(labels, outputs):
-    """Return R² for the standardised labels of one batch."""
+    """Return R² for all standardised labels."""
     return 1 - ((labels - outputs) ** 2).mean() / labels.var()
 
 

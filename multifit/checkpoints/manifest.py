@@ -16,7 +16,6 @@ MANIFEST = "manifest.json"
 # The format version of all files of a checkpoint. A newer version may change anything but how the manifest is
 # hashed, so that a newer checkpoint does not look like a damaged one.
 VERSION = 2
-_READABLE = (1, 2)
 _RESERVED = ("files", "name", "sha256", "version")  # keys that are not facts
 
 
@@ -132,16 +131,15 @@ def _check_hash(content: Mapping[str, Any], data: bytes) -> None:
 
 
 def _check_version(version: Any) -> None:
-    readable = " and ".join(map(str, _READABLE))
-    if type(version) is int and version > max(_READABLE):
+    if type(version) is int and version > VERSION:
         raise NewerFormatError(
-            f"{MANIFEST} has format version {version}, and this multifit reads {readable}: a newer multifit "
+            f"{MANIFEST} has format version {version}, and this multifit reads {VERSION}: a newer multifit "
             "wrote the checkpoint; resume with that version, or give another folder"
         )
-    if type(version) is not int or version not in _READABLE:
+    if type(version) is not int or version != VERSION:
         raise ValueError(
-            f"{MANIFEST} has format version {version!r}, and this multifit reads {readable}: "
-            "it is not a checkpoint of multifit"
+            f"{MANIFEST} has format version {version!r}, and this multifit reads {VERSION}: "
+            "it is not a checkpoint of this multifit"
         )
 
 

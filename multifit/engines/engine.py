@@ -98,8 +98,8 @@ class Reader(Protocol):
 class Figures(Protocol):
     """All figures of one stage, by name without prefix."""
 
-    def read(self) -> dict[str, float]:
-        """Return the values; waits for the device."""
+    def read(self, quick: bool = False) -> dict[str, float]:
+        """Return the values; waits for the device. If `quick`, those may be left out that take long."""
 
     def alone(self) -> ContextManager[None]:
         """Return a context manager that reserves the figures for one pass.

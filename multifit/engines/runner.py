@@ -104,7 +104,7 @@ class Runner(Protocol):
     def evaluate_batch(self, raw: Any) -> BatchResult:
         """Measure losses and metrics on a batch; the first one is checked."""
 
-    def join_figures(self, stage: str) -> None:
+    def join_figures(self, stage: str, ended: bool = True) -> None:
         """Replace a stage's figures by those of all ranks together, at the end of a pass."""
 
     def replacing(self, block: ContextManager[Any]) -> ContextManager[Any]:

@@ -622,9 +622,16 @@ class MultiEstimator:
         self._run.max_batch = batches
 
     @checked
-    def figures(self, stage: Annotated[str, one_of(*PREFIXES)] = "train") -> dict[str, float]:
-        """Return the running figures of a stage, "train" or "evaluate", with prefix; waits for the engine."""
-        figures = self._engine.stages[stage].figures.read()
+    def figures(
+        self, stage: Annotated[str, one_of(*PREFIXES)] = "train", quick: bool = False
+    ) -> dict[str, float]:
+        """Return the running figures of a stage, "train" or "evaluate", with prefix; waits for the engine.
+
+        They are those of the batches so far. If `quick`, figures are left out that are computed from all
+        arrays of these batches, such as those of functions; until the pass has ended, when nothing is left to
+        compute.
+        """
+        figures = self._engine.stages[stage].figures.read(quick)
         return {figure_name(stage, name): value for name, value in figures.items()}
 
     @checked

@@ -132,7 +132,7 @@ class FitLoop:
             self._handlers.emit(AFTER_LAST_BATCH)
         # If the fit was interrupted, the handlers skip what takes long, such as the validation.
         run.epoch_complete = not state.interrupted and (not state.stopped or done == total)
-        self._runner.join_figures(TRAIN)
+        self._runner.join_figures(TRAIN, run.epoch_complete)
         self._runner.publish()
         self._handlers.emit(events.end, complete=run.epoch_complete)
         self._runner.refresh()

@@ -49,8 +49,11 @@ class EstimatorProtocol(Protocol):
     def logger(self) -> logging.Logger:
         """The logger "multifit"."""
 
-    def figures(self, stage: str = "train") -> dict[str, float]:
-        """Return the running figures of "train" or "evaluate"; waits for the engine."""
+    def figures(self, stage: str = "train", quick: bool = False) -> dict[str, float]:
+        """Return the running figures of "train" or "evaluate"; waits for the engine.
+
+        If `quick`, figures may be left out that take long to compute within a pass.
+        """
 
     def direction(self, figure: str) -> str | None:
         """Return "min" or "max", whichever is better for this figure; None if that is not known."""

@@ -115,9 +115,9 @@ class Runner(engines.Runner):
         """Measure losses and metrics on a batch."""
         return evaluate_batch(self._engine, raw)
 
-    def join_figures(self, stage: str) -> None:
-        """Replace a stage's figures by those of all ranks together."""
-        join_figures(self._engine.world, self._engine.stages[stage].figures)
+    def join_figures(self, stage: str, ended: bool = True) -> None:
+        """Replace a stage's figures by those of all ranks together, at the end of a pass."""
+        join_figures(self._engine.world, self._engine.stages[stage].figures, ended)
 
     def replacing(self, block: ContextManager[Any]) -> ContextManager[Any]:
         """Return the block itself: batches run on the net's own values."""

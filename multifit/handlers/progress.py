@@ -44,7 +44,8 @@ class ProgressBar:
     figures : str or iterable of str, optional
         The figures to show: full names such as ``"train_loss"``, or regular expressions that match whole
         names, such as ``".*_loss"``. Defaults to the objective and one key figure per task, as far as they
-        fit the terminal.
+        fit the terminal, without those that are computed from all arrays of the pass so far, such as the
+        figures of functions: at each reading, these would take longer.
 
     Raises
     ------
@@ -146,7 +147,8 @@ class ProgressBar:
             bar.set_description_str(f"{self._titles[stage]}, {batch.name}", refresh=False)
         bar.update(1)
         if self._clock() - self._read_at >= self._refresh:
-            bar.set_postfix_str(self._text(estimator.figures(stage), estimator))
+            quick = self._figures.patterns is None
+            bar.set_postfix_str(self._text(estimator.figures(stage, quick), estimator))
             self._read_at = self._clock()  # after reading, which may itself take long
 
     def _text(self, figures: Mapping[str, float], estimator: EstimatorProtocol) -> str:

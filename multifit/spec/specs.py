@@ -75,12 +75,22 @@ class MetricSpec(_OneLineRepr):
     Parameters
     ----------
     metric : EvalMetric or callable
-        Any ``mx.metric.EvalMetric``, or a function ``(labels, outputs) -> float`` that gets NumPy arrays of
-        the whole batch. An EvalMetric whose second parameter is named ``preds`` is called as
-        ``update(labels, preds)``, any other with the outputs, then the labels, each as a list with one array
-        per device. With several devices, MXNet's own metrics get the arrays of all devices in two lists.
-        Other metrics with ``preds`` get arrays of the whole batch; they are called for each device instead
-        if an array has no axis along which the batch's samples lie.
+        Any ``mx.metric.EvalMetric``, or a function ``(labels, outputs) -> float``.
+
+        The figure of one of MXNet's own metrics is that of all samples of the pass, whatever the class itself
+        does batch by batch: the same as after a single update with the whole pass. Most are summed on the
+        device. A function is called once at the end of the pass, with NumPy arrays that join those of all
+        batches, devices and processes: one each for labels and outputs, or lists if several are named. They
+        are kept until then, which takes as much memory on the host as the arrays of the whole pass; so are
+        those of the few metrics of MXNet that are no sums, such as PearsonCorrelation. Within a pass, each
+        reading of the figures calls the function with the arrays so far; it may then raise ValueError, which
+        makes the figure NaN.
+
+        Any other EvalMetric is updated batch by batch, and its figure may depend on how samples are cut into
+        batches. If its second parameter is named ``preds``, it is called as ``update(labels, preds)`` with
+        arrays of the whole batch, or for each device if an array has no axis along which the batch's samples
+        lie. Otherwise it is called with the outputs, then the labels, each as a list with one array per
+        device.
     outputs, labels : str or sequence of str, optional
         The outputs and labels that the metric takes. If `outputs`, `labels` and `losses` are all left out, it
         takes the output and the label that are named like the metric.

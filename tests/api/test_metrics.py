@@ -8,11 +8,12 @@ import mxnet as mx
 import numpy as np
 import pytest
 
-from multifit import LossSpec, MetricSpec, MultiEstimator, SpecError, TrainerSpec
+from multifit import LossSpec, MetricSpec, MultiEstimator, SpecError, TaskSpec, TrainerSpec, UserCodeError
 from tests.common.grids import ONE, TWO
 from tests.common.nets import two_heads
 from tests.common.specs import CE, L2, two_head_spec
 
+GIVEN = mx.gluon.nn.HybridLambda("BlockGrad")  # a net whose output is its input
 BOTH = pytest.mark.parametrize("devices", [ONE, TWO], ids=["one device", "two devices"])
 
 
@@ -44,7 +45,7 @@ class Own:
 
 @BOTH
 def test_a_function_of_labels_and_outputs(devices: list, batches: Any) -> None:
-    """A function is called with the whole batch, as NumPy arrays: one each, or lists of several."""
+    """A function is called with the whole pass, as NumPy arrays: one each, or lists of several."""
     seen = []
 
     def share(label: np.ndarray, output: np.ndarray) -> float:
@@ -59,9 +60,74 @@ def test_a_function_of_labels_and_outputs(devices: list, batches: Any) -> None:
         "share": MetricSpec(share, "digit", "digit"),
         "both": MetricSpec(both, ["digit", "size"], ["size", "digit"]),
     }
-    figures = evaluated(batches, devices, **metrics)
-    assert figures == {"share": pytest.approx(batches[0][1].mean()), "both": 1.0}
-    assert seen == [((8,), (8, 3)), [(8, 1), (8,), (8, 3), (8, 1)]]
+    estimator = MultiEstimator(two_heads(), two_head_spec(metrics=metrics), context=devices)
+    figures = estimator.evaluate(batches[:2])
+    assert figures["both"] == 1.0
+    assert figures["share"] == pytest.approx(np.mean([batch[1] for batch in batches[:2]]))
+    first = [((8,), (8, 3)), [(8, 1), (8,), (8, 3), (8, 1)]]  # is checked before the others are read
+    assert seen == [*first, ((16,), (16, 3)), [(16, 1), (16,), (16, 3), (16, 1)]]
+
+
+def test_a_function_that_needs_more_than_the_first_batch(batches: Any, log: Any) -> None:
+    """Within a pass, the figure is NaN; at its end, the error is raised."""
+
+    def of_many(label: np.ndarray, output: np.ndarray) -> float:
+        if len(label) < 20:
+            raise ValueError("needs 20 samples")
+        return float(len(label))
+
+    class Looks:
+        def batch_end(self, estimator: MultiEstimator) -> None:
+            seen.append(estimator.figures()["train_many"])
+
+    seen: list[float] = []
+    spec = two_head_spec(metrics={"many": MetricSpec(of_many, "size", "size")})
+    estimator = MultiEstimator(two_heads(), spec)
+    history = estimator.fit(batches[:3], epochs=1, event_handlers=[Looks()])
+    np.testing.assert_equal(seen, [np.nan, np.nan, 20.0])
+    assert history["train_many"] == [20.0]
+    warning = 'metrics["many"] cannot be computed from the batches so far (needs 20 samples); it is computed '
+    assert sum(line.startswith(warning) for line in log()) == 1
+    with pytest.raises(UserCodeError, match=r'metrics\["many"\].update raised ValueError'):
+        estimator.evaluate(batches[:2])
+
+
+@pytest.mark.parametrize("metric", [lambda label, output: 0.5, mx.metric.PearsonCorrelation()])
+def test_arrays_of_a_pass_that_cannot_be_joined(metric: Any) -> None:
+    """Sentences of another length."""
+
+    def evaluate(**options: Any) -> float:
+        metrics = {"m": MetricSpec(metric, "y", "y", **options)}
+        return MultiEstimator(GIVEN, TaskSpec(["y"], ["y"], metrics=metrics)).evaluate(data)["m"]
+
+    random = np.random.RandomState(0)
+    data = [(random.rand(4, length).astype("float32"),) * 2 for length in (5, 5, 6)]
+    with pytest.raises(SpecError) as raised:
+        evaluate()
+    for text in ('metrics["m"]', "batch 3 has (4, 6) float32", "and batch 1 (4, 5)", "let transform="):
+        assert text in str(raised.value)
+    flat = evaluate(transform=lambda out, label: (label.reshape((-1,)), out.reshape((-1,))))
+    assert flat == pytest.approx(1.0 if isinstance(metric, mx.metric.EvalMetric) else 0.5)
+
+
+def test_lists_of_another_length_cannot_be_joined() -> None:
+    def grown(output: Any, label: Any) -> Any:
+        return [label] * len(label), output
+
+    spec = TaskSpec(["y"], ["y"], metrics={"m": MetricSpec(lambda a, b: 0.0, "y", "y", transform=grown)})
+    data = [(np.zeros((size, 2), "float32"), np.zeros(size, "float32")) for size in (2, 3)]
+    with pytest.raises(SpecError, match="batch 2 has"):
+        MultiEstimator(GIVEN, spec).evaluate(data)
+
+
+def test_batches_of_which_only_some_can_be_summed(batches: Any) -> None:
+    def odd(output: Any, label: Any) -> Any:
+        return label, output if len(label) == 8 else output[:, :1, None]
+
+    metric = MetricSpec(mx.metric.MAE(), "size", "size", transform=odd)
+    data = [batches[0], [slot[:7] for slot in batches[1]]]
+    with pytest.raises(SpecError, match=r'metrics\["odd"\]: arrays of some batches can be summed'):
+        MultiEstimator(two_heads(), two_head_spec(metrics={"odd": metric})).evaluate(data)
 
 
 @BOTH

@@ -150,7 +150,7 @@ def test_all_problems_are_found_and_the_first_three_shown(checkpoint: Path, olde
 
 
 def forge(folder: Path, **changes: Any) -> None:
-    content = {"version": 1, "name": folder.name, "files": {}, **changes}
+    content = {"version": 2, "name": folder.name, "files": {}, **changes}
     text = json.dumps(content, indent=1) + "\n"
     content["sha256"] = hashlib.sha256(text.encode()).hexdigest()
     (folder / "manifest.json").write_text(json.dumps(content, indent=1) + "\n")
@@ -188,8 +188,8 @@ def test_a_path_outside_the_folder_is_never_opened(
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"version": 99}, "manifest.json has format version 99, and this multifit reads 1"),
-        ({"version": 0}, "manifest.json has format version 0, and this multifit reads 1"),
+        ({"version": 99}, "manifest.json has format version 99, and this multifit reads 2"),
+        ({"version": 0}, "manifest.json has format version 0, and this multifit reads 2"),
         ({"version": True}, "manifest.json has format version True, and"),
         ({"version": None}, "manifest.json has format version None, and"),
         ({"files": []}, 'manifest.json has no valid "name" and "files"'),

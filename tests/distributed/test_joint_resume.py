@@ -161,6 +161,7 @@ def test_figures_that_cannot_be_divided_are_of_the_rest_of_the_epoch(tmp_path, s
             "function": MetricSpec(lambda label, pred: float(np.abs(label - pred).mean()), "y", "y"),
             "host": MetricSpec(OnHost(), "y", "y"),
             "mae": MetricSpec(mx.metric.MAE(), "y", "y"),
+            "spread": MetricSpec(lambda label, pred: float(label.std()), "y", "y"),
         }
         spec = TaskSpec(["y"], ["y"], {"l2": LossSpec(gluon.loss.L2Loss(), "y", "y")}, metrics, ["x"])
         estimator = MultiEstimator(net, spec, TrainerSpec(".*", "sgd", {"learning_rate": 1e-9}), world=world)
@@ -174,11 +175,12 @@ def test_figures_that_cannot_be_divided_are_of_the_rest_of_the_epoch(tmp_path, s
     whole, rest = (12 + 4 * 8) / 2 / 20, 2.0
     for end in ends:
         assert end["loss"] == pytest.approx([whole] * 2, rel=1e-5)
-        for name in ("function", "host", "mae"):
-            assert end[name][0] == pytest.approx(rest, rel=1e-5)
-            assert end[name][1] == pytest.approx(1.4, rel=1e-5)
-    for name in ("function", "host", "mae"):
-        assert f'"train_{name}" starts from zero: what each process has measured cannot be' in caplog.text
+        assert end["host"] == pytest.approx([rest, 1.4], rel=1e-5)
+        for name in ("function", "mae", "spread"):
+            assert end[name] == pytest.approx(end[name][1:] * 2, rel=1e-5)
+        assert end["mae"][0] == pytest.approx(1.4, rel=1e-5)
+    assert '"train_host" starts from zero: what each process has measured cannot be' in caplog.text
+    assert caplog.text.count("starts from zero") == 1
     caplog.clear()
     with caplog.at_level(logging.INFO, "multifit"):  # a whole epoch's figures do not go on
         run_ranks(saved, lambda world: run(world, resume=tmp_path))

@@ -16,14 +16,14 @@ from multifit import (
     MetricSpec,
     MultiEstimator,
     Sharded,
+    SpecError,
     TaskSpec,
     TrainerSpec,
 )
 from multifit.distributed import ALONE, World
-from multifit.gluon.metrics.joining import Joining
-from multifit.gluon.metrics.stage_metric import StageMetric
 from multifit.metrics import BinaryAccuracy
 from multifit.sampling import Ratios, RoundRobin
+from tests.common import whole_pass
 from tests.common.compare import snapshot
 from tests.common.data import Limited, Repeating, regression_batches
 from tests.common.grids import TWO
@@ -172,12 +172,75 @@ def test_sequences_that_one_rank_alone_counts_on_the_host_are_all_counted(length
     assert_as_alone(train)
 
 
-def test_a_metric_of_each_ranks_own_is_their_mean_while_training():
-    def train(world):
-        def extreme(label, pred):
-            return float("nan") if world.size == 3 and world.rank == 2 else float(world.rank + len(label))
+@pytest.mark.parametrize("size", [2, 3])
+def test_figures_are_those_of_the_whole_pass(size):
+    """Of stock metrics and functions, in training and evaluation; a batch has no samples for all ranks."""
 
-        estimator, data = regression(world, extreme)
+    def train(world):
+        estimator, data = whole_pass.estimator(world=world), whole_pass.cut([8, 8, 1, 12, 12])
+        history = estimator.fit(data, data, epochs=1)
+        return history.last, estimator.evaluate(data)
+
+    for last, evaluated in run_ranks(size, train):
+        for prefix in ("train_", "val_"):
+            whole_pass.assert_whole(
+                {name.removeprefix(prefix): last[name] for name in last if prefix in name}
+            )
+        whole_pass.assert_whole(evaluated)
+
+
+def test_a_function_gets_the_samples_in_their_order():
+    def weighted(label, pred):
+        return float(np.arange(len(label)) @ (label - pred)[:, 0])
+
+    def train(world):
+        estimator, data = regression(world, weighted)
+        figures = estimator.evaluate(data)
+        return {**figures, "train": estimator.fit(data, epochs=1)["train_m"][0]}
+
+    assert_as_alone(train, 3)
+
+
+def test_ranks_with_sentences_of_another_length_cannot_be_joined():
+    def train(world):
+        net = gluon.nn.HybridLambda("BlockGrad")
+        spec = TaskSpec("y", "y", metrics={"m": MetricSpec(median_error, "y", "y")})
+        array = np.zeros((2, 3 + world.rank), "float32")
+        with pytest.raises(SpecError, match=r"batch 1 has \(2, 4\) float32, .* and batch 1 \(2, 3\)"):
+            MultiEstimator(net, spec, world=world).evaluate(Sharded([(array, array)]))
+
+    run_ranks(2, train)
+
+
+def test_a_metric_of_losses_alone_gets_those_of_all_ranks():
+    class Largest(mx.metric.EvalMetric):
+        def update(self, losses):
+            self.sum_metric += max(float(each.max().asscalar()) for each in losses)
+            self.num_inst += 1
+
+    def evaluate(world):
+        net = gluon.nn.Dense(2, in_units=6)
+        net.initialize(ByShape(world.rank))
+        metrics = {"m": MetricSpec(Largest("m"), losses="l2")}
+        spec = TaskSpec(["y"], ["y"], {"l2": LossSpec(gluon.loss.L2Loss(), "y", "y")}, metrics, ["x"])
+        return MultiEstimator(net, spec, world=world).evaluate(regression_batches([5, 1], outputs=(2,)))
+
+    assert_as_alone(evaluate)
+
+
+def test_a_metric_of_each_ranks_own_is_their_mean_while_training():
+    class Extreme(mx.metric.EvalMetric):
+        def __init__(self, world):
+            super().__init__("extreme")
+            self.world = world
+
+        def update(self, labels, preds):
+            is_nan = self.world.size == 3 and self.world.rank == 2
+            self.sum_metric += float("nan") if is_nan else float(self.world.rank + len(labels[0]))
+            self.num_inst += 1
+
+    def train(world):
+        estimator, data = regression(world, Extreme(world))
         return estimator.fit(data, data, epochs=1)
 
     # in each batch, of 5 and 4 samples, a rank measures its number and how many samples it has
@@ -254,14 +317,6 @@ def test_what_a_metric_counts_weighs_it_where_labels_lack_and_loaders_take_turns
         return {figure: history[figure] for figure in history if figure.startswith("train_m")}
 
     assert all(np.isfinite(values).all() for values in assert_as_alone(train).values())
-
-
-def test_a_rank_without_samples_measures_nothing():
-    estimator, _ = regression(ALONE, mx.metric.MSE())
-    term = estimator.spec.metric_terms[0]
-    metric = StageMetric(term, term.spec.metric)
-    metric.update([], [], Joining([], 0))
-    assert not metric.measured
 
 
 def test_labels_that_break_a_rule_on_one_rank_are_an_error_on_all():

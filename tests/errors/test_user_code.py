@@ -219,7 +219,8 @@ def test_errors_at_the_end_of_an_epoch_name_what_failed(change: Any, text: str) 
 
 
 def test_an_evaluation_names_the_batch(setup: Setup) -> None:
-    estimator = setup.with_metric(lambda a, b: fails() if len(a) == 7 else 0.0, **BOTH).make()
+    transform = lambda a, b: fails() if len(a) == 7 else (b, a)  # noqa: E731
+    estimator = setup.with_metric(mx.metric.Accuracy(), **BOTH, transform=transform).make()
     shorter = [slot[:7] for slot in setup.data[0]]
     with pytest.raises(UserCodeError, match=r'evaluating, batch 2: metrics\["figure"\].update raised Lost'):
         estimator.evaluate([setup.data[0], shorter])

@@ -79,7 +79,7 @@ class Run:
     def collect_checkpoint(self) -> None:
         """There are no other ranks."""
 
-    def figures(self, stage: str = "train") -> dict[str, float]:
+    def figures(self, stage: str = "train", quick: bool = False) -> dict[str, float]:
         self.read.append((stage, self.state.step))
         if stage == "train":
             return self.train(self.state)

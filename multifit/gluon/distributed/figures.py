@@ -5,47 +5,65 @@ from __future__ import annotations
 import math
 from functools import reduce
 from operator import add
-from typing import Any, Iterable, Mapping, Sequence
+from typing import Any, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from ...distributed import World
+from ...stages import TRAIN
 from ..compat import mx
+from ..metrics.kept_arrays import KeptArrays
 from ..metrics.metric_sums import Totals
 from ..metrics.stage_figures import StageFigures, WrongLabels
-from ..metrics.stage_metric import Place
-from .host_metrics import share_places
 
 Weighed = dict[str, tuple[float, float]]
 """Figures by name, and the weight of each."""
 
 
-def join_figures(world: World, figures: StageFigures) -> None:
+def join_figures(world: World, figures: StageFigures, ended: bool) -> None:
     """Replace a stage's figures by those of all ranks together, equal on all ranks; waits for the engine.
 
-    Sums are added up in the order of the ranks. If each rank has updated a metric with its own samples only,
-    its figures become means over the ranks, weighted by what each rank's metric has counted.
+    Sums are added up in the order of the ranks, and kept arrays are joined batch by batch. While training,
+    the figures of a metric that is not known are means over the ranks, weighted by what each rank's metric
+    has counted, because each was updated with the samples of its rank only. A pass that has not `ended`, but
+    was stopped, may go on after a resume.
     """
+    figures.complete, figures.ended = True, ended
     if world.alone:
         return
     local, wrong = figures.totals()
-    share_places(world, figures)
     alone = _measured_alone(figures, local.samples) if local.samples else {}
     names = [list(part) for part in (local.sums, local.norms, local.weighted)]
-    facts = world.gather_json([local.samples, names, wrong, alone], "the figures")
+    kept = {metric.term.key: metric.kept.state() for metric in figures.metrics if len(metric.kept)}
     numbers = [*local.norms.values(), *local.weighted.values()]
     vectors = [*local.sums.values(), *(np.array([number]) for number in numbers)]
-    arrays = world.gather_arrays(vectors, "the figures")
+    vectors += [array for state in kept.values() for array in state.pop("values")]
+    facts = world.gather_json([local.samples, names, wrong, alone, kept], "the figures")
+    arrays = [iter(values) for values in world.gather_arrays(vectors, "the figures")]
     every = [_totals(fact[0], fact[1], values) for fact, values in zip(facts, arrays)]
     measured = [totals for totals in every if totals.samples]
     if measured:
-        joined = figures.figures_of(reduce(add, measured), _joined_labels(fact[2] for fact in facts))
+        labels = _joined_labels(fact[2] for fact in facts)
+        joined = figures.figures_of(reduce(add, measured), labels, _joined_arrays(figures, facts, arrays))
         means = _means([fact[3] for fact in facts])
         figures.replace(_with_means(figures, joined, means))
+    figures.release()
 
 
-def _totals(samples: int, names: Sequence[Sequence[str]], values: Sequence[np.ndarray]) -> Totals:
-    vectors = iter(values)
+def _joined_arrays(
+    figures: StageFigures, facts: Sequence[Any], arrays: Sequence[Iterator[np.ndarray]]
+) -> dict[str, KeptArrays]:
+    """Return the kept arrays of all ranks by metric; `arrays` yield each rank's, after those of its sums."""
+    joined: dict[str, KeptArrays] = {}
+    where = {metric.term.key: metric.term.where for metric in figures.metrics}
+    for fact, values in zip(facts, arrays):
+        for key, state in fact[-1].items():
+            state["values"] = [next(values) for _ in state["shapes"]]
+            joined.setdefault(key, KeptArrays(where[key])).merge(state)
+    return joined
+
+
+def _totals(samples: int, names: Sequence[Sequence[str]], vectors: Iterator[np.ndarray]) -> Totals:
     sums, norms, weighted = ({name: next(vectors) for name in part} for part in names)
     return Totals(
         samples,
@@ -68,7 +86,7 @@ def _measured_alone(figures: StageFigures, samples: int) -> dict[str, Weighed]:
     """Return, by metric, the figures of the metrics that were updated with this rank's samples only."""
     measured: dict[str, Weighed] = {}
     for metric in figures.metrics:
-        if metric.place is Place.HOST and not metric.is_exact and metric.measured:
+        if not metric.is_whole and figures.stage == TRAIN and metric.measured:
             values = metric.figures()
             weights = _weights(metric.metric, len(values), samples)
             measured[metric.term.key] = dict(zip(values, zip(values.values(), weights)))

@@ -14,8 +14,7 @@ from ...spec.terms import MetricTerm, Term
 from ..compat import mx
 from ..metrics.base import DeviceMetric, form_of
 from ..metrics.label_checks import LabelChecks, LabelColumns
-from ..metrics.metric_sums import slices
-from ..metrics.stage_metric import SAMPLES
+from ..metrics.metric_sums import SAMPLES, slices
 from ..user_code import user_code
 from .forms import ResultForms
 from .loss_calls import as_variable, call_loss, named_parts
@@ -165,8 +164,7 @@ class LossGraph:
         if self._dtype != "float32":  # which device metrics compute with
             outputs = [F.cast(output, "float32") for output in outputs]
         with user_code(lambda: metric.where):
-            pieces = device.statistics(F, labels, outputs)
-            return [device.fold(F, _concat(F, pieces))] if device.per_batch else pieces
+            return device.statistics(F, labels, outputs)
 
     def _sum_losses(self, F: Any, values: Sequence[Sequence[Any]], size: Any) -> tuple[Any, list[Any]]:
         """Return the sums of the minimised parts as one vector, and the sums of all parts in pieces."""

@@ -28,7 +28,7 @@ class StepResult:
     balanced, it has an element for each. `backwards` are pairs, in the order of the objectives: how many have
     a backward pass in common, and the function that runs it, or None if autograd has recorded them. `scale`
     holds the batch's weights and normalizers. `features` are, for each device, those where the tasks branch,
-    if their gradients are compared.
+    if their gradients are compared. `measured` are the keys of the metrics that the graphs computed.
     """
 
     spec: TaskSpec
@@ -41,6 +41,7 @@ class StepResult:
     head_gradients: list[Array] | None = None
     scale: BatchLossScale | None = None
     features: list[SharedFeatures] = field(default_factory=list)
+    measured: set[str] = field(default_factory=set)
 
     def add(self, objectives: Mapping[tuple[str, ...], Array], backward: Backward | None = None) -> None:
         """Add objectives, by the losses that each contains, and the function for their backward pass."""

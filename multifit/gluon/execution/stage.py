@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import Any, Mapping, NamedTuple, Sequence
+from typing import Any, Collection, Mapping, NamedTuple, Sequence
 
 from ...distributed import ALONE, World
 from ...engines import Timer, untimed
@@ -14,8 +14,9 @@ from ...state import RunState
 from ..compat import mx
 from ..data.arrays import signature_of
 from ..data.batches import Batch
-from ..distributed.host_metrics import HostMetrics
+from ..distributed.host_metrics import gathered
 from ..distributed.normalizers import Normalizers
+from ..metrics.host_update import Measured
 from ..metrics.joining import Joining
 from ..metrics.stage_figures import StageFigures
 from ..metrics.stage_metric import StageMetric
@@ -76,11 +77,8 @@ class Stage:
         self.changes_objective = changes_objective
         self.network = network
         self.separation, self._rank = separation, world.rank
-        one_device = len(contexts) == 1 and world.alone
-        self.figures = StageFigures(
-            self.spec, metrics, one_device, finite_only, separation.means, network.stage
-        )
-        self._host_metrics = HostMetrics(world, self.figures, exact=not training)
+        self.figures = StageFigures(self.spec, metrics, finite_only, separation.means, network.stage)
+        self._world = world
         batch_terms = [term for term in self.spec.terms if term.spec.scope == "batch"]
         differentiable = bool(batch_terms) or changes_objective
         self.graphs = StepGraphCache(self.network, self.spec, self.figures, differentiable, dtype, separation)
@@ -183,16 +181,34 @@ class Stage:
         self.graphs.forms.samples, self.graphs.forms.batch_axis = batch.sizes[0], batch.axis
         self.graphs.forms.check_outputs(outputs)
 
+    def unmeasured(self, batch: Batch, measured: Collection[str]) -> list[StageMetric]:
+        """Return the metrics of a batch that its graphs did not compute; `measured` are those that they did.
+
+        Metrics that are not known are never in the graphs, and so are the same on all ranks.
+        """
+        return [
+            metric
+            for metric in self.figures.metrics
+            if metric.term.key not in measured and metric.term.optional.isdisjoint(batch.absent)
+        ]
+
     def measure(self, result: StepResult, timer: Timer = untimed) -> None:
-        """Update the metrics that are computed on the host; they may wait for the engine."""
-        metrics = self._host_metrics.due(result.batch.absent)
+        """Measure what the graphs did not compute; this may wait for the engine.
+
+        Metrics that are not known get the arrays of all ranks, in the order of the ranks, when evaluating;
+        otherwise, each rank's metric gets the arrays of that rank.
+        """
+        metrics = self.unmeasured(result.batch, result.measured)
         if metrics:
             with timer("measure"):
-                measured = result.arrays(), result.parts, Joining(result.batch.sizes, result.batch.axis)
-                gathered = self._host_metrics.gather(metrics, *measured)
+                joining = Joining(result.batch.sizes, result.batch.axis)
+                own = everything = Measured(result.arrays(), result.parts, joining)
+                unknown = [metric.term for metric in metrics if not metric.is_whole]
+                if unknown and not self.training and not self._world.alone:
+                    everything = gathered(self._world, unknown, own)
             for metric in metrics:
                 with timer("measure", metric.term.key):
-                    metric.update(*(gathered if metric.is_exact else measured))
+                    metric.update(own if metric.is_whole else everything, self.figures.sums)
 
     def reset(self) -> None:
         """Discard everything measured, as at the beginning of an epoch."""
@@ -240,6 +256,7 @@ class Stage:
             self._seed(state, len(result.outputs))
             computed, losses = graph.run(slots, weights, samples, planned, needs_outputs)
             outputs = computed or outputs  # the plan shows all outputs of a first batch
+        result.measured.update(graph.measured)
         result.outputs.append(outputs)
         result.parts.append(_parts(losses) or _parts(checked))
         for group, losses_of in zip(graph.loss_graphs, losses):

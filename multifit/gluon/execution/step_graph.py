@@ -121,6 +121,11 @@ class StepGraph:
         rows = self.label_rows and self.label_rows.form
         return self._kind, rows, *(losses.form for losses in self.loss_graphs)
 
+    @cached_property
+    def measured(self) -> frozenset[str]:
+        """The keys of the metrics that the graph computes."""
+        return frozenset(metric.key for losses in self.loss_graphs for metric, _ in losses.metrics)
+
     @property
     def features(self) -> SharedFeatures | None:
         """The features where the tasks branch, in the last run; None if the graph is not cut."""

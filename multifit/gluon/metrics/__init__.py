@@ -2,8 +2,8 @@
 
 Every stock metric of mxnet copies its arrays to the host at each update. Here, the same metrics are graphs of
 plain operators: a device's batch becomes a short vector of sums, the vectors are added up over devices and
-batches, and :meth:`DeviceMetric.load` writes an epoch's totals into the metric. Its ``get()`` then returns
-what it would have returned after an update with each batch.
+batches, and :meth:`DeviceMetric.load` writes a pass's totals into the metric. Its ``get()`` then returns what
+it would return after a single update with all samples of the pass, however they were cut into batches.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from math import prod
 from types import ModuleType
 from typing import Any, Sequence
 
@@ -54,10 +55,10 @@ class DeviceAccuracy(MatchCount):
             axis = _axis_of_several(label, self.metric.axis)
             return partial(self._both_readings, axis=axis) if self._are_alike else None
         axis = self.metric.axis + (len(output) if self.metric.axis < 0 else 0)
-        if not 0 < axis < len(output) or label[:1] != output[:1]:
-            return None
         classes = output[:axis] + output[axis + 1 :]
-        if sample_size(classes) != sample_size(label):
+        if not 0 < axis < len(output) or prod(classes) != prod(label):
+            return None
+        if len(classes) == len(label) and classes[0] != label[0]:  # unlike (B * T,) and (B, T)
             return None
         flat = (self.returns_rows or len(classes) != len(label)) and len(label) + len(classes) > 2
         return partial(self._statistics, axis=axis, flat=flat)

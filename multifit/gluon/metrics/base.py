@@ -27,17 +27,11 @@ class DeviceMetric:
     says whether :meth:`statistics` returns, instead of sums, two float32 rows with an element per sample: the
     predictions and the labels. The caller then counts where they agree (labels are truncated), for all such
     metrics together, and counts the samples.
-
-    A `per_batch` metric is a mean over updates of a value that is not a sum: the statistics of one batch are
-    added over its devices and go through :meth:`fold`, whose results are added over batches. A `per_part`
-    metric is a mean of such values too, but with a value for each device's part of a batch.
     """
 
     width: int = 2
     counts_labels: bool = False
     returns_rows: bool = False
-    per_batch: bool = False
-    per_part: bool = False
 
     def __init__(self, metric: mx.metric.EvalMetric) -> None:
         self.metric = metric
@@ -72,8 +66,8 @@ class DeviceMetric:
         """Reduce one device's batch, eagerly with ``mx.nd`` or in a graph with ``mx.sym``.
 
         `labels` and `outputs` are the arguments of the metric's ``update``, of the shapes that were bound.
-        Returns vectors of float64 that together have `width` elements and add up over devices, and over
-        batches unless `per_batch`; or the two rows if `returns_rows`. No gradient flows through them.
+        Returns vectors of float64 that together have `width` elements and add up over devices and batches; or
+        the two rows if `returns_rows`. No gradient flows through them.
         """
         pairs = self._match(labels, outputs) or []
         vectors = [graph(F, *pair) for graph, pair in zip(self._graphs, pairs)]
@@ -84,12 +78,11 @@ class DeviceMetric:
         """What the statistics depend on besides the metric; it is equal for all shapes that share a graph."""
         return self.returns_rows, *map(form_of, self._graphs)
 
-    def fold(self, F: ModuleType, statistics: Tensor) -> Tensor:
-        """Turn one batch's statistics into a vector that adds up over batches, if `per_batch`."""
-        return statistics
-
     def load(self, totals: np.ndarray) -> None:
-        """Set the state of `metric` to an epoch's totals, the sums of all statistics, of shape (width,)."""
+        """Set the state of `metric` to a pass's totals, the sums of all statistics, of shape (width,).
+
+        Its ``get()`` then returns what it would return after a single update with all samples of the pass.
+        """
         self._set(float(totals[0]), int(round(totals[1])))
 
     def _set(self, value: float, count: int) -> None:

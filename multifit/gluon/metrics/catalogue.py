@@ -6,8 +6,12 @@ may compute something else.
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Optional
+from types import ModuleType
+from typing import Any, Hashable, Mapping, Optional, Sequence
 
+import numpy as np
+
+from ...protocols import Shape, Tensor
 from ...spec.names import Ref
 from ...spec.terms import MetricTerm
 from ..compat import mx
@@ -28,7 +32,7 @@ SEGMENTATION = "gluoncv.utils.metrics.segmentation.SegmentationMetric"
 Device = Optional[type[DeviceMetric]]
 KNOWN: dict[str, tuple[str, Device]] = {
     "mxnet.metric.Accuracy": ("max", DeviceAccuracy),
-    "mxnet.metric.Caffe": ("min", None),
+    "mxnet.metric.Caffe": ("min", DeviceLoss),
     "mxnet.metric.CrossEntropy": ("min", DeviceCrossEntropy),
     "mxnet.metric.F1": ("max", DeviceF1),
     "mxnet.metric.Loss": ("min", DeviceLoss),
@@ -41,7 +45,7 @@ KNOWN: dict[str, tuple[str, Device]] = {
     "mxnet.metric.Perplexity": ("min", DevicePerplexity),
     "mxnet.metric.RMSE": ("min", DeviceRegression),
     "mxnet.metric.TopKAccuracy": ("max", DeviceTopKAccuracy),
-    "mxnet.metric.Torch": ("min", None),
+    "mxnet.metric.Torch": ("min", DeviceLoss),
     BINARY: ("max", DeviceBinaryAccuracy),
     COVERAGE: ("max", DeviceCoverage),
     SEGMENTATION: ("max", DeviceSegmentation),
@@ -67,10 +71,57 @@ def device_metric(metric: mx.metric.EvalMetric) -> DeviceMetric | None:
     This is the case if its class is not known, if it has unsupported options, or if one of its methods was
     replaced.
     """
-    _, kind = KNOWN.get(class_name(metric), (None, None))
-    if kind is None or {"update", "get", "reset"} & set(vars(metric)):
+    if not counts_whole_pass(metric) or metric.output_names is not None or metric.label_names is not None:
         return None
-    return kind(metric) if metric.output_names is None and metric.label_names is None else None
+    if type(metric) is mx.metric.CompositeEvalMetric:
+        parts = [part for part in map(device_metric, metric.metrics) if part is not None]
+        return DeviceComposite(metric, parts) if parts and len(parts) == len(metric.metrics) else None
+    kind = KNOWN.get(class_name(metric), (None, None))[1]
+    return None if kind is None else kind(metric)
+
+
+def counts_whole_pass(metric: Any) -> bool:
+    """Whether a metric's figure is computed from all samples of a pass at once, as sums or from its arrays.
+
+    This is the case for MXNet's own metrics and those with a device metric, unless a method was replaced.
+    """
+    if {"update", "get", "reset"} & set(getattr(metric, "__dict__", ())):
+        return False
+    if type(metric) is mx.metric.CompositeEvalMetric:
+        return all(map(counts_whole_pass, metric.metrics))
+    is_stock = type(metric).__module__ == mx.metric.__name__
+    return is_stock or KNOWN.get(class_name(metric), (None, None))[1] is not None
+
+
+class DeviceComposite(DeviceMetric):
+    """``mx.metric.CompositeEvalMetric`` of metrics that have device metrics, which are the `parts`."""
+
+    def __init__(self, metric: mx.metric.EvalMetric, parts: Sequence[DeviceMetric]) -> None:
+        super().__init__(metric)
+        self._parts, self.width = parts, sum(part.width for part in parts)
+
+    def bind(self, labels: Sequence[Shape], outputs: Sequence[Shape], samples: int | None = None) -> bool:
+        """See :meth:`DeviceMetric.bind`; what changes the parts' widths is not supported.
+
+        This is so with several labels, and with accuracies of labels that may be one-hot.
+        """
+        are_bound = len(labels) < 2 and all(part.bind(labels, outputs) for part in self._parts)
+        return are_bound and self.width == sum(part.width for part in self._parts)
+
+    def statistics(self, F: ModuleType, labels: Sequence[Tensor], outputs: Sequence[Tensor]) -> list[Tensor]:
+        """See :meth:`DeviceMetric.statistics`."""
+        return [vector for part in self._parts for vector in part.statistics(F, labels, outputs)]
+
+    @property
+    def form(self) -> Hashable:
+        """See :meth:`DeviceMetric.form`."""
+        return tuple(part.form for part in self._parts)
+
+    def load(self, totals: np.ndarray) -> None:
+        """See :meth:`DeviceMetric.load`."""
+        widths = [part.width for part in self._parts]
+        for part, values in zip(self._parts, np.split(totals, np.cumsum(widths)[:-1])):
+            part.load(values)
 
 
 def value_axis(term: MetricTerm, metric: Any, arrays: Mapping[Ref, Any]) -> int | None:

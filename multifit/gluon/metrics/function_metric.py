@@ -7,7 +7,6 @@ from typing import Any, Sequence
 from ...errors import SpecError, shown
 from ...spec.terms import MetricTerm
 from ..compat import mx
-from ..data.arrays import to_numpy
 
 
 def as_metric(term: MetricTerm) -> Any:
@@ -23,7 +22,7 @@ def is_function(metric: Any) -> bool:
 
 
 class _FunctionMetric(mx.metric.EvalMetric):
-    """The mean over batches of ``function(labels, outputs)`` on NumPy arrays."""
+    """The value of ``function(labels, outputs)``, which gets the NumPy arrays of a whole pass."""
 
     def __init__(self, function: Any, name: str) -> None:
         super().__init__(name)
@@ -31,11 +30,9 @@ class _FunctionMetric(mx.metric.EvalMetric):
 
     def update(self, labels: Sequence[Any], preds: Sequence[Any]) -> None:
         """Call the function with one array each, or with lists of arrays if several are named."""
-        arguments = [[to_numpy(array) for array in arrays] for arrays in (labels, preds)]
-        value = self._function(*[arrays[0] if len(arrays) == 1 else arrays for arrays in arguments])
+        value = self._function(*[arrays[0] if len(arrays) == 1 else arrays for arrays in (labels, preds)])
         try:
-            self.sum_metric += float(value)
+            self.sum_metric, self.num_inst = float(value), 1
         except (OverflowError, TypeError, ValueError):
             found = f"its function returned {shown(value)}; it must return a number"
             raise SpecError(f'metrics["{self.name}"]: {found}') from None
-        self.num_inst += 1

@@ -1,106 +1,89 @@
-"""Update a metric object on the host, batch by batch."""
+"""What a metric outside of the graphs takes of a batch, and the update of a metric that is not known."""
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Sequence
+from typing import Any, Mapping, NamedTuple, Sequence
+
+import numpy as np
 
 from ...checks import describe
 from ...errors import SpecError
+from ...protocols import Array
 from ...signatures import arity_problem, positional
 from ...spec.names import OUTPUTS, Ref
 from ...spec.terms import MetricTerm
 from ..compat import mx
-from ..user_code import user_code
+from ..data.new_array import new_array
 from .accuracy import UNCLEAR, read_classes
 from .catalogue import READING, parts_of, updates_as, value_axis
-from .function_metric import is_function
 from .joining import Joining
 from .present import present_arrays
 
+Groups = tuple[list[Any], list[Any]]
+"""The labels and the outputs that a metric with the stock signature takes: arrays of any kind."""
 
-class HostUpdate:
-    """Calls the `update` of a metric, with the arguments that its kind takes; most wait for the engine.
 
-    `takes_preds` says whether that has the stock signature ``(labels, preds)``.
+class Measured(NamedTuple):
+    """What metrics are updated with for a batch: outputs and slots, and what the losses returned, per device.
+
+    `joining` joins the arrays of all devices. Devices without samples are left out. `by_value` says whether
+    the arrays hold the present values of labels and their outputs, each pair a number of its own, instead of
+    samples; a pair of which a device has none is then left out there.
     """
 
-    def __init__(self, metric: Any) -> None:
-        self.metric, self.takes_preds = metric, _takes_preds(metric)
-        self._is_stock = _is_stock(metric)
+    arrays: Sequence[Mapping[Ref, Any]]
+    parts: Sequence[Mapping[str, Any]]
+    joining: Joining
+    by_value: bool = False
 
-    def __call__(
-        self,
-        term: MetricTerm,
-        arrays: Sequence[Mapping[Ref, Any]],
-        parts: Sequence[Mapping[str, Any]],
-        joining: Joining,
-    ) -> bool:
-        """Update the metric with a batch; return whether it had samples with all labels that it needs.
+    def present(self, term: MetricTerm, metric: Any) -> Measured:
+        """Return the same with what is present for a metric: see :func:`present_arrays`."""
+        if not term.present:
+            return self
+        axis = value_axis(term, metric, self.arrays[0])
+        chosen = [present_arrays(term, axis, *device) for device in zip(self.arrays, self.parts)]
+        with_samples = [device for device in chosen if device is not None]
+        arrays, parts = [device[0] for device in with_samples], [device[1] for device in with_samples]
+        joining = Joining([len(device[term.present[0]]) for device in arrays], 0)
+        return Measured(arrays, parts, joining, axis is not None)
 
-        `arrays` are the outputs and slots, `parts` what the losses returned, both per device with samples.
-        `joining` joins the arrays of all devices.
-        """
-        if not arrays:
-            return False
-        by_value = False
-        if term.present:
-            axis = value_axis(term, self.metric, arrays[0])
-            by_value = axis is not None
-            chosen = [present_arrays(term, axis, *device) for device in zip(arrays, parts)]
-            with_samples = [device for device in chosen if device is not None]
-            if not with_samples:
-                return False
-            arrays, parts = zip(*with_samples)
-            joining = Joining([len(device[term.present[0]]) for device in arrays], 0)
-        columns = [[device[ref] for device in arrays if ref in device] for ref in term.args]
-        outputs = [c for ref, c in zip(term.args, columns) if ref.space == OUTPUTS]
-        outputs += [[device[name] for device in parts] for name in term.losses]
-        labels = [c for ref, c in zip(term.args, columns) if ref.space != OUTPUTS]
-        named = ((str(ref), column[0]) for ref, column in zip(term.args, columns) if column)
-        with user_code(lambda: f"{term.where}.update", *named):
-            if term.spec.transform is not None:
-                losses = outputs[len(term.outputs) :]
-                self._update_transformed(term, columns + losses if term.losses else columns, joining)
-            elif not self.takes_preds:
-                self.metric.update(*(columns if term.spec.arguments is not None else [*outputs, *labels]))
-            elif is_function(self.metric):
-                self.metric.update(*([joining(term.where, c) for c in each] for each in (labels, outputs)))
-            elif self._is_stock or by_value:
-                update_metric(
-                    term.where,
-                    self.metric,
-                    [a for column in labels for a in column],
-                    [a for c in outputs for a in c],
-                )
-            else:
-                for values in joining.whole_or_each([*labels, *outputs]):
-                    update_metric(
-                        term.where, self.metric, list(values[: len(labels)]), list(values[len(labels) :])
-                    )
-        return True
 
-    def _update_transformed(
-        self, term: MetricTerm, columns: Sequence[Sequence[Any]], joining: Joining
-    ) -> None:
-        transform = term.spec.transform
-        per_device = [_as_list(transform(*arrays)) for arrays in zip(*columns)]  # type: ignore[misc]
-        returned = [f"value {number}" for number, _ in enumerate(per_device[0], 1)]
-        fix = "let transform return its arguments, in their order"
-        problem = arity_problem(f"{term.where}.update", self.metric.update, returned, fix=fix)
-        if problem:
-            raise SpecError(problem)
-        arguments = [list(values) for values in zip(*per_device)]
-        if is_function(self.metric):
-            pieces = [zip(*map(_as_list, column)) for column in arguments]
-            self.metric.update(*([joining(term.where, c) for c in each] for each in pieces))
-        elif any(_is_list_of_arrays(value) for values in per_device for value in values):
-            for values in per_device:  # such lists are whole arguments, as gluoncv's RPNAccMetric takes them
-                update_metric(term.where, self.metric, *values)
-        elif self.takes_preds and not self._is_stock:
-            for values in joining.whole_or_each(arguments):
-                update_metric(term.where, self.metric, *([value] for value in values))
-        else:
-            update_metric(term.where, self.metric, *arguments)
+def groups(metric: Any, term: MetricTerm, measured: Measured) -> list[Groups]:
+    """Return what a metric with the stock signature takes, device by device."""
+    if term.spec.transform is None:
+        return [(labels, outputs) for outputs, labels in _columns(term, measured)]
+    return [
+        (list(_as_list(labels)), list(_as_list(outputs)))
+        for labels, outputs in _transformed(metric, term, measured)
+    ]
+
+
+def as_array(value: Any) -> Array:
+    """Return an array or a number, of which transform may return any kind, as an NDArray."""
+    return value if isinstance(value, mx.nd.NDArray) else new_array(np.atleast_1d(value))
+
+
+def as_numpy(value: Any) -> np.ndarray:
+    """Return an array or a number as a NumPy array of its own; waits for the engine."""
+    return value.asnumpy() if isinstance(value, mx.nd.NDArray) else np.array(value, ndmin=1)
+
+
+def update(metric: Any, term: MetricTerm, measured: Measured) -> None:
+    """Call the `update` of a metric with a batch, with the arguments that its kind takes."""
+    if term.spec.transform is not None:
+        _update_transformed(metric, term, measured)
+    elif measured.by_value:
+        for outputs, labels in _columns(term, measured):
+            update_metric(term.where, metric, labels, outputs)
+    elif takes_preds(metric):
+        outputs, labels = _lists(_columns(term, measured))
+        for values in measured.joining.whole_or_each([*labels, *outputs]):
+            update_metric(term.where, metric, list(values[: len(labels)]), list(values[len(labels) :]))
+    elif term.spec.arguments is not None:
+        metric.update(*([device[ref] for device in measured.arrays] for ref in term.args))
+    else:
+        outputs, labels = _lists(_columns(term, measured))
+        metric.update(*outputs, *labels)
 
 
 def update_metric(where: str, metric: Any, labels: Any, *arguments: Any) -> None:
@@ -118,22 +101,61 @@ def update_metric(where: str, metric: Any, labels: Any, *arguments: Any) -> None
         part.update(read, *arguments)
 
 
+def takes_preds(metric: Any) -> bool:
+    """Whether `update` has the stock signature ``(labels, preds)``."""
+    signature = positional(metric.update)
+    return signature is None or (len(signature[0]) > 1 and signature[0][1] == "preds")
+
+
+def _columns(term: MetricTerm, measured: Measured) -> list[tuple[list[Any], list[Any]]]:
+    """Return the outputs (then losses) and the labels that a metric takes, device by device."""
+    return [
+        (
+            [arrays[ref] for ref in term.args if ref.space == OUTPUTS and ref in arrays]
+            + [parts[name] for name in term.losses],
+            [arrays[ref] for ref in term.args if ref.space != OUTPUTS and ref in arrays],
+        )
+        for arrays, parts in zip(measured.arrays, measured.parts)
+    ]
+
+
+def _lists(columns: Sequence[tuple[list[Any], list[Any]]]) -> tuple[list[list[Any]], list[list[Any]]]:
+    """Return, for outputs and labels, each array's pieces of all devices."""
+    outputs, labels = ([list(pieces) for pieces in zip(*each)] for each in zip(*columns))
+    return outputs, labels
+
+
+def _transformed(metric: Any, term: MetricTerm, measured: Measured) -> list[Sequence[Any]]:
+    """Return what transform returns, device by device: a value for each argument of `update`."""
+    transform: Any = term.spec.transform
+    per_device = [
+        _as_list(transform(*(arrays[ref] for ref in term.args), *(parts[name] for name in term.losses)))
+        for arrays, parts in zip(measured.arrays, measured.parts)
+    ]
+    returned = [f"value {number}" for number, _ in enumerate(per_device[0], 1)]
+    fix = "let transform return its arguments, in their order"
+    problem = arity_problem(f"{term.where}.update", metric.update, returned, fix=fix)
+    if problem:
+        raise SpecError(problem)
+    return per_device
+
+
+def _update_transformed(metric: Any, term: MetricTerm, measured: Measured) -> None:
+    per_device = _transformed(metric, term, measured)
+    arguments = [list(values) for values in zip(*per_device)]
+    if any(_is_list_of_arrays(value) for values in per_device for value in values):
+        for values in per_device:  # such lists are whole arguments, as gluoncv's RPNAccMetric takes them
+            update_metric(term.where, metric, *values)
+    elif takes_preds(metric):
+        for joined in measured.joining.whole_or_each(arguments):
+            update_metric(term.where, metric, *([value] for value in joined))
+    else:
+        update_metric(term.where, metric, *arguments)
+
+
 def _as_list(values: Any) -> Sequence[Any]:
     return values if isinstance(values, (list, tuple)) else [values]
 
 
 def _is_list_of_arrays(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and bool(value) and all(hasattr(item, "shape") for item in value)
-
-
-def _takes_preds(metric: Any) -> bool:
-    """Whether `update` has the stock signature ``(labels, preds)``."""
-    signature = positional(metric.update)
-    return signature is None or (len(signature[0]) > 1 and signature[0][1] == "preds")
-
-
-def _is_stock(metric: Any) -> bool:
-    """Whether a metric is MXNet's own, which takes a list of the arrays of all devices."""
-    if type(metric) is mx.metric.CompositeEvalMetric:
-        return all(map(_is_stock, metric.metrics))
-    return type(metric).__module__ == mx.metric.__name__

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Iterable, NamedTuple, Sequence
 
-import numpy as np
-
-from ...checks import describe
-from ...errors import SpecError
 from ..compat import mx
-from ..data.arrays import sample_axis, to_numpy
+from ..data.arrays import sample_axis
 
 
 class Joining(NamedTuple):
@@ -34,19 +30,3 @@ class Joining(NamedTuple):
     def _axis(self, pieces: Sequence[Any]) -> int | None:
         are_arrays = all(isinstance(piece, mx.nd.NDArray) for piece in pieces)
         return sample_axis(pieces, self.sizes, self.axis) if are_arrays else None
-
-    def __call__(self, where: str, pieces: Sequence[Any]) -> np.ndarray:
-        """Return one array joined from the devices' pieces, along `axis` or else the first axis.
-
-        The samples of an output need not be along the same axis as those of slots: the last step of a
-        sequence has no axis of steps. Raises SpecError, with `where`, if the other axes differ.
-        """
-        arrays = [to_numpy(piece) for piece in pieces]
-        is_along = all(array.shape[self.axis :][:1] == (size,) for array, size in zip(arrays, self.sizes))
-        try:
-            return np.concatenate(arrays, self.axis if is_along else 0)
-        except ValueError:
-            found = f"{describe.arrays(arrays)}, which do not fit together"
-            way_out = "pad them to one size, or give an EvalMetric, which then gets each device's"
-            message = f"{where}: a function gets the arrays of all devices as one, but these are {found}"
-            raise SpecError(f"{message}; {way_out}") from None

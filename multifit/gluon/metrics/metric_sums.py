@@ -8,8 +8,10 @@ from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 import numpy as np
 
 from ...protocols import Array
-from ...spec.terms import Term
+from ...spec.terms import MetricTerm, Term
 from .accumulators import Accumulator, ScalarSum
+
+SAMPLES = "samples"  # the name of the number of samples among the sums
 
 Layout = tuple[tuple[str, int], ...]  # of a vector of statistics: the name and width of each part
 
@@ -78,12 +80,18 @@ class MetricSums:
         self.samples += samples
 
     def read(self) -> dict[str, np.ndarray]:
-        """Return the sums by name; this waits for the engine."""
+        """Return the sums by name; this waits for the engine.
+
+        The counts of metrics that have no number of labels of their own get that of the samples.
+        """
         sums: dict[str, np.ndarray] = {}
         for layout, vector in self.vectors.items():
-            values = np.asarray(vector.read())
-            for name, part in slices(layout):
-                sums[name] = sums.get(name, 0.0) + values[part]
+            values, parts = np.asarray(vector.read()), dict(slices(layout))
+            for name, part in parts.items():
+                total = values[part]
+                if len(total) == 1 and SAMPLES in parts and name.startswith(MetricTerm.field):
+                    total = np.append(total, values[parts[SAMPLES]])
+                sums[name] = sums.get(name, 0.0) + total
         return sums
 
     def totals(self) -> Totals:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
+from math import prod
 from types import ModuleType
 
 from ...protocols import Shape, Tensor
-from .base import DeviceMetric, PairGraph, as_float64, float64_sum, sample_size
+from .base import DeviceMetric, PairGraph, as_float64, float64_sum
 
 
 class DeviceCrossEntropy(DeviceMetric):
@@ -47,5 +48,5 @@ class DevicePerplexity(DeviceMetric):
 
 
 def one_label_per_sample(label: Shape, output: Shape) -> bool:
-    """Whether outputs have shape (N, C), and there are N labels."""
-    return len(output) == 2 and label[:1] == output[:1] and sample_size(label) == 1
+    """Whether outputs have shape (N, C), and there are N labels, such as (B, T) with N = B * T."""
+    return len(output) == 2 and prod(label) == output[0]

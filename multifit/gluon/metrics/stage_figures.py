@@ -5,8 +5,6 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import Any, Collection, Iterator, Mapping, Protocol, Sequence, Union
 
-import numpy as np
-
 from ...checks import counted_labels_problem, partly_missing_problem
 from ...errors import Problem, raise_problems
 from ...protocols import Slots
@@ -17,6 +15,7 @@ from ...spec.terms import MetricTerm, Term
 from ...stages import TRAIN
 from ..user_code import user_code
 from .base import DeviceMetric
+from .kept_arrays import KeptArrays
 from .label_checks import LabelChecks, LabelRows, label_checks
 from .label_counts import LabelCounts
 from .label_rules import LabelRule, label_rules
@@ -42,25 +41,25 @@ class OtherEngineValues(Protocol):
 class StageFigures:
     """The figures of a stage: `sums` of its losses, its `metrics`, and counts of its `labels`.
 
-    With `one_device`, batches are not split: some metrics can be computed on the device only then.
     `finite_only` says whether labels that are not finite are an error. `means` are further figures, to which
     other objects add. `stage` is the name of the stage. `constant_classes` are the numbers of classes of the
     label rules, by key; None if the number may differ between batches. If another engine runs the batches,
-    `other_engine_sums` are what it has summed on its device.
+    `other_engine_sums` are what it has summed on its device. `complete` says whether all batches of the pass
+    were measured, and `ended` whether it will not go on after a resume either.
     """
 
     def __init__(
         self,
         spec: TaskSpec,
         metrics: Sequence[StageMetric],
-        one_device: bool,
         finite_only: bool = True,
         means: Sequence[Union[Means, LoaderCounts]] = (),
         stage: str = TRAIN,
     ) -> None:
-        self._kind = "training" if stage == TRAIN else "evaluation"
+        self.stage = stage
+        self.complete = self.ended = False
         self.metrics, self.sums, self.labels = list(metrics), MetricSums(spec.terms), LabelCounts()
-        self._spec, self._terms, self._one_device = spec, spec.terms, one_device
+        self._spec, self._terms = spec, spec.terms
         self._finite_only, self.means = finite_only, list(means)
         self._rules: dict[str, LabelRule] = {}
         self.constant_classes: dict[str, int | None] = {}
@@ -82,15 +81,25 @@ class StageFigures:
         finally:
             self._in_use = False
 
-    def read(self) -> dict[str, float]:
+    def read(self, quick: bool = False) -> dict[str, float]:
         """Return all figures by name, without prefix; empty before the first batch. Waits for the engine.
 
-        They are those of this process alone, unless :meth:`replace` was called since the last reset. Raises
-        DataError if labels broke a rule, such as an index beyond the last class.
+        They are those of this process alone, unless :meth:`replace` was called since the last reset. If
+        `quick`, those are left out that are computed from all arrays of the pass so far, until it has ended.
+        Raises DataError if labels broke a rule, such as an index beyond the last class.
         """
         if self._replaced is not None:
             return dict(self._replaced)
-        return self.figures_of(*self.totals()) if self.sums.samples else {}
+        if not self.sums.samples:
+            return {}
+        figures = self.figures_of(*self.totals(), quick=quick and not self.complete)
+        self.release()
+        return figures
+
+    def release(self) -> None:
+        """Discard kept arrays if the pass has ended and was read: they take memory, and need not be saved."""
+        for metric in self.metrics if self.ended else ():
+            metric.kept.clear()
 
     def replace(self, figures: Mapping[str, float]) -> None:
         """Let :meth:`read` return these figures, until the next reset."""
@@ -102,14 +111,24 @@ class StageFigures:
         with user_code(lambda: "an operator in one of the batches so far"):
             return self.sums.totals(), self.labels.read()  # errors of the engine are raised by reading
 
-    def figures_of(self, totals: Totals, wrong: WrongLabels) -> dict[str, float]:
-        """Return all figures by name; raises as :meth:`read` does."""
+    def figures_of(
+        self,
+        totals: Totals,
+        wrong: WrongLabels,
+        kept: Mapping[str, KeptArrays] | None = None,
+        quick: bool = False,
+    ) -> dict[str, float]:
+        """Return all figures by name; raises as :meth:`read` does.
+
+        `kept` are the arrays of all ranks, by metric; by default, those of this process.
+        """
         figures = self.sums.loss_figures(totals)
         raise_problems(self._label_problems(wrong))
         for metric in self.metrics:
-            if metric.place is Place.DEVICE:
-                metric.load_sums(totals.sums)
-            figures.update(metric.figures())
+            arrays = metric.kept if kept is None else kept.get(metric.term.key, metric.kept)
+            if not (quick and len(arrays)):
+                metric.compute(totals.sums, arrays, self.complete)
+                figures.update(metric.figures())
         for means in self.means:
             figures.update(means.read())
         return figures
@@ -132,17 +151,18 @@ class StageFigures:
         self.sums.clear()
         self.labels.clear()
         self._replaced = None
+        self.complete = self.ended = False
         for metric in self.metrics:
             metric.reset()
 
     @property
     def on_host(self) -> list[StageMetric]:
-        """The metrics that are updated batch by batch."""
+        """The metrics that are computed outside of the graphs."""
         return [metric for metric in self.metrics if metric.place is Place.HOST]
 
     @property
     def on_device(self) -> list[StageMetric]:
-        """The metrics that are summed on the device."""
+        """The metrics that are summed in the graphs."""
         return [metric for metric in self.metrics if metric.place is Place.DEVICE]
 
     def place(
@@ -151,25 +171,19 @@ class StageFigures:
         """Decide where each metric is computed; `arrays` are one device's outputs and slots.
 
         `groups` are the losses that are computed together; a metric of losses must be computed in the same
-        group. Returns, for each group, the metrics to compute in it. A metric moves from the device to the
-        host if it cannot be computed on such arrays. It never moves back, because its sums would then be in
-        two places.
+        group. Returns, for each group, the metrics to compute in it. A metric that cannot be computed on such
+        arrays is outside of all later graphs.
         """
         placed: list[list[tuple[MetricTerm, DeviceMetric]]] = [[] for _ in groups]
         for metric in self.metrics:
             if not metric.term.has_slots(arrays):
                 continue
             group = None if metric.place is Place.HOST else _group(metric, groups)
-            device = None if group is None else metric.bind(arrays, size, self._one_device)
-            metric.move_to(Place.HOST if device is None else Place.DEVICE, self.read_sums)
+            device = None if group is None else metric.bind(arrays, size)
+            metric.place = Place.HOST if device is None else Place.DEVICE
             if group is not None and device is not None:
                 placed[group].append((metric.term, device))
         return placed
-
-    def read_sums(self) -> dict[str, np.ndarray]:
-        """Return what was summed on the devices, by name; this waits for the engine."""
-        self.fetch()
-        return self.sums.read()
 
     def label_rules(self, arrays: Mapping[Ref, Any]) -> list[LabelRule]:
         """Return the rules for labels, from one device's outputs and slots."""
@@ -201,10 +215,11 @@ class StageFigures:
             self.labels.add(rows, labels, self.sums.batches + 1, size, device, reused)
 
     def _label_problems(self, wrong: WrongLabels) -> list[Problem]:
+        kind = "training" if self.stage == TRAIN else "evaluation"
         return [
-            partly_missing_problem(rule.where, label_of(rule.label).name, self._kind, *wrong[key])
+            partly_missing_problem(rule.where, label_of(rule.label).name, kind, *wrong[key])
             if rule.in_part
-            else counted_labels_problem(rule.where, rule.label.name, rule.classes, self._kind, *wrong[key])
+            else counted_labels_problem(rule.where, rule.label.name, rule.classes, kind, *wrong[key])
             for key, rule in self._rules.items()
             if key in wrong
         ]
@@ -233,7 +248,7 @@ class StageFigures:
 
     def name_problems(self) -> list[Problem]:
         """Return the problems with metrics' names, such as missing or equal ones; needs a measured batch."""
-        if any(listed(metric.term.spec.names) for metric in self.on_device):
+        if any(listed(metric.term.spec.names) or len(metric.kept) for metric in self.metrics):
             self.read()  # a metric knows how many figures it has once it has measured something
         problems = [metric.problem() for metric in self.metrics]
         return [problem for problem in problems if problem] or self._shared_names()

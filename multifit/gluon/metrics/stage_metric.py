@@ -1,24 +1,36 @@
-"""One metric of one stage: computed on the device if possible, else updated batch by batch."""
+"""One metric of one stage: summed on the device, computed from a whole pass, or updated batch by batch."""
 
 from __future__ import annotations
 
+import logging
 import math
 from enum import Enum
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Mapping, Sequence
 
 import numpy as np
 
-from ...errors import Problem, SpecError, counted
+from ...errors import CLEAR, Problem, SpecError, counted, last_line
 from ...spec.names import Ref, listed
 from ...spec.terms import MetricTerm
+from ..compat import mx
+from ..data.new_array import new_array
 from ..user_code import user_code
 from .base import DeviceMetric
-from .catalogue import device_metric, direction, figure_names
-from .host_update import HostUpdate
-from .joining import Joining
+from .catalogue import counts_whole_pass, device_metric, direction, figure_names
+from .function_metric import is_function
+from .host_update import (
+    Groups,
+    Measured,
+    as_array,
+    as_numpy,
+    groups,
+    takes_preds,
+    update,
+    update_metric,
+)
+from .kept_arrays import KeptArrays
+from .metric_sums import MetricSums
 from .present import PresentMatches
-
-SAMPLES = "samples"  # the name of the number of samples among the sums
 
 
 class Place(Enum):
@@ -26,89 +38,142 @@ class Place(Enum):
 
     UNDECIDED = "undecided"  # until the first batch
     DEVICE = "device"  # as sums within the step's graph
-    HOST = "host"  # by its own update, which waits for the engine
+    HOST = "host"  # outside of the graph
 
 
 class StageMetric:
     """A metric in one stage: where it is computed, and its figures.
 
-    `measured` says whether the metric object holds something measured since the last reset. `width` is the
-    width of its sums on the device, which a fit's first batch decides. `is_exact` says whether an update on
-    the host gets the arrays of all processes that evaluate together.
+    `is_whole` says whether its figure is computed from all samples of a pass, which does not depend on how
+    these are cut into batches: from sums, or else from its arrays, which are `kept`. Functions and MXNet's
+    own metrics are; others are updated batch by batch. `keeps` says whether arrays of a batch had to be kept.
+    `measured` says whether the metric object holds something measured since the last reset.
     """
 
     def __init__(self, term: MetricTerm, metric: Any) -> None:
         self.term, self.metric = term, metric
-        self._host = HostUpdate(metric)
-        self.takes_preds = self._host.takes_preds
-        self.place = Place.UNDECIDED
-        self.width: int | None = None
-        self.measured = self.is_exact = False
+        self.takes_preds = takes_preds(metric)
+        self.is_whole = is_function(metric) or counts_whole_pass(metric)
+        self.place, self.kept = Place.UNDECIDED, KeptArrays(term.where)
+        self.measured = self.keeps = self._warned = False
+        self._computed = 0  # pieces of `kept` from which the metric object was computed
         self._names: list[str] | None = None
 
-    def bind(self, arrays: Mapping[Ref, Any], size: int, one_device: bool) -> DeviceMetric | None:
-        """Return the device metric for one device's outputs and slots; None if this metric runs on the host.
+    def bind(self, arrays: Mapping[Ref, Any], size: int) -> DeviceMetric | None:
+        """Return the device metric for one device's outputs and slots; None if they cannot be in the graph.
 
-        `size` is the device's number of samples. Some metrics need ``one_device`` with the whole batch.
+        `size` is the device's number of samples.
         """
         device = device_metric(self.metric)
-        if device is None or (device.per_batch and not one_device):
+        if device is None:
             return None
-        width = 1  # of sums without the number of labels
         if self.term.present:
             if not device.counts_labels:
                 return None
-            device, width = PresentMatches(device), PresentMatches.width
+            device = PresentMatches(device)
         outputs = [arrays[ref].shape for ref in self.term.outputs] + [(1,)] * len(self.term.losses)
         labels = [arrays[ref].shape for ref in (*self.term.labels, *self.term.present)]
-        # Sums without the number of labels (which is then the number of samples) cannot be added to sums with
-        # it, which graphs for other shapes may have. If batches may lack slots of the metric, nothing counts
-        # the samples of those that have them.
-        samples = None if self.term.optional or self.width not in (None, width) else size
-        if not device.bind(labels, outputs, samples) or self.width not in (None, device.width):
-            return None
-        self.width = device.width
-        return device
+        # if batches may lack slots of the metric, nothing counts the samples of those that have them
+        samples = None if self.term.optional else size
+        return device if device.bind(labels, outputs, samples) else None
 
-    def move_to(self, place: Place, sums: Callable[[], Mapping[str, np.ndarray]]) -> None:
-        """Compute the metric at `place` from now on; sums on the device are loaded into the metric object.
-
-        `sums` returns the stage's sums by name; it is called only if the metric leaves the device.
-        """
-        if self.place is Place.DEVICE and place is Place.HOST:
-            self.load_sums(sums())
-        self.place = place
-
-    def load_sums(self, sums: Mapping[str, np.ndarray]) -> None:
-        """Load the sums on the devices into the metric object, if any batch had the slots that it takes."""
-        device, totals = device_metric(self.metric), sums.get(self.term.where)
-        if totals is None:
+    def update(self, measured: Measured, sums: MetricSums) -> None:
+        """Measure a batch outside of the graph: add to `sums`, keep arrays, or update the metric object."""
+        measured = measured.present(self.term, self.metric) if measured.arrays else measured
+        if not measured.arrays:
             return
-        assert device is not None
-        try:
-            with user_code(lambda: self.term.where):
-                device.load(np.append(totals, sums[SAMPLES]) if len(totals) == 1 else totals)
-        except SpecError as error:
-            raise SpecError(f"{self.term.where}: {error.problems[0]}") from None
-        self.measured = True
+        first = measured.arrays[0]
+        shown = [(str(ref), first[ref]) for ref in self.term.args if ref in first]
+        with user_code(lambda: f"{self.term.where}.update", *shown):
+            if not self.is_whole:
+                update(self.metric, self.term, measured)
+                self.measured = True
+                return
+            for size, (labels, outputs) in zip(
+                measured.joining.sizes, groups(self.metric, self.term, measured)
+            ):
+                if self.keeps or not self._sum(labels, outputs, sums):
+                    self.keeps = True
+                    arrays = list(map(as_numpy, labels)), list(map(as_numpy, outputs))
+                    self.kept.add(sums.batches, size, measured.joining.axis, *arrays)
 
-    def update(
-        self, arrays: Sequence[Mapping[Ref, Any]], parts: Sequence[Mapping[str, Any]], joining: Joining
-    ) -> None:
-        """Update the metric object on the host; see :meth:`HostUpdate.__call__`."""
-        self.measured |= self._host(self.term, arrays, parts, joining)
+    def _sum(self, labels: Sequence[Any], outputs: Sequence[Any], sums: MetricSums) -> bool:
+        """Add one device's arrays to the sums, operator by operator; return whether that is possible."""
+        device = device_metric(self.metric)
+        if device is None:
+            return False
+        labels, outputs = list(map(as_array, labels)), list(map(as_array, outputs))
+        if not device.bind([a.shape for a in labels], [a.shape for a in outputs]):
+            return False
+        floats = [a.astype("float32") if np.dtype(a.dtype).kind == "f" else a for a in outputs]
+        with outputs[0].context:
+            pieces = device.statistics(mx.nd, labels, floats)
+            sums.add(((self.term.where, device.width),), mx.nd.concat(*pieces, dim=0))
+        return True
+
+    def compute(self, sums: Mapping[str, np.ndarray], kept: KeptArrays, complete: bool) -> None:
+        """Set the metric object to a pass's sums, or compute it from its arrays, if there are any.
+
+        Unless the pass is `complete`, a function may raise ValueError, because it cannot be computed from so
+        few samples: its figure is then NaN.
+        """
+        totals = sums.get(self.term.where)
+        if totals is not None and len(kept):
+            raise SpecError(
+                f"{self.term.where}: arrays of some batches can be summed, and those of others cannot, so "
+                "that there is no figure of the whole pass; give all batches arrays of one form"
+            )
+        if totals is not None:
+            device = device_metric(self.metric)
+            assert device is not None
+            try:
+                with user_code(lambda: self.term.where):
+                    device.load(totals)
+            except SpecError as error:
+                raise SpecError(f"{self.term.where}: {error.problems[0]}") from None
+            self.measured = True
+        elif len(kept) > self._computed:
+            labels, outputs = kept.joined()
+            self.metric.reset()
+            refs = [ref for each in (self.term.outputs, self.term.labels) for ref in each]
+            shown = zip(map(str, refs), [*outputs, *labels]) if self.term.spec.transform is None else ()
+            with user_code(lambda: f"{self.term.where}.update", *shown):
+                self.measured = self._update_whole((labels, outputs), complete)
+            self._computed = len(kept) if self.measured else 0
+
+    def _update_whole(self, arrays: Groups, complete: bool) -> bool:
+        """Update the metric object with the arrays of a pass; return whether that could be computed."""
+        if not is_function(self.metric):
+            labels, outputs = ([new_array(array) for array in each] for each in arrays)
+            update_metric(self.term.where, self.metric, labels, outputs)
+            return True
+        try:
+            self.metric.update(*arrays)
+            return True
+        except ValueError as error:
+            if complete or isinstance(error, CLEAR):
+                raise
+            if self._warned:
+                return False
+            self._warned = True
+            logging.getLogger("multifit").warning(
+                "%s cannot be computed from the batches so far (%s); it is computed again at the end of the "
+                "pass", self.term.where, last_line(error),
+            )  # fmt: skip
+            return False
 
     def reset(self) -> None:
         """Discard everything measured."""
         with user_code(lambda: f"{self.term.where}.reset"):
             self.metric.reset()
-        self.measured = False
+        self.kept.clear()
+        self.measured, self._computed = False, 0
 
     def restart(self) -> None:
         """Discard everything measured, and decide again where to compute it: shapes may have changed."""
         self.reset()
-        self.place, self._names, self.width = Place.UNDECIDED, None, None
-        self.is_exact = False
+        self.place, self._names = Place.UNDECIDED, None
+        self.keeps = self._warned = False
 
     @property
     def direction(self) -> str | None:

@@ -6,7 +6,6 @@ import json
 from typing import Any, Mapping
 
 from ...errors import suggest
-from .format_1 import is_format_1, known_to_format_1, upgraded
 
 _SHOWN = 6  # differences in parameters, of which there can be thousands
 _LONGEST = 160  # characters of a value
@@ -17,11 +16,8 @@ _NAMED = {"handlers", "holds", "labels", "losses", "metrics", "options", "parame
 def differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Return a line with path, saved value and present value for each difference between two identities.
 
-    `saved` may be the identity in a checkpoint of format 1. At most six differences in parameters are listed;
-    one more line counts the rest.
+    At most six differences in parameters are listed; one more line counts the rest.
     """
-    if is_format_1(saved):
-        saved, now = upgraded(saved), known_to_format_1(now)
     return differing(*_comparable(saved, now), "in the checkpoint", "here")
 
 

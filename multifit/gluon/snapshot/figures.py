@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Sequence
+from typing import Any, Mapping
 
-from ...protocols import Array
-from ..metrics.catalogue import device_metric
-from ..metrics.metric_sums import Layout, slices
 from ..metrics.stage_figures import StageFigures
 from ..metrics.stage_metric import Place, StageMetric
 from .attributes import class_name, load_attributes, save_attributes, stable_name
@@ -27,7 +24,11 @@ def save_figures(figures: StageFigures) -> dict[str, Any]:
         "known": {metric.term.key: metric.names for metric in figures.metrics},
         "measures": metrics,
         "means": [means.state() for means in figures.means],
-        "lost": [key for key, saved in metrics.items() if saved["metric"] is None and not saved["on_device"]],
+        "lost": [
+            metric.term.key
+            for metric in figures.metrics
+            if not metric.is_whole and metrics[metric.term.key]["metric"] is None
+        ],
     }
 
 
@@ -36,12 +37,10 @@ def load_figures(figures: StageFigures, state: Mapping[str, Any]) -> None:
 
     Raises ValueError if a metric is not of the class that was saved.
     """
-    # for checkpoints of older versions, in which metrics have no "width"
-    widths = {name: width for layout, _ in state["tally"]["vectors"] for name, width in layout}
     for metric in figures.metrics:
         key = metric.term.key
         if key in state["measures"]:
-            _load_metric(metric, {"width": widths.get(metric.term.where), **state["measures"][key]})
+            _load_metric(metric, state["measures"][key])
         if key in state["known"]:
             metric.names = state["known"][key]
     figures.sums.load(state["tally"])
@@ -51,51 +50,46 @@ def load_figures(figures: StageFigures, state: Mapping[str, Any]) -> None:
         means.load(saved)
 
 
+def merge_figures(figures: StageFigures, state: Mapping[str, Any]) -> None:
+    """Add what :func:`save_figures` returned in another process to what a stage has measured.
+
+    Metrics that are updated batch by batch cannot be added; see :func:`empty_undivided`.
+    """
+    figures.sums.merge(state["tally"])
+    figures.labels.merge(state["labels"])
+    for metric in figures.metrics:
+        _merge_kept(metric, state["measures"][metric.term.key])
+
+
 def empty_undivided(figures: StageFigures, state: Mapping[str, Any]) -> list[str]:
     """Empty the saved metrics with which a different number of processes cannot continue.
 
-    `state` is what :func:`save_figures` returned. These metrics are those that their own ``update`` computes,
-    and means over devices' parts of batches, whose number is now different. Returns the keys of those that
-    held something.
+    `state` is what :func:`save_figures` returned. These metrics are those that are updated batch by batch.
+    Returns the keys of those that held something.
     """
     emptied = []
     for metric in figures.metrics:
-        key, device = metric.term.key, device_metric(metric.metric)
-        saved = state["measures"].get(key, {})
-        if saved.get("on_device") and not (device and (device.per_part or device.per_batch)):
-            continue
-        if _clear_sums(state["tally"]["vectors"], metric.term.where) or saved.get("fed"):
-            emptied.append(key)
+        saved = state["measures"].get(metric.term.key, {})
+        if not metric.is_whole and saved.get("fed"):
+            emptied.append(metric.term.key)
             saved.update(metric=None, fed=False)
     return emptied
-
-
-def _clear_sums(vectors: Sequence[tuple[Layout, Sequence[Array]]], cleared: str) -> bool:
-    """Set the sums of one name to 0; return whether there are any."""
-    any_cleared = False
-    for layout, arrays in vectors:
-        for name, part in slices(layout):
-            for array in arrays if name == cleared else ():
-                array[part] = 0
-                any_cleared = True
-    return any_cleared
 
 
 def _save_metric(metric: StageMetric) -> dict[str, Any]:
     attributes = None
     unsaved: list[str] = []
-    on_device = metric.place is Place.DEVICE
-    # a metric that is summed on the device needs no attributes: sums are loaded into it when it is read
-    if not on_device and hasattr(metric.metric, "__dict__"):
+    # a metric of the whole pass needs no attributes: it is computed when it is read
+    if not metric.is_whole and hasattr(metric.metric, "__dict__"):
         attributes = save_attributes(metric.metric, metric.term.key, unsaved)
     attributes = None if unsaved else attributes
     return {
         "class": class_name(metric.metric),
         "metric": attributes,
-        "on_device": on_device,
+        "kept": metric.kept.state() if len(metric.kept) else None,
+        "on_device": metric.place is Place.DEVICE,
         "settled": metric.place is not Place.UNDECIDED,
-        "width": metric.width,
-        "fed": metric.measured and (on_device or attributes is not None),
+        "fed": metric.measured and (metric.is_whole or attributes is not None),
     }
 
 
@@ -105,6 +99,13 @@ def _load_metric(metric: StageMetric, state: Mapping[str, Any]) -> None:
         raise ValueError(f"{where}: the state is of a {state['class']}, the metric is a {kind}")
     if state["metric"] is not None:
         load_attributes(metric.metric, state["metric"], where)
+    _merge_kept(metric, state)
     decided = Place.DEVICE if state["on_device"] else Place.HOST
     metric.place = decided if state["settled"] else Place.UNDECIDED
-    metric.measured, metric.width = state["fed"], state["width"]
+    metric.measured = state["fed"]
+
+
+def _merge_kept(metric: StageMetric, state: Mapping[str, Any]) -> None:
+    if state.get("kept") is not None:
+        metric.kept.merge(state["kept"])
+        metric.keeps = True

@@ -19,7 +19,7 @@ from ..installed import installed_versions
 from ..optim.parameters import statistics
 from .differences import differences as compare
 from .differences import differing
-from .figures import empty_undivided, load_figures, save_figures
+from .figures import empty_undivided, load_figures, merge_figures, save_figures
 from .identity import identity
 from .parameters import load_device_state, read_parameters, save_device_state, write_parameters
 from .ranks import Files, gather_trees, has_own, has_tree, read_own_tree, write_ranks
@@ -201,8 +201,7 @@ class Snapshot:
             states = read_own_tree(folder, rank, FIGURES)
             empty_undivided(self._engine.stages[TRAIN].figures, states[TRAIN])
             for name, state in states.items():
-                self._engine.stages[name].figures.sums.merge(state["tally"])
-                self._engine.stages[name].figures.labels.merge(state["labels"])
+                merge_figures(self._engine.stages[name].figures, state)
         for stage in self._engine.stages.values() if self._engine.world.rank else ():
             stage.figures.reset_own()
         first_rank = self._statistics()

@@ -12,7 +12,7 @@ from ...stages import EVALUATE, TRAIN
 from ..engine import Engine
 from ..execution.result import StepResult
 from ..execution.stage import Stage
-from ..metrics.stage_metric import Place
+from ..metrics.stage_metric import Place, StageMetric
 from .channels_last import channels_last
 from .doubtful_values import doubtful_values
 from .dry_run import DryRun
@@ -22,7 +22,7 @@ from .without_gradient import without_gradient
 
 PLACES = {
     Place.DEVICE: "summed on the device",
-    Place.HOST: "updated batch by batch",
+    Place.HOST: "summed outside of the graph",
     Place.UNDECIDED: "no loader has what it takes",
 }
 
@@ -67,13 +67,17 @@ def make_plan(engine: Engine, run: DryRun, log_once: LogOnce, trained: bool) -> 
 def _stage(stage: Stage, results: Sequence[StepResult]) -> StagePlan:
     """Describe a stage by its first batch; slots that it lacks, by the first batches of other loaders."""
     declared = {metric.key for metric in stage.spec.metric_terms}
-    metrics = [
-        (m.term.key, m.names, PLACES[m.place]) for m in stage.figures.metrics if m.term.key in declared
-    ]
+    metrics = [(m.term.key, m.names, _place(m)) for m in stage.figures.metrics if m.term.key in declared]
     outputs = _first(result.outputs[0] for result in results)
     slots = _first(result.batch.slots[0] for result in results)
     parts = _first(result.parts[0] for result in results)
     return stage_plan(stage.spec, outputs, slots, parts, metrics, stage.describe())
+
+
+def _place(metric: StageMetric) -> str:
+    if metric.keeps:
+        return "computed from the whole pass"
+    return PLACES[metric.place] if metric.is_whole else "updated batch by batch"
 
 
 def _first(dicts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

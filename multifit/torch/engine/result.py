@@ -31,7 +31,7 @@ class Result:
     are compared. `carried` is the state with which the batch began, if that is not in its slots.
     `backward_pass` returns the gradients of the objectives with respect to the trained parameters, then those
     of the tasks' copies of features. `captured` says whether the batch ran as CUDA graphs: the next one then
-    overwrites its outputs and gradients.
+    overwrites its outputs and gradients. `measured` are the keys of the metrics that the graph computed.
     """
 
     spec: TaskSpec
@@ -48,6 +48,7 @@ class Result:
     carried: Tensors = field(default_factory=Tensors)
     backward_pass: BackwardPass | None = None
     captured: bool = False
+    measured: frozenset[str] = frozenset()
 
     def add(self, objective: torch.Tensor, losses: Sequence[str]) -> None:
         """Add an objective, and the losses that it contains."""
@@ -89,7 +90,7 @@ class Result:
             return StepResult(self.spec, self.batch)
         self.batch.slots[0].update(to_arrays(self.carried))
         outputs, parts = to_arrays(self.outputs), to_arrays(self.parts)
-        return StepResult(self.spec, self.batch, [outputs], [parts])
+        return StepResult(self.spec, self.batch, [outputs], [parts], measured=set(self.measured))
 
     def views(self) -> dict[str, Any]:
         """Return ``pred``, ``label`` and ``loss``, as :meth:`StepResult.views` does."""

@@ -85,8 +85,8 @@ class Stage:
             return self._compute(batch, state, learns=False)[-1]
 
     def measure(self, result: Result) -> None:
-        """Update the metrics that are computed on the host; they wait for the device."""
-        if self.gluon.figures.on_host:
+        """Measure what the graph did not compute; this waits for the device."""
+        if self.gluon.unmeasured(result.batch, result.measured):
             self.gluon.measure(result.on_host)
 
     def _compute(
@@ -115,6 +115,7 @@ class Stage:
             self.gluon.spec, batch, outputs, _of_kind("part.", values), program.trained,
             scale=scale, changed=changed, features=program.features(computed), carried=carried,
             backward_pass=next(iter(computed.backward_passes), None), captured=computed.captured,
+            measured=graph.measured,
         )  # fmt: skip
         for name in program.objectives:
             loss = name.partition(".")[2]

@@ -29,50 +29,37 @@ class StatisticsGraph(mx.gluon.HybridBlock):
         return F.concat(*pieces, dim=0) if len(pieces) > 1 else pieces[0]
 
 
-class FoldGraph(mx.gluon.HybridBlock):
-    """A device metric's fold as one graph."""
-
-    def __init__(self, device: Any) -> None:
-        super().__init__()
-        self.device = device
-
-    def hybrid_forward(self, F: Any, statistics: Any) -> Any:
-        return self.device.fold(F, statistics)
-
-
 def shapes(arrays: list) -> list[tuple]:
     return [array.shape for array in arrays]
 
 
 def device_totals(device: Any, batches: list[Batch], traced: bool) -> np.ndarray:
-    """Sum a device metric's statistics over devices, fold them, and sum them over batches."""
+    """Sum a device metric's statistics over devices and batches."""
     labels, outputs = batches[0][0]
     samples = {array.shape[0] for array in labels}
     assert device.bind(shapes(labels), shapes(outputs), samples.pop() if len(samples) == 1 else None)
-    graph, fold = StatisticsGraph(device, len(labels)), FoldGraph(device)
+    graph = StatisticsGraph(device, len(labels))
     if traced:
         graph.hybridize(static_alloc=True)
-        fold.hybridize(static_alloc=True)
     totals = np.zeros(2 if device.returns_rows else device.width)
     for batch in batches:
         sizes = [mx.nd.array([(labels or outputs)[0].shape[0]]) for labels, outputs in batch]
         statistics = sum(graph(size, *labels, *outputs) for size, (labels, outputs) in zip(sizes, batch))
         assert statistics.shape == totals.shape
         assert statistics.dtype == (np.float32 if device.returns_rows else np.float64)
-        folded = fold(statistics) if device.per_batch else device.fold(mx.nd, statistics)
-        totals += folded.asnumpy()
+        totals += statistics.asnumpy()
     return totals
 
 
 def check_agreement(metric: Any, batches: list[Batch], traced: bool, rtol: float = 1e-6) -> None:
-    """Check that the device metric of `metric` computes what `metric` itself computes."""
+    """Check that the device metric of `metric` computes what `metric` computes from all samples at once."""
     twin = copy_metric(metric)
     device = device_metric(twin)
     assert device is not None
     device.load(device_totals(device, batches, traced))
-    for batch in batches:
-        labels, outputs = [sum(slots, []) for slots in zip(*batch)]
-        metric.update(labels, outputs)
+    devices = [device for batch in batches for device in batch]
+    labels, outputs = ([mx.nd.concat(*pieces, dim=0) for pieces in zip(*each)] for each in zip(*devices))
+    metric.update(labels, outputs)
     for result, expected in zip((twin.get(), twin.get_global()), (metric.get(), metric.get_global())):
         values = [value for value in expected if not isinstance(value, str)]  # behind a name, if there is one
         assert result[: -len(values)] == expected[: -len(values)]

@@ -13,7 +13,7 @@ from gluoncv.utils.metrics.voc_detection import VOC07MApMetric, VOCMApMetric
 
 import multifit
 from multifit.gluon.metrics import BinaryAccuracy, DeviceMetric, device_metric, direction, figure_names
-from multifit.gluon.metrics.catalogue import KNOWN
+from multifit.gluon.metrics.catalogue import KNOWN, counts_whole_pass
 
 import mxnet as mx  # isort: skip
 
@@ -50,7 +50,8 @@ def replaced() -> Any:
         M.PearsonCorrelation(),
         M.PCC(),
         M.create(lambda label, pred: 0.0),
-        M.CompositeEvalMetric([M.Accuracy()]),
+        M.CompositeEvalMetric([M.Accuracy(), M.PCC()]),
+        M.CompositeEvalMetric(),
         VOCMApMetric(),
     ],
     ids=lambda metric: type(metric).__name__,
@@ -65,9 +66,23 @@ def test_a_known_metric_has_a_device_metric() -> None:
     assert isinstance(device, DeviceMetric)
     assert device.metric is metric
     assert device.width == 2
-    assert not device.per_batch
-    assert device_metric(M.F1()).per_batch
-    assert not device_metric(M.MCC(average="micro")).per_batch
+
+
+@pytest.mark.parametrize(
+    ("metric", "counts"),
+    [
+        (M.PCC(), True),
+        (M.CompositeEvalMetric([M.Accuracy(), M.create(lambda label, pred: 0.0)]), True),
+        (SegmentationMetric(2), True),
+        (M.CompositeEvalMetric([M.Accuracy(), Negated()]), False),
+        (Negated(), False),
+        (replaced(), False),
+        (VOCMApMetric(), False),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_which_metrics_count_the_whole_pass(metric: Any, counts: bool) -> None:
+    assert counts_whole_pass(metric) is counts
 
 
 @pytest.mark.parametrize("metric", [value for value in STOCK if value not in OWNED])

@@ -64,7 +64,9 @@ def test_a_batch_of_more_than_2_to_the_24_elements_is_exact() -> None:
         (M.CrossEntropy(), [(8, 5)], [(8, 5, 4)]),
         (M.Perplexity(None), [(8, 5)], [(8, 5, 4)]),
         (M.Perplexity(None, axis=0), [(8,)], [(8, 5)]),
-        (M.F1(), [(8, 1)], [(8, 2)]),
+        (M.F1(), [(8, 2)], [(8, 2)]),
+        (M.Accuracy(), [(2, 3)], [(3, 5, 2)]),  # in another order
+        (M.CompositeEvalMetric([M.MAE()]), [(8,), (8,)], [(8,), (8,)]),
         (M.MCC(), [(8,)], [(8,)]),
         (SegmentationMetric(2), [(8, 4, 4)], [(8, 3, 4, 4)]),  # more scores than classes
         (SegmentationMetric(2), [(8, 4, 4)], [(8, 2, 5, 5)]),
@@ -108,6 +110,17 @@ def test_batches_of_one_class(metric: Any, average: str, traced: bool) -> None:
     for label, answer in [(0, 0), (0, 1), (1, 0), (1, 1)]:
         outputs = mx.nd.one_hot(mx.nd.full((4,), answer), 2)
         check_agreement(metric(average=average), [[([mx.nd.full((4,), label)], [outputs])]], traced)
+
+
+@pytest.mark.parametrize("kind", [M.F1, M.MCC])
+def test_labels_in_a_column(kind: Any) -> None:
+    """MXNet itself compares each label with each output."""
+    labels, outputs = mx.nd.array([0, 1, 1, 0]), mx.nd.array([[0, 1], [1, 0], [0, 1], [1, 0]])
+    expected, metric = kind(), kind()
+    expected.update([labels], [outputs])
+    device = device_metric(metric)
+    device.load(device_totals(device, [[([labels.reshape((-1, 1))], [outputs])]], True))
+    assert metric.get() == expected.get()
 
 
 @pytest.mark.parametrize(("average", "traced"), [("macro", False), ("micro", True)])

@@ -1,0 +1,94 @@
+"""A figure is that of the whole pass: it does not depend on how samples are cut into batches or devices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from multifit import CheckpointHandler, Every, MultiEstimator
+from tests.common.grids import ONE, TWO, two_settings
+from tests.common.resuming import assert_resumes_bit_for_bit
+from tests.common.whole_pass import SAMPLES, arrays, assert_whole, cut, estimator, expected
+
+CUTS = st.lists(st.integers(1, 20), min_size=1, max_size=12)
+DRAWN = settings(
+    max_examples=12, deadline=None, derandomize=True, database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=[(ONE, True), (TWO, False)], ids=["one device", "two devices"])
+def evaluating(request: pytest.FixtureRequest) -> MultiEstimator:
+    return estimator(*request.param)
+
+
+@DRAWN
+@given(cuts=CUTS)
+@example(cuts=[8, 8, 8, 8, 8])
+@example(cuts=[SAMPLES])
+@example(cuts=[1] * SAMPLES)
+def test_an_evaluation_does_not_depend_on_its_batches(evaluating: MultiEstimator, cuts: list[int]) -> None:
+    assert_whole(evaluating.evaluate(cut(cuts), event_handlers=[]))
+
+
+@two_settings
+def test_so_does_no_epoch(devices: list, hybrid: bool) -> None:
+    history = estimator(devices, hybrid).fit(cut([8, 8, 1, 12]), cut([5, 20]), epochs=2, event_handlers=[])
+    for prefix in ("train_", "val_"):
+        for epoch in range(2):
+            assert_whole(
+                {
+                    name.removeprefix(prefix): history[name][epoch]
+                    for name in history
+                    if name.startswith(prefix)
+                }
+            )
+
+
+def test_an_epoch_that_is_resumed_has_the_figures_of_all_its_batches(tmp_path: Path) -> None:
+    def run(folder: Path, *handlers: Any, **options: Any) -> MultiEstimator:
+        keep = CheckpointHandler(folder, Every(1, "batch"), seed=1)
+        trained = estimator(TWO)
+        trained.fit(cut([8, 8, 1, 12]), epochs=2, event_handlers=[keep, *handlers], **options)
+        return trained
+
+    assert_resumes_bit_for_bit(run, tmp_path, 1, 3, 7)
+
+
+def test_figures_within_a_pass_are_those_of_the_batches_so_far() -> None:
+    """Also several times at once; those that are computed from arrays may be left out."""
+    seen: list[dict[str, float]] = []
+
+    class Looks:
+        def batch_end(self, estimator: MultiEstimator) -> None:
+            quick = estimator.figures(quick=True)
+            assert "train_rmse" in quick and not quick.keys() & {"train_median", "train_pearsonr"}
+            seen.append(estimator.figures())
+            assert {**estimator.figures(), **quick} == seen[-1]
+
+    net = estimator()
+    net.fit(cut([8, 20]), epochs=1, event_handlers=[Every(2, "batch", Looks())])
+    x, real = arrays()[0][:28, 1:4], arrays()[3][:28]
+    assert len(seen) == 1
+    assert seen[0]["train_median"] == pytest.approx(np.median(np.abs(x - real)), rel=1e-5)
+    assert seen[0]["train_rmse"] == pytest.approx(np.sqrt(np.mean((x - real) ** 2)), rel=1e-5)
+    assert net.figures(quick=True) == net.figures()
+
+
+def test_a_run_that_stopped_within_an_epoch_goes_on_with_its_arrays(tmp_path: Path) -> None:
+    def run(**options: Any) -> MultiEstimator:
+        trained, keep = estimator(), CheckpointHandler(tmp_path, seed=1)
+        trained.fit(cut([8, 8, 1, 12]), event_handlers=[keep], resume=tmp_path, **options)
+        return trained
+
+    stopped = run(batches=7)
+    assert stopped.history["train_median"][1] != pytest.approx(expected()["median"])
+    resumed = run(epochs=2)
+    assert resumed.history["train_median"][1] == pytest.approx(expected()["median"])
+    for stage in resumed._engine.stages.values():  # a pass that has ended needs no arrays
+        assert not any(len(metric.kept) for metric in stage.figures.metrics)
