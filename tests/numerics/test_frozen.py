@@ -23,7 +23,7 @@ from multifit import (
 from multifit.balance import DWA, MGDA
 from tests.common.compare import assert_same_parameters, snapshot, twins
 from tests.common.data import digit_batches
-from tests.common.grids import two_settings
+from tests.common.grids import ONE, TWO, two_settings
 from tests.common.hand_loop import ADAM, SILENT
 from tests.common.handlers import CutsPower, Freezes, freeze
 from tests.common.nets import hybridized
@@ -130,7 +130,9 @@ def test_a_loss_may_be_bound_to_a_trainer_whose_parameters_are_frozen_for_a_whil
     assert_same_parameters(net, hand)
 
 
-@pytest.mark.parametrize("balance", [DWA(), MGDA(), MGDA(on="parameters")], ids=str)
+@pytest.mark.parametrize(
+    "balance", [DWA(), MGDA(), MGDA(on="parameters")], ids=["DWA", "MGDA", "MGDA of parameters"]
+)
 def test_methods_of_balancing_compare_what_is_trained(balance: Any) -> None:
     """Frozen in epoch 2 by a handler, or in a second estimator by name: the same values."""
     nets = twins(two_heads, BATCHES[0][0])
@@ -147,9 +149,9 @@ def test_methods_of_balancing_compare_what_is_trained(balance: Any) -> None:
     }
 
 
-@pytest.mark.parametrize("accumulate", [False, True])
+@pytest.mark.parametrize("declared", ["spec", "accumulate", "trainer"])
 @pytest.mark.parametrize("stop", [2, 4, 7, 10])
-def test_it_resumes_with_what_was_frozen(tmp_path: Path, stop: int, accumulate: bool) -> None:
+def test_it_resumes_with_what_was_frozen(tmp_path: Path, stop: int, declared: str) -> None:
     """At 4, an epoch has ended; the others are in the middle of one."""
     ends = []
     for steps in (None, stop):
@@ -157,8 +159,13 @@ def test_it_resumes_with_what_was_frozen(tmp_path: Path, stop: int, accumulate: 
         for resume in (None, folder) if steps else (None,):
             mx.random.seed(1)
             net = twins(two_heads, BATCHES[0][0])[0]
-            rhythm = {"every": 3, "accumulate": True} if accumulate else {}
-            estimator = MultiEstimator(net, digit_spec(), TrainerSpec(".*", "adam", ADAM, **rhythm))
+            rhythm = {"every": 3, "accumulate": True} if declared == "accumulate" else {}
+            trainer, devices = TrainerSpec(".*", "adam", ADAM, **rhythm), ONE
+            if declared == "trainer":
+                devices = TWO
+                net.collect_params().reset_ctx(devices)
+                trainer = gluon.Trainer(hybridized(net).collect_params(), "adam", ADAM)
+            estimator = MultiEstimator(net, digit_spec(), trainer, devices)
             handlers = [*SILENT, Freezes(FREEZES), CheckpointHandler(folder, every=Every(1, "batch"))]
             if steps and resume is None:
                 with pytest.raises(HandlerError):

@@ -79,6 +79,14 @@ def test_twenty_steps_are_those_of_mxnet(name: str) -> None:
     assert_engines_agree(lambda engine: run(engine, *made(case), handlers=handlers, **case.options))
 
 
+class SlowsDown:
+    """Lowers the rate of a layer after the first batch."""
+
+    def batch_end(self, estimator: Any, **arguments: Any) -> None:
+        if estimator.state.step == 1:
+            estimator.parameters["size.weight"].lr_mult = 0.1
+
+
 @pytest.mark.parametrize("engines", [("torch", "torch"), ("mxnet", "torch")])
 @pytest.mark.parametrize("stop", [2, 4, 7])
 @pytest.mark.parametrize("accumulate", [False, True])
@@ -90,7 +98,7 @@ def test_it_resumes(accumulate: bool, stop: int, engines: tuple[str, str], tmp_p
         tmp_path,
         engines,
         stop,
-        handlers=lambda: [Freezes(freezes)],
+        handlers=lambda: [Freezes(freezes), SlowsDown()],
     )
 
 

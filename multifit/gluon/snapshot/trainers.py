@@ -93,8 +93,9 @@ def load_settings(
     parameters: Mapping[str, mx.gluon.Parameter], added: AddedGradients, settings: Mapping[str, Any]
 ) -> None:
     """Set what :func:`save_settings` returned."""
-    for name, parameter in parameters.items():
-        request, parameter.lr_mult, parameter.wd_mult = settings[name]
+    for name, (request, lr_mult, wd_mult) in settings.items():
+        parameter = parameters[name]
+        parameter.lr_mult, parameter.wd_mult = lr_mult, wd_mult
         if request != added.declared_request(parameter):
             parameter.grad_req = request
 
