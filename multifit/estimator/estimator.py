@@ -103,6 +103,10 @@ class MultiEstimator:
         free then; "cudagraphs" captures it however little is free, and warns if a capture fails. With True,
         `torch.compile` also compiles the program. This takes a minute or more, and pays off where the net is
         large and runs for long. With False, the program runs operator by operator.
+    accumulate : int
+        The number of batches per update, of all trainers. An update is that of one batch of all their
+        samples; batches that an epoch leaves over are an update of their own. For some of the trainers only,
+        see :class:`TrainerSpec`.
     world : World, optional
         The processes that train together, from :func:`multifit.connect`. Each process takes its share of
         every batch, and the result is that of one process that trains on whole batches. All processes must
@@ -114,7 +118,8 @@ class MultiEstimator:
         `spec` is neither a TaskSpec nor a loss, `net` is not a Block, or `balance` cannot weigh the losses.
     ValueError
         The `context` does not exist; the `precision` is unknown, or the devices do not support it; `world` is
-        not from `connect`; the `engine` is unknown; or `compile` needs PyTorch, and the engine is MXNet.
+        not from `connect`; `accumulate` is not a whole number of at least 1; the `engine` is unknown; or
+        `compile` needs PyTorch, and the engine is MXNet.
     ImportError
         The engine is not installed.
     """
@@ -132,6 +137,7 @@ class MultiEstimator:
         world: World = ALONE,
         engine: str = AUTO,
         compile: bool | str = AUTO,
+        accumulate: int = 1,
     ) -> None:
         self.world = checked_value("world", world, _World)
         self.logger = get_logger(world)
@@ -139,7 +145,10 @@ class MultiEstimator:
         self._calls = Calls()  # of this estimator and those of its tools
         name = choose_engine(checked_value("engine", engine, _Engine), context, self._log_once)
         compile = checked_value("compile", compile, _Compile)
-        setup = Setup(net, spec, trainers, context, initializer, frozen, precision, balance, compile, world)
+        accumulate = checked_value("accumulate", accumulate, Count)
+        setup = Setup(
+            net, spec, trainers, context, initializer, frozen, precision, balance, compile, world, accumulate
+        )
         run = Run(RunState() if world.alone else JointRunState(world), world=world)
         self._assemble(engine_module(name).make_runner(setup, run.state, self._log_once), run)
 

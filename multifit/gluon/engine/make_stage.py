@@ -13,6 +13,7 @@ from ...spec.task_slots import with_optional
 from ...stages import TRAIN
 from ..execution.changed_objective import refuse_blends
 from ..execution.loss_separation import LossSeparation
+from ..execution.loss_weights import Shares
 from ..execution.network import Network
 from ..execution.stage import Stage
 from ..metrics.stage_metric import StageMetric
@@ -28,12 +29,13 @@ def make_stage(
     hooks: TrainingHooks,
     separation: LossSeparation,
     world: World,
+    shares: Shares | None = None,
 ) -> Stage:
     """Return a stage for a spec and metrics; `lacking` are the slots that some of its batches lack.
 
     `hooks` call the handlers that change a training step, and `separation` says which losses the stage keeps
-    apart; a stage that evaluates has neither. Raises SpecError if a handler blends losses that `separation`
-    keeps apart.
+    apart; a stage that evaluates has neither. `shares` is as for :class:`LossScaler`. Raises SpecError if a
+    handler blends losses that `separation` keeps apart.
     """
     spec = with_optional(spec, lacking)
     optional = {coverage(label): lacking & {label} for label in spec.labels}
@@ -57,4 +59,5 @@ def make_stage(
         dtype=model.dtype,
         finite_only=not hooks.handle_non_finite,
         separation=separation,
+        shares=shares,
     )

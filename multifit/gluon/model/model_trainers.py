@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import contextmanager
-from typing import Any, Callable, Iterator
+from typing import Any, Callable, Iterator, Mapping
 
 from ...errors import Problem, raise_problems
 from ...protocols import Array
 from ..optim.gradients import is_fresh, replicas
 from ..optim.parameters import listing, sparse, trainable
+from ..optim.rhythms import declared_rhythm
 from ..optim.trainer_binding import DEFAULT, bind_trainers
 from ..optim.trainers import Trainers
 from .model import Model
@@ -20,11 +22,18 @@ class ModelTrainers:
     They are built once, because they have states. Parameters that become trainable later are added to them at
     the beginning of the next fit or check.
 
-    `declared` and `frozen` are the `trainers` and `frozen` of :class:`multifit.MultiEstimator`.
+    `declared`, `frozen` and `accumulate` are arguments of :class:`multifit.MultiEstimator`.
+
+    `window` is the number of batches after which all trainers that accumulate have updated: 1 if none does.
     """
 
-    def __init__(self, declared: Any, frozen: Any, model: Model, log_once: Callable[[str], None]) -> None:
+    def __init__(
+        self, declared: Any, frozen: Any, model: Model, log_once: Callable[[str], None], accumulate: int = 1
+    ) -> None:
         self._declared, self._frozen, self._model, self._log_once = declared, frozen, model, log_once
+        self._accumulate = accumulate
+        named = declared.values() if isinstance(declared, Mapping) else [declared]
+        self.window = math.lcm(*(declared_rhythm(each, accumulate).window for each in named))
         self._trainers: Trainers | None = None
         self._trained = frozenset[str]()  # the trainable parameters for which trainers were checked
         self._training = False
@@ -44,7 +53,13 @@ class ModelTrainers:
             )
         model = self._model
         trainers, problems = bind_trainers(
-            self._declared, model.parameters, self._frozen, model.contexts, self._trainers, problems
+            self._declared,
+            model.parameters,
+            self._frozen,
+            model.contexts,
+            self._trainers,
+            problems,
+            self._accumulate,
         )
         if trainers is not None:
             if self._training and self._trainers is None:
@@ -65,6 +80,11 @@ class ModelTrainers:
             self._training = False
             if self._trainers is not None:
                 self._trainers.added_gradients.end()
+
+    @property
+    def left(self) -> bool:
+        """Whether gradients that were added up wait for further batches."""
+        return self._trainers is not None and bool(self._trainers.added_gradients.waiting())
 
     def check_none_accumulates(self) -> None:
         """Raise TrainerError if trainers add up gradients, which they do only in a :meth:`training` block.

@@ -12,7 +12,7 @@ from .coverage import coverage_problems, frozen_names, updated_names
 from .gluon_trainers import gluon_trainer_problems
 from .optimizers import build_optimizer
 from .parameters import listing, sparse, trainable
-from .rhythms import Rhythm, rhythm_problems
+from .rhythms import declared_rhythm, rhythm_problems
 from .trainers import Trainers
 
 DEFAULT = TrainerSpec(".*", "adam", {"learning_rate": 1e-3})
@@ -25,14 +25,15 @@ def bind_trainers(
     contexts: Sequence[Context],
     built: Trainers | None = None,
     known: Sequence[Problem] = (),
+    accumulate: int = 1,
 ) -> tuple[Trainers | None, list[Problem]]:
     """Build the trainers, and check that every trainable parameter has exactly one.
 
     By default, :data:`DEFAULT` updates all parameters. `parameters` are all parameters by structural name,
     initialised; `frozen` selects those that no trainer updates. If the trainers are `built` already,
     parameters that have become trainable since are added to them; parameters that are no longer trainable
-    stay in them, with their states. Returns None and the problems if there are any, beginning with those
-    `known` before; no trainer has changed then.
+    stay in them, with their states. All trainers `accumulate` the gradients of that many batches. Returns
+    None and the problems if there are any, beginning with those `known` before; no trainer has changed then.
     """
     single = not isinstance(declared, Mapping)
     named = {"trainer": DEFAULT if declared is None else declared} if single else declared
@@ -61,7 +62,7 @@ def bind_trainers(
         if isinstance(value, mx.gluon.Trainer):
             problems += gluon_trainer_problems(where[name], value, contexts)
         problems += _sparse_problems(where[name], value, sparse(new), contexts)
-        problems += rhythm_problems(where[name], value, new)
+        problems += rhythm_problems(where[name], value, accumulate, new)
         if new and built is not None and built[name]._update_on_kvstore:
             problems.append(_kvstore_problem(where[name], list(new)))
     problems += _unread_problems(sparse(parameters), [name for names in updated.values() for name in names])
@@ -70,7 +71,7 @@ def bind_trainers(
     if built is not None:
         built.set_parameters(updated, parameters)
         return built, []
-    return _new_trainers(valid, updated, parameters, optimizers), []
+    return _new_trainers(valid, updated, parameters, optimizers, accumulate), []
 
 
 def _new_trainers(
@@ -78,14 +79,16 @@ def _new_trainers(
     updated: Mapping[str, list[str]],
     parameters: Mapping[str, mx.gluon.Parameter],
     optimizers: Mapping[str, Any],
+    accumulate: int,
 ) -> Trainers:
     """Build the declared trainers, each for the parameters that it updates."""
     trainers = {n: _build(v, {p: parameters[p] for p in updated[n]}, optimizers[n]) for n, v in valid.items()}
     specs = {name: value for name, value in valid.items() if isinstance(value, TrainerSpec)}
     clip_norms = {name: float(s.clip_norm) for name, s in specs.items() if s.clip_norm is not None}
     options = {name: s.optimizer_params or {} for name, s in specs.items() if isinstance(s.optimizer, str)}
-    rhythms = {name: Rhythm(int(s.every), bool(s.accumulate)) for name, s in specs.items() if s.every > 1}
-    return Trainers(trainers, clip_norms, updated, options, rhythms)
+    rhythms = {name: declared_rhythm(value, accumulate) for name, value in valid.items()}
+    slow = {name: rhythm for name, rhythm in rhythms.items() if rhythm.every > 1}
+    return Trainers(trainers, clip_norms, updated, options, slow)
 
 
 def _build(

@@ -177,7 +177,7 @@ class Runner(MXNetRunner):
         stage = Stage(engine.stages[TRAIN], self._parameters, self._uploads, mode)
         parts = engine.splitter(TRAIN), stage, self._trainers, self._parameters, self._scaling
         joint = JointGradients(engine.world, self._parameters)
-        self._step = TrainStep(*parts, joint, engine.state, engine.hooks, engine.balancer)
+        self._step = TrainStep(*parts, joint, engine.state, engine.hooks, engine.windows, engine.balancer)
         for handle in engine.trainers.get().values():
             handle.publish = self._publish_states
         return self._step
