@@ -76,7 +76,7 @@ class Windows:
         while True:
             most = left()
             wanted = length - self._done if most is None else min(length - self._done, max(most, 1))
-            self._window = list(self._ahead(batches, wanted, lambda number: seed(first + number)))
+            self._window = list(self._ahead(batches, first, wanted, seed))
             first += len(self._window)
             if resume is not None:
                 resume()
@@ -92,9 +92,11 @@ class Windows:
                 return
             self.begin()
 
-    def _ahead(self, batches: Iterator[Any], count: int, seed: Callable[[int], None]) -> Iterator[_Read]:
+    def _ahead(
+        self, batches: Iterator[Any], first: int, count: int, seed: Callable[[int], None]
+    ) -> Iterator[_Read]:
         reader, loaders = self._engine.readers[TRAIN], self._engine.loaders
-        for number in range(count):
+        for number in range(first, first + count):
             self._states.append(random_state())
             seed(number)
             raw = next(batches, END)

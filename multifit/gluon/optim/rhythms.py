@@ -47,9 +47,9 @@ def rhythm_problems(
     messages, rhythm = [], declared_rhythm(declared, accumulate)
     if accumulate > 1 and rhythm != Rhythm(accumulate, True):
         messages.append(
-            f"{where}: every={rhythm.every}, but MultiEstimator(accumulate={accumulate}) is for all trainers; "
-            f"leave every= out, or give each TrainerSpec that accumulates every={accumulate}, accumulate=True "
-            "in place of it"
+            f"{where}: every={rhythm.every}, but MultiEstimator(accumulate={accumulate}) is for all "
+            f"trainers; leave every= out, or give every={accumulate}, accumulate=True to each TrainerSpec "
+            "that accumulates"
         )
     sparse = [name for name, p in parameters.items() if p._grad_stype != "default"]
     if sparse and rhythm.accumulate:
@@ -63,7 +63,7 @@ def rhythm_problems(
 
 @dataclass
 class _Added:
-    """The batches since a trainer's last update, the samples of those whose gradients wait, and the last's."""
+    """The batches since a trainer's last update, their samples whose gradients wait, and those of the last."""
 
     batches: int = 0
     samples: int = 0
@@ -73,9 +73,9 @@ class _Added:
 class AddedGradients:
     """The gradients of trainers that accumulate, which are added up from batch to batch.
 
-    Each batch's gradient is that of its mean, and counts with its number of samples. A batch adds its gradient
-    as it is, so what waits is scaled to its size before: always the sum of all samples' gradients, divided by
-    the number of samples of the last batch. `trainers` are those that accumulate.
+    A batch's gradient is a mean over its samples, and must count with their number. But a batch adds its
+    gradient as it is, so what waits is scaled to its size before: it is always the sum over all samples,
+    divided by the number of samples of the last batch. `trainers` are those that accumulate.
     """
 
     def __init__(self, trainers: Mapping[str, mx.gluon.Trainer]) -> None:
@@ -124,7 +124,7 @@ class AddedGradients:
         return [name for name, added in self._added.items() if added.samples]
 
     def forget(self, updated: Container[str], others: bool = True) -> None:
-        """Forget what was added: trainers that were `updated` begin anew, `others` lose only the gradients."""
+        """Forget what was added: trainers that were `updated` begin anew, `others` lose gradients only."""
         for name, added in self._added.items():
             if name in updated:
                 added.batches = 0
