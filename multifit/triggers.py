@@ -56,7 +56,8 @@ class Every:
     Raises
     ------
     ValueError
-        `n`, `unit` or `skip` is not valid, or `handler` is a class or has none of the unit's events and hooks.
+        `n`, `unit` or `skip` is not valid, or `handler` is a class, or has none of the unit's events and
+        hooks.
     """
 
     @checked

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
@@ -14,9 +14,6 @@ from ...spec.terms import Term
 from ...stages import TRAIN
 from ..compat import mx
 from ..execution.loss_weights import normalizer
-
-if TYPE_CHECKING:
-    from .engine import Engine
 
 END = object()
 ERRORS = (DataError, SpecError, UserCodeError)  # of a batch; raised again when it is trained on
@@ -37,11 +34,12 @@ class Windows:
     of an update. So these are read before the first of them is trained on. If trainers accumulate different
     numbers of batches, a window ends where all of them have updated. A window never spans two epochs.
 
-    `ends` says whether the running batch is the last one of an epoch that leaves the window incomplete. If
-    the run resumes where batches were read ahead, `random` holds the random states from which to read on.
+    `engine` is the engine whose trainers and loaders these are. `ends` says whether the running batch is the
+    last one of an epoch that leaves the window incomplete. If the run resumes where batches were read ahead,
+    `random` holds the random states from which to read on.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Any) -> None:
         self._engine = engine
         self.begin()
 

@@ -63,7 +63,7 @@ def rhythm_problems(
 
 @dataclass
 class _Added:
-    """The batches since a trainer's last update, their samples whose gradients wait, and those of the last."""
+    """The batches since a trainer's last update, their samples, and the samples of the last batch."""
 
     batches: int = 0
     samples: int = 0

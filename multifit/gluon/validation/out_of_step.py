@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Iterator
 
-from ...errors import Problem, quoted
+from ...errors import Problem
 from ...events import BEFORE_UPDATE
 from ...stages import TRAIN
 from ..engine import Engine
@@ -35,14 +35,10 @@ def _messages(engine: Engine) -> Iterator[str]:
     for term in stage.spec.terms:
         different = {name: windows[name] for name in term.trainers or trainers}
         if not term.counts_samples and len(set(different.values())) > 1:
-            by = (
-                "normalize_by"
-                if term.spec.normalize_by is not None
-                else "the number of labels that are known"
-            )
-            numbers = ", ".join(map(str, different.values()))
+            by = "normalize_by" if term.spec.normalize_by is not None else "the samples that have its labels"
+            numbers = ", ".join(f'{count} of "{name}"' for name, count in different.items())
             yield (
-                f"{term.where}: is divided by {by} of all batches of an update, but its trainers "
-                f"{quoted(different)} add up different numbers of batches: {numbers}; let them accumulate alike, "
-                "or bind the loss to one of them with trainers="
+                f"{term.where}: is divided by {by}, in all batches of an update, but its trainers "
+                f"accumulate different numbers of batches: {numbers}; let them accumulate alike, or bind the "
+                "loss to one of them with trainers="
             )
