@@ -92,6 +92,10 @@ class MultiEstimator:
     balance : method of multifit.balance, optional
         The method that weighs the tasks against each other in training. Its weights are multiplied by those
         of the losses. By default, the weights of the losses alone are used.
+    accumulate : int
+        The number of batches per update, of all trainers. An update is that of one batch of all their
+        samples; batches that an epoch leaves over are an update of their own. For some of the trainers only,
+        see :class:`TrainerSpec`.
     engine : {"auto", "mxnet", "torch"}
         What runs the batches. "torch" trains the graph that MXNet traces with PyTorch, on a device such as
         ``context="cuda:0"`` or ``context="cpu"``; see docs/torch.md for what it does not do. "auto" chooses
@@ -103,10 +107,6 @@ class MultiEstimator:
         free then; "cudagraphs" captures it however little is free, and warns if a capture fails. With True,
         `torch.compile` also compiles the program. This takes a minute or more, and pays off where the net is
         large and runs for long. With False, the program runs operator by operator.
-    accumulate : int
-        The number of batches per update, of all trainers. An update is that of one batch of all their
-        samples; batches that an epoch leaves over are an update of their own. For some of the trainers only,
-        see :class:`TrainerSpec`.
     world : World, optional
         The processes that train together, from :func:`multifit.connect`. Each process takes its share of
         every batch, and the result is that of one process that trains on whole batches. All processes must
@@ -134,10 +134,10 @@ class MultiEstimator:
         frozen: Any = (),
         precision: str = "float32",
         balance: Balance | None = None,
+        accumulate: int = 1,
         world: World = ALONE,
         engine: str = AUTO,
         compile: bool | str = AUTO,
-        accumulate: int = 1,
     ) -> None:
         self.world = checked_value("world", world, _World)
         self.logger = get_logger(world)
