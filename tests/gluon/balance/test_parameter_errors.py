@@ -28,9 +28,7 @@ def test_gradients_of_parameters_are_not_compared_while_they_are_accumulated() -
     }
     estimator = MultiEstimator(hybridized(net), three_tasks(), trainers, balance=UPGrad(on="parameters"))
     before = snapshot(net)
-    message = (
-        r'trainers\["body"\]: accumulates the gradients of 2 batches, but balance= compares .*on="features"'
-    )
+    message = r'trainers\["body"\]: accumulates the gradients of 2 .*balance= compares .*on="features"'
     with pytest.raises(TrainerError, match=message):
         estimator.fit(BATCHES, epochs=1, event_handlers=SILENT)
     np.testing.assert_equal(snapshot(net), before)

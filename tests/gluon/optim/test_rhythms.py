@@ -182,9 +182,7 @@ def test_handlers_that_see_each_batchs_gradients_are_refused(accumulate: bool) -
     if not accumulate:
         estimator.fit(BATCHES, epochs=1, event_handlers=[*SILENT, gluons_handler()])
         return
-    text = (
-        r'trainers\["body"\]: accumulates the gradients of 3 batches, but SimpleNamespace sees those of each'
-    )
+    text = r'trainers\["body"\]: accumulates the gradients of 3 batches, but SimpleNamespace sees those'
     with pytest.raises(TrainerError, match=text):
         estimator.fit(BATCHES, epochs=1, event_handlers=[*SILENT, gluons_handler()])
     assert_unchanged(net, before)
