@@ -117,6 +117,8 @@ class Windows(Protocol):
     """Reads the batches that trainers accumulate, all of an update before the first is trained on."""
 
     @property
+    def reads_ahead(self) -> bool: ...  # whether an update has several batches
+    @property
     def random(self) -> Mapping[str, Any]: ...  # from where a resumed run reads on; {} if it read not ahead
     def begin(self) -> None:
         """Begin a window, as at the start of an epoch."""

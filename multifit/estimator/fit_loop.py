@@ -109,19 +109,23 @@ class FitLoop:
             self._log_once.logger.info(OWN_WORKERS)
         if state.seed is not None:
             self._reader.replay(data, state.epoch, run.seed_epoch)
-        then = partial(self._restore, checkpoint)
-        random = self._engine.windows.random
+        then, first, windows = partial(self._restore, checkpoint), state.batch + 1, self._engine.windows
+        random = windows.random  # if the next batches were read before the checkpoint was saved
+
+        def before_rest() -> None:
+            set_random_state(random) if random else then()
+            if windows.reads_ahead:
+                run.seed_read(first)
+
         if run.epoch_complete:
             then()
         elif state.stopped:  # by a limit or a handler: the run is finished, only its last epoch must end
-            self._train_epoch(data, _after(then, ()), fit_batch, state.batch + 1)
-        elif random:  # the next batches were read before the checkpoint was saved
-            read_on = partial(set_random_state, random)
-            batches = self._reader.iterate_from(data, state.batch + 1, read_on, state.epoch)
-            self._train_epoch(data, _after(run.restore_order, batches), fit_batch, state.batch + 1, then)
+            self._train_epoch(data, _after(then, ()), fit_batch, first)
         else:
-            batches = self._reader.iterate_from(data, state.batch + 1, then, state.epoch)
-            self._train_epoch(data, _after(run.restore_order, batches), fit_batch, state.batch + 1)
+            batches = _after(
+                run.restore_order, self._reader.iterate_from(data, first, before_rest, state.epoch)
+            )
+            self._train_epoch(data, batches, fit_batch, first, then if random else None)
 
     def _train_epoch(
         self,

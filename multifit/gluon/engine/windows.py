@@ -53,6 +53,11 @@ class Windows:
         self._states: list[Any] = []  # the random states before each batch was read
         self.random: Mapping[str, Any] = {}
 
+    @property
+    def reads_ahead(self) -> bool:
+        """Whether trainers accumulate, so that the batches of an update are read together."""
+        return bool(self._engine.trainers.window > 1)
+
     def read(
         self,
         batches: Iterable[Any],
@@ -67,10 +72,10 @@ class Windows:
         the operators before a batch is read, of which `first` is the number of the first. `resume` restores
         the random states of a resumed run, whose window was read ahead, after the rest was read again.
         """
-        length, batches = self._engine.trainers.window, iter(batches)
-        if length == 1:
+        if not self.reads_ahead:
             yield from batches
             return
+        length, batches = self._engine.trainers.window, iter(batches)
         while True:
             most = left()
             wanted = length - self._done if most is None else min(length - self._done, max(most, 1))

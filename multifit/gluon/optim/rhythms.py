@@ -94,7 +94,8 @@ class AddedGradients:
         for parameter in self._written:
             set_grad_req(parameter, "write")
         for name in self.waiting():
-            discard_gradients(updated_parameters(self._trainers[name]))
+            parameters = updated_parameters(self._trainers[name])
+            discard_gradients(each for each in parameters if each._data is not None)
         self.forget(self._trainers)
         self._written = []
 
