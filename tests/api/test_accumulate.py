@@ -12,6 +12,7 @@ from multifit import (
     CheckpointHandler,
     DataError,
     Every,
+    HandlerError,
     LossSpec,
     MultiEstimator,
     StoppingHandler,
@@ -216,6 +217,14 @@ def test_a_stop_within_a_window_updates_with_what_is_there() -> None:
     estimator = MultiEstimator(net_of(), spec_of(), TrainerSpec(".*", "sgd", SGD), accumulate=2)
     estimator.fit(batches_of((3, 2, 3, 2, 4)), epochs=1, event_handlers=[stop])
     assert_equal(trained((5, 3), epochs=1)[0], values_of(estimator))
+
+
+def test_a_fit_that_fails_within_a_window_leaves_no_gradients() -> None:
+    estimator = MultiEstimator(net_of(), spec_of(True), TrainerSpec(".*", "sgd", SGD), accumulate=2)
+    with pytest.raises(HandlerError):
+        estimator.fit(batches_of((4, 4), True), epochs=1, event_handlers=[CutsPower(1)])
+    estimator.fit(batches_of((4, 4), True), epochs=2, event_handlers=[])
+    assert_equal(trained([8], True)[0], values_of(estimator))
 
 
 # ---- reading ahead -----------------------------------------------------------------------------------------

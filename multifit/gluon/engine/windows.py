@@ -125,7 +125,7 @@ class Windows:
             start = self._index // length * length
             update = np.array(self._measured[start : start + length])
             if length > 1:
-                shares[term.key] = float(update[:, column].sum() / update[:, 0].sum() * samples)
+                shares[term.key] = float(update[:, column].sum() / max(update[:, 0].sum(), 1) * samples)
         return shares
 
     def _measure(self, terms: Sequence[Term]) -> list[list[float]]:

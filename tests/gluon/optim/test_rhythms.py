@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import MultiEstimator, SkipNonFinite, TrainerError, TrainerSpec
+from multifit import MultiEstimator, SkipNonFinite, TerminateOnNaN, TrainerError, TrainerSpec
 from tests.common.compare import assert_same_parameters, assert_unchanged, snapshot, twins
 from tests.common.data import digit_batches
 from tests.common.grids import ONE, TWO, two_settings
@@ -186,6 +186,23 @@ def test_handlers_that_see_each_batchs_gradients_are_refused(accumulate: bool) -
     with pytest.raises(TrainerError, match=text):
         estimator.fit(BATCHES, epochs=1, event_handlers=[*SILENT, gluons_handler()])
     assert_unchanged(net, before)
+
+
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_handlers_may_hold_updates_back(accumulate: bool) -> None:
+    """One that never does so changes nothing; it sees the gradients of the trainers that would update."""
+    seen: list[list[str]] = []
+
+    def hold_update(estimator: Any) -> bool:
+        seen.append(list(estimator.gradients()))
+        return False
+
+    nets = twins(two_heads, BATCHES[0][0])
+    for net, handlers in zip(nets, ([], [SimpleNamespace(hold_update=hold_update), TerminateOnNaN()])):
+        estimator = MultiEstimator(net, digit_spec(), trainers(4, accumulate))
+        estimator.fit(BATCHES, epochs=1, event_handlers=[*SILENT, *handlers])
+    assert_same_parameters(*nets, rtol=0, atol=0)
+    assert seen == ([["heads"]] * 3 + [["body", "heads"]]) * 2
 
 
 def test_sparse_gradients_cannot_be_added() -> None:
