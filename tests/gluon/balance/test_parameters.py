@@ -168,3 +168,12 @@ def test_a_body_that_is_frozen_has_nothing_to_balance(on: str) -> None:
     )
     with pytest.raises(SpecError, match="the tasks share no parameter that is trained"):
         estimator.check(BATCHES)
+
+
+def test_gradients_that_the_user_adds_up_are_compared_batch_by_batch() -> None:
+    """The trainer updates after each batch, and uses what that has added."""
+    nets = twins(Nested, BATCHES[0][0])
+    for net, request in zip(nets, ("write", "add")):
+        net.collect_params().setattr("grad_req", request)
+        fitted(hybridized(net), MGDA(on="parameters", every=2))
+    assert_same_parameters(*nets, rtol=0, atol=0)
