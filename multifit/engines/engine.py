@@ -134,7 +134,7 @@ class Windows(Protocol):
         """Yield batches, each after its window was read.
 
         ``left()`` returns how many batches the fit still trains on: no more are read. ``seed(number)`` is
-        called before each is read, and `resume` after those of a window that is read again.
+        called before each but the first is read, and `resume` after those of a window that is read again.
         """
 
     def state(self) -> dict[str, Any]:

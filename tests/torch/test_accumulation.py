@@ -8,6 +8,7 @@ from typing import Any, Callable, Iterator
 
 import numpy as np
 import pytest
+import torch
 
 from multifit import CheckpointHandler, Every, MultiEstimator, Priority, StoppingHandler, TrainerSpec
 from multifit.gluon.compat import mx
@@ -20,6 +21,7 @@ from tests.common.accumulating import (
     trained,
     values_of,
 )
+from tests.common.resuming import assert_resumes_bit_for_bit
 from tests.torch.fits import assert_engines_agree
 from tests.torch.runs import BATCHES, PAIRS, assert_resumes, estimator_of, values
 from tests.torch.test_engine import assert_close
@@ -74,6 +76,30 @@ def test_a_run_with_missing_labels_resumes_within_a_window(engines: Any, tmp_pat
     assert_close(whole, resumed)
     if first == second:
         np.testing.assert_equal(resumed, whole)
+
+
+@pytest.mark.parametrize("engine", ["mxnet", "torch"])
+def test_a_run_resumes_within_a_window_of_pytorchs_loader(engine: str, tmp_path: Path) -> None:
+    """Whose order and samples PyTorch's generator draws."""
+    (arrays,) = batches_of([14], True)
+
+    class Noisy(torch.utils.data.Dataset):
+        def __len__(self) -> int:
+            return len(arrays[0])
+
+        def __getitem__(self, place: int) -> Any:
+            x, *labels = (array[place] for array in arrays)
+            return x + 0.1 * torch.randn(x.shape).double().numpy(), *labels
+
+    def run(folder: Path, *handlers: Any, **fit: Any) -> MultiEstimator:
+        trainers = TrainerSpec(".*", "sgd", SGD)
+        estimator = MultiEstimator(net_of(), spec_of(True, True), trainers, engine=engine, accumulate=3)
+        data = torch.utils.data.DataLoader(Noisy(), 3, shuffle=True)
+        saving = CheckpointHandler(folder, Every(1, "batch"), seed=1)
+        estimator.fit(data, epochs=2, event_handlers=[saving, *handlers], **fit)
+        return estimator
+
+    assert_resumes_bit_for_bit(run, tmp_path, 1, 3, 4, 7)
 
 
 def add_all(estimator: Any) -> None:

@@ -69,17 +69,18 @@ class Windows:
         """Yield batches, each after its window was read.
 
         ``left()`` returns how many batches the fit still trains on: no more are read. ``seed(number)`` seeds
-        the operators before a batch is read, of which `first` is the number of the first. `resume` restores
-        the random states of a resumed run, whose window was read ahead, after the rest was read again.
+        the operators before a batch is read, all but the first, whose number is `first`: with that one, a
+        loader also draws the order of the others. `resume` restores the random states of a resumed run, whose
+        window was read ahead, after the rest was read again.
         """
         if not self.reads_ahead:
             yield from batches
             return
-        length, batches = self._engine.trainers.window, iter(batches)
+        length, batches, start = self._engine.trainers.window, iter(batches), first
         while True:
             most = left()
             wanted = length - self._done if most is None else min(length - self._done, max(most, 1))
-            self._window = list(self._ahead(batches, first, wanted, seed))
+            self._window = list(self._ahead(batches, range(first, first + wanted), start, seed))
             first += len(self._window)
             if resume is not None:
                 resume()
@@ -96,12 +97,13 @@ class Windows:
             self.begin()
 
     def _ahead(
-        self, batches: Iterator[Any], first: int, count: int, seed: Callable[[int], None]
+        self, batches: Iterator[Any], numbers: Iterable[int], start: int, seed: Callable[[int], None]
     ) -> Iterator[_Read]:
         reader, loaders = self._engine.readers[TRAIN], self._engine.loaders
-        for number in range(first, first + count):
+        for number in numbers:
             self._states.append(random_state())
-            seed(number)
+            if number > start:
+                seed(number)
             raw = next(batches, END)
             if raw is END:
                 return
