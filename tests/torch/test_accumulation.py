@@ -78,8 +78,7 @@ def test_a_run_with_missing_labels_resumes_within_a_window(engines: Any, tmp_pat
         np.testing.assert_equal(resumed, whole)
 
 
-@pytest.mark.parametrize("engine", ["mxnet", "torch"])
-def test_a_run_resumes_within_a_window_of_pytorchs_loader(engine: str, tmp_path: Path) -> None:
+def test_a_run_resumes_within_a_window_of_pytorchs_loader(tmp_path: Path) -> None:
     """Whose order and samples PyTorch's generator draws."""
     (arrays,) = batches_of([14], True)
 
@@ -93,7 +92,7 @@ def test_a_run_resumes_within_a_window_of_pytorchs_loader(engine: str, tmp_path:
 
     def run(folder: Path, *handlers: Any, **fit: Any) -> MultiEstimator:
         trainers = TrainerSpec(".*", "sgd", SGD)
-        estimator = MultiEstimator(net_of(), spec_of(True, True), trainers, engine=engine, accumulate=3)
+        estimator = MultiEstimator(net_of(), spec_of(True, True), trainers, engine="torch", accumulate=3)
         data = torch.utils.data.DataLoader(Noisy(), 3, shuffle=True)
         saving = CheckpointHandler(folder, Every(1, "batch"), seed=1)
         estimator.fit(data, epochs=2, event_handlers=[saving, *handlers], **fit)
