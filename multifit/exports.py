@@ -7,7 +7,6 @@ from .estimator import MultiEstimator
 from .events import CHANGES, MOMENTS, HandlerError, Priority
 from .gluon.data.batches import Shards
 from .gluon.handlers import (
-    GradientAccumulation,
     GradientConflicts,
     GradientNoise,
     LabelSmoothing,
@@ -43,7 +42,6 @@ __all__ = [
     "DataError",
     "EarlyStoppingHandler",
     "Every",
-    "GradientAccumulation",
     "GradientConflicts",
     "GradientNoise",
     "HandlerError",

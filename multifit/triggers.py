@@ -56,8 +56,8 @@ class Every:
     Raises
     ------
     ValueError
-        `n`, `unit` or `skip` is not valid, or `handler` is a class, has none of the unit's events and hooks,
-        or must be called in every batch because it accumulates gradients.
+        `n`, `unit` or `skip` is not valid, or `handler` is a class, or has none of the unit's events and
+        hooks.
     """
 
     @checked
@@ -110,9 +110,4 @@ class Every:
             raise ValueError(
                 f'Every({self.n}, "{self.unit}") would change nothing: the handler {type(handler).__name__} '
                 f"has neither {' nor '.join(events)}; implement one of them, or use the other unit"
-            )
-        if self.unit == "batch" and hasattr(handler, "batches_per_update"):
-            raise ValueError(
-                f'Every({self.n}, "batch"): the handler {type(handler).__name__} accumulates gradients, and '
-                "must see every batch; pass it without Every"
             )

@@ -54,6 +54,8 @@ class Trainers(Protocol):
     def training(self) -> ContextManager[None]:
         """Return a context manager in which trainers that accumulate add up gradients."""
 
+    @property
+    def left(self) -> bool: ...  # whether gradients that were added up wait for further batches
     def check_none_accumulates(self) -> None:
         """Raise TrainerError if a trainer accumulates gradients, which works only within :meth:`training`."""
 
@@ -111,6 +113,37 @@ class Figures(Protocol):
     def direction(self, figure: str) -> str | None: ...  # "min" or "max"; None if unknown
 
 
+class Windows(Protocol):
+    """Reads the batches that trainers accumulate, all of an update before the first is trained on."""
+
+    @property
+    def reads_ahead(self) -> bool: ...  # whether an update has several batches
+    @property
+    def random(self) -> Mapping[str, Any]: ...  # from where a resumed run reads on; {} if it read not ahead
+    def begin(self) -> None:
+        """Begin a window, as at the start of an epoch."""
+
+    def read(
+        self,
+        batches: Iterator[Any],
+        left: Callable[[], int | None],
+        seed: Callable[[int], None],
+        first: int,
+        resume: Callable[[], None] | None,
+    ) -> Iterator[Any]:
+        """Yield batches, each after its window was read.
+
+        ``left()`` returns how many batches the fit still trains on: no more are read. ``seed(number)`` is
+        called before each but the first is read, and `resume` after those of a window that is read again.
+        """
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint after the running batch needs; {} between two windows."""
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Restore what :meth:`state` returned."""
+
+
 class Stage(Protocol):
     """Training or evaluation."""
 
@@ -159,6 +192,8 @@ class Engine(Protocol):
     def stages(self) -> Mapping[str, Stage]: ...
     @property
     def readers(self) -> Mapping[str, Reader]: ...
+    @property
+    def windows(self) -> Windows: ...
     @property
     def shared(self) -> SharedParameters: ...
     @property

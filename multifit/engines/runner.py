@@ -27,6 +27,9 @@ class TrainStep(Protocol):
     def first(self, checked: Any) -> BatchResult:
         """Train on the first batch, which was checked and measured."""
 
+    def finish(self) -> None:
+        """Update by the gradients that wait for further batches, as the epoch has no more."""
+
 
 class PhasedStep(Protocol):
     """A train step whose phases can be called one by one."""

@@ -25,3 +25,4 @@ class Setup:
     balance: Any
     compile: bool | str
     world: World
+    accumulate: int = 1

@@ -107,6 +107,10 @@ class MultiEstimator:
     balance : method of multifit.balance, optional
         The method that weighs the tasks against each other in training. Its weights are multiplied by those
         of the losses. By default, the weights of the losses alone are used.
+    accumulate : int
+        The number of batches per update, of all trainers. An update is that of one batch of all their
+        samples; batches that an epoch leaves over are an update of their own. For some of the trainers only,
+        see :class:`TrainerSpec`.
     engine : {"auto", "mxnet", "torch"}
         What runs the batches. "torch" trains the graph that MXNet traces with PyTorch, on a device such as
         ``context="cuda:0"`` or ``context="cpu"``; see docs/torch.md for what it does not do. "auto" chooses
@@ -129,7 +133,8 @@ class MultiEstimator:
         `spec` is neither a TaskSpec nor a loss, `net` is not a Block, or `balance` cannot weigh the losses.
     ValueError
         The `context` does not exist; the `precision` is unknown, or the devices do not support it; `world` is
-        not from `connect`; the `engine` is unknown; or `compile` needs PyTorch, and the engine is MXNet.
+        not from `connect`; `accumulate` is not a whole number of at least 1; the `engine` is unknown; or
+        `compile` needs PyTorch, and the engine is MXNet.
     ImportError
         The engine is not installed.
     """
@@ -144,6 +149,7 @@ class MultiEstimator:
         frozen: Parameters | Sequence[Parameters] = (),
         precision: str = "float32",
         balance: Balance | None = None,
+        accumulate: int = 1,
         world: World = ALONE,
         engine: str = AUTO,
         compile: bool | str = AUTO,
@@ -154,7 +160,10 @@ class MultiEstimator:
         self._calls = Calls()  # of this estimator and those of its tools
         name = choose_engine(checked_value("engine", engine, _Engine), context, self._log_once)
         compile = checked_value("compile", compile, _Compile)
-        setup = Setup(net, spec, trainers, context, initializer, frozen, precision, balance, compile, world)
+        accumulate = checked_value("accumulate", accumulate, Count)
+        setup = Setup(
+            net, spec, trainers, context, initializer, frozen, precision, balance, compile, world, accumulate
+        )
         run = Run(RunState() if world.alone else JointRunState(world), world=world)
         self._assemble(engine_module(name).make_runner(setup, run.state, self._log_once), run)
 

@@ -14,6 +14,7 @@ from ..events import AFTER_LAST_BATCH, TRAINING_EVENTS
 from ..log_once import LogOnce
 from ..protocols import BatchResult
 from ..sampling import TaskLoaders
+from ..seeding import set_random_state
 from ..stages import EVALUATE, TRAIN
 from .fit_setup import check_copies, check_monitors
 from .handler_runner import HandlerRunner
@@ -108,28 +109,46 @@ class FitLoop:
             self._log_once.logger.info(OWN_WORKERS)
         if state.seed is not None:
             self._reader.replay(data, state.epoch, run.seed_epoch)
-        then = partial(self._restore, checkpoint)
+        then, first, windows = partial(self._restore, checkpoint), state.batch + 1, self._engine.windows
+        random = windows.random  # if the next batches were read before the checkpoint was saved
+
+        def before_rest() -> None:
+            set_random_state(random) if random else then()
+            if windows.reads_ahead:
+                run.seed_read(first)
+
         if run.epoch_complete:
             then()
         elif state.stopped:  # by a limit or a handler: the run is finished, only its last epoch must end
-            self._train_epoch(data, _after(then, ()), fit_batch, state.batch + 1)
+            self._train_epoch(data, _after(then, ()), fit_batch, first)
         else:
-            batches = self._reader.iterate_from(data, state.batch + 1, then, state.epoch)
-            self._train_epoch(data, _after(run.restore_order, batches), fit_batch, state.batch + 1)
+            batches = _after(
+                run.restore_order, self._reader.iterate_from(data, first, before_rest, state.epoch)
+            )
+            self._train_epoch(data, batches, fit_batch, first, then if random else None)
 
     def _train_epoch(
-        self, data: Any, batches: Iterable[Any], fit_batch: Callable[[Any], BatchResult], first: int = 0
+        self,
+        data: Any,
+        batches: Iterator[Any],
+        fit_batch: Callable[[Any], BatchResult],
+        first: int = 0,
+        resume: Callable[[], None] | None = None,
     ) -> None:
         run, state, events, total = self._run, self._run.state, TRAINING_EVENTS, batch_count(data)
         run.epoch_complete = False
         self._handlers.emit(events.begin, batches=total)
-        step = partial(self._step, fit_batch)
+        step, windows = partial(self._step, fit_batch), self._engine.windows
+        batches = windows.read(batches, self._handlers.batches_left, run.seed_read, first, resume)
         with self._reader.reading(data):
             done = run_pass(batches, step, events, self._handlers, state, lambda: state.place, first)
         if not done:
             raise_problems(no_batch_problems("train_data", state.epoch, read=self._train_step is not None))
         if state.stopped and done > first:
             self._handlers.emit(AFTER_LAST_BATCH)
+        if self._engine.trainers.left:  # the epoch ended within a window
+            (self._train_step or self._runner.train_step()).finish()
+        windows.begin()
         # If the fit was interrupted, the handlers skip what takes long, such as the validation.
         run.epoch_complete = not state.interrupted and (not state.stopped or done == total)
         self._runner.join_figures(TRAIN, run.epoch_complete)

@@ -51,6 +51,12 @@ class HandlerRunner:
         reasons = (handler.reached(self._estimator) for handler in limits)
         return next((reason for reason in reasons if reason is not None), None)
 
+    def batches_left(self) -> int | None:
+        """Return the number of batches until the first limit of a `StoppingHandler`, or None."""
+        limits = [handler for handler in self.handlers if isinstance(handler, StoppingHandler)]
+        counts = (handler.batches_left(self._estimator) for handler in limits)
+        return min((count for count in counts if count is not None), default=None)
+
     def states(self) -> dict[str, Any]:
         """Return the states of the handlers that have one, by name."""
         return {name: handler.state_dict() for name, handler in self._stateful().items()}

@@ -20,7 +20,7 @@ from .run import Run
 from .shared_checkpoint import SharedCheckpoint
 
 CHANGED = "a resumed run keeps net, spec and trainers: undo the change, or train from scratch without resume"
-RUN, HANDLERS, ORDER, ENGINE = "run.json", "handlers", "order", "engine"
+RUN, HANDLERS, ORDER, ENGINE, WINDOW = "run.json", "handlers", "order", "engine", "window"
 
 
 class RunCheckpointer:
@@ -36,6 +36,8 @@ class RunCheckpointer:
         """Gather each rank's own state; all ranks must call this before the first rank writes."""
         if not self._engine.world.alone:
             states = {HANDLERS: self._handlers.states(), ORDER: self._run.order_state}
+            if window := self._engine.windows.state():
+                states[WINDOW] = window
             self._ranks = self._snapshot.gather_own(states)
 
     def write(self, folder: Path) -> None:
@@ -51,6 +53,8 @@ class RunCheckpointer:
             snapshot.write_tree(folder, ENGINE, of_engine)
         if not complete:
             snapshot.write_tree(folder, ORDER, run.order_state)
+            if window := self._engine.windows.state():
+                snapshot.write_tree(folder, WINDOW, window)
         tree = {
             "state": state.to_dict(),
             "complete": complete,
@@ -94,6 +98,8 @@ class RunCheckpointer:
             if not tree["complete"]:
                 self._read_order(checkpoint, rank, tree["state"])
                 run.restore_order()  # raises if the state is not valid
+                if (checkpoint / f"{WINDOW}.json").exists():
+                    self._engine.windows.load(snapshot.read_own_tree(checkpoint, rank, WINDOW))
             # sets the random states, too
             restarted = snapshot.read(checkpoint, ranks, tree["complete"])
             if (checkpoint / f"{ENGINE}.json").exists():

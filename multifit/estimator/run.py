@@ -8,7 +8,16 @@ from typing import Any
 from ..distributed import ALONE, World
 from ..history import History
 from ..plan import Plan
-from ..seeding import random_state, reseed, reseed_epoch, seed_of_rank, set_random_state
+from ..seeding import (
+    AHEAD,
+    mixed,
+    random_state,
+    reseed,
+    reseed_epoch,
+    seed_of_rank,
+    seed_operators,
+    set_random_state,
+)
 from ..state import RunState
 
 
@@ -24,8 +33,9 @@ class Run:
 
     The state of the operators' generators, such as MXNet's, cannot be read. A run that has a seed therefore
     seeds them at fixed places, whether or not it stops there: at the start of each epoch, together with all
-    other generators, and alone after each scheduled checkpoint. A run without a seed resumes with the saved
-    states of Python's and NumPy's generators only.
+    other generators, and alone after each scheduled checkpoint and before each batch that is read ahead, if
+    trainers accumulate. A run without a seed resumes with the saved states of Python's and NumPy's generators
+    only.
 
     With several ranks in the `world`, the seed is the first rank's, and each rank derives its own from it.
     """
@@ -48,6 +58,11 @@ class Run:
     def reseed(self) -> None:
         """Seed the generators of operators from the run's seed and position."""
         reseed(self._seed(), self.state.epoch, self.state.step)
+
+    def seed_read(self, number: int) -> None:
+        """Seed the generators of operators for reading a batch of the epoch ahead, if the run has a seed."""
+        if self.state.seed is not None:
+            seed_operators(mixed(self._seed(), AHEAD, self.state.epoch, number))
 
     def agree_on_seed(self) -> None:
         """Take the first rank's seed; all ranks must call this."""

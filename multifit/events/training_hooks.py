@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any, cast
@@ -52,14 +51,6 @@ class TrainingHooks:
         """The names of the handlers that replace a share of each loss by another one, such as MixUp."""
         blending = [h for h in self._events.handlers if getattr(h, "blends_losses", False)]
         return ", ".join(map(handler_name, blending))
-
-    @property
-    def batches_per_update(self) -> int:
-        """The number of batches per update, if handlers such as GradientAccumulation add up gradients.
-
-        An update uses the mean. With several such handlers, it waits until none of them holds it back.
-        """
-        return math.lcm(*(getattr(handler, "batches_per_update", 1) for handler in self._events.handlers))
 
     def change_batch(self, slots: Mapping[str, Any], batch_axis: int = 0) -> dict[str, Any]:
         """Return one device's slots as they are passed to the net and the losses.

@@ -59,6 +59,11 @@ class StoppingHandler:
         """Return the limit that a resumed run has already reached, in words, or None."""
         return self._epoch_limit(estimator) or self._batch_limit(estimator) or self._other_reason(estimator)
 
+    def batches_left(self, estimator: EstimatorProtocol) -> int | None:
+        """Return the number of batches until the limit, or None if there is none."""
+        limit = estimator.max_batch if self.max_batch is None else self.max_batch
+        return None if limit is None else limit - self._batches
+
     def train_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
         """Start counting."""
         self._started = self._clock()
@@ -94,8 +99,8 @@ class StoppingHandler:
         return None if limit is None or self._epochs < limit else counted(limit, "epoch")
 
     def _batch_limit(self, estimator: EstimatorProtocol) -> str | None:
-        limit = estimator.max_batch if self.max_batch is None else self.max_batch
-        return None if limit is None or self._batches < limit else counted(limit, "batch", "batches")
+        left = self.batches_left(estimator)
+        return None if left is None or left > 0 else counted(self._batches + left, "batch", "batches")
 
     def _other_reason(self, estimator: EstimatorProtocol) -> str | None:
         if self.max_seconds is not None and self._clock() - self._started >= self.max_seconds:

@@ -174,8 +174,8 @@ class TrainerSpec(_OneLineRepr):
         The number of batches per update: 2 updates the parameters after every second batch of the run. A
         schedule counts the updates.
     accumulate : bool
-        Whether an update uses the mean of the gradients of all batches since the last update, as if they had
-        been one batch. Otherwise, it uses the gradients of the last batch alone.
+        Whether an update is that of one batch of all samples since the last update. What is left at the end
+        of an epoch is an update of its own. Otherwise, an update uses the last batch alone.
     """
 
     params: Parameters

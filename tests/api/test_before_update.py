@@ -12,11 +12,11 @@ import pytest
 
 from multifit import (
     Every,
-    GradientAccumulation,
     HandlerError,
     LossSpec,
     MultiEstimator,
     TaskSpec,
+    TerminateOnNaN,
     TrainerSpec,
 )
 from tests.common.compare import assert_same_parameters, assert_unchanged, snapshot, twins
@@ -239,10 +239,8 @@ def test_updates_that_are_held_back_are_an_error() -> None:
     before = snapshot(net)
     for run in ("fit", "profile"):
         arguments = {"epochs": 1} if run == "fit" else {"batches": 2}
-        with pytest.raises(
-            ValueError, match="Zero, Clip: .* GradientAccumulation holds .* change_gradients in"
-        ):
-            handlers = [GradientAccumulation(2), Zero(), Clip()]
+        with pytest.raises(ValueError, match="Zero, Clip: .* TerminateOnNaN holds .* change_gradients in"):
+            handlers = [TerminateOnNaN(), Zero(), Clip()]
             getattr(estimator_of(net), run)(loader(), event_handlers=handlers, **arguments)
     assert_unchanged(net, before)
 

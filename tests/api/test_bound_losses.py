@@ -14,7 +14,6 @@ import pytest
 from multifit import (
     CheckpointHandler,
     Every,
-    GradientAccumulation,
     LossSpec,
     MixUp,
     MultiEstimator,
@@ -95,10 +94,11 @@ def fit(
     world: World = ALONE,
     trainers: Any = None,
     epochs: int = 2,
+    data: Any = BATCHES,
     **options: Any,
 ) -> MultiEstimator:
     estimator = MultiEstimator(net, spec, trainers or make_trainers(), devices, world=world)
-    estimator.fit(BATCHES, epochs=epochs, event_handlers=handlers, **options)
+    estimator.fit(data, epochs=epochs, event_handlers=handlers, **options)
     return estimator
 
 
@@ -201,7 +201,8 @@ def test_losses_of_all_trainers_and_eager_ones_go_beside() -> None:
 
 def test_accumulated_gradients_are_bound_too() -> None:
     nets = make_net(), make_net()
-    fit(nets[0], make_spec(), handlers=[*SILENT, GradientAccumulation(2)])
+    pairs = [tuple(map(np.concatenate, zip(*BATCHES[i : i + 2]))) for i in range(0, len(BATCHES), 2)]
+    fit(nets[0], make_spec(), data=pairs)
     fit(nets[1], make_spec(), trainers=make_trainers(every=2, accumulate=True))
     assert_same_parameters(*nets)
 

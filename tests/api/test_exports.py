@@ -13,7 +13,7 @@ import multifit
 
 EXPORTS = [
     "CHANGES", "MOMENTS", "CheckpointHandler", "DataError", "EarlyStoppingHandler", "Every",
-    "GradientAccumulation", "GradientConflicts", "GradientNoise", "HandlerError", "History",
+    "GradientConflicts", "GradientNoise", "HandlerError", "History",
     "InterruptHandler", "LabelSmoothing", "LabelSpec", "LivePlot", "LogFile", "LoggingHandler",
     "LossSpec", "MetricHandler", "MetricSpec", "MixUp", "MultiEstimator", "PeerError", "Plan",
     "PlateauHandler", "Priority", "Problem", "ProgressBar", "RunState", "Sharded", "Shards",
@@ -38,7 +38,8 @@ def test_everything_exported_is_documented() -> None:
 
 
 SIGNATURES: dict[str, str] = {
-    "MultiEstimator": "net spec trainers context initializer frozen precision balance world engine compile",
+    "MultiEstimator": "net spec trainers context initializer frozen precision balance accumulate world "
+    "engine compile",
     "MultiEstimator.fit": "self train_data val_data epochs batches event_handlers resume batch_axis sampling",
     "TaskSpec": "outputs labels losses metrics inputs batch unused forward batch_fn evaluate name state",
     "LossSpec": "fn outputs labels weight returns minimize normalize_by scope arguments trainers",

@@ -8,7 +8,6 @@ import pytest
 
 from multifit import LossSpec, MultiEstimator, TrainerError, TrainerSpec
 from multifit.gluon.handlers import (
-    GradientAccumulation,
     GradientNoise,
     LabelSmoothing,
     MixUp,
@@ -108,8 +107,7 @@ class Holding:
 @pytest.mark.parametrize(
     "handler",
     [
-        GradientAccumulation(4), GradientNoise(1.0), LabelSmoothing(0.5), MixUp(),
-        WeightAveraging("ema", 0.5), Holding(),
+        GradientNoise(1.0), LabelSmoothing(0.5), MixUp(), WeightAveraging("ema", 0.5), Holding(),
     ],
     ids=lambda handler: type(handler).__name__,
 )  # fmt: skip

@@ -11,7 +11,6 @@ import numpy as np
 from multifit import (
     CheckpointHandler,
     Every,
-    GradientAccumulation,
     GradientConflicts,
     GradientNoise,
     HandlerError,
@@ -136,7 +135,7 @@ def joint_training(world: World, context: Any = None, **changes: Any) -> dict[st
         "net": two_heads, "hybridize": True, "digit": CE, "parity": LossSpec(BCE, weight=0.5),
         "data": lambda world: loader(16), "handlers": lambda world: [], "optimizer": "sgd",
         "dtype": "float32", "clip_norm": None, "labels": ["digit", "parity", "weight"], "balance": None,
-        "rhythm": {}, "engine": "mxnet", "fit": {},
+        "rhythm": {}, "accumulate": 1, "engine": "mxnet", "fit": {},
         "metrics": {"median": MetricSpec(Median(), "digit", "digit", stage="evaluate")},
     }  # fmt: skip
     unknown = set(changes) - set(options)
@@ -168,8 +167,8 @@ def joint_training(world: World, context: Any = None, **changes: Any) -> dict[st
     net.cast(options["dtype"])
     if options["hybridize"] and isinstance(net, gluon.HybridBlock):
         net.hybridize()
-    how = {"balance": options["balance"], "engine": options["engine"], "world": world}
-    estimator = MultiEstimator(net, spec, trainers, context, **how)
+    how = {name: options[name] for name in ("balance", "engine", "accumulate")}
+    estimator = MultiEstimator(net, spec, trainers, context, world=world, **how)
     val_data = loader(16, samples=33)
     handlers = options["handlers"](world)
     data = options["data"](world)
@@ -213,11 +212,13 @@ CASES: dict[str, dict[str, Any]] = {
         "digit": replace(BATCH_SCOPE, weight=lambda state: 1.0 + 0.1 * state.step),
         "parity": _normalized(),
         "clip_norm": 0.1,
-        "handlers": lambda world: [GradientAccumulation(2)],
+        "accumulate": 2,
         "data": lambda world: loader(37),
     },
     "a weight that changes": {"digit": LossSpec(CE, weight=lambda state: 1.0 + 0.1 * state.step)},
-    "accumulation": {"handlers": lambda world: [GradientAccumulation(2)]},
+    "accumulation": {"accumulate": 2},
+    "accumulation of missing labels": {"accumulate": 3, "labels": MISSING, "data": ragged},
+    "accumulation of uneven parts": {"accumulate": 2, "parity": _normalized(), "data": uneven_parts},
     "lists": {"data": lambda world: batches(16)},
     "an eager net": {"hybridize": False},
     "a frozen body": {
@@ -266,16 +267,8 @@ CASES: dict[str, dict[str, Any]] = {
     "balance of features": {"balance": UPGrad(), "data": ragged},
     "balance of features that adds up": {"balance": PCGrad(), "data": ragged, "rhythm": ADDING},
     "balance of parameters": {"balance": GradNorm(on="body.weight", every=2), "data": ragged},
-    "balance of parameters that adds up": {
-        "balance": UPGrad(on="parameters"),
-        "data": ragged,
-        "rhythm": ADDING,
-        "labels": MISSING,
-    },
-    "balance of parameters that a handler adds up": {
-        "balance": PCGrad(on="parameters", every=2),
-        "data": ragged,
-        "handlers": lambda world: [GradientAccumulation(3)],
+    "balance of parameters where labels are missing": {
+        "balance": UPGrad(on="parameters"), "data": ragged, "labels": MISSING
     },
     "float64": {"dtype": "float64"},
     "two devices": {"context": [mx.cpu(0), mx.cpu(1)]},
@@ -289,6 +282,7 @@ ON_TORCH: dict[str, dict[str, Any]] = {
         for name in (
             "clipping", "a weight that changes", "lists", "uneven parts", "averaged weights",
             "a last batch of one sample", "skipped updates", "missing labels", "accumulation",
+            "accumulation of missing labels",
             "smoothed labels", "mixed samples", "a trainer that accumulates", "a frozen body",
         )
     },
@@ -336,8 +330,8 @@ RANKS_OWN = {  # states that each rank has for itself, within an epoch or betwee
         name: CASES[name]
         for name in (
             "a trainer that accumulates",
-            "balance of parameters that adds up",
-            "balance of parameters that a handler adds up",
+            "accumulation of missing labels",
+            "balance of features that adds up",
         )
     },
 }

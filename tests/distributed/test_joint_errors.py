@@ -10,7 +10,6 @@ from multifit import (
     CheckpointHandler,
     DataError,
     Every,
-    GradientAccumulation,
     LossSpec,
     MultiEstimator,
     PeerError,
@@ -137,8 +136,8 @@ REFUSED: dict[str, tuple[Any, type, str]] = {
     "other limits": (
         lambda w: fit(w, epochs=1 + w.rank), SpecError, "limits.epochs: 1 on rank 0, 2 on rank 1"),
     "other handlers": (
-        lambda w: fit(w, handlers=other(w, [GradientAccumulation(2)], [])), SpecError,
-        r'handlers\["GradientAccumulation"\]: .* on rank 0, not on rank 1'),
+        lambda w: fit(w, handlers=other(w, [WeightAveraging()], [])), SpecError,
+        r'handlers\["WeightAveraging"\]: .* on rank 0, not on rank 1'),
     "other options of a handler": (
         lambda w: fit(w, handlers=[WeightAveraging(decay=0.5), WeightAveraging(decay=0.5 + 0.3 * w.rank)]),
         SpecError, r'handlers\["WeightAveraging#2"\].decay: "0.5" on rank 0, "0.8" on rank 1'),

@@ -13,7 +13,6 @@ import pytest
 from multifit import (
     CheckpointHandler,
     Every,
-    GradientAccumulation,
     LossSpec,
     MetricSpec,
     MultiEstimator,
@@ -70,6 +69,7 @@ def train(
     resume: Path | None = None,
     handlers: Any = (),
     norm: bool = True,
+    accumulate: int = 1,
 ) -> dict[str, Any]:
     """Train two epochs of five batches, with `norm` with running statistics of each rank's own."""
     layers = [gluon.nn.BatchNorm()] if norm else []
@@ -87,7 +87,7 @@ def train(
         unused=["parity"],
     )
     trainer = TrainerSpec(".*", "sgd", {"learning_rate": 0.02, "momentum": 0.9})
-    estimator = MultiEstimator(net, spec, trainer, world=world)
+    estimator = MultiEstimator(net, spec, trainer, world=world, accumulate=accumulate)
     handlers = [CheckpointHandler(folder, Every(3, "batch"), seed=1), *handlers]
     if stop is not None:
         handlers.append(InterruptOn(world.size - 1, stop, world))
@@ -189,7 +189,7 @@ def test_figures_that_cannot_be_divided_are_of_the_rest_of_the_epoch(tmp_path, s
 
 def test_gradients_that_wait_for_an_update_need_as_many_ranks(tmp_path):
     def accumulating(world, stop=None, resume=None):
-        return train(world, tmp_path, stop, resume, [GradientAccumulation(2)])
+        return train(world, tmp_path, stop, resume, accumulate=3)
 
     run_ranks(2, lambda world: accumulating(world, stop=7))
     expected = "gradients of 2 processes wait for an update, and cannot be divided among 1; resume with 2"

@@ -87,7 +87,9 @@ FIELDS = {
     "trainer": [
         "params", "optimizer", "optimizer_params", "lr_scheduler", "clip_norm", "every", "accumulate",
     ],
-    "estimator": ["trainers", "context", "initializer", "frozen", "precision", "balance", "world"],
+    "estimator": [
+        "trainers", "context", "initializer", "frozen", "precision", "balance", "accumulate", "world",
+    ],
     "fit": ["batches", "epochs", "event_handlers", "resume", "sampling"],
     "evaluate": ["event_handlers", "batch_axis"],
 }  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any, Callable, Iterator
 import numpy as np
 import pytest
 
-from multifit import GradientAccumulation, HandlerError, MetricSpec, MultiEstimator, TrainerError, TrainerSpec
+from multifit import HandlerError, MetricSpec, MultiEstimator, TrainerError, TrainerSpec
 from multifit.gluon.optim.gradients import is_fresh
 from multifit.seeding import seed_everything
 from tests.common.data import in_batches, two_head_arrays
@@ -24,11 +24,6 @@ TOOLS: dict[str, Callable[[Any, Any], Any]] = {
     "find_learning_rate": lambda estimator, data: estimator.find_learning_rate(data, 1e-4, 10.0, 10),
     "profile": lambda estimator, data: estimator.profile(data, 5),
 }
-
-
-def profile_accumulating(estimator: Any, data: Any) -> None:
-    """Profile with a handler in whose runs gradients are added up, in arrays of their own."""
-    estimator.profile(data, 5, [GradientAccumulation(2)])
 
 
 def make_net(contexts: Any = None, grad_req: str = "write") -> Any:
@@ -137,8 +132,7 @@ def test_training_goes_on_as_if_nothing_had_been(kind: str, contexts: Any, begun
         histories = [estimator.fit(Shuffled(), epochs=1, event_handlers=[])] if begun else []
         if not begun:
             estimator.check(Shuffled())  # builds the trainers
-        tools = [*TOOLS.values(), *([profile_accumulating] if kind != "rhythms" else [])]
-        for tool in tools if look else ():
+        for tool in TOOLS.values() if look else ():
             values, before = arrays(estimator), observable(estimator)
             assert before["figures"] or not begun
             held = [

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import GradientAccumulation, LabelSmoothing, LossSpec, MetricSpec, MultiEstimator, TrainerSpec
+from multifit import LabelSmoothing, LossSpec, MetricSpec, MultiEstimator, TrainerSpec
 from multifit.gluon.precision import precisions
 from tests.common.compare import assert_same_parameters, twins
 from tests.common.data import digit_batches
@@ -100,10 +100,9 @@ def test_every_kind_of_loss_trains_as_in_float32(case: str) -> None:
     nets[0].cast("float64")
     for net in nets:
         trainer = TrainerSpec(".*", "sgd", SGD, clip_norm=1.0)
-        estimator = MultiEstimator(net, digit_spec(losses=LOSSES[case]), trainer, ONE)
+        estimator = MultiEstimator(net, digit_spec(losses=LOSSES[case]), trainer, ONE, accumulate=2)
         smoothing = [] if case == "single precision" else [LabelSmoothing(0.1, "digit")]
-        handlers = [*SILENT, GradientAccumulation(2), *smoothing]
-        estimator.fit(batches, epochs=1, event_handlers=handlers)
+        estimator.fit(batches, epochs=1, event_handlers=[*SILENT, *smoothing])
     assert_same_parameters(*nets)
 
 

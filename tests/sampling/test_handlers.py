@@ -15,7 +15,6 @@ from multifit import (
     CheckpointHandler,
     EarlyStoppingHandler,
     Every,
-    GradientAccumulation,
     GradientNoise,
     InterruptHandler,
     LabelSmoothing,
@@ -55,13 +54,13 @@ ADAM = {"learning_rate": 0.05, "wd": 0.1}
 
 
 def train_by_hand(net: Any, trainer: Any, updates: Any, losses: Any) -> None:
-    """Train on updates: lists of pairs of a head's name and a batch, whose mean losses are averaged."""
+    """Train on updates: lists of pairs of a head's name and a batch, whose mean losses are added up."""
     for update in updates:
         with mx.autograd.record():
             total = 0.0
             for name, (image, label) in update:
                 output = net(mx.nd.array(image))[list(TWO_HEADS).index(name)]
-                total = total + losses[name](output, mx.nd.array(label)).mean() / len(update)
+                total = total + losses[name](output, mx.nd.array(label)).mean()
         total.backward()
         trainer.step(1, ignore_stale_grad=True)
 
@@ -75,16 +74,17 @@ def smoothed(output: Any, label: Any) -> Any:
 def test_it_is_that_of_a_hand_written_loop(devices: Any, hybrid: bool, case: str) -> None:
     data = parts(24, 24)
     hand, net = twins(lambda: two_heads("hybrid"), data["digit"][0][0])
-    turns, losses, handlers = in_turn(data, 3), {"digit": CE, "size": L2}, []
+    turns, losses, handlers, accumulate = in_turn(data, 3), {"digit": CE, "size": L2}, [], 1
     updates = [[turn] for turn in turns]
     optimizer, options = ("adam", ADAM) if case == "adam" else ("sgd", MOVING)
     if case == "accumulation":
-        updates, handlers = [turns[i : i + 2] for i in range(0, 6, 2)], [GradientAccumulation(2)]
+        updates, accumulate = [turns[i : i + 2] for i in range(0, 6, 2)], 2
     if case == "smoothing":
         losses["digit"], handlers = smoothed, [LabelSmoothing(0.2, "digit")]
     train_by_hand(hand, trainer_of(hand, optimizer, options), updates, losses)
     trainer = TrainerSpec(".*", optimizer, options)
-    estimator = MultiEstimator(hybridized(net, hybrid), two_head_spec(), trainer, devices)
+    net = hybridized(net, hybrid)
+    estimator = MultiEstimator(net, two_head_spec(), trainer, devices, accumulate=accumulate)
     estimator.fit(data, epochs=1, event_handlers=[*SILENT, *handlers], sampling=RoundRobin())
     assert_same_parameters(net, hand)
 
@@ -136,7 +136,6 @@ def test_random_weights_are_those_of_a_tasks_own_turns() -> None:
 HANDLERS: dict[str, Callable[[Path], Any]] = {
     "CheckpointHandler": lambda folder: CheckpointHandler(folder, Every(1, "batch"), "train_size", seed=0),
     "EarlyStoppingHandler": lambda folder: EarlyStoppingHandler("train_size", patience=9, restore_best=True),
-    "GradientAccumulation": lambda folder: GradientAccumulation(2),
     "GradientNoise": lambda folder: GradientNoise(),
     "InterruptHandler": lambda folder: InterruptHandler(),
     "LabelSmoothing": lambda folder: LabelSmoothing(),

@@ -6,10 +6,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
+import numpy as np
 import pytest
+import torch
 
-from multifit import Priority, TrainerSpec
+from multifit import CheckpointHandler, Every, MultiEstimator, Priority, StoppingHandler, TrainerSpec
 from multifit.gluon.compat import mx
+from tests.common.accumulating import (
+    CASES,
+    assert_is_one_batch,
+    batches_of,
+    net_of,
+    spec_of,
+    trained,
+    values_of,
+)
+from tests.common.resuming import assert_resumes_bit_for_bit
 from tests.torch.fits import assert_engines_agree
 from tests.torch.runs import BATCHES, PAIRS, assert_resumes, estimator_of, values
 from tests.torch.test_engine import assert_close
@@ -25,6 +37,68 @@ def rhythms() -> Any:
         "digit": TrainerSpec("digit.*", "adam", {"learning_rate": 0.02}, every=2),
         "size": TrainerSpec("size.*", "sgd", dict(SGD)),
     }
+
+
+@pytest.mark.parametrize("window", [3, 5], ids=["a window of all", "more than an epoch has"])
+@pytest.mark.parametrize("case", CASES)
+def test_the_update_is_that_of_one_batch(case: str, window: int) -> None:
+    assert_is_one_batch(case, window, engine="torch", context="cpu")
+
+
+@pytest.mark.parametrize("options", [{"epochs": 1}, {"batches": 3}], ids=["a handler", "a limit"])
+def test_a_stop_within_a_window_updates_with_what_is_there(options: Any) -> None:
+    stop = StoppingHandler(condition=lambda state: state.step == 3)
+    trainers = TrainerSpec(".*", "sgd", {**SGD, "learning_rate": 0.1})
+    estimator = MultiEstimator(net_of(), spec_of(), trainers, engine="torch", accumulate=2)
+    estimator.fit(batches_of((3, 2, 3, 2, 4)), event_handlers=[stop], **options)
+    whole, _ = trained((5, 3), epochs=1, trainers=trainers, engine="torch")
+    assert_close(whole, values_of(estimator), tolerance=1e-12)
+
+
+@pytest.mark.parametrize("engines", PAIRS, ids="-".join)
+def test_a_run_with_missing_labels_resumes_within_a_window(engines: Any, tmp_path: Path) -> None:
+    """The batches of the window are read again, and a finished run ends as it had ended."""
+
+    def run(folder: str, engine: str, epochs: int, **resume: Any) -> Any:
+        trainers = TrainerSpec(".*", "sgd", SGD)
+        estimator = MultiEstimator(net_of(), spec_of(True, True), trainers, engine=engine, accumulate=3)
+        saving = CheckpointHandler(tmp_path / folder, Every(1, "batch"), seed=1)
+        stop = StoppingHandler(condition=lambda state: epochs == 2 and state.step == 7)
+        data = batches_of((3, 2, 3, 2, 4), True)
+        estimator.fit(data, epochs=epochs, event_handlers=[saving, stop], **resume)
+        return values_of(estimator)
+
+    first, second = engines
+    ended = run("parts", first, 2)
+    assert_close(run("parts", second, 2, resume=tmp_path / "parts"), ended)
+    whole = run("whole", second, 3)
+    resumed = run("parts", second, 3, resume=tmp_path / "parts")
+    assert_close(whole, resumed)
+    if first == second:
+        np.testing.assert_equal(resumed, whole)
+
+
+def test_a_run_resumes_within_a_window_of_pytorchs_loader(tmp_path: Path) -> None:
+    """Whose order and samples PyTorch's generator draws."""
+    (arrays,) = batches_of([14], True)
+
+    class Noisy(torch.utils.data.Dataset):
+        def __len__(self) -> int:
+            return len(arrays[0])
+
+        def __getitem__(self, place: int) -> Any:
+            x, *labels = (array[place] for array in arrays)
+            return x + 0.1 * torch.randn(x.shape).double().numpy(), *labels
+
+    def run(folder: Path, *handlers: Any, **fit: Any) -> MultiEstimator:
+        trainers = TrainerSpec(".*", "sgd", SGD)
+        estimator = MultiEstimator(net_of(), spec_of(True, True), trainers, engine="torch", accumulate=3)
+        data = torch.utils.data.DataLoader(Noisy(), 3, shuffle=True)
+        saving = CheckpointHandler(folder, Every(1, "batch"), seed=1)
+        estimator.fit(data, epochs=2, event_handlers=[saving, *handlers], **fit)
+        return estimator
+
+    assert_resumes_bit_for_bit(run, tmp_path, 1, 3, 4, 7)
 
 
 def add_all(estimator: Any) -> None:

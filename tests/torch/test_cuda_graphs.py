@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from multifit import GradientAccumulation
 from multifit.balance import FAMO, GramianMethod, PCGrad, Uncertainty, UPGrad
 from multifit.torch.engine import program
 from multifit.torch.engine.branched_computation import BranchedComputation
@@ -42,12 +41,12 @@ CASES: dict[str, tuple[str, dict[str, Any], list[Any], int]] = {
     "by default": ("float64", {"compile": "auto"}, [], 2),
     "dropout and statistics": ("dropout", {}, [], 2),
     "accumulates": ("float64", {"trainers": rhythms()}, [], 2),
-    "float16": ("dropout", {"precision": "float16"}, [GradientAccumulation(3)], 2),
+    "float16": ("dropout", {"precision": "float16", "accumulate": 3}, [], 2),
     "balances": ("float64", {"balance": Uncertainty()}, [], 2),
     "looks back": ("float64", {"balance": FAMO()}, [], 3),
     "compares features": ("float64", {"balance": PCGrad()}, [], 3),
     "compares parameters": ("float64", {"balance": UPGrad(on="parameters")}, [], 4),
-    "adds rows": ("float64", {"balance": ByLosses(on="parameters")}, [GradientAccumulation(2)], 4),
+    "compares parameters by losses": ("float64", {"balance": ByLosses(on="parameters")}, [], 4),
     "features in float16": ("dropout", {"balance": PCGrad(), "precision": "float16"}, [], 3),
     "rows in float16": ("dropout", {"balance": UPGrad(on="parameters"), "precision": "float16"}, [], 4),
     "changes outputs": ("float64", {}, [Double()], 0),

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from multifit import (
-    GradientAccumulation,
     HandlerError,
     LabelSmoothing,
     LossSpec,
@@ -84,10 +83,9 @@ CASES: dict[str, Any] = {
     "LabelSmoothing": (lambda: [LabelSmoothing(0.2)], two_head_spec),
     "LabelSmoothing beside scope batch": (lambda: [LabelSmoothing(0.2)], with_normalizer),
     "MixUp and LabelSmoothing": (lambda: [MixUp(), LabelSmoothing(), Penalty()], two_head_spec),
-    "GradientAccumulation": (lambda: [GradientAccumulation(3)], two_head_spec),
-    "MixUp and GradientAccumulation": (lambda: [MixUp(), GradientAccumulation(2)], two_head_spec),
+    "MixUp that adds up": (lambda: [MixUp()], two_head_spec, 2),
     "a penalty": (lambda: [Penalty()], two_head_spec),
-    "penalties that add up": (lambda: [Penalty(), GradientAccumulation(3)], two_head_spec),
+    "penalties that add up": (lambda: [Penalty()], two_head_spec, 3),
     "another objective": (lambda: [InPlaceOf()], two_head_spec),
     "the net once more": (lambda: [Calls()], two_head_spec),
     "outputs": (lambda: [Double()], two_head_spec),
@@ -100,10 +98,10 @@ CASES: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_figures_and_parameters_are_those_of_mxnet(name: str) -> None:
-    handlers, spec = CASES[name]
+    handlers, spec, *accumulate = CASES[name]
 
     def fit(engine: str) -> Any:
-        estimator = estimator_of("float64", engine, spec=spec())
+        estimator = estimator_of("float64", engine, spec=spec(), accumulate=sum(accumulate) or 1)
         seed_everything(5)
         first = estimator.fit(BATCHES, BATCHES, epochs=2, event_handlers=handlers())
         again = estimator.fit(BATCHES, BATCHES, epochs=1, event_handlers=handlers())
@@ -115,12 +113,11 @@ def test_figures_and_parameters_are_those_of_mxnet(name: str) -> None:
 @pytest.mark.parametrize("engines", PAIRS, ids="-".join)
 def test_a_run_resumes_between_two_updates(engines: tuple[str, str], tmp_path: Path) -> None:
     def make(engine: str) -> MultiEstimator:
-        estimator = estimator_of("float64", engine)
+        estimator = estimator_of("float64", engine, accumulate=3)
         seed_everything(5)
         return estimator
 
-    handlers = lambda: [GradientAccumulation(3), MixUp(random=3)]  # noqa: E731
-    assert_resumes(make, tmp_path, engines, handlers=handlers)
+    assert_resumes(make, tmp_path, engines, stop=4, handlers=lambda: [MixUp(random=3)])
 
 
 class Detached:

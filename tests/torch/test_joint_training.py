@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import DataError, GradientAccumulation, MultiEstimator, SkipNonFinite, SpecError, TrainerSpec
+from multifit import DataError, MultiEstimator, SkipNonFinite, SpecError, TrainerSpec
 from multifit.balance import DWA, UPGrad
 from multifit.distributed import ALONE, World
 from multifit.torch.engine.joint_gradients import JointGradients
@@ -126,7 +126,7 @@ SGD = {"learning_rate": 0.05, "momentum": 0.9}
 TOGETHER: dict[str, dict[str, Any]] = {
     "each batch": {},
     "added up by the trainer": {"trainers": TrainerSpec(".*", "sgd", SGD, every=2, accumulate=True)},
-    "added up by a handler": {"handlers": lambda: [GradientAccumulation(3)]},
+    "added up by all": {"accumulate": 3},
     "held back": {"handlers": lambda: [SkipNonFinite()]},
     "balanced": {"balance": DWA()},
     "features": {"balance": UPGrad()},

@@ -23,8 +23,8 @@ class ParameterGradients:
     """Compares exact gradients of parameters, at the cost of a backward pass for each task.
 
     The compared parameters are the shared ones whose names match `pattern`, or all shared ones if it is
-    None. If gradients are added up over several batches, so are those of each task. With several ranks, the
-    compared rows are summed over the ranks. Raises SpecError if a pattern matches none.
+    None. With several ranks, the compared rows are summed over the ranks. Raises SpecError if a pattern
+    matches none.
     """
 
     repeats = True
@@ -34,13 +34,11 @@ class ParameterGradients:
         self._names = {parameter: name for name, parameter in parameters.items()}
         self._chosen = ChosenParameters(pattern, parameters, world)
         self._rows: list[Rows] = []  # by device, in the batches that are measured
-        self._losses: list[tuple[list[str], Array]] = []  # of the batches whose rows are added
-        self.waits = False
 
     def measure(self, result: StepResult, tasks: Tasks) -> tuple[Numbers, Numbers]:
         """Return the losses and the Gramian of the gradients summed over all devices and ranks."""
-        self._rows = []
-        self._add_rows(result.features, tasks)
+        every = list(self._parameters.values())
+        self._rows = [each.parameter_rows(len(tasks.names), every) for each in result.features]
         return self._joined(tasks.read_losses(result, ALONE))
 
     def combine(self, features: Sequence[SharedFeatures], weights: Numbers) -> None:
@@ -48,78 +46,16 @@ class ParameterGradients:
         if not self._rows:
             for each in features:
                 each.backward(weights)
-        self.combine_added(weights)
-
-    def add(self, result: StepResult, tasks: Tasks, weights: Numbers) -> None:
-        """Add the tasks' gradients and losses of a batch to those that wait, without reading them.
-
-        The parameters get the sum of what waits, weighted by the last `weights`.
-        """
-        self.waits = True
-        self._add_rows(result.features, tasks)
-        objectives: Sequence[Any] = result.objectives
-        self._losses += [
-            (list(keys), objective.detach()) for keys, objective in zip(result.objective_losses, objectives)
-        ]
-        self._set(weights)
-
-    def measure_added(self, tasks: Tasks, batches: int) -> tuple[Numbers, Numbers]:
-        """Return the losses and the Gramian of what all ranks added, as means over `batches`."""
-        losses = np.zeros(len(tasks.names))
-        for keys, objective in self._losses:
-            for key, value in zip(keys, objective.asnumpy().tolist()):
-                losses[tasks.of_loss[key]] += value
-        losses, gramian = self._joined(losses)
-        return losses / batches, gramian / batches**2
-
-    def combine_added(self, weights: Numbers) -> Mapping[str, Any]:
-        """Give the parameters the weighted sums of the rows; return an empty dict."""
-        self._set(weights)
-        self.forget()
-        return {}
-
-    def forget(self) -> None:
-        """Discard what waits, to begin again."""
-        self.waits = False
-        self._rows, self._losses = [], []
-
-    def fork(self) -> ParameterGradients:
-        """Return a copy that does not change this one."""
-        fork = copy.copy(self)
-        fork._rows = [{each: row.copy() for each, row in rows.items()} for rows in self._rows]
-        fork._losses = list(self._losses)
-        return fork
-
-    def state(self) -> dict[str, Any]:
-        """Return what waits, for a checkpoint."""
-        rows = [{self._names[each]: row for each, row in rows.items()} for rows in self._rows]
-        return {"waits": self.waits, "rows": rows, "losses": [list(each) for each in self._losses]}
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Restore what :meth:`state` returned, of either engine."""
-        self.waits = state["waits"]
-        self._rows = [
-            {
-                self._parameters[name]: row.as_in_context(self._parameters[name].list_ctx()[device])
-                for name, row in rows.items()
-            }
-            for device, rows in enumerate(state["rows"])
-        ]
-        self._losses = [(keys, objective) for keys, objective in state["losses"]]
-
-    def _add_rows(self, features: Sequence[SharedFeatures], tasks: Tasks) -> None:
-        for device, each in enumerate(features):
-            if device == len(self._rows):
-                self._rows.append({})
-            before, every = self._rows[device], self._parameters.values()
-            self._rows[device] = each.parameter_rows(len(tasks.names), every, before)
-
-    def _set(self, weights: Numbers) -> None:
         for rows in self._rows:
             for parameter, row in rows.items():
                 gradient = parameter.grad(row.context)
                 factors = new_array(weights[np.newaxis], row.context, row.dtype)
                 mx.nd.dot(factors, row).reshape(gradient.shape).copyto(gradient)
+        self._rows = []
+
+    def fork(self) -> ParameterGradients:
+        """Return a copy that does not change this one."""
+        return copy.copy(self)
 
     def _joined(self, losses: Numbers) -> tuple[Numbers, Numbers]:
         """Return the sum of the ranks' losses, and the Gramian of their summed rows of chosen parameters."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Protocol, Sequence
+from typing import Protocol, Sequence
 
 import numpy as np
 
@@ -29,36 +29,6 @@ class TaskGradients(Protocol):
 
     def fork(self) -> TaskGradients:
         """Return an object that continues from this one's state without changing it."""
-
-
-class AddingGradients(TaskGradients, Protocol):
-    """Compares gradients that may also be added up over several batches.
-
-    `waits` says whether gradients were added up, on any rank, but not combined yet.
-    """
-
-    waits: bool
-
-    def add(self, result: StepResult, tasks: Tasks, weights: Numbers) -> None:
-        """Add the tasks' gradients and losses of a batch to those that wait, without reading them.
-
-        The parameters get the sum of what waits, weighted by the last `weights`.
-        """
-
-    def measure_added(self, tasks: Tasks, batches: int) -> tuple[Numbers, Numbers]:
-        """Return the losses and the Gramian of what all ranks added, as means over `batches`."""
-
-    def combine_added(self, weights: Numbers) -> Mapping[str, Any]:
-        """Combine what was added; return the weighted sums by parameter if the net does not have them yet."""
-
-    def forget(self) -> None:
-        """Discard what waits, to begin again."""
-
-    def state(self) -> dict[str, Any]:
-        """Return what waits, for a checkpoint."""
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Restore what :meth:`state` returned, of either engine."""
 
 
 class FeatureGradients:

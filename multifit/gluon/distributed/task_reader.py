@@ -49,22 +49,24 @@ class TaskReader:
         epoch = number or 0
         seed = self._seed(epoch)
         updates = data.updates(seed, epoch)
-        data.taken = dict.fromkeys(data.loaders, 0)
+        taken = dict.fromkeys(data.loaders, 0)
         for update in updates[:skip]:
             for name in update:
-                data.taken[name] += 1
+                taken[name] += 1
+        data.taken = dict(taken)
         passes = {
             name: _Passes(name, loader, data.sizes[name], mixed(seed, READ, place), self._read)
             for place, (name, loader) in enumerate(data.loaders.items())
         }
-        for name, taken in data.taken.items():
-            passes[name].skip(taken)
+        for name, count in taken.items():
+            passes[name].skip(count)
         before_rest()
         for update in updates[skip:]:
             batches = {}
             for name in update:
-                batches[name] = passes[name].next(data.taken[name])
-                data.taken[name] += 1
+                batches[name] = passes[name].next(taken[name])
+                taken[name] += 1
+            data.taken = dict(taken)  # a new one, as batches may be read ahead of their training
             yield TaskBatch(batches)
 
     def replay(self, data: TaskLoaders, epochs: int, seed_epoch: Callable[[int], None]) -> None:

@@ -3,5 +3,6 @@
 from .engine import Engine
 from .make_engine import make_engine
 from .splitters import AnySplitter
+from .windows import Windows
 
-__all__ = ["AnySplitter", "Engine", "make_engine"]
+__all__ = ["AnySplitter", "Engine", "Windows", "make_engine"]

@@ -36,6 +36,7 @@ from ..model.model import Model
 from ..model.model_trainers import ModelTrainers
 from .make_stage import make_stage
 from .splitters import AnySplitter, Splitters
+from .windows import Windows
 
 
 class Engine:
@@ -49,6 +50,7 @@ class Engine:
     loaders train. `hooks` call the handlers that change a training step. `batch_axis` is the axis of the
     samples in all slots. `readers` read the loaders of each stage, and `splitters` turn their batches into
     named arrays. `gradients` adds up the ranks' gradients, and `shared` keeps their parameters equal.
+    `windows` read the batches that trainers accumulate.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class Engine:
         self.readers = {name: Reader(world, in_use) for name in STAGES}
         self.splitters = Splitters(model, self.readers, log_once)
         self.shared = SharedParameters(world, model.parameters, trainers.frozen.statistics)
+        self.windows = Windows(self)
         self.restart()
 
     @property
@@ -93,6 +96,7 @@ class Engine:
         for metric in (metric for metrics in self._metrics.values() for metric in metrics):
             metric.restart()
         self.splitters.restart()
+        self.windows.begin()
         self.stages = {name: self.new_stage(name, metrics) for name, metrics in self._metrics.items()}
 
     def read_tasks(self, name: str, slots: Mapping[str, TaskSlots], joined: bool = False) -> None:
@@ -113,8 +117,10 @@ class Engine:
         spec = self.spec if training else self.spec.evaluation
         lacking = self.splitters.lacking(name, spec)
         hooks, separation = (self.hooks, self._separation()) if training else (NO_HOOKS, TOGETHER)
-        frozen = self.trainers.frozen if training else None
-        stage = make_stage(name, self.model, spec, metrics, lacking, hooks, separation, self.world, frozen)
+        frozen, shares = (self.trainers.frozen, self.windows.shares) if training else (None, None)
+        stage = make_stage(
+            name, self.model, spec, metrics, lacking, hooks, separation, self.world, frozen, shares
+        )
         if training and self.loaders is not None:
             stage.figures.means.append(LoaderCounts(self.loaders))
         return stage

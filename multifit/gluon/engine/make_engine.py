@@ -34,7 +34,7 @@ def make_engine(
     spec = setup.spec if isinstance(setup.spec, TaskSpec) else default_spec(setup.spec, log_once)
     context = setup.context if context is None else context
     model = Model(setup.net, spec, context, setup.initializer, setup.precision, log_once, choose_precision)
-    trainers = ModelTrainers(setup.trainers, setup.frozen, model, log_once)
+    trainers = ModelTrainers(setup.trainers, setup.frozen, model, log_once, setup.accumulate)
     first = model.contexts[0]
     arrays = MXNetArrays(first) if arrays is None else arrays
     balancer = make_balancer(setup.balance, spec, first, setup.world, model.parameters, arrays)

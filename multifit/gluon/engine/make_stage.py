@@ -14,6 +14,7 @@ from ...stages import TRAIN
 from ..execution.changed_objective import refuse_blends
 from ..execution.frozen import Frozen
 from ..execution.loss_separation import LossSeparation
+from ..execution.loss_weights import Shares
 from ..execution.network import Network
 from ..execution.stage import Stage
 from ..metrics.stage_metric import StageMetric
@@ -30,11 +31,13 @@ def make_stage(
     separation: LossSeparation,
     world: World,
     frozen: Frozen | None,
+    shares: Shares | None,
 ) -> Stage:
     """Return a stage for a spec and metrics; `lacking` are the slots that some of its batches lack.
 
     `hooks` call the handlers that change a training step, `separation` says which losses the stage keeps
-    apart, and `frozen` knows what is frozen; a stage that evaluates has none of them. Raises SpecError if a
+    apart, `frozen` knows what is frozen, and `shares` is as for :class:`LossScaler`; a stage that evaluates
+    has none of them. Raises SpecError if a
     handler blends losses that `separation` keeps apart.
     """
     spec = with_optional(spec, lacking)
@@ -59,4 +62,5 @@ def make_stage(
         dtype=model.dtype,
         finite_only=not hooks.handle_non_finite,
         separation=separation,
+        shares=shares,
     )

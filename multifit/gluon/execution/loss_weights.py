@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any, Sequence
+from typing import Any, Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -23,21 +23,30 @@ from .loss_graph import LossGraph
 from .present_losses import present_share
 
 VALID_NORMALIZER = "it must be, or return, an array or a finite number, whose sum is at least 0"
+Shares = Callable[[Sequence[Term], int], Mapping[str, float]]
 MAX_VECTORS = 256  # cached on the devices; more only if weights change with every batch
 
 
 class BatchLossScale:
     """The weights of one batch's terms, and their normalizers over the whole batch, by term.
 
-    `own` holds this process's parts of the normalizers.
+    `own` holds this process's parts of the normalizers. `divisors` are what terms are divided by: the
+    normalizers, unless the batch is one of several that make an update.
     """
 
-    def __init__(self, weights: dict[str, float], norms: dict[str, Any], own: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        weights: dict[str, float],
+        norms: dict[str, Any],
+        own: dict[str, Any],
+        divisors: dict[str, Any] | None = None,
+    ) -> None:
         self.weights, self.norms, self.own = weights, norms, own
+        self.divisors = norms if divisors is None else divisors
         self.vectors: dict[Any, Any] = {}  # by the layout of a loss graph, and device
 
     def factor(self, term: Term, context: Context) -> Any:
-        """Return a term's weight / normalizer, float64 of shape (1,); 0 if the normalizer is 0."""
+        """Return a term's weight / divisor, float64 of shape (1,); 0 if the divisor is 0."""
         return self._cached(term, context, self.weights[term.key], "factor")
 
     def part(self, term: Term, context: Context) -> Any:
@@ -52,7 +61,7 @@ class BatchLossScale:
     def _cached(self, term: Term, context: Context, value: Any, kind: str) -> Any:
         key = kind, term.key, context
         if key not in self.vectors:
-            self.vectors[key] = _quotient(value, self.norms[term.key], context)
+            self.vectors[key] = _quotient(value, self.divisors[term.key], context)
         return self.vectors[key]
 
 
@@ -62,13 +71,21 @@ class LossScaler:
     A normalizer is the number of samples of the whole batch, or the sum of a slot over all devices and
     processes. If that sum is 0, so are the term and its gradient. `dtype` is that of the objective;
     `normalizers` adds up over processes. `reads` says whether sums are read, which does not wait for the
-    device if only another engine uses that: all normalizers are then numbers.
+    device if only another engine uses that: all normalizers are then numbers. ``shares(terms, samples)``
+    returns what terms are divided by, by key, if a batch of these samples is one of several that make an
+    update.
     """
 
     def __init__(
-        self, terms: Sequence[Term], dtype: str, normalizers: Normalizers, reads: bool = False
+        self,
+        terms: Sequence[Term],
+        dtype: str,
+        normalizers: Normalizers,
+        reads: bool = False,
+        shares: Shares | None = None,
     ) -> None:
         self.terms, self._dtype, self._normalizers, self._reads = list(terms), dtype, normalizers, reads
+        self._shares = shares
         self._is_fixed = not any(callable(t.spec.weight) or not t.counts_samples for t in terms)
         self._scales: dict[Any, BatchLossScale] = {}
         self._vectors: dict[Any, Any] = {}
@@ -89,25 +106,28 @@ class LossScaler:
             {term.key: by_key.get(term.key, float(samples or 0)) for term in self.terms}
             for by_key, samples in ((sums, batch.total), (local, batch.samples))
         )
-        scale = BatchLossScale(weights, norms, parts)
+        divisors = norms
+        if normalized and self._shares is not None:
+            divisors = {**norms, **self._shares(normalized, batch.total or 0)}
+        scale = BatchLossScale(weights, norms, parts, divisors)
         if self._is_fixed and key[0] is not None:
             self._scales[key] = scale
         return scale
 
     def vector(self, losses: LossGraph, scale: BatchLossScale, context: Context) -> Any:
-        """Return weight / normalizer of a loss graph's terms as an NDArray; None without terms."""
+        """Return weight / divisor of a loss graph's terms as an NDArray; None without terms."""
         if not losses.terms:
             return None
         key = losses.layout, context  # not the graph, of which ever new sizes of samples have ever new ones
         if key not in scale.vectors:
-            pairs = [(scale.weights[term.key], scale.norms[term.key]) for term in losses.terms]
+            pairs = [(scale.weights[term.key], scale.divisors[term.key]) for term in losses.terms]
             scale.vectors[key] = self._quotients(pairs, context)
         return scale.vectors[key]
 
     def parts(self, terms: Sequence[Term], scale: BatchLossScale, context: Context) -> Array:
         """Return the weights of losses of scope "batch", times this process's parts, as one NDArray."""
         keys = [term.key for term in terms]
-        pairs = [(scale.weights[key] * scale.own[key], scale.norms[key]) for key in keys]
+        pairs = [(scale.weights[key] * scale.own[key], scale.divisors[key]) for key in keys]
         return self._quotients(pairs, context)
 
     def drop_empty(self, losses: LossGraph, statistics: Any, scale: BatchLossScale) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from functools import cache
-from typing import Any, Callable, Iterable, Sequence
+from typing import Any, Callable, Sequence
 
 import numpy as np
 
@@ -12,7 +12,6 @@ from ...protocols import Array, Numbers
 from ..compat import mx
 from ..data.new_array import new_array
 from ..in_place_call import InPlaceCall
-from ..optim.gradients import fresh_flags
 from ..optim.preserve_state import kept_statistics
 
 PLANNED = (("static_alloc", True), ("static_shape", True))
@@ -79,40 +78,26 @@ class SharedFeatures:
         """Pass the weighted sum of the tasks' gradients back through the body."""
         self._pass_back(self.arrays, [each.combined(weights) for each in self.rows])
 
-    @property
-    def adds(self) -> bool:
-        """Whether the body's gradients are added up over batches."""
-        return any(parameter.grad_req == "add" for parameter in self.parameters)
-
-    @property
-    def pending(self) -> bool:
-        """Whether gradients of earlier batches wait for an update."""
-        return any(any(fresh_flags(parameter)) for parameter in self.parameters)
-
-    def parameter_rows(self, tasks: int, parameters: Iterable[Any], before: Rows) -> Rows:
+    def parameter_rows(self, tasks: int, parameters: Sequence[Any]) -> Rows:
         """Return for every parameter of the body the tasks' gradients, of shape (tasks, size).
 
         There is a backward pass for each task. MXNet updates running statistics, which are among
-        `parameters`, in the backward pass; only the first pass may update them. The gradients are added to
-        the rows `before`, which is empty if gradients are not added up over batches.
+        `parameters`, in the backward pass; only the first pass may update them.
         """
-        parameters = list(parameters)
         gradients = {each: each.grad(self.arrays[0].context) for each in self.parameters}
         rows = {
-            each: before[each]
-            if each in before
-            else mx.nd.zeros((tasks, g.size), ctx=g.context, dtype=g.dtype)
-            for each, g in gradients.items()
+            each: mx.nd.zeros((tasks, g.size), ctx=g.context, dtype=g.dtype) for each, g in gradients.items()
         }
-        pairs, adds = [(row, gradients[each]) for each, row in rows.items()], self.adds
+        pairs = [(row, gradients[each]) for each, row in rows.items()]
+        adds = [g for each, g in gradients.items() if each.grad_req == "add"]  # as the user may have set
         present = sorted({task for each in self.rows for task in each.tasks})
         for task in present:
             heads = [
                 each.views[each.tasks.index(task)] if task in each.tasks else mx.nd.zeros_like(array)
                 for each, array in zip(self.rows, self.arrays)
             ]
-            for row, gradient in pairs if adds else ():
-                row[task].reshape(gradient.shape).copyto(gradient)
+            for gradient in adds:
+                mx.nd.zeros_like(gradient, out=gradient)
             with nullcontext() if task == present[0] else kept_statistics(parameters):
                 mx.autograd.backward(self.arrays, heads, task != present[-1], self._train_mode)
             for row, gradient in pairs:

@@ -26,7 +26,7 @@ from .cached_graph import forget_errors
 from .carried_state import CarriedState
 from .loss_graph import LossGraph, LossOutputs
 from .loss_separation import TOGETHER, LossSeparation
-from .loss_weights import BatchLossScale, LossScaler
+from .loss_weights import BatchLossScale, LossScaler, Shares
 from .network import Network
 from .result import StepResult
 from .step_graph import StepGraph
@@ -51,7 +51,8 @@ class Stage:
     `network` is the net, as this stage calls it; its spec says what is routed where. Gradients are recorded
     if `training`. `changes_objective` says whether handlers compute an objective from outputs and losses, and
     `dtype` is that of the objective: the dtype of the net's parameters. `finite_only` says whether labels
-    that are not finite are an error. `separation` says which losses are kept apart.
+    that are not finite are an error. `separation` says which losses are kept apart. `shares` is as for
+    :class:`LossScaler`.
 
     `figures` hold what was measured so far, and `checked` says whether a first batch was checked.
     `is_partial` says whether the stage trains on batches that may lack slots, so that only a part of the net
@@ -70,6 +71,7 @@ class Stage:
         dtype: str = "float32",
         finite_only: bool = True,
         separation: LossSeparation = TOGETHER,
+        shares: Shares | None = None,
     ) -> None:
         self.spec: TaskSpec = network.spec
         self.training, self.needs_outputs, self.checked = training, True, False
@@ -84,7 +86,7 @@ class Stage:
         self.graphs = StepGraphCache(self.network, self.spec, self.figures, differentiable, dtype, separation)
         self._batch_losses = BatchLosses(batch_terms, training, self.graphs.forms)
         self._scaler = LossScaler(
-            self.spec.terms, dtype, Normalizers(world), reads=network.precision.on_other_engine
+            self.spec.terms, dtype, Normalizers(world), network.precision.on_other_engine, shares
         )
         self._throttle = Throttle()
         self.is_partial = training and any(term.optional for term in self.spec.terms)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from .gradient_accumulation import GradientAccumulation
 from .gradient_conflicts import GradientConflicts
 from .gradient_noise import GradientNoise
 from .label_smoothing import LabelSmoothing
@@ -12,7 +11,6 @@ from .terminate_on_nan import TerminateOnNaN
 from .weight_averaging import WeightAveraging
 
 __all__ = [
-    "GradientAccumulation",
     "GradientConflicts",
     "GradientNoise",
     "LabelSmoothing",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import contextmanager
-from typing import Any, Callable, Iterator
+from typing import Any, Callable, Iterator, Mapping
 
 from ...errors import Problem, raise_problems
 from ...protocols import Array
@@ -11,6 +12,7 @@ from ..execution.frozen import Frozen
 from ..optim.coverage import frozen_names
 from ..optim.gradients import is_fresh, replicas
 from ..optim.parameters import learnable, listing, sparse
+from ..optim.rhythms import declared_rhythm
 from ..optim.trainer_binding import DEFAULT, bind_trainers
 from ..optim.trainers import Trainers
 from .model import Model
@@ -22,13 +24,20 @@ class ModelTrainers:
     They are built once, because they have states. Which of their parameters they update can change at any
     time, with the parameters' ``grad_req``.
 
-    `declared` and `frozen` are the `trainers` and `frozen` of :class:`multifit.MultiEstimator`; the attribute
-    `frozen` says what is frozen now.
+    `declared`, `frozen` and `accumulate` are the `trainers`, `frozen` and `accumulate` of
+    :class:`multifit.MultiEstimator`; the attribute `frozen` says what is frozen now.
+
+    `window` is the number of batches after which all trainers that accumulate have updated: 1 if none does.
     """
 
-    def __init__(self, declared: Any, frozen: Any, model: Model, log_once: Callable[[str], None]) -> None:
+    def __init__(
+        self, declared: Any, frozen: Any, model: Model, log_once: Callable[[str], None], accumulate: int = 1
+    ) -> None:
         self._declared, self._frozen, self._model, self._log_once = declared, frozen, model, log_once
         self.frozen = Frozen(model.net, model.parameters, frozen_names(frozen, model.parameters)[0])
+        self._accumulate = accumulate
+        named = declared.values() if isinstance(declared, Mapping) else [declared]
+        self.window = math.lcm(*(declared_rhythm(each, accumulate).window for each in named))
         self._trainers: Trainers | None = None
         self._requests: list[str] = []  # each parameter's grad_req, for which trainers were checked
         self._training = False
@@ -50,7 +59,13 @@ class ModelTrainers:
             )
         model = self._model
         trainers, problems = bind_trainers(
-            self._declared, model.parameters, self._frozen, model.contexts, self._trainers, problems
+            self._declared,
+            model.parameters,
+            self._frozen,
+            model.contexts,
+            self._trainers,
+            problems,
+            self._accumulate,
         )
         if trainers is not None:
             self._trainers = trainers
@@ -72,6 +87,11 @@ class ModelTrainers:
             self._training = False
             if self._trainers is not None:
                 self._trainers.added_gradients.end()
+
+    @property
+    def left(self) -> bool:
+        """Whether gradients that were added up wait for further batches."""
+        return self._trainers is not None and bool(self._trainers.added_gradients.waiting())
 
     def check_none_accumulates(self) -> None:
         """Raise TrainerError if trainers add up gradients, which they do only in a :meth:`training` block.

@@ -12,7 +12,7 @@ from .coverage import coverage_problems, frozen_names, held_names
 from .gluon_trainers import gluon_trainer_problems
 from .optimizers import build_optimizer
 from .parameters import learnable, listing, sparse, trainable
-from .rhythms import Rhythm, rhythm_problems
+from .rhythms import declared_rhythm, rhythm_problems
 from .trainers import Trainers
 
 DEFAULT = TrainerSpec(".*", "adam", {"learning_rate": 1e-3})
@@ -25,14 +25,15 @@ def bind_trainers(
     contexts: Sequence[Context],
     built: Trainers | None = None,
     known: Sequence[Problem] = (),
+    accumulate: int = 1,
 ) -> tuple[Trainers | None, list[Problem]]:
     """Build the trainers, and check that every trainable parameter has exactly one.
 
     By default, :data:`DEFAULT` updates all parameters. `parameters` are all parameters by structural name,
     initialised; `frozen` selects those that no trainer updates. A trainer also holds the parameters that it
-    selects but that are not trainable now, and updates them once they are. If the trainers are `built`
-    already, only what may have become wrong since is checked. Returns None and the problems if there are any,
-    beginning with those `known` before.
+    selects but that are not trainable now, and updates them once they are. All trainers `accumulate` the
+    gradients of that many batches. If the trainers are `built` already, only what may have become wrong since
+    is checked. Returns None and the problems if there are any, beginning with those `known` before.
     """
     single = not isinstance(declared, Mapping)
     named = {"trainer": DEFAULT if declared is None else declared} if single else declared
@@ -58,7 +59,7 @@ def bind_trainers(
         source = value if built is None else built[name].trainer
         of_trainer = {each: parameters[each] for each in updated[name]}
         optimizers[name], more = build_optimizer(where[name], source, of_trainer.values())
-        problems += more + rhythm_problems(where[name], value, of_trainer)
+        problems += more + rhythm_problems(where[name], value, accumulate, of_trainer)
         if isinstance(value, mx.gluon.Trainer):
             problems += gluon_trainer_problems(where[name], value, contexts)
         if built is None:
@@ -67,7 +68,7 @@ def bind_trainers(
     problems += _unread_problems(sparse(parameters), [name for names in held.values() for name in names])
     if problems:
         return None, problems
-    return built or _new_trainers(valid, held, parameters, optimizers), []
+    return built or _new_trainers(valid, held, parameters, optimizers, accumulate), []
 
 
 def _new_trainers(
@@ -75,6 +76,7 @@ def _new_trainers(
     held: Mapping[str, list[str]],
     parameters: Mapping[str, mx.gluon.Parameter],
     optimizers: Mapping[str, Any],
+    accumulate: int,
 ) -> Trainers:
     """Build the declared trainers, each for the parameters that it holds."""
     by_trainer = {name: {each: parameters[each] for each in names} for name, names in held.items()}
@@ -82,8 +84,9 @@ def _new_trainers(
     specs = {name: value for name, value in valid.items() if isinstance(value, TrainerSpec)}
     clip_norms = {name: float(s.clip_norm) for name, s in specs.items() if s.clip_norm is not None}
     options = {name: s.optimizer_params or {} for name, s in specs.items() if isinstance(s.optimizer, str)}
-    rhythms = {name: Rhythm(int(s.every), bool(s.accumulate)) for name, s in specs.items() if s.every > 1}
-    return Trainers(trainers, clip_norms, by_trainer, options, rhythms)
+    rhythms = {name: declared_rhythm(value, accumulate) for name, value in valid.items()}
+    slow = {name: rhythm for name, rhythm in rhythms.items() if rhythm.every > 1}
+    return Trainers(trainers, clip_norms, by_trainer, options, slow)
 
 
 def _build(

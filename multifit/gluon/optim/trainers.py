@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterator, Mapping
+from typing import Any, Container, Iterator, Mapping
 
 from ...errors import TrainerError, quoted, suggest
 from ..compat import mx
@@ -31,7 +31,8 @@ class Trainers(Mapping[str, TrainerHandle]):
     `clip_norms` are the largest global gradient norms of the trainers that clip. `parameters` are those that
     each trainer holds, by structural name. `options` are the options of optimizers that were declared by
     name. `rhythms` are those of the trainers that do not update after every batch; `waiting` names the
-    trainers that do not update after the last batch. `handles` are all trainers.
+    trainers that do not update after the last batch. `handles` are all trainers. `added_gradients` are those
+    of trainers that accumulate.
     """
 
     def __init__(
@@ -47,8 +48,8 @@ class Trainers(Mapping[str, TrainerHandle]):
         self.handles = {name: TrainerHandle(name, trainer) for name, trainer in trainers.items()}
         self._updates = {name: FusedUpdate(trainer) for name, trainer in trainers.items()}
         self.rhythms, self.waiting = dict(rhythms), frozenset[str]()
-        self._accumulating = {name for name, rhythm in rhythms.items() if rhythm.accumulate}
-        self.added_gradients = AddedGradients([trainers[name] for name in self._accumulating])
+        accumulating = [name for name, rhythm in rhythms.items() if rhythm.accumulate]
+        self.added_gradients = AddedGradients({name: trainers[name] for name in accumulating})
 
     def __getitem__(self, name: str) -> TrainerHandle:
         if name not in self.handles:
@@ -69,33 +70,59 @@ class Trainers(Mapping[str, TrainerHandle]):
         """Return the parameters that a trainer updates, by structural name, as their ``grad_req`` is now."""
         return trainable(self.parameters[name])
 
-    def due(self, step: int) -> dict[str, TrainerHandle]:
+    def window(self, name: str) -> int:
+        """Return the number of batches whose gradients a trainer adds up to an update."""
+        return self.rhythms[name].window if name in self.rhythms else 1
+
+    def make_room(self, samples: int) -> None:
+        """Scale the gradients that wait, so that a batch of `samples` can add its own."""
+        for name, factor in self.added_gradients.factors(samples).items():
+            scale_gradients(updated_parameters(self._trainers[name]), factor)
+
+    def due(self, step: int, samples: int, ends: bool) -> dict[str, TrainerHandle]:
         """Return the trainers that update after batch number `step` of the run, counted from 0.
 
-        The gradients of the other trainers are discarded, unless they accumulate.
+        The batch has that many `samples`; `ends` says whether it is the last one of an epoch that leaves the
+        trainers' windows incomplete. The gradients of other trainers are discarded, unless they accumulate.
         """
         self.added_gradients.remember()
-        self.waiting = frozenset(name for name, rhythm in self.rhythms.items() if rhythm.waits(step))
-        for name in self.waiting - self._accumulating:
+        self.added_gradients.count(samples)
+        self.waiting = frozenset(
+            name for name, rhythm in self.rhythms.items() if self._waits(name, rhythm, step, ends)
+        )
+        for name in self.waiting:
+            if not self.rhythms[name].accumulate:
+                discard_gradients(updated_parameters(self._trainers[name]))
+        return self._without(self.waiting)
+
+    def _waits(self, name: str, rhythm: Rhythm, step: int, ends: bool) -> bool:
+        if not rhythm.accumulate:
+            return rhythm.waits(step)
+        return not ends and self.added_gradients.batches(name) < rhythm.every
+
+    def _without(self, names: Container[str]) -> dict[str, TrainerHandle]:
+        return {name: handle for name, handle in self.handles.items() if name not in names}
+
+    def left(self) -> dict[str, TrainerHandle]:
+        """Return the trainers whose gradients wait for batches that an epoch does not have any more."""
+        left = self.added_gradients.waiting()
+        self.waiting = frozenset(name for name in self.handles if name not in left)
+        return self._without(self.waiting)
+
+    def discard_added(self, due: Container[str]) -> None:
+        """Discard the gradients that wait; the trainers that are `due` begin anew."""
+        for name in self.added_gradients.waiting():
             discard_gradients(updated_parameters(self._trainers[name]))
-        return {name: handle for name, handle in self.handles.items() if name not in self.waiting}
-
-    def owner(self, parameter: Any) -> str:
-        """Return the trainer that updates a parameter."""
-        return next(name for name, each in self._trainers.items() if parameter in updated_parameters(each))
-
-    def batches_added(self, name: str) -> int:
-        """Return the number of batches by which a trainer's gradients are divided before it updates."""
-        return self.rhythms[name].every if name in self._accumulating else 1
+        self.added_gradients.forget(due)
 
     def reduce(self, name: str) -> None:
         """Add up a trainer's gradients over the devices, unless its kvstore does that itself.
 
-        Gradients that were accumulated are first divided by the number of batches.
+        Gradients that were accumulated are first divided by the samples of all their batches.
         """
-        trainer, batches = self._trainers[name], self.batches_added(name)
-        if batches > 1:
-            scale_gradients(updated_parameters(trainer), 1 / batches)
+        trainer, share = self._trainers[name], self.added_gradients.share(name)
+        if share != 1:
+            scale_gradients(updated_parameters(trainer), share)
         on_kvstore = updates_on_kvstore(trainer)
         zero_stale(trainer, on_kvstore)
         if not on_kvstore:
@@ -129,6 +156,7 @@ class Trainers(Mapping[str, TrainerHandle]):
         for parameter in trainer._params:
             if parameter.grad_req == "add":
                 parameter.zero_grad()
+        self.added_gradients.forget([name], others=False)
 
     def calls(self, name: str) -> int | None:
         """Return the number of calls that update a trainer's parameters; None if the trainer decides that."""

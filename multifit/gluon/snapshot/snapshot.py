@@ -106,7 +106,7 @@ class Snapshot:
             load_trainer(
                 trainer, trees[TRAINERS][name], self._parameter_names(trainer), f'trainers["{name}"]'
             )
-            settings = trees[TRAINERS][name].get(SETTINGS, {})  # not in format 1
+            settings = trees[TRAINERS][name][SETTINGS]
             load_settings(trainers.parameters[name], trainers.added_gradients, settings)
         load_device_state(engine.model.parameters, engine.trainers.updated(), trees[DEVICES])
         carried = engine.stages[TRAIN].carried

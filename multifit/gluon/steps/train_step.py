@@ -1,12 +1,12 @@
 """One training step in named phases.
 
-Fetch, forward, balance, backward, combine, before update, hold, settle, average, reduce, change, clip,
-update, look back, measure.
+Fetch, forward, balance, backward, combine, before update, hold, reduce, change, clip, update, look back,
+measure.
 """
 
 from __future__ import annotations
 
-from typing import Any, Container, Iterable
+from typing import Any, Container, Iterable, Mapping
 
 from ...engines import Timer, untimed
 from ...errors import raise_problems
@@ -38,7 +38,7 @@ class TrainStep:
         self._parameters = engine.model.parameters
         self._trainers, self._hooks, self._timer = engine.trainers, engine.hooks, timer
         self._gradients = engine.gradients
-        self._batches_per_update = engine.hooks.batches_per_update
+        self._windows = engine.windows
 
     def __call__(self, raw: Any) -> StepResult:
         """Train on a batch, as the loader yielded it."""
@@ -75,26 +75,37 @@ class TrainStep:
         """Compute the gradients on all devices; update the parameters, unless a handler holds that back.
 
         All gradients are ready before the first trainer updates a parameter. A trainer with a slower rhythm
-        updates at a later batch.
+        updates at a later batch. If its update is held back, what it has added up is discarded.
         """
+        trainers, samples = self._trainers.get(), result.batch.total
+        assert samples is not None
         self.balance(result)
+        trainers.make_room(samples)
         self.backward(result)
         self.combine(result)
         self.before_update(result)
+        due = trainers.due(self._state.step, samples, self._windows.ends)
         hooks = self._hooks
         held_back = hooks.active("hold_update") and hooks.hold_update(loss=result.named()["loss"])
-        trainers = self._trainers.get()
-        due = trainers.due(self._state.step)
         if self._gradients.agree(held_back, due):
+            trainers.discard_added(due)
             return
-        self.settle(result, due)
-        self.average()
+        self.apply(due)
+        if due:
+            self.look_back(result)
+
+    def finish(self) -> None:
+        """Update by the gradients that wait for further batches, as the epoch has no more."""
+        due = self._trainers.get().left()
+        self._gradients.agree(False, due)
+        self.apply(due)
+
+    def apply(self, due: Mapping[str, Any]) -> None:
+        """Update the parameters of the trainers that are due."""
         self.reduce(due)
         self.change()
         self.clip(due)
         self.update(due)
-        if due:
-            self.look_back(result)
 
     def balance(self, result: StepResult) -> None:
         """Weigh the losses, as a method of balancing says."""
@@ -116,26 +127,6 @@ class TrainStep:
         if self._of_gradients is not None:
             with self._timer("balance"):
                 self._of_gradients.combine(result, self._state)
-
-    def settle(self, result: StepResult, due: Container[str]) -> None:
-        """Weigh tasks' gradients that were added up over batches, if the trainer that uses them is due."""
-        if self._of_gradients is None or not self._of_gradients.added:
-            return
-        batches = 0
-        if result.features:  # else this process has no samples
-            owner = self._trainers.get().owner(result.features[0].parameters[0])
-            if owner in due:
-                batches = self._trainers.get().batches_added(owner) * self._batches_per_update
-        with self._timer("balance"):
-            self._of_gradients.settle(self._state, batches)
-
-    def average(self) -> None:
-        """Divide gradients that a handler let add up over several batches by the number of batches.
-
-        Trainers that accumulate gradients divide them themselves, and cannot be used with such a handler.
-        """
-        if self._batches_per_update > 1:
-            self._trainers.get().scale_gradients(1 / self._batches_per_update)
 
     def before_update(self, result: StepResult) -> None:
         """Call the handlers that Gluon's Estimator calls before the update, with its gradients and counters.

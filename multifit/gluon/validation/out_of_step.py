@@ -2,55 +2,43 @@
 
 from __future__ import annotations
 
-from typing import Iterator, Sequence
+from typing import Iterator
 
-from ...errors import Problem, quoted
+from ...errors import Problem
 from ...events import BEFORE_UPDATE
 from ...stages import TRAIN
 from ..engine import Engine
-from ..execution.result import StepResult
 
 
 def out_of_step(engine: Engine) -> list[Problem]:
-    """Return the handlers that hold back updates or read gradients, while trainers have their own rhythm."""
+    """Return what cannot be used while trainers accumulate gradients."""
     return [Problem("trainer", message) for message in _messages(engine)]
 
 
-def shared_out_of_step(engine: Engine, results: Sequence[StepResult]) -> list[Problem]:
-    """Return a problem if tasks' gradients are compared, but their trainers add up those of other batches.
-
-    `results` are those of first batches.
-    """
-    trainers = engine.trainers.get()
-    features = [each for result in results for each in result.features[:1]]
-    if not engine.stages[TRAIN].separation.repeats or not trainers.rhythms:
-        return []
-    owners = sorted({trainers.owner(parameter) for each in features for parameter in each.parameters})
-    rhythms = {trainers.rhythms.get(name) for name in owners}
-    if len(rhythms) < 2 or not any(rhythm and rhythm.accumulate for rhythm in rhythms):
-        return []
-    return [
-        Problem(
-            "trainer",
-            f"balance: the trainers {quoted(owners)} update what tasks share, but do not add up the "
-            "gradients of the same batches, so these gradients cannot be compared; give the trainers the "
-            'same every= and accumulate=, or compare on="features"',
-        )
-    ]
-
-
 def _messages(engine: Engine) -> Iterator[str]:
-    hooks = engine.hooks
-    for name, rhythm in engine.trainers.get().rhythms.items():
-        if hooks.active("hold_update"):
+    hooks, stage, trainers = engine.hooks, engine.stages[TRAIN], engine.trainers.get()
+    windows = {name: trainers.window(name) for name in trainers}
+    for name, batches in windows.items():
+        if batches == 1:
+            continue
+        adds = f'trainers["{name}"]: accumulates the gradients of {batches} batches'
+        if hooks.active(BEFORE_UPDATE):
             yield (
-                f'trainers["{name}"]: updates every {rhythm.every} batches, but {hooks.names("hold_update")} '
-                "holds back the updates of all trainers; leave out the handler, or every= (in place of "
-                "GradientAccumulation, each TrainerSpec takes every= and accumulate=True)"
+                f"{adds}, but {hooks.names(BEFORE_UPDATE)} sees those of each batch before its update; leave "
+                "accumulate out, or implement change_gradients in place of batch_end"
             )
-        if rhythm.accumulate and hooks.active(BEFORE_UPDATE):
+        if stage.separation.repeats:
             yield (
-                f'trainers["{name}"]: adds up the gradients of {rhythm.every} batches, but '
-                f"{hooks.names(BEFORE_UPDATE)} sees those of each batch before its update; leave "
-                "accumulate=True out, or implement change_gradients in place of batch_end"
+                f"{adds}, but balance= compares the tasks' gradients of parameters, of one batch at a time; "
+                'leave accumulate out, or compare on="features"'
+            )
+    for term in stage.spec.terms:
+        different = {name: windows[name] for name in term.trainers or trainers}
+        if not term.counts_samples and len(set(different.values())) > 1:
+            by = "normalize_by" if term.spec.normalize_by is not None else "the samples that have its labels"
+            numbers = ", ".join(f'{count} of "{name}"' for name, count in different.items())
+            yield (
+                f"{term.where}: is divided by {by}, in all batches of an update, but its trainers "
+                f"accumulate different numbers of batches: {numbers}; let them accumulate alike, or bind the "
+                "loss to one of them with trainers="
             )

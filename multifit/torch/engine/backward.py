@@ -39,8 +39,8 @@ class Backward:
         self._parameters, self._scaling, self._separation = parameters, scaling, separation
         self._hooks = hooks
 
-    def __call__(self, result: Result, before: Tensors) -> Tensors:
-        """Return the gradients by parameter; `before` are those of earlier batches that still wait."""
+    def __call__(self, result: Result) -> Tensors:
+        """Return the gradients by parameter."""
         gradients: Tensors = {}
         if not result.objectives:  # this process has no samples
             self._combine(result)
@@ -60,7 +60,6 @@ class Backward:
         for features in result.features:
             features.scaling = self._scaling
             features.set_gradients(of_copies)
-            features.pending = not before.keys().isdisjoint(features.parameters)
         self._combine(result)
         _add(gradients, zip(result.trained, of_trained))
         for features in result.features:

@@ -33,12 +33,6 @@ class Gradients:
             sums = torch._foreach_add(*pairs)
         self.tensors.update({**computed, **dict(zip(both, sums))})
 
-    def replace(self, computed: Mapping[str, torch.Tensor]) -> None:
-        """Replace the gradients of some parameters, unless a handler has used or discarded them."""
-        self.take_changes()
-        self._published = False
-        self.tensors.update((name, each) for name, each in computed.items() if name in self.tensors)
-
     def keep(self) -> None:
         """Copy gradients that wait for a later batch: the next replay of a CUDA graph overwrites them."""
         self.tensors = copied(self.tensors)

@@ -15,15 +15,15 @@ from ...gluon.balance.tasks import Tasks
 from ...protocols import Numbers
 from .collectives import all_reduce
 from .shared_features import combined, numbers, product
-from .tensors import Tensors, to_array, to_arrays, to_tensor
+from .tensors import Tensors
 
 
 class ParameterGradients:
     """Compares exact gradients of parameters, at the cost of a backward pass for each task.
 
     The compared parameters are the shared ones whose names match `pattern`, or all shared ones if it is
-    None. If gradients are added up over several batches, so are those of each task. With several ranks, the
-    compared rows are summed over the ranks. Raises SpecError if a pattern matches none.
+    None. With several ranks, the compared rows are summed over the ranks. Raises SpecError if a pattern
+    matches none.
     """
 
     repeats = True
@@ -34,8 +34,6 @@ class ParameterGradients:
         self._parameters, self._world, self._device = parameters, world, device
         self._chosen = ChosenParameters(pattern, parameters, world)
         self._rows: Tensors = {}  # by parameter, in the batches that are measured
-        self._losses: list[tuple[list[str], torch.Tensor]] = []  # of the batches whose rows are added
-        self.waits = False
 
     def measure(self, result: Any, tasks: Tasks) -> tuple[Numbers, Numbers]:
         """Return a batch's losses (K,) and Gramian (K, K) over all ranks; this waits for them."""
@@ -52,63 +50,11 @@ class ParameterGradients:
                 each.gradients = self._combined(self._rows, weights)
             else:
                 each.backward(weights)
-        self.forget()
-
-    def add(self, result: Any, tasks: Tasks, weights: Numbers) -> None:
-        """Add the tasks' gradients and losses of a batch to those that wait, without reading them.
-
-        The parameters get the batch's gradients weighted by the last `weights`.
-        """
-        self.waits = True
-        for features in result.features:
-            rows, before = features.parameter_rows(len(tasks.names)), self._rows
-            features.gradients = self._combined(rows, weights)
-            both = [name for name in rows if name in before]
-            sums = (
-                torch._foreach_add(*([each[name] for name in both] for each in (before, rows)))
-                if both
-                else ()
-            )
-            self._rows = {**before, **rows, **dict(zip(both, sums))}
-        # clones, because the next replay of a CUDA graph overwrites the objectives
-        pairs = zip(result.objective_losses, result.objectives)
-        self._losses = [*self._losses, *((list(keys), each.detach().clone()) for keys, each in pairs)]
-
-    def measure_added(self, tasks: Tasks, batches: int) -> tuple[Numbers, Numbers]:
-        """Return the losses and the Gramian of what all ranks added, as means over `batches`."""
-        losses = np.zeros(len(tasks.names))
-        gramian, values = self._read(len(losses), [objective for _, objective in self._losses])
-        for key, value in zip((key for keys, _ in self._losses for key in keys), values):
-            losses[tasks.of_loss[key]] += value
-        losses, gramian = summed(self._world, losses, gramian)
-        return losses / batches, gramian / batches**2
-
-    def combine_added(self, weights: Numbers) -> Tensors:
-        """Return the weighted sums of the rows, by parameter."""
-        gradients = self._combined(self._rows, weights)
-        self.forget()
-        return gradients
-
-    def forget(self) -> None:
-        """Discard what waits, to begin again."""
-        self.waits = False
-        self._rows, self._losses = {}, []
+        self._rows = {}
 
     def fork(self) -> ParameterGradients:
         """Return a copy that does not change this one: rows are replaced, never changed."""
         return copy.copy(self)
-
-    def state(self) -> dict[str, Any]:
-        """Return what waits, as NDArrays; this waits for the device."""
-        losses = [[keys, to_array(objective)] for keys, objective in self._losses]
-        return {"waits": self.waits, "rows": [to_arrays(self._rows)], "losses": losses}
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Restore what :meth:`state` returned, of either engine."""
-        self.waits = state["waits"]
-        every = (pair for rows in state["rows"] for pair in rows.items())
-        self._rows = {name: to_tensor(row, self._device) for name, row in every}
-        self._losses = [(keys, to_tensor(each, self._device)) for keys, each in state["losses"]]
 
     def _combined(self, rows: Tensors, weights: Numbers) -> Tensors:
         return {

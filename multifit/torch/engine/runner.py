@@ -177,8 +177,8 @@ class Runner(MXNetRunner):
         stage = Stage(engine.stages[TRAIN], self._parameters, self._uploads, mode)
         parts = engine.splitter(TRAIN), stage, self._trainers, self._parameters, self._scaling
         joint = JointGradients(engine.world, self._parameters)
-        hooks, check = engine.hooks, engine.trainers.build
-        self._step = TrainStep(*parts, joint, engine.state, hooks, check, engine.balancer)
+        hooks, check, windows = engine.hooks, engine.trainers.build, engine.windows
+        self._step = TrainStep(*parts, joint, engine.state, hooks, check, windows, engine.balancer)
         for handle in engine.trainers.get().values():
             handle.publish = self._publish_states
         return self._step

@@ -16,10 +16,9 @@ from .tensors import Tensors
 class SharedFeatures:
     """The tensors of a batch where the tasks branch, with the tasks' copies of them.
 
-    `parameters` are those of the body, by name; `adds` says whether their gradients are added up over
-    batches, and `pending` whether gradients of earlier batches wait for an update. `rows`, once set, are the
-    tasks' gradients with respect to each tensor, of shape (its tasks, its size). `gradients`, once combined,
-    are those of the parameters. `scaling` computes gradients.
+    `parameters` are those of the body, by name. `rows`, once set, are the tasks' gradients with respect to
+    each tensor, of shape (its tasks, its size). `gradients`, once combined, are those of the parameters.
+    `scaling` computes gradients.
     """
 
     def __init__(
@@ -27,14 +26,12 @@ class SharedFeatures:
         copies: Sequence[Mapping[int, torch.Tensor]],
         through_body: BackwardPass,
         parameters: Tensors,
-        adds: bool = False,
     ) -> None:
         self._through_body: BackwardPass | None = through_body
         self._shapes = [next(iter(of_feature.values())).shape for of_feature in copies]
         self._tasks = [list(of_feature) for of_feature in copies]
         self.copies = [copy for of_feature in copies for copy in of_feature.values()]
         self.parameters, self.gradients = parameters, Tensors()
-        self.adds, self.pending = adds, False
         self.scaling: Scaling = Unscaled()
         self.rows: list[torch.Tensor] = []
 

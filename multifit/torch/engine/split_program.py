@@ -45,12 +45,10 @@ class SplitProgram:
         self._shared = {name: parameters.tensors[name] for name in shared}
         self.inputs, self.trained = list(dict.fromkeys(traced.inputs.values())), rest.trained
         self.modules, self.objectives = [*body.modules, *rest.modules], rest.objectives
-        self._adds = parameters.adds
         of_body = body.computation._replace(trained=[*self._shared.values()])
         computation = BranchedComputation(of_body, rest.computation, self.inputs, cut.copies, repeats)
         self.run = runner_of(computation, sorted({*body.waiting, *rest.waiting}), mode)
 
     def features(self, computed: Computed) -> list[SharedFeatures]:
         """Return the features of a batch, to compare the tasks' gradients."""
-        adds = any(map(self._adds, self._shared))
-        return [SharedFeatures(computed.copies, computed.backward_passes[1], self._shared, adds)]
+        return [SharedFeatures(computed.copies, computed.backward_passes[1], self._shared)]

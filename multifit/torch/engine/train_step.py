@@ -1,7 +1,7 @@
 """One training step on torch.
 
-Fetch, forward, balance, backward, combine, before update, hold, settle, average, reduce, change, clip,
-update, look back, measure.
+Fetch, forward, balance, backward, combine, before update, hold, average, reduce, change, clip, update,
+look back, measure.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ...errors import Problem, raise_problems
 from ...events import BEFORE_UPDATE, TrainingHooks
 from ...gluon.balance.make import of_kind
 from ...gluon.data.batches import Batch
-from ...gluon.engine import AnySplitter
+from ...gluon.engine import AnySplitter, Windows
 from ...gluon.execution.result import StepResult
 from ...state import RunState
 from .backward import Backward
@@ -29,8 +29,8 @@ class TrainStep:
     """Trains on one batch.
 
     `hooks` call the handlers that change a step; `balancer` weighs the losses, if there is one.
-    `check_trainers` returns why trainers and parameters do not fit each other. `gradients` are those that no
-    trainer has used.
+    `check_trainers` returns why trainers and parameters do not fit each other. `windows` say whether the
+    epoch ends. `gradients` are those that no trainer has used.
     """
 
     def __init__(
@@ -44,17 +44,16 @@ class TrainStep:
         state: RunState,
         hooks: TrainingHooks,
         check_trainers: Callable[[], Iterable[Problem]],
+        windows: Windows,
         balancer: Any = None,
     ) -> None:
         self._splitter, self._stage, self._trainers = splitter, stage, trainers
         self._parameters, self._scaling, self._state = parameters, scaling, state
-        self._joint, self._check_trainers = joint, check_trainers
+        self._joint, self._check_trainers, self._windows = joint, check_trainers, windows
         of_losses_and_gradients: tuple[Any, Any] = of_kind(balancer)
-        self._of_losses, self._of_gradients = of_losses_and_gradients
-        self._hooks, self._batches_per_update = hooks, hooks.batches_per_update
-        self._backward = Backward(
-            parameters, scaling, hooks, stage.gluon.separation, self._of_gradients, state
-        )
+        self._of_losses, of_gradients = of_losses_and_gradients
+        self._hooks = hooks
+        self._backward = Backward(parameters, scaling, hooks, stage.gluon.separation, of_gradients, state)
         self.gradients = Gradients(parameters)
 
     def __call__(self, raw: Any) -> Result:
@@ -78,30 +77,47 @@ class TrainStep:
         result = self._stage.run(batch, self._state)
         if self._of_losses is not None:
             self._of_losses.weigh(result, self._state)
-        self.gradients.add(self._backward(result, self.gradients.tensors))
+        samples = batch.total
+        assert samples is not None
+        self._trainers.make_room(samples, self.gradients)
+        self.gradients.add(self._backward(result))
         self._trainers.newer = True  # set again, because reading the parameters in a handler resets it
         self.before_update(result)
-        held_back, due = self.held_back(result), self._trainers.due(self._state.step, self.gradients)
-        names, overflowed = self._trainers.names(due), self._scaling.overflowed()
-        held_back, overflowed = self._joint.agree(held_back, overflowed, self.gradients, names)
+        due = self._trainers.due(self._state.step, samples, self._windows.ends, self.gradients)
+        names, held_back, overflowed = self._agree(due, self.held_back(result))
         if not held_back:
-            self.settle(result, due)
-            self.average(due, names)
-            self._joint.add_up(self.gradients, names)
-            self.change()
-            self._parameters.take_if_stale()
-            self._trainers.take_if_stale()
-            self.update(due, overflowed)
+            self.apply(due, names, overflowed)
             if due and not overflowed:
                 self.look_back(batch)
-        elif self.gradients.added:
+        elif self.gradients.added and not self._trainers.accumulate:
             self._scaling.remember(overflowed)
         else:
+            self._trainers.discard_added(due, self.gradients)
             self._scaling.update(overflowed)
         if result.captured:
             self.gradients.keep()
         self._stage.measure(result)
         return result
+
+    def finish(self) -> None:
+        """Update by the gradients that wait for further batches, as the epoch has no more."""
+        due = self._trainers.left()
+        names, _, overflowed = self._agree(due, held_back=False)
+        self.apply(due, names, overflowed)
+
+    def _agree(self, due: Sequence[str], held_back: bool) -> tuple[Collection[str], bool, bool]:
+        """Return the names of the parameters that are due; and whether any rank holds back, or overflowed."""
+        names = self._trainers.names(due)
+        return names, *self._joint.agree(held_back, self._scaling.overflowed(), self.gradients, names)
+
+    def apply(self, due: Sequence[str], names: Collection[str], overflowed: bool) -> None:
+        """Update the parameters of the trainers that are due, which have these names."""
+        self._trainers.average(due, self.gradients)
+        self._joint.add_up(self.gradients, names)
+        self.change()
+        self._parameters.take_if_stale()
+        self._trainers.take_if_stale()
+        self.update(due, overflowed)
 
     def before_update(self, result: Result) -> None:
         """Call the handlers that Gluon's Estimator calls before the update, as MXNet's step does.
@@ -134,25 +150,6 @@ class TrainStep:
             self._parameters.take()
         return held_back
 
-    def settle(self, result: Result, due: Sequence[str]) -> None:
-        """Weigh tasks' gradients that were added up over batches, if the trainer that uses them is due."""
-        if self._of_gradients is None or not self._of_gradients.added:
-            return
-        batches = 0
-        if result.features:  # else this process has no samples
-            shared = next(iter(result.features[0].parameters))
-            batches = self._trainers.batches_added(shared, due) * self._batches_per_update
-        self.gradients.replace(self._of_gradients.settle(self._state, batches))
-
-    def average(self, due: Sequence[str], names: Collection[str]) -> None:
-        """Divide gradients that trainers or a handler have added up over batches by the number of batches.
-
-        `names` are the names of the parameters of the trainers that are due.
-        """
-        self._trainers.average(due, self.gradients)
-        if self._batches_per_update > 1:
-            self.gradients.scale(names, 1 / self._batches_per_update)
-
     def look_back(self, batch: Batch) -> None:
         """Compute the batch's losses again after the update, if the method of balancing compares them."""
         if self._of_losses is not None and self._of_losses.looks_back:
@@ -171,6 +168,7 @@ class TrainStep:
         finite either.
         """
         if overflowed:
+            self._trainers.discard_added(due, self.gradients)
             self.gradients.clear()
         else:
             self._trainers.update(due, self.gradients)

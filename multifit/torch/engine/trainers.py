@@ -26,6 +26,7 @@ class Trainers:
 
     def __init__(self, trainers: GluonTrainers, parameters: Parameters) -> None:
         self._trainers, self.newer, self.stale = trainers, False, True
+        self._added = trainers.added_gradients
         self._names: dict[tuple[str, ...], frozenset[str]] = {}  # by the trainers that are due
         self._updaters = {
             name: _Updater(
@@ -37,17 +38,37 @@ class Trainers:
             for name, held in trainers.parameters.items()
         }
 
-    def due(self, step: int, gradients: Gradients) -> list[str]:
-        """Return the trainers that update after batch number `step` of the run, counted from 0.
+    def make_room(self, samples: int, gradients: Gradients) -> None:
+        """Scale the gradients that wait, so that a batch of `samples` can add its own."""
+        for name, factor in self._added.factors(samples).items():
+            gradients.scale(self._trainers.parameters[name], factor)
 
-        The gradients of the other trainers are discarded, unless they accumulate.
+    def due(self, step: int, samples: int, ends: bool, gradients: Gradients) -> list[str]:
+        """Return the trainers that update after batch number `step`, as MXNet's trainers do.
+
+        The gradients of other trainers are discarded, unless they accumulate.
         """
         trainers = self._trainers
-        due = list(trainers.due(step))
+        due = list(trainers.due(step, samples, ends))
         for name in trainers.waiting:
             if not trainers.rhythms[name].accumulate:
                 gradients.drop(trainers.parameters[name])
         return due
+
+    def left(self) -> list[str]:
+        """Return the trainers whose gradients wait for batches that an epoch does not have any more."""
+        return list(self._trainers.left())
+
+    @property
+    def accumulate(self) -> bool:
+        """Whether a trainer accumulates gradients."""
+        return any(rhythm.accumulate for rhythm in self._trainers.rhythms.values())
+
+    def discard_added(self, due: Sequence[str], gradients: Gradients) -> None:
+        """Discard the gradients that wait; the trainers that are `due` begin anew."""
+        for name in self._added.waiting():
+            gradients.drop(self._trainers.parameters[name])
+        self._added.forget(due)
 
     def names(self, due: Sequence[str]) -> frozenset[str]:
         """Return the names of the parameters that some trainers update."""
@@ -56,17 +77,12 @@ class Trainers:
             self._names[tuple(due)] = frozenset(name for trainer in due for name in names[trainer])
         return self._names[tuple(due)]
 
-    def batches_added(self, parameter: str, due: Sequence[str]) -> int:
-        """Return the number of batches by which a parameter's gradient is divided; 0 if it is not updated."""
-        names = self._trainers.parameters
-        return next((self._trainers.batches_added(each) for each in due if parameter in names[each]), 0)
-
     def average(self, due: Sequence[str], gradients: Gradients) -> None:
-        """Divide the gradients that trainers have accumulated by the number of batches."""
+        """Divide the gradients that trainers have accumulated by the samples of all their batches."""
         for name in due:
-            batches = self._trainers.batches_added(name)
-            if batches > 1:
-                gradients.scale(self._trainers.parameters[name], 1 / batches)
+            share = self._added.share(name)
+            if share != 1:
+                gradients.scale(self._trainers.parameters[name], share)
 
     def update(self, due: Sequence[str], gradients: Gradients) -> None:
         """Clip gradients and update the parameters of the trainers that are due; then drop the gradients."""
@@ -76,6 +92,7 @@ class Trainers:
                 self._updaters[name].update(of_trainer)
         for name in due:
             gradients.drop(self._trainers.parameters[name])
+        self._added.forget(due, others=False)
         self.newer = True
 
     def take(self) -> None:

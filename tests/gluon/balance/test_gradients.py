@@ -7,13 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import (
-    GradientAccumulation,
-    LabelSpec,
-    LossSpec,
-    MultiEstimator,
-    TrainerSpec,
-)
+from multifit import LabelSpec, LossSpec, MultiEstimator, TrainerSpec
 from multifit.balance import IMTLL, MGDA, DualProj, GradNorm, GramianMethod, PCGrad, Sum, UPGrad
 from multifit.balance.weighing import weigh_gradients
 from multifit.gluon.execution.stage import RERUN_STEP
@@ -112,7 +106,9 @@ def train_by_hand(net: Any, method: Any, batches: list, parts: int = 1) -> dict[
             each.attach_grad()
         with autograd.record():
             losses = [CE(net.digit(copies[0]), digit).mean(), 0.5 * BCE(net.parity(copies[1]), parity).mean()]
-            shares = [loss / parts for loss in losses]
+            update = batches[step // parts * parts :][:parts]
+            share = len(batch[0]) / sum(len(each[0]) for each in update)
+            shares = [loss * share for loss in losses]
         autograd.backward(shares)
         rows = np.stack([each.grad.asnumpy().ravel() for each in copies]).astype("float64")
         gramian = rows @ rows.T
@@ -157,10 +153,10 @@ def test_a_fit_is_the_loop_by_hand(name: str, devices: list, hybrid: bool) -> No
 
 
 def test_accumulated_batches() -> None:
-    """Every batch is weighed by itself; only its share of the update is smaller."""
+    """Every batch is weighed by itself, and counts with its samples."""
     by_hand, net = twins(two_heads, BATCHES[0][0])
     train_by_hand(by_hand, UPGrad(), BATCHES[:4], parts=2)
-    fitted(hybridized(net), UPGrad(), 1, batches=BATCHES[:4], handlers=[GradientAccumulation(2)])
+    fitted(hybridized(net), UPGrad(), 1, batches=BATCHES[:4], accumulate=2)
     assert_same_parameters(net, by_hand)
 
 

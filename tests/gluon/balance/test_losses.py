@@ -10,7 +10,6 @@ import pytest
 
 from multifit import (
     CheckpointHandler,
-    GradientAccumulation,
     LabelSpec,
     LossSpec,
     MultiEstimator,
@@ -231,28 +230,25 @@ def test_accumulated_batches_are_weighed_one_by_one() -> None:
         weights, _ = weigh_losses(GLS(), measured_losses(np, 2, numbers, np.zeros(2)), np.ones(2), {})
         autograd.backward(losses, [nd.array([weight / 2]) for weight in weights])
     trainer.step(1)
-    fitted(net, GLS(), pairs, 1, handlers=[GradientAccumulation(2)])
+    fitted(net, GLS(), pairs, 1, accumulate=2)
     assert_same_parameters(net, hand)
 
 
 @pytest.mark.parametrize(
-    ("rhythms", "handlers", "looks"),
+    ("rhythms", "looks"),
     [
-        ([{}], [], 8),
-        ([{}], [GradientAccumulation(2)], 4),
-        ([{"every": 2}], [], 4),
-        ([{"every": 2, "accumulate": True}], [], 4),
-        ([{"every": 2, "accumulate": True}, {"every": 4}], [], 4),
-        ([{"every": 2, "accumulate": True}, {}], [], 8),
+        ([{}], 8),
+        ([{"every": 2}], 4),
+        ([{"every": 2, "accumulate": True}], 4),
+        ([{"every": 2, "accumulate": True}, {"every": 4}], 4),
+        ([{"every": 2, "accumulate": True}, {}], 8),
     ],
 )
-def test_a_method_looks_back_only_where_a_trainer_has_updated(
-    rhythms: list, handlers: list, looks: int
-) -> None:
+def test_a_method_looks_back_only_where_a_trainer_has_updated(rhythms: list, looks: int) -> None:
     patterns = [".*"] if len(rhythms) == 1 else ["body.*", "(digit|parity).*"]
     trainers = {each: TrainerSpec(each, "sgd", SGD, **rhythm) for each, rhythm in zip(patterns, rhythms)}
     CountsLooks.looks = 0
-    fitted(two_heads(), CountsLooks(), digit_batches([8] * 8), 1, handlers=handlers, trainers=trainers)
+    fitted(two_heads(), CountsLooks(), digit_batches([8] * 8), 1, trainers=trainers)
     assert CountsLooks.looks == looks
 
 

@@ -124,9 +124,10 @@ def test_conflicts_are_those_of_a_net_that_evaluates() -> None:
     assert norms(False) == pytest.approx(norms(True), rel=1e-5)
 
 
-@pytest.mark.parametrize("accumulate", [False, True], ids=["", "accumulated"])
-@pytest.mark.parametrize("on", ["features", "parameters", ".*weight"])
-def test_frozen_parameters_are_not_compared(on: str, accumulate: bool) -> None:
+@pytest.mark.parametrize(
+    ("on", "accumulate"), [("features", 1), ("features", 2), ("parameters", 1), (".*weight", 1)]
+)
+def test_frozen_parameters_are_not_compared(on: str, accumulate: int) -> None:
     """However a layer is frozen, weights and figures are those of training on what it computes."""
     nets = [*twins(Pretrained, BATCHES[0][0]), Skipping()]
     nets[2].initialize()
@@ -135,10 +136,9 @@ def test_frozen_parameters_are_not_compared(on: str, accumulate: bool) -> None:
     made = [(nets[0].back(nd.array(x)).asnumpy(), *labels) for x, *labels in BATCHES]
     results = []
     for net, batches, frozen in zip(nets, (BATCHES, BATCHES, made), (["back.*"], [], [])):
-        trainers = TrainerSpec(".*", "sgd", SGD, every=1 + accumulate, accumulate=accumulate)
-        estimator = MultiEstimator(
-            hybridized(net), digit_spec(), trainers, frozen=frozen, balance=MGDA(on=on)
-        )
+        trainers = TrainerSpec(".*", "sgd", SGD)
+        how = {"frozen": frozen, "balance": MGDA(on=on), "accumulate": accumulate}
+        estimator = MultiEstimator(hybridized(net), digit_spec(), trainers, **how)
         results.append(estimator.fit(batches, epochs=2, event_handlers=SILENT))
     for history in results[1:]:
         for figure in results[0]:
@@ -168,3 +168,12 @@ def test_a_body_that_is_frozen_has_nothing_to_balance(on: str) -> None:
     )
     with pytest.raises(SpecError, match="the tasks share no parameter that is trained"):
         estimator.check(BATCHES)
+
+
+def test_gradients_that_the_user_adds_up_are_compared_batch_by_batch() -> None:
+    """The trainer updates after each batch, and uses what that has added."""
+    nets = twins(Nested, BATCHES[0][0])
+    for net, request in zip(nets, ("write", "add")):
+        net.collect_params().setattr("grad_req", request)
+        fitted(hybridized(net), MGDA(on="parameters", every=2))
+    assert_same_parameters(*nets, rtol=0, atol=0)

@@ -7,7 +7,7 @@ from typing import Any, Callable
 import numpy as np
 import pytest
 
-from multifit import GradientAccumulation, LossSpec, MultiEstimator, TaskSpec, TrainerSpec
+from multifit import LossSpec, MultiEstimator, TaskSpec, TrainerSpec
 from multifit.balance import UPGrad
 from multifit.gluon.execution.cached_graph import CachedGraph
 from multifit.gluon.execution.correct_gradients import SELU_ALPHA, SELU_SCALE, correct_gradients
@@ -98,12 +98,11 @@ WEIGHTS: dict[str, Formula] = {
 def test_accumulated_gradients_are_those_of_one_batch(name: str) -> None:
     nets = twins(lambda: Heads(body=Weighted(WEIGHTS[name]), digit=5, size=1), BATCHES[0][0])
     halves = [tuple(array[i : i + 4] for array in batch) for batch in BATCHES for i in (0, 4)]
-    for net, batches, handlers in zip(nets, (BATCHES, halves), ([], [GradientAccumulation(2)])):
+    for net, batches, accumulate in zip(nets, (BATCHES, halves), (1, 2)):
         net.hybridize()
         trainer = TrainerSpec(".*", "sgd", {"learning_rate": 0.05})
-        MultiEstimator(net, two_head_spec(), trainer).fit(
-            batches, epochs=2, event_handlers=[*SILENT, *handlers]
-        )
+        estimator = MultiEstimator(net, two_head_spec(), trainer, accumulate=accumulate)
+        estimator.fit(batches, epochs=2, event_handlers=SILENT)
     assert_same_parameters(*nets)
 
 

@@ -11,7 +11,6 @@ import pytest
 from multifit import (
     CheckpointHandler,
     Every,
-    GradientAccumulation,
     GradientConflicts,
     LossSpec,
     MultiEstimator,
@@ -69,7 +68,7 @@ CASES: dict[str, dict] = {
     "one device": {"make": random_heads},
     "two": {"devices": TWO},  # which draw in any order
     "balanced by losses": {"make": random_heads, "balance": IMTLL()},
-    "accumulated": {"make": random_heads, "handlers": [GradientAccumulation(3)]},
+    "accumulated": {"make": random_heads, "accumulate": 3},
     "of parameters": {"on": "parameters"},
 }
 

@@ -9,7 +9,6 @@ import pytest
 
 from multifit import EarlyStoppingHandler, Every, TrainerSpec
 from multifit.gluon.handlers import (
-    GradientAccumulation,
     GradientNoise,
     LabelSmoothing,
     MixUp,
@@ -46,14 +45,13 @@ def test_a_resumed_fit_with_handlers_is_bit_for_bit_the_same(
             LabelSmoothing(),
             GradientNoise(),
             SkipNonFinite(),
-            GradientAccumulation(3),
             TerminateOnNaN(),
             averaging,
             EarlyStoppingHandler("val_loss", patience=9, restore_best=True),
             CheckpointHandler(tmp_path / name, every=Every(1, "batch"), seed=5, keep_last=1),
         ]
         trainers = TrainerSpec(".*", "adam", {"learning_rate": 0.1}, clip_norm=1.0)
-        options = {"norm": True, "val_data": DATA, "trainers": trainers, **options}
+        options = {"norm": True, "val_data": DATA, "trainers": trainers, "accumulate": 3, **options}
         return fit([*handlers, *more], **options), averaging
 
     whole, averaging = run("whole")

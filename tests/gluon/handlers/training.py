@@ -34,7 +34,7 @@ def fit(
     losses = options.pop("losses", {"ce": LossSpec(CE, "y", "label")})
     spec = options.pop("spec", None) or TaskSpec(["y"], ["label"], losses)
     trainers = options.pop("trainers", TrainerSpec(".*", "sgd", {"learning_rate": 0.1}))
-    estimator = MultiEstimator(net, spec, trainers, devices)
+    estimator = MultiEstimator(net, spec, trainers, devices, accumulate=options.pop("accumulate", 1))
     estimator.fit(options.pop("data", DATA), event_handlers=handlers, **{"epochs": 2, **options})
     return estimator
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import GradientAccumulation, MultiEstimator, SkipNonFinite, TrainerError, TrainerSpec
+from multifit import MultiEstimator, SkipNonFinite, TerminateOnNaN, TrainerError, TrainerSpec
 from tests.common.compare import assert_same_parameters, assert_unchanged, snapshot, twins
 from tests.common.data import digit_batches
 from tests.common.grids import ONE, TWO, two_settings
@@ -38,16 +38,19 @@ def train_by_hand(net: Any, every: int, accumulate: bool, norm: float | None = N
     body_trainer, head_trainer = gluon.Trainer(body, "sgd", SGD), gluon.Trainer(heads, "adam", ADAM)
     if accumulate:
         body.setattr("grad_req", "add")
+    samples = 0
     for number, batch in enumerate(BATCHES, 1):
+        samples = samples + len(batch[0]) if accumulate else len(batch[0])
         with autograd.record():
-            loss = two_losses(net, *map(nd.array, batch)).mean()
+            loss = two_losses(net, *map(nd.array, batch)).sum()
         loss.backward()
-        head_trainer.step(1)
-        if number % every == 0:
+        head_trainer.step(len(batch[0]))
+        if number % every == 0 or (accumulate and number == len(BATCHES)):
             if norm is not None:
-                gluon.utils.clip_global_norm([p.grad() for p in body.values()], norm)
-            body_trainer.step(every if accumulate else 1)
+                gluon.utils.clip_global_norm([p.grad() for p in body.values()], norm * samples)
+            body_trainer.step(samples)
             body.zero_grad()
+            samples = 0
 
 
 @pytest.mark.parametrize(("every", "accumulate"), [(3, False), (3, True), (1, True)])
@@ -74,29 +77,26 @@ def test_clipping_sees_what_is_used() -> None:
 
 
 @pytest.mark.parametrize("devices", [ONE, TWO], ids=["one device", "two devices"])
-def test_all_trainers_together_equal_gradient_accumulation(devices: list) -> None:
+def test_that_of_the_estimator_is_that_of_all_trainers(devices: list) -> None:
     one, other = twins(two_heads, BATCHES[0][0])
-    accumulation = [*SILENT, GradientAccumulation(2)]
-    for net, rhythm, handlers in (
-        (one, {}, accumulation),
-        (other, {"every": 2, "accumulate": True}, SILENT),
-    ):
+    for net, rhythm, accumulate in ((one, {}, 2), (other, {"every": 2, "accumulate": True}, 1)):
         declared = {
             "body": TrainerSpec("body.*", "sgd", SGD, clip_norm=0.1, **rhythm),
             "heads": TrainerSpec(HEADS, "adam", ADAM, **rhythm),
         }
-        estimator = MultiEstimator(net, digit_spec(), declared, devices)
-        estimator.fit(BATCHES, epochs=1, event_handlers=handlers)
-    assert_same_parameters(one, other)
+        estimator = MultiEstimator(net, digit_spec(), declared, devices, accumulate=accumulate)
+        estimator.fit(BATCHES, epochs=1, event_handlers=SILENT)
+    assert_same_parameters(one, other, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("accumulate", [False, True])
 def test_several_fits_equal_one(accumulate: bool) -> None:
-    """Also where fits end in mid-rhythm, and gradients are computed in between."""
+    """Gradients are computed in between, and fits end where trainers do not wait, or discard gradients."""
     one, other = twins(two_heads, BATCHES[0][0])
     train(one, digit_spec(), BATCHES, ONE, trainers(3, accumulate))
     estimator = MultiEstimator(other, digit_spec(), trainers(3, accumulate))
-    for part in (BATCHES[:2], BATCHES[2:7], BATCHES[7:]):
+    parts = BATCHES[:3], BATCHES[3:6], BATCHES[6:]
+    for part in parts if accumulate else (BATCHES[:2], BATCHES[2:7], BATCHES[7:]):
         estimator.fit(part, epochs=1, event_handlers=SILENT)
         assert {p.grad_req for p in other.collect_params().values()} == {"write"}
         with autograd.record():
@@ -105,28 +105,6 @@ def test_several_fits_equal_one(accumulate: bool) -> None:
         estimator.find_learning_rate(BATCHES * 2, batches=12)
     for name, value in snapshot(other).items():
         np.testing.assert_array_equal(value, snapshot(one)[name], err_msg=name)
-
-
-@pytest.mark.parametrize("frozen", [range(2, 4), range(2), range(2, 8)], ids=str)
-def test_what_was_added_waits_while_other_parameters_are_frozen(frozen: range) -> None:
-    """Fits end in mid-rhythm; what froze has lost its gradients, and adds up new ones when it thaws."""
-    hand, net = twins(two_heads, BATCHES[0][0])
-    by_hand = gluon.Trainer(hand.collect_params(), "sgd", SGD)
-    estimator = MultiEstimator(net, digit_spec(), TrainerSpec(".*", "sgd", SGD, every=3, accumulate=True))
-    hand.collect_params().setattr("grad_req", "add")
-    for start in range(0, len(BATCHES), 2):
-        for each, request in ((hand, "add"), (net, "write")):
-            each.body.collect_params().setattr("grad_req", "null" if start in frozen else request)
-        estimator.fit(BATCHES[start : start + 2], epochs=1, event_handlers=SILENT)
-        for number in (start, start + 1):
-            with autograd.record():
-                loss = two_losses(hand, *map(nd.array, BATCHES[number])).mean()
-            loss.backward()
-            if number % 3 == 2:
-                by_hand.step(3)
-                for parameter in hand.collect_params().values():
-                    parameter.zero_grad()
-    assert_same_parameters(net, hand)
 
 
 def test_a_schedule_counts_the_trainers_own_updates() -> None:
@@ -146,7 +124,7 @@ def test_handlers_see_the_gradients_of_trainers_that_move() -> None:
     handler = SimpleNamespace(change_gradients=lambda estimator: seen.append(list(estimator.gradients())))
     estimator = MultiEstimator(two_heads(), digit_spec(), trainers(3, True))
     estimator.fit(BATCHES, epochs=1, event_handlers=[*SILENT, handler, SkipNonFinite()])
-    assert seen == [["heads"], ["heads"], ["body", "heads"]] * 2 + [["heads"]] * 2
+    assert seen == [["heads"], ["heads"], ["body", "heads"]] * 2 + [["heads"], ["body", "heads"]]
 
 
 def test_gradients_that_the_user_adds_up_are_those_of_one_batch() -> None:
@@ -167,7 +145,7 @@ def test_the_plan_says_how_often() -> None:
     assert (
         plan.trainers[0]
         .row()[3]
-        .startswith("SGD, learning rate 0.05, in 1 call, every 3 batches, by the mean of their gradients: ")
+        .startswith("SGD, learning rate 0.05, in 1 call, every 3 batches, as one batch: ")
     )
     assert "every" not in plan.trainers[1].row()[3]
     assert type(plan).from_dict(plan.to_dict()) == plan
@@ -194,27 +172,37 @@ def gluons_handler() -> Any:
     return SimpleNamespace(batch_end=lambda estimator: None, priority=-2000)
 
 
-@pytest.mark.parametrize(
-    ("accumulate", "handler", "text"),
-    [
-        (False, GradientAccumulation(2), "but GradientAccumulation holds back the updates of all trainers"),
-        (True, gluons_handler(), 'trainers["body"]: adds up the gradients of 3 batches, but SimpleNamespace'),
-        (False, gluons_handler(), ""),
-    ],
-)
-def test_handlers_that_count_updates_are_refused(accumulate: bool, handler: Any, text: str) -> None:
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_handlers_that_see_each_batchs_gradients_are_refused(accumulate: bool) -> None:
     net = two_heads()
     net.initialize()
     net(nd.array(BATCHES[0][0]))
     before = snapshot(net)
     estimator = MultiEstimator(net, digit_spec(), trainers(3, accumulate))
-    if not text:
-        estimator.fit(BATCHES, epochs=1, event_handlers=[*SILENT, handler])
+    if not accumulate:
+        estimator.fit(BATCHES, epochs=1, event_handlers=[*SILENT, gluons_handler()])
         return
-    with pytest.raises(TrainerError) as caught:
-        estimator.fit(BATCHES, epochs=1, event_handlers=[*SILENT, handler])
-    assert text in str(caught.value)
+    text = r'trainers\["body"\]: accumulates the gradients of 3 batches, but SimpleNamespace sees those'
+    with pytest.raises(TrainerError, match=text):
+        estimator.fit(BATCHES, epochs=1, event_handlers=[*SILENT, gluons_handler()])
     assert_unchanged(net, before)
+
+
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_handlers_may_hold_updates_back(accumulate: bool) -> None:
+    """One that never does so changes nothing; it sees the gradients of the trainers that would update."""
+    seen: list[list[str]] = []
+
+    def hold_update(estimator: Any) -> bool:
+        seen.append(list(estimator.gradients()))
+        return False
+
+    nets = twins(two_heads, BATCHES[0][0])
+    for net, handlers in zip(nets, ([], [SimpleNamespace(hold_update=hold_update), TerminateOnNaN()])):
+        estimator = MultiEstimator(net, digit_spec(), trainers(4, accumulate))
+        estimator.fit(BATCHES, epochs=1, event_handlers=[*SILENT, *handlers])
+    assert_same_parameters(*nets, rtol=0, atol=0)
+    assert seen == ([["heads"]] * 3 + [["body", "heads"]]) * 2
 
 
 def test_sparse_gradients_cannot_be_added() -> None:
@@ -225,5 +213,5 @@ def test_sparse_gradients_cannot_be_added() -> None:
         if "accumulate" not in options:
             estimator.fit([words] * 2, epochs=1, event_handlers=SILENT)
             continue
-        with pytest.raises(TrainerError, match='the gradients of "0.weight" are sparse'):
+        with pytest.raises(TrainerError, match='of 2 batches, but those of "0.weight" are sparse'):
             estimator.fit([words] * 2, epochs=1, event_handlers=SILENT)

@@ -1,0 +1,481 @@
+"""Batches whose gradients accumulate: the update is that of one batch of all their samples."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multifit import (
+    CheckpointHandler,
+    DataError,
+    Every,
+    HandlerError,
+    LossSpec,
+    MultiEstimator,
+    StoppingHandler,
+    TaskSpec,
+    TerminateOnNaN,
+    TrainerError,
+    TrainerSpec,
+)
+from multifit.seeding import seed_everything
+from tests.common.accumulating import (
+    CASES,
+    SGD,
+    assert_is_one_batch,
+    batches_of,
+    net_of,
+    spec_of,
+    trained,
+    values_of,
+)
+from tests.common.compare import assert_unchanged, snapshot
+from tests.common.grids import ONE, TWO
+from tests.common.handlers import CutsPower, handler
+from tests.common.nets import Heads, hybridized, sequential
+from tests.common.resuming import assert_resumes_bit_for_bit
+from tests.common.specs import L2, two_head_spec
+
+import mxnet as mx  # isort: skip
+from mxnet import gluon, nd  # isort: skip
+from mxnet.gluon import nn  # isort: skip
+
+
+def assert_equal(one: Any, other: Any, tolerance: float = 1e-12) -> None:
+    for name, value in one.items():
+        np.testing.assert_allclose(other[name], value, rtol=tolerance, atol=tolerance, err_msg=name)
+
+
+@pytest.mark.parametrize("devices", [ONE, TWO], ids=["one device", "two"])
+@pytest.mark.parametrize("window", [3, 5], ids=["a window of all", "more than an epoch has"])
+@pytest.mark.parametrize("case", CASES)
+def test_the_update_is_that_of_one_batch(case: str, window: int, devices: Any) -> None:
+    assert_is_one_batch(case, window, context=devices)
+
+
+BY_TRAINERS: dict[str, Any] = {
+    "one": lambda: TrainerSpec(".*", "adam", {"learning_rate": 0.02}, every=3, accumulate=True),
+    "two, clipped": lambda: {
+        "body": TrainerSpec("body.*", "sgd", SGD, clip_norm=0.1, every=3, accumulate=True),
+        "heads": TrainerSpec("(digit|size).*", "adam", {"learning_rate": 0.02}, every=3, accumulate=True),
+    },
+}
+
+
+@pytest.mark.parametrize("name", BY_TRAINERS)
+def test_trainers_that_accumulate_alike(name: str) -> None:
+    accumulated, _ = trained((3, 1, 4, 2), True, True, trainers=BY_TRAINERS[name]())
+    whole, _ = trained((8, 2), True, True, trainers=BY_TRAINERS[name](), epochs=2)
+    assert_equal(trained((3, 1, 4, 2), True, True, trainers=BY_TRAINERS[name]())[0], accumulated)
+    once = BY_TRAINERS[name]()
+    for each in once.values() if isinstance(once, dict) else [once]:
+        object.__setattr__(each, "every", 1)
+    assert_equal(trained((8, 2), True, True, trainers=once)[0], accumulated)
+    assert any(abs(whole[key] - value).max() > 1e-3 for key, value in accumulated.items())
+
+
+def test_what_an_epoch_leaves_over_is_an_update() -> None:
+    accumulated, _ = trained((2, 4, 3, 3, 2), True, True, epochs=3, accumulate=2)
+    whole, _ = trained((6, 6, 2), True, True, epochs=3)
+    assert_equal(whole, accumulated)
+
+
+@pytest.mark.parametrize("on_kvstore", [False, True])
+def test_a_users_own_trainer_accumulates(on_kvstore: bool) -> None:
+    def run(sizes: Any, **options: Any) -> Any:
+        net = net_of(TWO)
+        trainer = gluon.Trainer(net.collect_params(), "sgd", SGD, update_on_kvstore=on_kvstore)
+        estimator = MultiEstimator(net, spec_of(True, True), trainer, TWO, **options)
+        estimator.fit(batches_of(sizes, True), epochs=2, event_handlers=[])
+        return values_of(estimator)
+
+    assert_equal(run([8]), run((4, 2, 2), accumulate=3))
+
+
+def test_the_default_trainer_accumulates() -> None:
+    found = []
+    for sizes, accumulate in (([8], 1), ((6, 2), 2)):
+        estimator = MultiEstimator(net_of(), spec_of(), accumulate=accumulate)
+        estimator.fit(batches_of(sizes), epochs=2, event_handlers=[])
+        found.append(values_of(estimator))
+    assert_equal(*found)
+
+
+class Branches(gluon.HybridBlock):
+    """Two nets in one, which share nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Dense(3, in_units=5), nn.Dense(2, in_units=5)
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        return self.first(x), self.second(x)
+
+
+def test_losses_that_are_bound_to_a_trainer_have_its_window() -> None:
+    """Each net is trained as by an estimator whose trainers all accumulate as many batches."""
+
+    def run(first: int, second: int) -> dict[str, np.ndarray]:
+        seed_everything(3)
+        net = hybridized(Branches())
+        net.initialize(mx.init.Xavier())
+        net.cast("float64")
+        losses = {
+            "digit": LossSpec(hybridized(gluon.loss.SoftmaxCrossEntropyLoss()), trainers="first"),
+            "size": LossSpec(hybridized(gluon.loss.L2Loss()), normalize_by="tokens", trainers="second"),
+        }
+        trainers = {
+            name: TrainerSpec(f"{name}.*", "sgd", SGD, every=every, accumulate=True)
+            for name, every in (("first", first), ("second", second))
+        }
+        estimator = MultiEstimator(net, spec_of(True, True, losses=losses), trainers)
+        estimator.fit(batches_of((2, 3, 1, 2, 2, 1, 1), True), epochs=2, event_handlers=[])
+        return values_of(estimator)
+
+    mixed, twos, threes = run(2, 3), run(2, 2), run(3, 3)
+    assert_equal({name: (twos if name.startswith("first") else threes)[name] for name in mixed}, mixed)
+
+
+class Penalty:
+    """Adds the mean of the squared outputs."""
+
+    priority = 5.0
+
+    def change_objective(self, estimator: Any, objectives: Any, pred: Any) -> Any:
+        return [*objectives, *((y**2).mean().reshape((1,)) for y in pred["size"])]
+
+
+def test_what_handlers_add_to_the_objective_counts_with_the_samples() -> None:
+    def run(sizes: Any, **options: Any) -> Any:
+        estimator = MultiEstimator(net_of(), spec_of(True), TrainerSpec(".*", "sgd", SGD), **options)
+        estimator.fit(batches_of(sizes, True), epochs=2, event_handlers=[Penalty()])
+        return values_of(estimator)
+
+    assert_equal(run([8]), run((5, 3), accumulate=2))
+
+
+def test_gradient_requests_are_restored() -> None:
+    net = net_of()
+    net(nd.zeros((1, 5), dtype="float64"))
+    net.body.bias.grad_req, net.digit.bias.grad_req = "null", "add"
+    before = {name: p.grad_req for name, p in net.collect_params().items()}
+    frozen, seen = net.body.bias.data().asnumpy(), set[str]()
+    watch = handler("Watch", batch_end=lambda e: seen.update(p.grad_req for p in e.parameters.values()))
+    estimator = MultiEstimator(net, spec_of(), accumulate=2)
+    estimator.fit(batches_of((4, 4)), epochs=1, event_handlers=[watch])
+    assert seen == {"add", "null"}
+    assert {name: p.grad_req for name, p in net.collect_params().items()} == before
+    np.testing.assert_array_equal(net.body.bias.data().asnumpy(), frozen)
+
+
+@pytest.mark.parametrize("place", [0, 1, 2], ids=["first", "second", "left over"])
+def test_a_run_that_meets_nan_keeps_the_parameters_of_the_last_update(place: int) -> None:
+    batches = batches_of((4, 4, 4), True)
+    batches[place] = (batches[place][0] * np.nan, *batches[place][1:])
+    estimator = MultiEstimator(net_of(), spec_of(True), TrainerSpec(".*", "sgd", SGD), accumulate=2)
+    estimator.fit(batches, epochs=1, event_handlers=[TerminateOnNaN()])
+    assert f"batch {place + 1}" in str(estimator.state.stop_reason)
+    expected = MultiEstimator(net_of(), spec_of(True), TrainerSpec(".*", "sgd", SGD))
+    expected.fit(batches_of([8] if place == 2 else [4], True), epochs=1, event_handlers=[])
+    if place == 2:
+        assert_equal(values_of(expected), values_of(estimator))
+    else:
+        start = net_of()
+        start(nd.array(batches[0][0], dtype="float64"))
+        assert_unchanged(estimator.net, snapshot(start))
+
+
+def test_an_update_that_a_handler_holds_back_loses_its_batches() -> None:
+    """Of the windows of batches 1 and 2, 3 and 4, and 5, the second is held back."""
+    hold = handler("Hold", hold_update=lambda estimator: estimator.state.step == 3)
+    net = net_of()
+    held = MultiEstimator(net, spec_of(), TrainerSpec(".*", "sgd", SGD), accumulate=2)
+    held.fit(batches_of((2, 3, 3, 2, 2)), epochs=1, event_handlers=[hold])
+    others = MultiEstimator(net_of(), spec_of(), TrainerSpec(".*", "sgd", SGD))
+    first, _, last = batches_of((5, 5, 2))
+    others.fit([first, last], epochs=1, event_handlers=[])
+    assert_equal(values_of(others), values_of(held))
+
+
+def test_a_limit_in_a_window_ends_it_and_no_more_is_read() -> None:
+    def run(sizes: Any, limit: int, **options: Any) -> tuple[Any, list[Any]]:
+        batches = iter(batches_of(sizes, True))
+        estimator = MultiEstimator(net_of(), spec_of(True, True), TrainerSpec(".*", "sgd", SGD), **options)
+        estimator.fit(batches, batches=limit, event_handlers=[])
+        return values_of(estimator), list(batches)
+
+    accumulated, rest = run((3, 2, 3, 2, 4), 3, accumulate=2)
+    assert len(rest) == 2
+    assert_equal(run((5, 3), 2)[0], accumulated)
+
+
+def test_a_stop_within_a_window_updates_with_what_is_there() -> None:
+    stop = StoppingHandler(condition=lambda state: state.step == 3)
+    estimator = MultiEstimator(net_of(), spec_of(), TrainerSpec(".*", "sgd", SGD), accumulate=2)
+    estimator.fit(batches_of((3, 2, 3, 2, 4)), epochs=1, event_handlers=[stop])
+    assert_equal(trained((5, 3), epochs=1)[0], values_of(estimator))
+
+
+def test_a_fit_that_fails_within_a_window_leaves_no_gradients() -> None:
+    estimator = MultiEstimator(net_of(), spec_of(True), TrainerSpec(".*", "sgd", SGD), accumulate=2)
+    with pytest.raises(HandlerError):
+        estimator.fit(batches_of((4, 4), True), epochs=1, event_handlers=[CutsPower(1)])
+    estimator.fit(batches_of((4, 4), True), epochs=2, event_handlers=[])
+    assert_equal(trained([8], True)[0], values_of(estimator))
+
+
+# ---- reading ahead -----------------------------------------------------------------------------------------
+
+
+class Reusing(mx.io.DataIter):
+    """Yields the same arrays again and again, with other values."""
+
+    def __init__(self, batches: list[tuple[np.ndarray, ...]]) -> None:
+        super().__init__(len(batches[0][0]))
+        self._batches, self._at = batches, -1
+        self._arrays = [nd.array(array) for array in batches[0]]
+        names = ["x", "digit", "size", "tokens"]
+        descriptions = [mx.io.DataDesc(name, array.shape) for name, array in zip(names, self._arrays)]
+        self.provide_data, self.provide_label = descriptions[:1], descriptions[1:]
+
+    def reset(self) -> None:
+        self._at = -1
+
+    def iter_next(self) -> bool:
+        self._at += 1
+        if self._at == len(self._batches):
+            return False
+        for array, values in zip(self._arrays, self._batches[self._at]):
+            array[:] = values
+        return True
+
+    def getdata(self) -> Any:
+        return self._arrays[:1]
+
+    def getlabel(self) -> Any:
+        return self._arrays[1:]
+
+    def getpad(self) -> int:
+        return 0
+
+
+def test_a_dataiter_may_reuse_its_arrays() -> None:
+    found = []
+    for data in (batches_of((4, 4, 4), True), Reusing(batches_of((4, 4, 4), True))):
+        net = net_of()
+        net.cast("float32")
+        estimator = MultiEstimator(net, spec_of(True, True), TrainerSpec(".*", "sgd", SGD), accumulate=2)
+        estimator.fit(data, epochs=2, event_handlers=[])
+        found.append(values_of(estimator))
+    assert_equal(*found, 1e-6)
+
+
+def test_reading_the_window_for_its_normalizers_draws_no_random_numbers() -> None:
+    """A normalizer of 1 for each sample changes nothing, though batches are then also read ahead."""
+
+    def run(tokens: bool) -> Any:
+        def batch_fn(batch: Any) -> dict[str, Any]:
+            x, digit, size, _ = batch
+            x = x + np.random.randn(*x.shape)
+            return {"x": x, "digit": digit, "size": size, "tokens": np.ones(len(x))}
+
+        spec = spec_of(False, tokens, batch_fn=batch_fn)
+        estimator = MultiEstimator(net_of(), spec, TrainerSpec(".*", "sgd", SGD), accumulate=2)
+        np.random.seed(2)
+        estimator.fit(batches_of((4, 4, 4)), epochs=2, event_handlers=[])
+        return values_of(estimator)
+
+    assert_equal(run(True), run(False))
+
+
+class Recurrent(gluon.HybridBlock):
+    """Adds what it carries from batch to batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Dense(2, in_units=5)
+
+    def hybrid_forward(self, F: Any, x: Any, memory: Any) -> Any:
+        y = self.layer(x) + 0.5 * memory
+        return y, y
+
+
+@pytest.mark.parametrize("tokens", [False, True])
+def test_carried_state_passes_from_batch_to_batch(tokens: bool) -> None:
+    seen = []
+
+    def note(estimator: Any, slots: Any) -> dict[str, Any]:
+        seen.append(slots["memory"].asnumpy())
+        return {}
+
+    spec = TaskSpec(
+        inputs=["x", "memory"],
+        outputs=["size", "memory"],
+        labels=["size", "tokens"],
+        losses={"size": LossSpec(L2, normalize_by="tokens" if tokens else None)},
+        unused=["outputs.memory"] if tokens else ["outputs.memory", "tokens"],
+        state={"memory": (0, 2)},
+    )
+    net = Recurrent()
+    net.initialize(mx.init.One())
+    batches = [
+        (np.full((4, 5), n, "float32"), np.ones((4, 2), "float32"), np.ones(4, "float32")) for n in range(4)
+    ]
+    still = TrainerSpec(".*", "sgd", {"learning_rate": 1e-20})
+    estimator = MultiEstimator(net, spec, still, accumulate=2)
+    estimator.fit(batches, epochs=1, event_handlers=[handler("Note", change_outputs=note)])
+    expected = [0.0, 0.0, 5.0, 12.5]
+    assert [float(memory[0, 0]) for memory in seen[-4:]] == pytest.approx(expected)
+
+
+def test_a_wrong_batch_is_named_when_it_is_its_turn() -> None:
+    batches = batches_of((4, 4, 2, 4), True)
+    batches[3] = batches[3][:3]
+    estimator = MultiEstimator(net_of(), spec_of(True, True), accumulate=2)
+    with pytest.raises(DataError, match="epoch 1, batch 4"):
+        estimator.fit(batches, epochs=1, event_handlers=[])
+    assert estimator.state.step == 3
+
+
+def test_figures_count_only_the_batches_that_were_trained_on() -> None:
+    arrays = {"digit": (np.ones((4, 6), "float32"), np.ones(4, "float32"))}
+    arrays["size"] = arrays["digit"][0], np.ones((4, 1), "float32")
+    data = {name: [dict(zip(("image", name), pair))] * 4 for name, pair in arrays.items()}
+    net = Heads(body=nn.Dense(8), digit=3, size=1)
+    net.initialize()
+    stop = StoppingHandler(condition=lambda state: state.step == 5)
+    estimator = MultiEstimator(net, two_head_spec(), accumulate=4)
+    history = estimator.fit(data, epochs=1, event_handlers=[stop])
+    counts = [history[f"train_batches_{name}"][0] for name in data]
+    assert sum(counts) == 5
+
+
+# ---- resuming ----------------------------------------------------------------------------------------------
+
+
+class Noisy:
+    """Samples with noise of NumPy's and MXNet's generators, drawn when they are read."""
+
+    def __init__(self) -> None:
+        (arrays,) = batches_of([14], True)
+        self._arrays = [array.astype("float32") for array in arrays]
+
+    def __len__(self) -> int:
+        return len(self._arrays[0])
+
+    def __getitem__(self, place: int) -> tuple[Any, ...]:
+        x, *labels = (array[place] for array in self._arrays)
+        noise = np.random.randn(*x.shape) + mx.nd.random.normal(shape=x.shape).asnumpy()
+        return (x + 0.1 * noise).astype("float32"), *labels
+
+
+class Draws:
+    """Draws NumPy's random numbers in each step, which change the gradients."""
+
+    def change_gradients(self, estimator: Any) -> None:
+        for parameters in estimator.gradients().values():
+            for gradients in parameters.values():
+                for gradient in gradients:
+                    gradient += 0.01 * np.random.randn()
+
+
+def resumable(folder: Path, *handlers: Any, window: int = 3, every: int = 1, **fit: Any) -> MultiEstimator:
+    seed_everything(4)
+    net = Heads(body=sequential(nn.Dense(6), nn.Dropout(0.3)), digit=3, size=2)
+    net.initialize(mx.init.Xavier())
+    data = gluon.data.DataLoader(Noisy(), 3, shuffle=True)
+    trainers = TrainerSpec(".*", "sgd", SGD)
+    estimator = MultiEstimator(hybridized(net), spec_of(True, True), trainers, accumulate=window)
+    saving = CheckpointHandler(folder, Every(every, "batch"), seed=1)
+    estimator.fit(data, event_handlers=[Draws(), saving, *handlers], **{"epochs": 2, **fit})
+    return estimator
+
+
+@pytest.mark.parametrize(("every", "steps"), [(1, (1, 2, 3, 4, 6)), (2, (3, 7))])
+def test_a_run_resumes_within_a_window_bit_for_bit(every: int, steps: Any, tmp_path: Path) -> None:
+    """What was read ahead is read again, with the same noise."""
+    assert_resumes_bit_for_bit(
+        lambda folder, *handlers, **fit: resumable(folder, *handlers, every=every, **fit), tmp_path, *steps
+    )
+
+
+def test_a_run_resumes_twice_within_a_window(tmp_path: Path) -> None:
+    through = resumable(tmp_path / "through", window=4)
+    for step in (1, 3):
+        with pytest.raises(Exception, match="CutsPower"):
+            resumable(tmp_path / "parts", CutsPower(step), window=4, resume=tmp_path / "parts")
+    resumed = resumable(tmp_path / "parts", window=4, resume=tmp_path / "parts")
+    assert_unchanged(resumed.net, snapshot(through.net))
+
+
+def test_a_finished_run_that_resumes_updates_with_what_its_limit_left_over(tmp_path: Path) -> None:
+    """And one that trains more goes on in the window."""
+
+    def run(folder: str, batches: int, **resume: Any) -> Any:
+        estimator = MultiEstimator(net_of(), spec_of(), TrainerSpec(".*", "sgd", SGD), accumulate=2)
+        saving = CheckpointHandler(tmp_path / folder, Every(1, "batch"), seed=1)
+        data = batches_of((3, 2, 3, 2, 4))
+        estimator.fit(data, batches=batches, event_handlers=[saving], **resume)
+        return values_of(estimator)
+
+    ended = run("parts", 3)
+    assert_equal(run("parts", 3, resume=tmp_path / "parts"), ended)
+    np.testing.assert_equal(run("parts", 5, resume=tmp_path / "parts"), run("whole", 5))
+
+
+# ---- what is refused ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [0, 1.5, "2", True])
+def test_a_number_of_batches_that_is_none_is_refused(value: Any) -> None:
+    with pytest.raises(ValueError, match="accumulate is .*; valid is a whole number of at least 1"):
+        MultiEstimator(net_of(), spec_of(), accumulate=value)
+
+
+BODY_ALONE = {"body": TrainerSpec("body.*", every=2, accumulate=True), "heads": TrainerSpec("[ds].*")}
+REFUSED: dict[str, tuple[Any, Any, str]] = {
+    "another rhythm": (
+        {"trainers": TrainerSpec(".*", every=3), "accumulate": 2}, spec_of(),
+        r"trainers: every=3, but MultiEstimator\(accumulate=2\) is for all trainers; leave every= out, or",
+    ),
+    "another window": (
+        {"trainers": TrainerSpec(".*", every=3, accumulate=True), "accumulate": 2}, spec_of(),
+        r"trainers: every=3, but MultiEstimator\(accumulate=2\) is for all",
+    ),
+    "two windows of a loss": (
+        {"trainers": BODY_ALONE},
+        spec_of(True),
+        r'losses\["digit"\]: is divided by the samples that have its labels, in all batches of an update, '
+        r'but its trainers accumulate different numbers of batches: 2 of "body", 1 of "heads"; let them',
+    ),
+    "two windows of a loss with tokens": (
+        {"trainers": BODY_ALONE},
+        spec_of(False, True),
+        r'losses\["size"\]: is divided by normalize_by, in all batches of an update',
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_one_update_is_refused(case: str) -> None:
+    options, spec, message = REFUSED[case]
+    net = net_of()
+    net(nd.zeros((1, 5), dtype="float64"))
+    before = snapshot(net)
+    with pytest.raises(TrainerError, match=message):
+        MultiEstimator(net, spec, **options).fit(batches_of((4, 4)), epochs=1, event_handlers=[])
+    assert_unchanged(net, before)
+
+
+def test_a_checkpoint_of_another_window_is_another_run(tmp_path: Path) -> None:
+    resumable(tmp_path, epochs=1)
+    with pytest.raises(Exception, match=r'trainers\["trainer"\].every: 3 in the checkpoint, 2 here'):
+        resumable(tmp_path, window=2, resume=tmp_path)
+
+
+def test_the_plan_says_that_batches_accumulate() -> None:
+    plan = MultiEstimator(net_of(), spec_of(), accumulate=2).check(batches_of((4, 4)))
+    assert "every 2 batches, as one batch" in " ".join(str(plan).split())
