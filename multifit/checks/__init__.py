@@ -7,6 +7,7 @@ from .labels import (
     counted_labels_problem,
     elementwise_problem,
     label_problems,
+    not_finite_problem,
     sample_weight_problem,
 )
 from .loaders import batch_count, loader_problems, no_batch_problems, one_shot
@@ -27,6 +28,7 @@ __all__ = [
     "label_problems",
     "loader_problems",
     "no_batch_problems",
+    "not_finite_problem",
     "one_shot",
     "sample_weight_problem",
     "slot_problems",
