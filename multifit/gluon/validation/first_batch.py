@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping
+from typing import Any, Mapping, Sequence
 
-from ...errors import Problem, quoted, raise_problems
-from ...spec.names import Ref
+from ...errors import Problem, UserCodeError, quoted, raise_problems
+from ...spec.names import LABELS, Ref
 from ...spec.terms import Term
 from ...state import RunState
+from ..data.arrays import cast_line, fewest_casts, has_other_dtype
 from ..data.batches import Batch
 from ..execution.loss_calls import by_reference
 from ..execution.result import StepResult
@@ -45,12 +46,45 @@ def check_first_batch(stage: Stage, batch: Batch) -> tuple[Any, list[Problem]]:
     for term in stage.spec.terms:
         if not term.has_slots(arrays):
             continue
-        problems += inspect_term(term, arrays, stage.graphs.own_gradients, not label_problems, stage.training)
+        problems += _check_loss(stage, term, arrays, batch, labels_fit=not label_problems)
         problems += inspect_normalizer(term, batch)
         problems += _averages_samples(term, arrays, batch)
     problems += _unchangeable(stage) or _outside_autograd(stage, outputs)
     stage.checked = not problems
     return outputs, problems
+
+
+def _check_loss(
+    stage: Stage, term: Term, arrays: dict[Ref, Any], batch: Batch, labels_fit: bool
+) -> list[Problem]:
+    """Check a loss; cast the labels with whose dtypes it cannot run, from this batch on.
+
+    Inputs stay as they are, as the net may need them so, and so do labels with a declared dtype.
+    """
+
+    def check(casts: Sequence[str] = ()) -> list[Problem]:
+        cast = {Ref(LABELS, name): arrays[Ref(LABELS, name)].astype(stage.dtype) for name in casts}
+        own_gradients = stage.graphs.own_gradients
+        return inspect_term(term, {**arrays, **cast}, own_gradients, labels_fit, stage.training)
+
+    try:
+        return check()
+    except UserCodeError:
+        free = {n for n, label in stage.spec.label_specs.items() if label.dtype is None}
+        labels = [ref for ref in term.labels if ref.name in free - set(stage.spec.inputs)]
+        others = [ref.name for ref in labels if has_other_dtype(arrays[ref], stage.dtype)]
+        casts = fewest_casts(check, others)
+        if not casts:
+            raise
+    for name in casts:
+        stage.network.log_once(cast_line(name, arrays[Ref(LABELS, name)].dtype, stage.dtype))
+        stage.casts[name] = stage.dtype
+        for slots in batch.slots:
+            array: Any = slots[name]
+            slots[name] = array.astype(stage.dtype)
+    arrays.update(by_reference({}, batch.slots[0]))
+    batch.signature = None
+    return check()
 
 
 def _not_in_one_graph(stage: Stage) -> list[Problem]:
