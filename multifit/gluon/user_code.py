@@ -15,7 +15,7 @@ from .waiting import wait_for_operators
 _DTYPES_DIFFER = re.compile(r"expected [a-z]+\d*, got [a-z]|requires uniform type")
 _CHANNELS_DIFFER = re.compile(r"conv|Shape inconsistent")
 _CAST = (
-    "; the dtypes differ: let the data have the net's, such as float32, or cast a label with "
+    '; the dtypes differ: cast an array with astype("float32") where it is computed, or a label with '
     'LabelSpec(name, dtype="float32")'
 )
 

@@ -8,12 +8,15 @@ from ...errors import Problem, UserCodeError, quoted, raise_problems
 from ...spec.names import LABELS, Ref
 from ...spec.terms import Term
 from ...state import RunState
+from ..compat import mx
 from ..data.arrays import cast_line, fewest_casts, has_other_dtype
 from ..data.batches import Batch
+from ..execution.correct_gradients import uncorrected
 from ..execution.loss_calls import by_reference
+from ..execution.recordable import blocks_of
 from ..execution.result import StepResult
 from ..execution.stage import Stage
-from ..execution.traceable import hybridizing
+from ..execution.traceable import hybridizing, is_hybridized
 from ..user_code import user_code
 from .inspection import check_call, inspect_labels, inspect_metric, inspect_slots, inspect_term
 from .loss_gradient import is_recorded
@@ -50,6 +53,7 @@ def check_first_batch(stage: Stage, batch: Batch) -> tuple[Any, list[Problem]]:
         problems += inspect_normalizer(term, batch)
         problems += _averages_samples(term, arrays, batch)
     problems += _unchangeable(stage) or _outside_autograd(stage, outputs)
+    problems += _wrong_gradients(stage)
     stage.checked = not problems
     return outputs, problems
 
@@ -148,6 +152,23 @@ def _outside_autograd(stage: Stage, outputs: Mapping[str, Any]) -> list[Problem]
     message = "autograd has computed none of them from parameters that are trained, so losses train nothing"
     way_out = "let the net compute them without autograd.pause(), detach() or asnumpy()"
     return [Problem("spec", f"outputs: {message}; {way_out}")]
+
+
+def _wrong_gradients(stage: Stage) -> list[Problem]:
+    """Return the operators in hybridized blocks whose gradients MXNet computes wrongly."""
+    if not stage.training:
+        return []
+    network = stage.network
+    trained = {p.name for p in network.net.collect_params().values() if p.grad_req != "null"}
+    graphs = [(symbol, trained) for symbol in network.traced_symbols if network.traced]
+    blocks = [term.spec.fn for term in stage.spec.terms if isinstance(term.spec.fn, mx.gluon.Block)]
+    for block in blocks if network.traced else [network.net, *blocks]:
+        own = [each for each in blocks_of(block).values() if is_hybridized(each) and each._cached_graph]
+        graphs += [(each._cached_graph[1], None) for each in own]
+    wrong = sorted({name for graph, learned in graphs for name in uncorrected(graph, learned)})
+    message = "the gradients of F.contrib.{} are wrong in a hybridized block, in MXNet"
+    way_out = "use F.where, or F.contrib.foreach, or do not hybridize the block that calls it"
+    return [Problem("spec", f"{message.format(name)}; {way_out}") for name in wrong]
 
 
 def _averages_samples(term: Term, arrays: Mapping[Ref, Any], batch: Batch) -> list[Problem]:
