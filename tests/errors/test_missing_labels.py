@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import DataError, LabelSpec, LossSpec, MultiEstimator, SpecError, TaskSpec, UserCodeError
+from multifit import DataError, LabelSpec, LossSpec, MultiEstimator, SpecError, TaskSpec
 
 import mxnet as mx  # isort: skip
 

@@ -7,7 +7,7 @@ from typing import Any, Callable
 import numpy as np
 import pytest
 
-from multifit import HandlerError, LabelSpec, MetricSpec, MultiEstimator
+from multifit import HandlerError, MetricSpec, MultiEstimator
 from multifit.errors import UserCodeError
 
 import mxnet as mx  # isort: skip

@@ -45,17 +45,6 @@ class Words(gluon.HybridBlock):
         return F.broadcast_add(self.features(features), F.sum(embedded, axis=1, keepdims=True)) + shift
 
 
-class Recorded(gluon.Block):
-    """Works on arrays only."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.dense = nn.Dense(1, in_units=6)
-
-    def forward(self, x: Any) -> Any:
-        return self.dense(x) + nd.array([1.0])
-
-
 def numbers(*shape: int, top: int = 3) -> np.ndarray:
     return np.random.RandomState(len(shape)).randint(0, top, shape)
 
