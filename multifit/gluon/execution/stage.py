@@ -49,7 +49,7 @@ class Stage:
 
     `network` is the net, as this stage calls it; its spec says what is routed where. Gradients are recorded
     if `training`. `changes_objective` says whether handlers compute an objective from outputs and losses, and
-    `dtype` is that of the objective: the dtype of the net's parameters. `finite_only` says whether labels
+    `dtype` is that of the objective: the dtype of the net's parameters. `finite_only` says whether slots
     that are not finite are an error. `separation` says which losses are kept apart.
 
     `figures` hold what was measured so far, and `checked` says whether a first batch was checked. `casts` are

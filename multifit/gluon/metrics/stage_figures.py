@@ -39,13 +39,13 @@ class OtherEngineValues(Protocol):
 
 
 class StageFigures:
-    """The figures of a stage: `sums` of its losses, its `metrics`, and counts of its `labels`.
+    """The figures of a stage: `sums` of its losses, its `metrics`, and counts of its wrong `labels`.
 
     With `one_device`, batches are not split: some metrics can be computed on the device only then.
-    `finite_only` says whether labels that are not finite are an error. `means` are further figures, to which
-    other objects add. `stage` is the name of the stage. `constant_classes` are the numbers of classes of the
-    label rules, by key; None if the number may differ between batches. If another engine runs the batches,
-    `other_engine_sums` are what it has summed on its device.
+    `finite_only` says whether inputs and labels that are not finite are an error. `means` are further
+    figures, to which other objects add. `stage` is the name of the stage. `constant_classes` are the numbers
+    of classes of the label rules, by key; None if the number may differ between batches. If another engine
+    runs the batches, `other_engine_sums` are what it has summed on its device.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class StageFigures:
         """Return all figures by name, without prefix; empty before the first batch. Waits for the engine.
 
         They are those of this process alone, unless :meth:`replace` was called since the last reset. Raises
-        DataError if labels broke a rule, such as an index beyond the last class.
+        DataError if slots broke a rule, such as that a number is finite, or an index one of a class.
         """
         if self._replaced is not None:
             return dict(self._replaced)
@@ -171,7 +171,7 @@ class StageFigures:
         return self.sums.read()
 
     def label_rules(self, arrays: Mapping[Ref, Any]) -> list[LabelRule]:
-        """Return the rules for labels, from one device's outputs and slots."""
+        """Return the rules for inputs and labels, from one device's outputs and slots."""
         rules = label_rules(self._spec, arrays)
         return [rule for rule in rules if self._finite_only or rule.classes is not None]
 

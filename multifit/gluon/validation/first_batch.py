@@ -160,7 +160,8 @@ def _wrong_gradients(stage: Stage) -> list[Problem]:
         return []
     network = stage.network
     trained = {p.name for p in network.net.collect_params().values() if p.grad_req != "null"}
-    graphs = [(symbol, trained) for symbol in network.traced_symbols if network.traced]
+    traced = network.traced_symbols if network.traced else []
+    graphs: list[tuple[Any, set[str] | None]] = [(symbol, trained) for symbol in traced]
     blocks = [term.spec.fn for term in stage.spec.terms if isinstance(term.spec.fn, mx.gluon.Block)]
     for block in blocks if network.traced else [network.net, *blocks]:
         own = [each for each in blocks_of(block).values() if is_hybridized(each) and each._cached_graph]
