@@ -44,7 +44,7 @@ def not_finite_problem(where: str, wrong: np.ndarray[Any, Any], samples: Sequenc
     """
     kinds = ["NaN"] * bool(np.isnan(wrong).any()) + ["infinity"] * bool(np.isinf(wrong).any())
     listed = ", ".join(map(str, samples[:MOST_SAMPLES])) + ", …" * (len(samples) > MOST_SAMPLES)
-    held = f"{counted(wrong.size, 'time')}, in the sample{'s' * (len(samples) > 1)} {listed} (from 0)"
+    held = f"{counted(wrong.size, 'time')}, in sample{'s' * (len(samples) > 1)} {listed} (from 0)"
     return Problem("data", f"{where} holds {' and '.join(kinds)} {held}{_fix(where)}")
 
 

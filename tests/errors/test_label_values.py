@@ -180,7 +180,7 @@ def test_numbers_that_are_not_finite(batch: int) -> None:
     faulty = setup.but(data=later(setup.data, 2, {batch: [float("nan"), float("inf")]}, 3))
     with pytest.raises(DataError) as raised:
         faulty.fit()
-    held = "holds NaN and infinity 2 times, in the samples 6, 7 (from 0); mend the data"
+    held = "holds NaN and infinity 2 times, in samples 6, 7 (from 0); mend the data"
     if batch == 2:
         held = "held NaN or infinity in 2 rows, first in training batch 2; mend the data"
     assert f'labels["amount"] {held}' in str(raised.value)

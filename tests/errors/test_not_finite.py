@@ -55,7 +55,7 @@ def test_in_the_inputs_of_a_first_batch(kind: str, devices: int, where: str, way
     """Nothing moves, running statistics neither."""
     setup, convert = on(devices), ARRAYS[kind]
     x, *labels = spoiled(setup.data[0], 0, NAN, INF, NAN)
-    held = f'inputs["x"] holds NaN and infinity 3 times, in the samples 2, 4, 6 (from 0){WAY_OUT}infinity is'
+    held = f'inputs["x"] holds NaN and infinity 3 times, in samples 2, 4, 6 (from 0){WAY_OUT}infinity is'
     setup.but(**{where: [[convert(x), *labels]]}).refused(DataError, held, way=way)
 
 
@@ -63,14 +63,14 @@ def test_in_the_inputs_of_a_first_batch(kind: str, devices: int, where: str, way
 def test_in_the_labels_of_a_loss_of_ones_own(value: float, kind: str) -> None:
     setup = new_setup()
     setup = setup.but(losses={**setup.spec["losses"], "amount": LossSpec(own)}, metrics={})
-    held = f'labels["amount"] holds {kind} 1 time, in the sample 2 (from 0){WAY_OUT}NaN means "no label"'
+    held = f'labels["amount"] holds {kind} 1 time, in sample 2 (from 0){WAY_OUT}NaN means "no label"'
     setup.but(data=[spoiled(setup.data[0], 2, value)]).refused(DataError, held)
 
 
 def test_many_samples_are_not_all_listed() -> None:
     setup = around(lambda dense, x: dense(x))
     x, digit = (np.repeat(array, 3, axis=0) for array in setup.data[0])
-    message = setup.but(data=[[x * NAN, digit]]).refused(DataError, "NaN 144 times, in the samples 0, 1, 2,")
+    message = setup.but(data=[[x * NAN, digit]]).refused(DataError, "NaN 144 times, in samples 0, 1, 2,")
     assert "8, 9, … (from 0)" in message
 
 
@@ -143,5 +143,5 @@ def test_samples_along_another_axis() -> None:
     spec = setup.but(losses={"digit": LossSpec(lambda y, label: (y.sum(axis=1) - label[0]) ** 2)})
     estimator = spec.make()
     data[0][0][1, 3, 0] = NAN
-    with pytest.raises(DataError, match="holds NaN 1 time, in the sample 3"):
+    with pytest.raises(DataError, match="holds NaN 1 time, in sample 3"):
         estimator.fit(data, epochs=1, batch_axis=1)

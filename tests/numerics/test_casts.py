@@ -140,6 +140,16 @@ def test_a_net_that_is_called_by_forward() -> None:
     assert_same_parameters(net, other, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("hybridized", [False, True])
+def test_bytes_that_are_the_input_and_the_label(hybridized: bool) -> None:
+    nets = twins(lambda: nn.Dense(6, in_units=6), numbers(2, 6).astype("float32"))
+    spec = TaskSpec("y", [], {"l": LossSpec(L.L2Loss(), "y", "x")}, inputs=["x"])
+    for net, dtype in zip(nets, ("uint8", "float32")):
+        net.hybridize(hybridized)
+        fit(net, (numbers(21, 6).astype(dtype),), spec)
+    assert_same_parameters(*nets, rtol=1e-6, atol=1e-6)
+
+
 def test_labels_that_may_be_missing() -> None:
     assert_cast(dense, [numbers(21, 6)], numbers(21, 1) - 1, L.L2Loss(), declared=LabelSpec("t", missing=-1))
 

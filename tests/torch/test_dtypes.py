@@ -62,7 +62,7 @@ def test_numbers_that_are_not_finite_are_named() -> None:
     images[17, 1, 2, 3], images[19] = np.nan, -np.inf
     data = batches_of(images, labels)
     later = r"NaN or infinity in 2 rows, first in \w+ batch 3;"
-    for way, message in ((1, later), (-1, "in the samples 1, 3")):
+    for way, message in ((1, later), (-1, "in samples 1, 3")):
         estimator = MultiEstimator(net, spec, engine="torch", context="cpu")
         with pytest.raises(DataError, match=message):
             estimator.fit(data[::way], epochs=1, event_handlers=[])

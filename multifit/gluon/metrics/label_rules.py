@@ -117,8 +117,8 @@ def _finite(spec: TaskSpec, arrays: Mapping[Ref, Any], classes: Collection[Ref])
     taken = {ref for taker in spec.takers for ref in taker.refs}
     for name in spec.slot_names:
         ref, where = Ref(LABELS, name), "inputs" if name in spec.inputs else "labels"
-        array = arrays.get(ref)
-        if ref in classes or name in spec.state or (where == "labels" and ref not in taken):
+        array, unused = arrays.get(ref), {name, f"{LABELS}.{name}"} & {*spec.unused}
+        if ref in classes or name in spec.state or (where == "labels" and unused and ref not in taken):
             continue
         if array is not None and np.dtype(array.dtype).kind == "f":
             special = {array.stype, np.dtype(array.dtype).name} & {"csr", "float16"}

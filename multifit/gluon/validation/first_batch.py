@@ -63,7 +63,7 @@ def _check_loss(
 ) -> list[Problem]:
     """Check a loss; cast the labels with whose dtypes it cannot run, from this batch on.
 
-    Inputs stay as they are, as the net may need them so, and so do labels with a declared dtype.
+    Labels with a declared dtype stay as they are, and so do inputs, unless the net needs them cast too.
     """
 
     def check(casts: Sequence[str] = ()) -> list[Problem]:
@@ -74,10 +74,10 @@ def _check_loss(
     try:
         return check()
     except UserCodeError:
-        free = {n for n, label in stage.spec.label_specs.items() if label.dtype is None}
-        labels = [ref for ref in term.labels if ref.name in free - set(stage.spec.inputs)]
-        others = [ref.name for ref in labels if has_other_dtype(arrays[ref], stage.dtype)]
-        casts = fewest_casts(check, others)
+        kept = {name for name, label in stage.spec.label_specs.items() if label.dtype is not None}
+        kept |= set(stage.spec.inputs) - stage.network.casts.keys()
+        others = [ref for ref in term.labels if has_other_dtype(arrays[ref], stage.dtype)]
+        casts = fewest_casts(check, [ref.name for ref in others if ref.name not in kept])
         if not casts:
             raise
     for name in casts:
