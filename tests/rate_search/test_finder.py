@@ -72,7 +72,7 @@ def test_it_ends_where_the_loss_is_not_finite() -> None:
     assert len(make_estimator().find_learning_rate(data, batches=40).rates) == 11
     with pytest.raises(DataError, match='inputs."data"] holds NaN'):
         make_estimator().find_learning_rate(data[::-1])
-    data[-1][0][:] = 3e38  # whose square is infinite
+    data[-1][0][:], data[-1][1][:] = 1, 3e38  # the label, whose square is infinite
     with pytest.raises(ValueError, match="the first batch's loss is not finite"):
         make_estimator().find_learning_rate(data[::-1])
 
