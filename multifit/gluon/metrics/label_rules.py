@@ -113,12 +113,15 @@ def label_rules(spec: TaskSpec, arrays: Mapping[Ref, Any]) -> list[LabelRule]:
 
 
 def _finite(spec: TaskSpec, arrays: Mapping[Ref, Any], classes: Collection[Ref]) -> Iterator[LabelRule]:
-    """Yield the rules that all slots that are used, except class indices, must hold finite numbers."""
+    """Yield the rules that inputs, and labels that are taken, except class indices, must be finite.
+
+    The sums of normalizers are checked elsewhere.
+    """
     taken = {ref for taker in spec.takers for ref in taker.refs}
     for name in spec.slot_names:
         ref, where = Ref(LABELS, name), "inputs" if name in spec.inputs else "labels"
-        array, unused = arrays.get(ref), {name, f"{LABELS}.{name}"} & {*spec.unused}
-        if ref in classes or name in spec.state or (where == "labels" and unused and ref not in taken):
+        array = arrays.get(ref)
+        if ref in classes or name in spec.state or (where == "labels" and ref not in taken):
             continue
         if array is not None and np.dtype(array.dtype).kind == "f":
             special = {array.stype, np.dtype(array.dtype).name} & {"csr", "float16"}
