@@ -7,6 +7,7 @@ from .labels import (
     counted_labels_problem,
     elementwise_problem,
     label_problems,
+    not_finite_problem,
     partly_missing_problem,
     sample_weight_problem,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "label_problems",
     "loader_problems",
     "no_batch_problems",
+    "not_finite_problem",
     "one_shot",
     "partly_missing_problem",
     "sample_weight_problem",

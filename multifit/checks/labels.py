@@ -1,27 +1,25 @@
-"""Checking labels: values that a loss would silently truncate or clip, sizes that do not match the output."""
+"""Checking slots: numbers that are not finite, labels that a loss would silently truncate or clip, sizes."""
 
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import Any, Sequence
 
 import numpy as np
 
 from ..errors import Problem, counted
 from . import describe
 
+MOST_SAMPLES = 10  # that a message lists
 
-def label_problems(where: str, name: str, labels: np.ndarray[Any, Any], classes: int | None) -> list[Problem]:
+
+def label_problems(where: str, name: str, labels: np.ndarray[Any, Any], classes: int) -> list[Problem]:
     """Check that the labels of a batch, of any shape, are class indices ``0 … classes - 1``.
 
-    Without `classes` they must be finite. `where` says what takes them.
+    `where` says what takes them.
     """
     label = f'the label "{name}" {describe.array(labels)}'
-    infinite = ~np.isfinite(labels)
-    if classes is None:
-        wrong = [f"{value:g}: {_not_finite(name)}" for value in labels[infinite][:1]]
-        return [Problem("data", f"{where}: {label} holds {each}") for each in wrong]
-    fractions = labels[infinite | (labels != np.floor(labels))]
+    fractions = labels[~np.isfinite(labels) | (labels != np.floor(labels))]
     valid = f"classes are 0 … {classes - 1}"
     if fractions.size:
         found = f"{fractions.flat[0]:g}, which is not a class index and would be truncated; {valid}"
@@ -39,21 +37,32 @@ def label_problems(where: str, name: str, labels: np.ndarray[Any, Any], classes:
     return [Problem("spec", f"{where}: {label} holds {found}: {fix}")]
 
 
+def not_finite_problem(where: str, wrong: np.ndarray[Any, Any], samples: Sequence[int]) -> Problem:
+    """Return the problem of a first batch's numbers, `wrong`, in these `samples`, that are NaN or infinite.
+
+    `where` names the slot.
+    """
+    kinds = ["NaN"] * bool(np.isnan(wrong).any()) + ["infinity"] * bool(np.isinf(wrong).any())
+    listed = ", ".join(map(str, samples[:MOST_SAMPLES])) + ", …" * (len(samples) > MOST_SAMPLES)
+    held = f"{counted(wrong.size, 'time')}, in sample{'s' * (len(samples) > 1)} {listed} (from 0)"
+    return Problem("data", f"{where} holds {' and '.join(kinds)} {held}{_fix(where)}")
+
+
 def counted_labels_problem(
     where: str, name: str, classes: int | None, kind: str, count: int, batch: int
 ) -> Problem:
-    """Return the problem of wrong labels in later batches, as :func:`label_problems` finds them in the first.
+    """Return the problem of wrong values in later batches.
 
     `count` is the number of wrong labels in all batches of a `kind`, "training" or "evaluation", that the
-    figures cover. `batch` is the number of the first such batch. The message names no epoch, because a
-    training loop of the user's own has none.
+    figures cover; without `classes`, of rows along the first axis of the slot, `where`, with numbers that are
+    not finite. `batch` is the number of the first such batch. The message names no epoch, because a training
+    loop of the user's own has none.
     """
     first = f"first in {kind} batch {batch}"
-    start = f'{where}: the label "{name}" held {counted(count, "value")}, {first}, '
     if classes is None:
-        return Problem(
-            "data", f"{start}that {'is' if count == 1 else 'are'} NaN or infinite: {_not_finite(name)}"
-        )
+        rows = counted(count, "row")
+        return Problem("data", f"{where} held NaN or infinity in {rows}, {first}{_fix(where)}")
+    start = f'{where}: the label "{name}" held {counted(count, "value")}, {first}, '
     wrong = f"not among the classes 0 … {classes - 1}, which MXNet took for other classes"
     return Problem("data", f"{start}{wrong}: fix the labels; if a value means {_ignored(name)}")
 
@@ -79,9 +88,14 @@ def partly_missing_problem(where: str, name: str, kind: str, count: int, batch: 
     )
 
 
-def _not_finite(name: str) -> str:
-    declared = f'if it means "no label", declare LabelSpec("{name}", missing="nan")'
-    return f"fix it, or leave the sample out; {declared}; in training, SkipNonFinite() skips such batches"
+def _fix(where: str) -> str:
+    """Return the way out for the slot named `where`, such as ``inputs["x"]``."""
+    kind, _, name = where.rstrip("]").partition("[")
+    special = f'if NaN means "no label", declare LabelSpec({name}, missing="nan")'
+    if kind == "inputs":
+        special = "if infinity is a mask, give a large finite number, such as -1e9"
+    skip = "in training, SkipNonFinite() skips such batches"
+    return f"; mend the data, or leave the samples out; {special}; {skip}"
 
 
 def _ignored(name: str, value: str = "...") -> str:

@@ -78,7 +78,11 @@ class GraphBuilder:
 
     def symbol(self, heads: list[Input]) -> Any:
         """Return the symbol whose outputs are `heads`."""
+        return mx.sym.load_json(json.dumps(self.graph(heads)))
+
+    def graph(self, heads: list[Input]) -> dict[str, Any]:
+        """Return the graph whose outputs are `heads`."""
         variables = [i for i, node in enumerate(self._nodes) if node["op"] == "null"]
         rows = list(range(len(self._nodes) + 1))
         fields = {"nodes": self._nodes, "heads": heads, "arg_nodes": variables, "node_row_ptr": rows}
-        return mx.sym.load_json(json.dumps({**self._graph, **fields}))
+        return {**self._graph, **fields}

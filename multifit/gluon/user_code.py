@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import re
 from contextlib import contextmanager
-from typing import Any, Callable, Iterator
+from typing import Any, Callable, Iterable, Iterator
 
 from ..checks import CHANNELS_FIRST, describe, has_channels_last
 from ..errors import CLEAR, user_error
+from .compat import mx
 from .waiting import wait_for_operators
 
 # MXNet's messages about arrays whose dtypes differ; about shapes, it says "expected [8,3], got [8,2]"
 _DTYPES_DIFFER = re.compile(r"expected [a-z]+\d*, got [a-z]|requires uniform type")
 _CHANNELS_DIFFER = re.compile(r"conv|Shape inconsistent")
 _CAST = (
-    "; the dtypes differ: let the data have the net's, such as float32, or cast a label with "
+    '; the dtypes differ: cast an array with astype("float32") where it is computed, or a label with '
     'LabelSpec(name, dtype="float32")'
 )
+
+
+def wait_for(values: Iterable[Any], where: Callable[[], str], *arguments: tuple[str, Any]) -> None:
+    """Wait for those values that are arrays, to raise errors of the engine as :func:`user_code` does."""
+    with user_code(where, *arguments):
+        for value in values:
+            if isinstance(value, mx.nd.NDArray):
+                value.wait_to_read()
 
 
 @contextmanager

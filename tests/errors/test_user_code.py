@@ -7,7 +7,7 @@ from typing import Any, Callable
 import numpy as np
 import pytest
 
-from multifit import HandlerError, LabelSpec, MetricSpec, MultiEstimator
+from multifit import HandlerError, MetricSpec, MultiEstimator
 from multifit.errors import UserCodeError
 
 import mxnet as mx  # isort: skip
@@ -123,18 +123,6 @@ def test_a_wrong_width(hybridized: bool) -> None:
         UserCodeError, f"the net's forward pass (train) raised{call}"
     )
     setup.trains()
-
-
-@pytest.mark.parametrize("slot", [0, 2])
-@pytest.mark.parametrize("hybridized", [False, True])
-def test_dtypes_that_differ_come_with_what_casts_them(hybridized: bool, slot: int) -> None:
-    setup = new_setup()
-    setup.net.hybridize(hybridized)
-    setup.data[0][slot] = setup.data[0][slot].astype("int32")
-    hint = "the dtypes differ: let the data have the net's, such as float32, or cast a label with LabelSpec("
-    setup.refused(UserCodeError, hint)
-    if slot == 2:
-        setup.but(labels=["digit", LabelSpec("amount", dtype="float32")]).trains()
 
 
 def test_a_convolution_of_integers_comes_with_what_casts_them() -> None:

@@ -164,7 +164,8 @@ def test_the_parts_of_a_real_step() -> None:
     assert profile.wall > 0 and profile.python > 0 and profile.total > 0 and 0 <= profile.idle <= 1
     assert (profile.batches, profile.samples, profile.devices) == (12, 8, ("cpu(0)",))
     counts = {operator.name: operator.count for operator in profile.operators}
-    assert counts["FullyConnected"] == counts["_backward_FullyConnected"] == 3
+    # the fourth one looks for NaN in the inputs
+    assert (counts["FullyConnected"], counts["_backward_FullyConnected"]) == (4, 3)
     kinds = {operator.name: operator.kind for operator in profile.operators}
     assert kinds["FullyConnected"] == "forward" and kinds["_backward_FullyConnected"] == "backward"
     assert kinds["DeleteVariable"] == "engine" and "update" in kinds.values()

@@ -70,6 +70,9 @@ def test_it_ends_where_the_loss_diverges() -> None:
 def test_it_ends_where_the_loss_is_not_finite() -> None:
     data = [*batches(11), (np.full((7, 4), np.nan, "float32"), np.ones((7, 1), "float32"))]
     assert len(make_estimator().find_learning_rate(data, batches=40).rates) == 11
+    with pytest.raises(DataError, match='inputs."data"] holds NaN'):
+        make_estimator().find_learning_rate(data[::-1])
+    data[-1][0][:], data[-1][1][:] = 1, 3e38  # the label, whose square is infinite
     with pytest.raises(ValueError, match="the first batch's loss is not finite"):
         make_estimator().find_learning_rate(data[::-1])
 

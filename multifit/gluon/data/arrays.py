@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from typing import Any, Iterable, Optional, Sequence, Union
+from typing import Any, Callable, Iterable, Optional, Sequence, Union
 
 import numpy as np
 
+from ...errors import UserCodeError
 from ...protocols import Array, Context, Shape
 from ..compat import mx
 from .new_array import new_array
@@ -53,6 +54,37 @@ def cast_dtype(dtype: Any, real: str) -> str | None:
     if real == "float64" and (target == "float32" or np.dtype(dtype).kind == "f"):
         target = real
     return None if target == np.dtype(dtype).name else target
+
+
+def has_other_dtype(array: Array | None, real: str) -> bool:
+    """Whether an array holds numbers of another dtype than `real`, that of the net's parameters."""
+    return array is not None and np.dtype(array.dtype).kind in "iuf" and np.dtype(array.dtype) != real
+
+
+def fewest_casts(run: Callable[[Sequence[str]], object], names: Sequence[str]) -> Sequence[str]:
+    """Return the fewest arrays, of those in `names`, without whose cast ``run(cast)`` raises UserCodeError.
+
+    Returns an empty list if casting all of them does not help.
+    """
+
+    def runs(cast: Sequence[str]) -> bool:
+        try:
+            run(cast)
+        except UserCodeError:
+            return False
+        return True
+
+    if not runs(names):
+        return []
+    for name in names if len(names) > 1 else ():
+        fewer = [other for other in names if other != name]
+        names = fewer if runs(fewer) else names
+    return names
+
+
+def cast_line(name: str, before: Any, dtype: str) -> str:
+    """Return what is logged of a slot that is cast."""
+    return f'the slot "{name}" is {np.dtype(before).name} and is cast to {dtype}, batch by batch'
 
 
 def mxnet_dtype(dtype: Any) -> np.dtype[Any]:

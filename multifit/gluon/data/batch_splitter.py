@@ -14,7 +14,7 @@ from ...spec import TaskSpec
 from ...spec.task_slots import TaskSlots
 from ..compat import mx
 from ..user_code import user_code
-from .arrays import RawArray, Signature, cast_dtype, place, samples
+from .arrays import RawArray, Signature, cast_dtype, cast_line, place, samples
 from .batches import Batch, BatchLayout, Shards, layout_of, signature_of_list
 from .missing_labels import KnownLabels, MissingLabels, sought_in
 from .raw_batches import arrays_in, names_in
@@ -38,7 +38,8 @@ class BatchSplitter:
     dtype of the net's parameters: inputs and labels that are real numbers are cast to it. `current` says
     which part of a batch belongs to this process. `own` maps the names in a batch to slots, if the batch
     lacks some slots or names them differently. `fill_in` adds slots that no batch holds. `known` are the
-    shapes and dtypes of labels that may be missing, as all batches of the stage have shown them.
+    shapes and dtypes of labels that may be missing, as all batches of the stage have shown them. `casts` are
+    the dtypes of labels that losses cannot take as they are; the check of the first batch adds to it.
     """
 
     def __init__(
@@ -55,11 +56,12 @@ class BatchSplitter:
         own: TaskSlots | None = None,
         fill_in: Callable[[Batch], None] | None = None,
         known: KnownLabels | None = None,
+        casts: Mapping[str, str] | None = None,
     ) -> None:
         self.spec, self.contexts, self._log_once = spec, contexts, log_once
         self.labels, self.batch_axis, self._change = labels, batch_axis, change
         self.signatures = [] if signatures is None else signatures
-        self._real = real
+        self._real, self._casts = real, {} if casts is None else casts
         self._dtypes = {name: label.dtype for name, label in spec.label_specs.items() if label.dtype}
         self._missing = MissingLabels(spec.label_specs, known)
         self._checked: set[tuple[Any, ...]] = set()
@@ -85,7 +87,7 @@ class BatchSplitter:
             total = self._current.share.total(0)
             return Batch(raw, 0, axis=self.batch_axis, total=total, absent=self._absent)
         signature = signature_of_list(raw) if self._may_skip and self._current.share.cuts_nothing else None
-        layout = None if signature is None else self._layouts.get(signature)
+        layout = None if signature is None or self._casts else self._layouts.get(signature)
         if layout is not None:
             context, samples = self.contexts[0], layout.samples
             slots = layout.slots(raw, context)
@@ -203,7 +205,9 @@ class BatchSplitter:
 
     def _cast(self, name: str, array: RawArray | None) -> str | None:
         """Return the dtype to which a slot is cast; None if its own is fine."""
-        return self._dtypes.get(name) or (None if array is None else cast_dtype(array.dtype, self._real))
+        if array is None or name in self._dtypes:
+            return self._dtypes.get(name)
+        return self._casts.get(name) or cast_dtype(array.dtype, self._real)
 
     def _apply_change(self, batch: Batch) -> Batch:
         if self._absent:
@@ -235,8 +239,7 @@ class BatchSplitter:
         for name, array in arrays.items():
             dtype = None if name in self._dtypes else self._cast(name, array)
             if dtype is not None:
-                before = np.dtype(array.dtype).name
-                self._log_once(f'the slot "{name}" is {before} and is cast to {dtype}, batch by batch')
+                self._log_once(cast_line(name, array.dtype, dtype))
 
 
 def _kind(array: Any) -> tuple[Any, ...]:

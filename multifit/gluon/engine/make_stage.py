@@ -50,7 +50,9 @@ def make_stage(
     # handlers that change the objective may compute gradients first; a graph with planned memory would then
     # no longer write to the parameters' gradients
     plans_memory = not changes_objective
-    network = Network(model.net, spec, name, plans_memory, model.precision, change_outputs, frozen)
+    network = Network(
+        model.net, spec, name, plans_memory, model.precision, change_outputs, frozen, model.log_once
+    )
     refuse_blends(hooks, separation)
     return Stage(
         network,

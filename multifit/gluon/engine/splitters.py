@@ -94,4 +94,5 @@ class Splitters:
             own=own,
             fill_in=None if stage.carried is None else stage.carried.fill_in,
             known=self.known_labels[name],
+            casts=stage.casts,
         )

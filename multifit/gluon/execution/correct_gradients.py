@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Callable, Collection, Mapping, Sequence
 
+from ..compat import mx
 from ..graph_builder import GraphBuilder, Input, Node, moved
 from .traced_graph import as_json
 
@@ -32,16 +33,41 @@ def correct_gradients(symbol: Any, trained: Collection[str] = (), max_pooling: b
     arrays is differentiated in evaluation mode, in which oneDNN does not note which elements are the largest:
     it is computed in float64 then, which oneDNN leaves to MXNet. Graphs in lower precisions are left alone in
     this. `symbol` itself is returned if nothing is wrong.
+
+    The bodies of loops are corrected too: the gradients of all their variables accumulate.
     """
     graph = json.loads(as_json(symbol))
-    nodes = graph["nodes"]
+    corrected = _corrected(graph, trained, max_pooling)
+    return symbol if corrected is graph else mx.sym.load_json(json.dumps(corrected))
+
+
+def uncorrected(symbol: Any, trained: Collection[str] | None = None) -> list[str]:
+    """Return the operators in a graph whose gradients stay wrong, if they are needed: "cond", "while_loop".
+
+    MXNet 1.9.1 leaves the gradients of the branch that was not taken, and of inputs of a loop that need none,
+    as they were in memory. `trained` names the variables that have a gradient; None means all.
+    """
+    names, learns = [], list[bool]()
+    for node in json.loads(as_json(symbol))["nodes"]:
+        if node["op"] == "null":
+            learns.append(trained is None or node["name"] in trained)
+        else:
+            learns.append(node["op"] != "BlockGrad" and any(learns[source] for source, *_ in node["inputs"]))
+        if node["op"] in ("_cond", "_while_loop") and learns[-1]:
+            names.append(node["op"][1:])
+    return names
+
+
+def _corrected(graph: dict[str, Any], trained: Collection[str], max_pooling: bool) -> dict[str, Any]:
+    nodes = [_with_bodies(node, max_pooling) for node in graph["nodes"]]
     copied = _copied(nodes, trained)
     corrections = _CORRECTIONS
     if max_pooling and not any(node["op"] == "amp_cast" for node in nodes):
         corrections = {**_CORRECTIONS, "Pooling max": _max_pooling}
     additions = [corrections.get(_kind(node), _unchanged) for node in nodes]
-    if not copied and all(add is _unchanged for add in additions):
-        return symbol
+    same = all(one is other for one, other in zip(nodes, graph["nodes"]))
+    if same and not copied and all(add is _unchanged for add in additions):
+        return graph
     builder = GraphBuilder(graph)
     places: list[int] = []  # in the new graph, by number in the old one
     copies: dict[int, Input] = {}  # of variables, by number in the old one
@@ -53,7 +79,16 @@ def correct_gradients(symbol: Any, trained: Collection[str] = (), max_pooling: b
         places.append(additions[number](builder, node, inputs))
         if number in copied:
             copies[number] = builder.identity([places[number], 0, 0])
-    return builder.symbol(moved(graph["heads"], places))
+    return builder.graph(moved(graph["heads"], places))
+
+
+def _with_bodies(node: Node, max_pooling: bool) -> Node:
+    """Return a node, of which the bodies of a loop are corrected."""
+    bodies = node.get("subgraphs", [])
+    names = [[each["name"] for each in body["nodes"] if each["op"] == "null"] for body in bodies]
+    corrected = [_corrected(body, own, max_pooling) for body, own in zip(bodies, names)]
+    changed = any(one is not other for one, other in zip(bodies, corrected))
+    return {**node, "subgraphs": corrected} if changed else node
 
 
 def _copied(nodes: Sequence[Node], trained: Collection[str]) -> set[int]:

@@ -5,16 +5,20 @@ from __future__ import annotations
 from contextlib import contextmanager, nullcontext
 from typing import Any, Callable, ContextManager, Hashable, Iterator, Mapping, Sequence
 
+import numpy as np
+
 from ...checks import at_path, bind_outputs
-from ...errors import Problem, counted, last_line, raise_problems
+from ...errors import Problem, UserCodeError, counted, last_line, raise_problems
 from ...spec import TaskSpec
 from ...stages import TRAIN
 from ..compat import mx
-from ..data.arrays import signature_of
+from ..data.arrays import cast_line, fewest_casts, has_other_dtype, signature_of
+from ..optim.parameters import real_dtype
+from ..optim.preserve_state import kept_statistics
 from ..precision.lowering import lower
 from ..precision.precisions import FULL, Precision
-from ..user_code import user_code
-from .cached_graph import CachedGraph, give_graph
+from ..user_code import user_code, wait_for
+from .cached_graph import CachedGraph, forget_errors, give_graph
 from .frozen import Frozen
 from .nesting import flatten, regroup
 from .recordable import form_of, obstacle_of
@@ -38,6 +42,9 @@ class Network:
 
     `change_outputs(outputs, slots) -> outputs` changes the outputs before anything is computed from them; the
     net and its losses are then separate graphs.
+
+    `casts` are the dtypes to which inputs are cast, by name. The first call finds out which need it: those
+    with whose dtypes, such as uint8, the net cannot run. `log_once` is called with a line to log for each.
     """
 
     def __init__(
@@ -49,9 +56,12 @@ class Network:
         precision: Precision = FULL,
         change_outputs: ChangeOutputs | None = None,
         frozen: Frozen | None = None,
+        log_once: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.net, self.spec, self.stage, self.plans_memory = net, spec, stage, plans_memory
         self.precision, self.change_outputs, self.frozen = precision, change_outputs, frozen
+        self.log_once = log_once
+        self.casts: dict[str, str] = {}
         self._lowered_operators, self._failure = 0, ""
         self._lowers = not precision.on_other_engine
         self.paths: dict[str, tuple[Any, ...]] | None = None
@@ -148,13 +158,13 @@ class Network:
     def _symbols(self, inputs: Sequence[Any], arrays: Sequence[Any]) -> dict[str, Any]:
         if not self.traced:
             with user_code(lambda: f"the net's forward pass ({self.stage}), which is recorded,"):
-                recording = record(self.net, lambda *each: self._pick(self.net(*each)), inputs, arrays)
+                recording = record(self.net, self._call_recorded, inputs, arrays)
             self.constants = recording.constants
             lowered = self._lower(list(recording.outputs.values()))
             raise_problems(self._not_lowered(traced=True))
             return dict(zip(recording.outputs, lowered))
         flat: list[Any] = []
-        structure = flatten(self.net(*inputs), flat)
+        structure = flatten(self.net(*self._cast(inputs)), flat)
         return self._pick(regroup(structure, iter(self._lower(flat))))
 
     def trace(self, slots: Mapping[str, Any]) -> TracedGraph:
@@ -206,15 +216,52 @@ class Network:
     def _frozen(self) -> ContextManager[None]:
         return nullcontext() if self.frozen is None else self.frozen.applied()
 
+    def _call_recorded(self, *inputs: Any) -> dict[str, Any]:
+        return self._pick(self.net(*self._cast(inputs)))
+
+    def _cast(self, inputs: Sequence[Any]) -> list[Any]:
+        """Return the net's inputs, arrays or symbols, in the dtypes with which it can run."""
+        named = zip(self.spec.inputs, inputs)
+        return [x if x is None or name not in self.casts else x.astype(self.casts[name]) for name, x in named]
+
     def _run(self, slots: Mapping[str, Any]) -> Any:
         with self._frozen():
+            return self._call(slots) if self._bound is not None else self._first_call(slots)
+
+    def _first_call(self, slots: Mapping[str, Any]) -> Any:
+        """Call the net for the first time, and find out which inputs must be cast."""
+        parameters = self.net.collect_params().values()
+        real = real_dtype(parameters)
+        others = [name for name in self.spec.inputs if has_other_dtype(slots[name], real)]
+        if not others:
             return self._call(slots)
 
+        def run(casts: Sequence[str], keeps: bool = True) -> Any:
+            self._graph, self.casts = None, dict.fromkeys(casts, real)
+            with kept_statistics(parameters, after_errors_only=keeps):
+                leaves: list[Any] = []
+                result = self._call(slots)
+                flatten(result, leaves)
+                wait_for(leaves, lambda: f"the net's forward pass ({self.stage})", *slots.items())
+            return result
+
+        try:
+            return run(())
+        except UserCodeError:
+            forget_errors(self.net)
+            casts = fewest_casts(lambda names: run(names, keeps=False), others)
+            if not casts:
+                raise
+        for name in casts:
+            unscaled = "; its values stay 0 … 255" if slots[name].dtype == np.uint8 else ""
+            self.log_once(cast_line(name, slots[name].dtype, real) + unscaled)
+        return run(casts)
+
     def _call(self, slots: Mapping[str, Any]) -> Any:
+        inputs = self._cast([slots[name] for name in self.spec.inputs])
         if self.spec.forward is not None:
             with user_code(lambda: f"forward= ({self.stage})", *slots.items()):
-                return self.spec.forward(self.net, slots)
-        inputs = [slots[name] for name in self.spec.inputs]
+                return self.spec.forward(self.net, {**slots, **dict(zip(self.spec.inputs, inputs))})
         with user_code(lambda: f"the net's forward pass ({self.stage})", *zip(self.spec.inputs, inputs)):
             if self.traced:
                 self._graph = self._graph or CachedGraph(self._trace, self.net.collect_params)

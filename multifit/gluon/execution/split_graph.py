@@ -32,10 +32,7 @@ DROPOUT = (
     'on="features", or in place of nn.Dropout(p) let the net use '
     "x * F.BlockGrad(F.random.uniform_like(x) < 1 - p) / (1 - p) when training"
 )
-LOOPS = (
-    'MXNet runs F.contrib.foreach, while_loop and cond backward only once; use on="features", or write the '
-    "loop in Python"
-)
+LOOPS = 'MXNet runs F.contrib.foreach backward only once; use on="features", or write the loop in Python'
 SPARSE = "sparse gradients are not compared; build the layer with sparse_grad=False"
 
 

@@ -50,11 +50,12 @@ class Stage:
 
     `network` is the net, as this stage calls it; its spec says what is routed where. Gradients are recorded
     if `training`. `changes_objective` says whether handlers compute an objective from outputs and losses, and
-    `dtype` is that of the objective: the dtype of the net's parameters. `finite_only` says whether labels
+    `dtype` is that of the objective: the dtype of the net's parameters. `finite_only` says whether slots
     that are not finite are an error. `separation` says which losses are kept apart. `shares` is as for
     :class:`LossScaler`.
 
-    `figures` hold what was measured so far, and `checked` says whether a first batch was checked.
+    `figures` hold what was measured so far, and `checked` says whether a first batch was checked. `casts` are
+    the dtypes to which labels are cast, as the losses cannot run with those of the first batch.
     `is_partial` says whether the stage trains on batches that may lack slots, so that only a part of the net
     is used. Set `needs_outputs` before an epoch: outputs that nothing reads need not be computed. If
     `train_mode` is False, the net runs in evaluation mode, even while training.
@@ -75,6 +76,7 @@ class Stage:
     ) -> None:
         self.spec: TaskSpec = network.spec
         self.training, self.needs_outputs, self.checked = training, True, False
+        self.dtype, self.casts = dtype, dict[str, str]()
         self.train_mode = training
         self.changes_objective = changes_objective
         self.network = network

@@ -73,7 +73,7 @@ def _signatures(engine: Engine, spec: TaskSpec, data: Any) -> Iterator[list[Slot
         signatures = [signature for signature in source if set(spec.inputs) <= set(signature)]
         if signatures:
             last = _given(spec, signatures[-1])
-            yield [signature for signature in signatures if _given(spec, signature) == last]
+            yield [_cast(engine, each) for each in signatures if _given(spec, each) == last]
 
 
 def _read_signatures(engine: Engine, data: Any) -> list[SlotSignature]:
@@ -88,6 +88,12 @@ def _read_signatures(engine: Engine, data: Any) -> list[SlotSignature]:
 
 def _signature(slots: Slots) -> SlotSignature:
     return {n: None if a is None else (tuple(a.shape), np.dtype(a.dtype).name) for n, a in slots.items()}
+
+
+def _cast(engine: Engine, signature: SlotSignature) -> SlotSignature:
+    """Return a signature with the dtypes in which the net gets its inputs: the file holds the net alone."""
+    casts = {name: dtype for stage in engine.stages.values() for name, dtype in stage.network.casts.items()}
+    return {n: slot and (slot[0], casts.get(n, slot[1])) for n, slot in signature.items()}
 
 
 def _given(spec: TaskSpec, signature: SlotSignature) -> list[str]:

@@ -25,7 +25,7 @@ class SkipNonFinite:
     """
 
     priority = 900.0  # after all handlers that change gradients
-    handles_non_finite = True  # so that labels that are not finite are no error
+    handles_non_finite = True  # so that numbers in slots that are not finite are no error
 
     def __init__(self) -> None:
         self._updates: dict[str, int] = {}  # by trainer, as are those skipped

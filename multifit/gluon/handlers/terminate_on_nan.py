@@ -37,7 +37,7 @@ class TerminateOnNaN:
         `every` is not a whole number of at least 1.
     """
 
-    handles_non_finite = True  # so that labels that are not finite are no error
+    handles_non_finite = True  # so that numbers in slots that are not finite are no error
 
     @checked
     def __init__(self, every: Count = 1) -> None:

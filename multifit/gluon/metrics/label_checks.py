@@ -41,7 +41,7 @@ class LabelChecks:
         if rule.output is not None and rule in self._varying:
             sizes = [F.size_array(arrays[ref]) for ref in (rule.output, rule.label)]
             top = F.cast(F.broadcast_div(*sizes), "float32") - 1
-        return F.sum(rule.violations(F, arrays, top))
+        return rule.count(F, arrays, top)
 
 
 class LabelColumns:
@@ -121,7 +121,8 @@ def label_checks(
     for rule in rules:
         label = arrays[rule.label]
         is_row = label.shape in ((size,), (size, 1))
-        if is_row and not rule.masks and (rule.output is None or rule.key in constant):
+        is_row = is_row and not rule.masks and not rule.kind
+        if is_row and (rule.output is None or rule.key in constant):
             alike = label.shape, np.dtype(label.dtype), rule.classes is None, rule.ignored
             groups.setdefault(alike, []).append(rule)
         else:

@@ -1,4 +1,4 @@
-"""Rules for the values of labels: they must be existing classes, or finite numbers.
+"""Rules for the values of slots: inputs and labels must be finite numbers, or labels existing classes.
 
 MXNet's losses silently truncate and clip class indices, and a single NaN spoils all parameters. The first
 batch is searched for values that break a rule; in later batches, these are counted on the devices.
@@ -8,28 +8,31 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, Iterator, Mapping, Sequence
+from typing import Any, Collection, Iterator, Mapping, Sequence
+
+import numpy as np
 
 from ...protocols import Array, Tensor
 from ...spec import TaskSpec
 from ...spec.names import LABELS, OUTPUTS, Ref
 from ...spec.terms import Term
 from ..compat import mx
-from ..loss_kinds import ELEMENTWISE, class_axis
+from ..loss_kinds import class_axis
 
 LENGTH, WEIGHT, RESHAPED = "length", "weight", "reshaped weight"  # how a mask is applied
 
 
 @dataclass(frozen=True)
 class LabelRule:
-    """A rule for the values of one label.
+    """A rule for the values of one label or, without `classes`, of any slot.
 
     With `classes`, the number of classes, they must be class indices; without, finite numbers. Values that
     equal one of `ignored` are not checked, nor are values that one of `masks` hides: where a weight is 0, or
     past a sequence's length. Each mask comes with the way it is applied. `output` is the loss's output, whose
     class axis may have a different size in another batch; None if the number of classes is declared. With
     `in_part`, the label is 1 where another label is present, and must be so for all values of a sample or for
-    none: those that are missing beside others are counted.
+    none: those that are missing beside others are counted. `kind` is "csr" or "float16" for such arrays,
+    whose numbers are summed in another way.
     """
 
     where: str
@@ -39,6 +42,7 @@ class LabelRule:
     ignored: tuple[float, ...] = ()
     masks: tuple[tuple[Ref, str], ...] = ()
     in_part: bool = False
+    kind: str = ""
 
     @property
     def key(self) -> str:
@@ -50,6 +54,23 @@ class LabelRule:
         """All arrays that the rule reads."""
         return {self.label, *(ref for ref, _ in self.masks), *([self.output] if self.output else [])}
 
+    def count(self, F: ModuleType, arrays: Mapping[Ref, Any], top: Tensor | None = None) -> Any:
+        """Return how many values of the label break the rule, of shape (1,); `top` as in `violations`.
+
+        Of numbers that are not finite, the rows that hold one are counted, where a row is an element of the
+        first axis: a dense layer whose weights are 0 finds them in a tenth of the time of MXNet's sum.
+        """
+        if self.classes is not None or self.in_part:
+            return F.sum(self.violations(F, arrays, top))
+        values = arrays[self.label]
+        if self.kind == "csr":
+            sums = F.sum(values * 0, axis=1)
+        else:
+            values = F.cast(values, "float32") if self.kind else values
+            weights = F.reshape(F.zeros_like(F.slice_axis(values, axis=0, begin=0, end=1)), shape=(1, -1))
+            sums = F.FullyConnected(values, weights, num_hidden=1, no_bias=True)
+        return F.sum(sums != 0)  # 0 times NaN or infinity is NaN
+
     def violations(self, F: ModuleType, arrays: Mapping[Ref, Any], top: Tensor | None = None) -> Any:
         """Return 1 for each value of the label that breaks the rule, else 0; of the label's shape.
 
@@ -57,6 +78,7 @@ class LabelRule:
         """
         if self.in_part:
             return missing_in_part(F, arrays[self.label])
+        assert self.classes is not None
         wrong = violations(F, arrays[self.label], self.classes, self.ignored, top)
         for ref, how in self.masks:
             if how == LENGTH:
@@ -69,14 +91,9 @@ class LabelRule:
 
 
 def violations(
-    F: ModuleType, values: Tensor, classes: int | None, ignored: Sequence[float], top: Tensor | None = None
+    F: ModuleType, values: Tensor, classes: int, ignored: Sequence[float], top: Tensor | None = None
 ) -> Tensor:
-    """Return 1 for values that are wrong and not ignored, else 0, as float32.
-
-    Values are wrong if they are not one of the `classes` or, if that is None, not finite.
-    """
-    if classes is None:
-        return F.cast(values * 0 != 0, "float32")  # NaN for NaN and for infinity
+    """Return 1 for values that are not one of the `classes` and not ignored, else 0, as float32."""
     values = F.cast(values, "float32")
     if top is not None:
         inside = F.relu(F.broadcast_minimum(F.trunc(values), top))
@@ -100,11 +117,28 @@ def count_in_part(present: Array) -> int:
 
 
 def label_rules(spec: TaskSpec, arrays: Mapping[Ref, Any]) -> list[LabelRule]:
-    """Return the rules for a stage's labels, from one device's outputs and slots."""
+    """Return the rules for a stage's slots, from one device's outputs and slots."""
     terms = [term for term in spec.terms if term.has_slots(arrays)]
     rules = [*_declared(spec, arrays), *(rule for term in terms for rule in _taken(spec, term, arrays))]
     different = {(r.label, r.classes, r.ignored, r.masks): r for r in reversed(rules)}
-    return list(reversed(different.values()))
+    rules = list(reversed(different.values()))
+    return [*rules, *_finite(spec, arrays, {rule.label for rule in rules})]
+
+
+def _finite(spec: TaskSpec, arrays: Mapping[Ref, Any], classes: Collection[Ref]) -> Iterator[LabelRule]:
+    """Yield the rules that inputs, and labels that are taken, except class indices, must be finite.
+
+    The sums of normalizers are checked elsewhere.
+    """
+    taken = {ref for taker in spec.takers for ref in taker.refs}
+    for name in spec.slot_names:
+        ref, where = Ref(LABELS, name), "inputs" if name in spec.inputs else "labels"
+        array = arrays.get(ref)
+        if ref in classes or name in spec.state or (where == "labels" and ref not in taken):
+            continue
+        if array is not None and np.dtype(array.dtype).kind == "f":
+            special = {array.stype, np.dtype(array.dtype).name} & {"csr", "float16"}
+            yield LabelRule(f'{where}["{name}"]', ref, kind=min(special, default=""))
 
 
 def _declared(spec: TaskSpec, arrays: Mapping[Ref, Any]) -> Iterator[LabelRule]:
@@ -127,8 +161,6 @@ def _taken(spec: TaskSpec, term: Term, arrays: Mapping[Ref, Any]) -> Iterator[La
         hiding = tuple((ref, how) for ref, how in masks if how)
         ignored = tuple(_ignored(spec, term, label.name))
         yield LabelRule(term.where, label, out.shape[axis], outputs[0], ignored, hiding)
-    elif isinstance(term.spec.fn, ELEMENTWISE):
-        yield LabelRule(term.where, label)
 
 
 def _is_dense(array: Array | None) -> bool:

@@ -39,13 +39,13 @@ class OtherEngineValues(Protocol):
 
 
 class StageFigures:
-    """The figures of a stage: `sums` of its losses, its `metrics`, and counts of its `labels`.
+    """The figures of a stage: `sums` of its losses, its `metrics`, and counts of its wrong `labels`.
 
-    `finite_only` says whether labels that are not finite are an error. `means` are further figures, to which
-    other objects add. `stage` is the name of the stage. `constant_classes` are the numbers of classes of the
-    label rules, by key; None if the number may differ between batches. If another engine runs the batches,
-    `other_engine_sums` are what it has summed on its device. `complete` says whether all batches of the pass
-    were measured, and `ended` whether it will not go on after a resume either.
+    `finite_only` says whether inputs and labels that are not finite are an error. `means` are further
+    figures, to which other objects add. `stage` is the name of the stage. `constant_classes` are the numbers
+    of classes of the label rules, by key; None if the number may differ between batches. If another engine
+    runs the batches, `other_engine_sums` are what it has summed on its device. `complete` says whether all
+    batches of the pass were measured, and `ended` whether it will not go on after a resume either.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class StageFigures:
 
         They are those of this process alone, unless :meth:`replace` was called since the last reset. If
         `quick`, those are left out that are computed from all arrays of the pass so far, until it has ended.
-        Raises DataError if labels broke a rule, such as an index beyond the last class.
+        Raises DataError if slots broke a rule, such as that a number is finite, or an index one of a class.
         """
         if self._replaced is not None:
             return dict(self._replaced)
@@ -186,7 +186,7 @@ class StageFigures:
         return placed
 
     def label_rules(self, arrays: Mapping[Ref, Any]) -> list[LabelRule]:
-        """Return the rules for labels, from one device's outputs and slots."""
+        """Return the rules for inputs and labels, from one device's outputs and slots."""
         rules = label_rules(self._spec, arrays)
         return [rule for rule in rules if self._finite_only or rule.classes is not None]
 

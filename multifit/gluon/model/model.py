@@ -5,15 +5,13 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
-import numpy as np
-
 from ...errors import Problem, SpecError, raise_problems, shown
 from ...protocols import Context
 from ...spec import TaskSpec
 from ..compat import mx
 from ..data.devices import resolve_context
 from ..optim.initialization import initialize
-from ..optim.parameters import listing, named_parameters
+from ..optim.parameters import listing, named_parameters, real_dtype
 from ..precision.precisions import Precision, precision_of
 from .static_graphs import StaticGraphs
 
@@ -27,8 +25,8 @@ class Model:
     ValueError for a context that does not exist, or a precision that is unknown or that the devices do not
     support.
 
-    `parameters` are named by structure, such as ``body.0.weight``; `contexts` are the devices;
-    `static_graphs` are those of blocks that the user hybridized.
+    `parameters` are named by structure, such as ``body.0.weight``; `contexts` are the devices; `log_once` is
+    called with a line to log once; `static_graphs` are those of blocks that the user hybridized.
     """
 
     def __init__(
@@ -53,7 +51,7 @@ class Model:
         self.precision = choose_precision(precision, self.contexts)
         if self.precision.rules is not None:
             log_once(self.precision.description)
-        self._initializer, self._log_once, self._initialized = initializer, log_once, False
+        self._initializer, self.log_once, self._initialized = initializer, log_once, False
         self._known: dict[str, Any] = {}  # the parameters after the last forward pass, {} before the first
 
     @property
@@ -65,8 +63,7 @@ class Model:
     @property
     def dtype(self) -> str:
         """The dtype of the real numbers that go into the net: float64 if all its parameters are."""
-        dtypes = {np.dtype(parameter.dtype).name for parameter in self.parameters.values()}
-        return "float64" if dtypes == {"float64"} else "float32"
+        return real_dtype(self.parameters.values())
 
     def check_parameters(self) -> None:
         """Raise SpecError if net and losses no longer have the parameters that they had when it was made.
@@ -121,7 +118,7 @@ class Model:
         if self.precision.rules is not None and self.dtype != "float32":
             message = f'precision is "{self.precision.name}", but the net\'s parameters are {self.dtype}'
             return [Problem("spec", f'{message}; call net.cast("float32"), or use precision="float32"')]
-        problems = initialize(self.parameters, self.contexts, self._initializer, self._log_once)
+        problems = initialize(self.parameters, self.contexts, self._initializer, self.log_once)
         self._initialized = not problems
         return problems
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Mapping, Sequence
+from typing import Any, Iterable, Mapping, Sequence
+
+import numpy as np
 
 from ...errors import Problem, quoted, shown, suggest
 from ...protocols import Parameter
@@ -26,6 +28,12 @@ def named_parameters(net: mx.gluon.Block, losses: Mapping[str, object]) -> dict[
             seen.add(id(parameter))
             named[name] = parameter
     return named
+
+
+def real_dtype(parameters: Iterable[Parameter]) -> str:
+    """Return the dtype of the real numbers that go into a net: float64 if all its parameters are."""
+    dtypes = {np.dtype(parameter.dtype).name for parameter in parameters}
+    return "float64" if dtypes == {"float64"} else "float32"
 
 
 def _of_block(block: mx.gluon.Block, prefix: str) -> dict[str, mx.gluon.Parameter]:

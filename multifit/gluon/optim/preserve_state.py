@@ -37,7 +37,9 @@ def preserve_state(
 
 
 @contextmanager
-def kept_statistics(parameters: Iterable[mx.gluon.Parameter]) -> Iterator[None]:
+def kept_statistics(
+    parameters: Iterable[mx.gluon.Parameter], after_errors_only: bool = False
+) -> Iterator[None]:
     """Restore running statistics and other parameters without gradients when the block ends; does not wait.
 
     Statistics that are initialised within the block are reset to their initial values: zeros, or ones.
@@ -46,13 +48,15 @@ def kept_statistics(parameters: Iterable[mx.gluon.Parameter]) -> Iterator[None]:
     new = [parameter for parameter in constant if parameter._data is None]
     arrays = [array for parameter in constant for array in parameter._data or ()]
     copies = [array.copy() for array in arrays]
+    restores = True
     try:
         yield
+        restores = not after_errors_only
     finally:
         with mx.autograd.pause():  # else MXNet would record the copies
-            for array, saved in zip(arrays, copies):
+            for array, saved in zip(arrays, copies) if restores else ():
                 saved.copyto(array)
-            for parameter in new:
+            for parameter in new if restores else ():
                 start = STARTS.get(parameter.init) if isinstance(parameter.init, str) else None
                 for array in () if start is None else parameter._data or ():
                     array[:] = start

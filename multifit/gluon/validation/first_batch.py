@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping
+from typing import Any, Mapping, Sequence
 
-from ...errors import Problem, quoted, raise_problems
-from ...spec.names import Ref
+from ...errors import Problem, UserCodeError, quoted, raise_problems
+from ...spec.names import LABELS, Ref
 from ...spec.terms import Term
 from ...state import RunState
+from ..compat import mx
+from ..data.arrays import cast_line, fewest_casts, has_other_dtype
 from ..data.batches import Batch
+from ..execution.correct_gradients import uncorrected
 from ..execution.loss_calls import by_reference
+from ..execution.recordable import blocks_of
 from ..execution.result import StepResult
 from ..execution.stage import Stage
-from ..execution.traceable import hybridizing
+from ..execution.traceable import hybridizing, is_hybridized
 from ..metrics.catalogue import value_axis
 from ..user_code import user_code
 from .inspection import (
@@ -55,15 +59,49 @@ def check_first_batch(stage: Stage, batch: Batch) -> tuple[Any, list[Problem]]:
     for term in stage.spec.terms:
         if not term.has_slots(arrays):
             continue
-        found = inspect_term(term, arrays, stage.graphs.own_gradients, not label_problems, stage.training)
+        found = _check_loss(stage, term, arrays, batch, labels_fit=not label_problems)
         if term.present and not found and not label_problems and not stage.graphs.counts_values(term, arrays):
             found = inspect_presence(term, batch)
         problems += found
         problems += inspect_normalizer(term, batch)
         problems += _averages_samples(term, arrays, batch)
     problems += _unchangeable(stage) or _outside_autograd(stage, outputs)
+    problems += _wrong_gradients(stage)
     stage.checked = not problems
     return outputs, problems
+
+
+def _check_loss(
+    stage: Stage, term: Term, arrays: dict[Ref, Any], batch: Batch, labels_fit: bool
+) -> list[Problem]:
+    """Check a loss; cast the labels with whose dtypes it cannot run, from this batch on.
+
+    Labels with a declared dtype stay as they are, and so do inputs, unless the net needs them cast too.
+    """
+
+    def check(casts: Sequence[str] = ()) -> list[Problem]:
+        cast = {Ref(LABELS, name): arrays[Ref(LABELS, name)].astype(stage.dtype) for name in casts}
+        own_gradients = stage.graphs.own_gradients
+        return inspect_term(term, {**arrays, **cast}, own_gradients, labels_fit, stage.training)
+
+    try:
+        return check()
+    except UserCodeError:
+        kept = {name for name, label in stage.spec.label_specs.items() if label.dtype is not None}
+        kept |= set(stage.spec.inputs) - stage.network.casts.keys()
+        others = [ref for ref in term.labels if has_other_dtype(arrays[ref], stage.dtype)]
+        casts = fewest_casts(check, [ref.name for ref in others if ref.name not in kept])
+        if not casts:
+            raise
+    for name in casts:
+        stage.network.log_once(cast_line(name, arrays[Ref(LABELS, name)].dtype, stage.dtype))
+        stage.casts[name] = stage.dtype
+        for slots in batch.slots:
+            array: Any = slots[name]
+            slots[name] = array.astype(stage.dtype)
+    arrays.update(by_reference({}, batch.slots[0]))
+    batch.signature = None
+    return check()
 
 
 def _not_in_one_graph(stage: Stage) -> list[Problem]:
@@ -127,6 +165,24 @@ def _outside_autograd(stage: Stage, outputs: Mapping[str, Any]) -> list[Problem]
     message = "autograd has computed none of them from parameters that are trained, so losses train nothing"
     way_out = "let the net compute them without autograd.pause(), detach() or asnumpy()"
     return [Problem("spec", f"outputs: {message}; {way_out}")]
+
+
+def _wrong_gradients(stage: Stage) -> list[Problem]:
+    """Return the operators in hybridized blocks whose gradients MXNet computes wrongly."""
+    if not stage.training:
+        return []
+    network = stage.network
+    trained = {p.name for p in network.net.collect_params().values() if p.grad_req != "null"}
+    traced = network.traced_symbols if network.traced else []
+    graphs: list[tuple[Any, set[str] | None]] = [(symbol, trained) for symbol in traced]
+    blocks = [term.spec.fn for term in stage.spec.terms if isinstance(term.spec.fn, mx.gluon.Block)]
+    for block in blocks if network.traced else [network.net, *blocks]:
+        own = [each for each in blocks_of(block).values() if is_hybridized(each) and each._cached_graph]
+        graphs += [(each._cached_graph[1], None) for each in own]
+    wrong = sorted({name for graph, learned in graphs for name in uncorrected(graph, learned)})
+    message = "the gradients of F.contrib.{} are wrong in a hybridized block, in MXNet"
+    way_out = "use F.where, or F.contrib.foreach, or do not hybridize the block that calls it"
+    return [Problem("spec", f"{message.format(name)}; {way_out}") for name in wrong]
 
 
 def _averages_samples(term: Term, arrays: Mapping[Ref, Any], batch: Batch) -> list[Problem]:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from ...checks import axis_problem, describe, elementwise_problem, label_problems, partly_missing_problem
+from ...checks import (
+    axis_problem,
+    describe,
+    elementwise_problem,
+    label_problems,
+    not_finite_problem,
+    partly_missing_problem,
+)
 from ...errors import Problem, SpecError, counted, last_line
 from ...protocols import Array, Metric
 from ...signatures import arity_problem
@@ -70,9 +78,12 @@ def _needed(spec: TaskSpec, name: str) -> str:
 
 
 def inspect_labels(rules: Sequence[LabelRule], batch: Batch) -> list[Problem]:
-    """Check the values of all devices' labels."""
+    """Check the values of all devices' inputs and labels."""
     problems: list[Problem] = []
     for rule in rules:
+        if rule.classes is None:
+            problems += _not_finite(rule, batch)
+            continue
         pieces = []
         for arrays in (by_reference({}, slots) for slots in batch.slots):
             values, wrong = arrays[rule.label].asnumpy(), rule.violations(mx.nd, arrays).asnumpy()
@@ -92,6 +103,19 @@ def inspect_presence(taker: Taker, batch: Batch) -> list[Problem]:
         if count := sum(map(count_in_part, masks)):
             problems.append(partly_missing_problem(taker.where, label_of(ref).name, "", count))
     return problems
+
+
+def _not_finite(rule: LabelRule, batch: Batch) -> list[Problem]:
+    """Check that a slot's numbers are finite; the arrays are read only if some are not."""
+    devices = [by_reference({}, slots) for slots in batch.slots]
+    if not any(rule.count(mx.nd, arrays).asscalar() for arrays in devices):
+        return []
+    pieces = [arrays[rule.label].asnumpy() for arrays in devices]
+    found = [np.nonzero(~np.isfinite(piece)) for piece in pieces]
+    starts = accumulate(batch.sizes, initial=0)
+    samples = sorted({start + int(at) for start, places in zip(starts, found) for at in places[batch.axis]})
+    wrong = np.concatenate([piece[places] for piece, places in zip(pieces, found)])
+    return [not_finite_problem(rule.where, wrong, samples)]
 
 
 def inspect_term(

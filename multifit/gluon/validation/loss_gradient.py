@@ -14,7 +14,7 @@ from ...spec.terms import Term
 from ..compat import mx
 from ..execution.loss_calls import call_loss, detached
 from ..losses import SegmentationCELoss
-from ..user_code import user_code
+from ..user_code import wait_for
 
 TRUSTED = ("mxnet.gluon.loss", SegmentationCELoss.__module__)  # modules whose losses are known to do so
 NO_GRADIENT = (
@@ -46,9 +46,7 @@ def check_loss_gradient(
     message = _result_problem(term, values, "float64" if is_double else "float32")
     if message is None:
         losses = _minimized(term, values)
-        with user_code(lambda: term.where, *((str(ref), copy) for ref, copy in copies.items())):
-            for loss in losses:
-                loss.wait_to_read()  # errors of the engine are raised here, where their place is known
+        wait_for(losses, lambda: term.where, *((str(ref), copy) for ref, copy in copies.items()))
         if variables and training and _is_constant(term, copies, losses):
             message = NO_GRADIENT
         elif variables:

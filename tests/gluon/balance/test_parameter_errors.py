@@ -59,24 +59,11 @@ def foreach(F: Any, x: Any) -> Any:
     return F.contrib.foreach(lambda row, state: (F.tanh(row), state), x, F.zeros((1,)))[0]
 
 
-def while_loop(F: Any, x: Any) -> Any:
-    def step(count: Any, x: Any) -> Any:
-        return None, (count + 1, F.tanh(x))
-
-    return F.contrib.while_loop(lambda count, _: count < 2, step, (F.zeros((1,)), x), max_iterations=3)[1][1]
-
-
-def branch(F: Any, x: Any) -> Any:
-    return F.contrib.cond(F.sum(x) > 0, lambda: F.tanh(x), lambda: x)
-
-
-PASSED_ONCE = 'MXNet runs F.contrib.foreach, while_loop and cond backward only once; use on="features"'
+PASSED_ONCE = 'MXNet runs F.contrib.foreach backward only once; use on="features"'
 
 
 ERRORS: dict[str, tuple[Any, str, Any, Any, str]] = {
     "foreach": (lambda: Loops(foreach), "parameters", digit_spec, [], PASSED_ONCE),
-    "while_loop": (lambda: Loops(while_loop), "parameters", digit_spec, [], PASSED_ONCE),
-    "cond": (lambda: Loops(branch), "body.*", digit_spec, [], PASSED_ONCE),
     "dropout": (
         dropped, "parameters", digit_spec, [],
         'is the identity in every backward pass but the first; use on="features", or in place of',

@@ -49,14 +49,13 @@ def as_is(batches: Batches, *dtypes: str) -> list[list[Any]]:
 
 
 class Loop(Heads):
-    """Its body ends in a loop, whose number of steps MXNet does not infer."""
+    """Its body ends in a loop, whose steps add an array that it takes from outside."""
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
-        def step(count: Any, state: Any) -> Any:
-            return state, (count + 1, F.tanh(state))
-
-        start = F.zeros((1,)), self.body(x)
-        _, (_, features) = F.contrib.while_loop(lambda count, _: count < 3, step, start, max_iterations=5)
+        features = self.body(x)
+        steps = F.stack(features, features * 2, features * 3, axis=0)
+        step = lambda row, state: (row, F.tanh(state * row) + features)  # noqa: E731
+        _, features = F.contrib.foreach(step, steps, features)
         return self.digit(features), self.size(features)
 
 
@@ -91,8 +90,7 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[[], Any], Any]] = {
 def test_a_fit_has_the_numbers_of_the_hand_written_loop(case: str, balance: Any) -> None:
     make, batches, loss = CASES[case]
     net, other = twins(make, next(iter(batches()))[0].asnumpy())
-    for each in (net, other):
-        each.hybridize()
+    net.hybridize()  # the other is not, as MXNet's gradients of some hybridized nets are wrong
     losses = {"digit": CE, "size": loss}
     spec = TaskSpec(inputs=["x"], outputs=["digit", "size"], labels=["digit", "size"], losses=losses)
     estimator = MultiEstimator(net, spec, TrainerSpec(".*", "sgd", RATE), balance=balance and balance())

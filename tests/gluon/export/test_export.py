@@ -257,6 +257,19 @@ def test_an_input_that_is_none_stays_none(tmp_path: Path) -> None:
     np.testing.assert_allclose(found, estimator.predict(data)["out"], rtol=1e-5)
 
 
+@pytest.mark.parametrize("fits", [False, True])
+def test_a_net_takes_the_dtypes_to_which_inputs_are_cast(fits: bool, tmp_path: Path) -> None:
+    """The net itself would not take bytes."""
+    data = np.random.randint(0, 9, (8, 3, 8, 8)).astype("uint8"), noise(8, 5)
+    estimator = fitting(Hybrid(lambda n, F, x: n.a(x), a=body()))
+    if fits:
+        estimator.fit([data], epochs=1)
+    estimator.export(tmp_path, None if fits else data[:1])
+    assert record(tmp_path)["inputs"][0]["dtype"] == "float32"
+    found = imported(tmp_path, ["x"], (data[0].astype("float32"),))[0]
+    np.testing.assert_allclose(found, estimator.predict(data[0])["out"], rtol=1e-4, atol=1e-5)
+
+
 def test_running_statistics_of_two_devices_are_averaged(tmp_path: Path) -> None:
     net = Hybrid(lambda n, F, x: n.a(x), a=body())
     data = noise(8, 3, 8, 8), noise(8, 5)

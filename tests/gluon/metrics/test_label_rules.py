@@ -57,7 +57,7 @@ def count(losses: Any, labels: dict[str, Any], output: tuple[int, ...], classes:
         graph.hybridize()
         np.testing.assert_equal(graph(*second).asnumpy(), eager.asnumpy())
         counts.update(zip(checks.keys, eager.asnumpy()))
-    return {key.rpartition(".")[2]: value for key, value in counts.items()}
+    return {key.rpartition(".")[2]: value for key, value in counts.items() if value}
 
 
 def per_sample(values: Any, *more: Any) -> dict[Any, Any]:
@@ -83,6 +83,11 @@ CASES = {
     "masked, with a value for no label": (
         SOFTMAX(), {LabelSpec("a", ignore=-1): [7.0, -1.0], "b": [1.0, 1.0]}, (2, 5), {"a": 1}),
     "finite numbers": (L2, {"a": [[0.5, NAN], [INF, -7]]}, (2, 2), {"a": 2}),
+    "rows with several": (L2, {"a": [[-INF, NAN], [3e38, -3e38], [0, 0]]}, (3, 2), {"a": 1}),
+    "of a loss of one's own": (lambda y, a: y, {"a": [[[0.5, NAN]], [[INF, -7]]]}, (2, 2), {"a": 2}),
+    "of float64": (lambda y, a: y, {"a": np.array([[1e300, 0], [INF, 0]])}, (2, 2), {"a": 1}),
+    "of float16": (lambda y, a: y, {"a": np.array([[65504, 0], [INF, 0]], "float16")}, (2, 2), {"a": 1}),
+    "a mask of numbers": (SOFTMAX(), {**per_sample([0.0, 1.0], [[1], [NAN]])}, (2, 5), {"b": 1}),
     "a declared number of classes": (
         None, {LabelSpec("a", classes=2, ignore=9): [0, 1, 2, 9]}, (4, 7), {"a": 1}),
     "the same, of a loss too": (CE, {LabelSpec("a", classes=5): [0, 1, 5, 9]}, (4, 5), {"a": 2}),

@@ -1,0 +1,70 @@
+"""Whole numbers where net or losses need real ones, and numbers that are not finite, on torch."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import numpy as np
+import pytest
+
+from multifit import DataError, LossSpec, MultiEstimator, TaskSpec, TrainerSpec
+from multifit.gluon.compat import mx
+from tests.numerics.test_casts import Words, convolution, numbers
+from tests.torch.fits import assert_engines_agree, run
+
+
+class Recorded(mx.gluon.Block):
+    """Works on arrays only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = mx.gluon.nn.Dense(1, in_units=6)
+
+    def forward(self, x: Any) -> Any:
+        return self.dense(x) + mx.nd.ones((x.shape[0], 1))
+
+
+NETS: dict[str, tuple[Callable[[], Any], list[np.ndarray]]] = {
+    "images": (convolution, [numbers(21, 3, 8, 8, top=2).astype("uint8")]),
+    "words and features": (Words, [numbers(21, 4, top=9), numbers(21, 6), numbers(21, 1)]),
+    "recorded": (Recorded, [numbers(21, 6).astype("int8")]),
+}
+
+
+def batches_of(*arrays: np.ndarray) -> list[tuple[np.ndarray, ...]]:
+    return [tuple(array[rows] for array in arrays) for rows in (slice(8), slice(8, 16), slice(16, 21))]
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_both_engines_cast_alike(name: str) -> None:
+    make, inputs = NETS[name]
+    names = ["x", "w", "s"][: len(inputs)]
+    loss = mx.gluon.loss.SigmoidBCELoss()
+    spec = TaskSpec("y", ["t"], {"l": LossSpec(loss, "y", "t")}, inputs=names)
+
+    def fit(engine: str) -> Any:
+        mx.random.seed(3)
+        net = make()
+        net.initialize(mx.init.Xavier())
+        net.hybridize()
+        data = batches_of(*inputs, numbers(21, 1, top=2))
+        return run(engine, net, spec, TrainerSpec(".*", "sgd", {"learning_rate": 0.01}), data)
+
+    assert_engines_agree(fit, 1e-5)
+
+
+def test_numbers_that_are_not_finite_are_named() -> None:
+    net = convolution()
+    net.initialize()
+    net.hybridize()
+    spec = TaskSpec("y", ["t"], {"l": LossSpec(mx.gluon.loss.L2Loss(), "y", "t")}, inputs=["x"])
+    images, labels = numbers(21, 3, 8, 8).astype("float32"), numbers(21, 1).astype("float32")
+    images[17, 1, 2, 3], images[19] = np.nan, -np.inf
+    data = batches_of(images, labels)
+    later = r"NaN or infinity in 2 rows, first in \w+ batch 3;"
+    for way, message in ((1, later), (-1, "in samples 1, 3")):
+        estimator = MultiEstimator(net, spec, engine="torch", context="cpu")
+        with pytest.raises(DataError, match=message):
+            estimator.fit(data[::way], epochs=1, event_handlers=[])
+        with pytest.raises(DataError, match=message):
+            estimator.evaluate(data[::way], event_handlers=[])
