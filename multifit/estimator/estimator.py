@@ -136,7 +136,7 @@ class MultiEstimator:
         self.world = checked_value("world", world, _World)
         self.logger = get_logger(world)
         self._log_once = LogOnce(self.logger)
-        self._calls = Calls()  # of this estimator and those of its tools
+        self._calls = Calls(self.logger)  # of this estimator and those of its tools
         name = choose_engine(checked_value("engine", engine, _Engine), context, self._log_once)
         compile = checked_value("compile", compile, _Compile)
         setup = Setup(net, spec, trainers, context, initializer, frozen, precision, balance, compile, world)

@@ -8,7 +8,6 @@ from typing import Any, Callable, Iterable, Iterator, Mapping
 from ..events import (
     EstimatorProtocol,
     EventDispatcher,
-    HandlerError,
     PassEvents,
     adapt_for_evaluation,
 )
@@ -88,8 +87,8 @@ class HandlerRunner:
                 self._estimator.state.end(type(error).__name__)
                 try:
                     events.close()
-                except HandlerError as second:  # often a consequence; the first error is the one to raise
-                    self._estimator.logger.error("%s", second)
+                except Exception as second:  # often a consequence; the first error is the one to raise
+                    self._estimator.logger.error("%s: %s", type(second).__name__, second)
                 raise
             events.close()
         finally:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from multifit import DataError, LossSpec, SpecError, TrainerError, TrainerSpec
-from multifit.errors import Problem, UserCodeError, nearest, raise_problems, suggest
+from multifit.errors import HandlerError, Problem, nearest, raise_problems, suggest
 
 from .setups import L2, Setup, fault
 
@@ -102,7 +102,7 @@ def test_a_copied_error_is_the_same(error: Any, copied: Any) -> None:
 
 
 def test_the_place_comes_first() -> None:
-    error = UserCodeError("it failed")
+    error = HandlerError("it failed")
     error.at("epoch 3, batch 8")
     assert str(error) == "epoch 3, batch 8: it failed"
 

@@ -10,7 +10,6 @@ import pytest
 
 from multifit import (
     GradientAccumulation,
-    HandlerError,
     LabelSmoothing,
     LossSpec,
     MixUp,
@@ -153,7 +152,7 @@ ERRORS: dict[str, Any] = {
         SpecError,
         'outputs: the net returns "size" as .1, 8. .* in the first batch',
     ),
-    "through the net": (Through, HandlerError, "Through failed in change_objective"),
+    "through the net": (Through, mx.MXNetError, "raised in Through.change_objective"),
 }
 
 

@@ -10,7 +10,7 @@ from typing import Any, Iterable, Mapping
 import numpy as np
 
 from ...arguments import Count, NotNegative, Share, as_float, checked_value, is_finite_number
-from ...errors import Problem, counted, last_line, quoted, shown, suggest
+from ...errors import Problem, counted, last_line, note_call, quoted, shown, suggest
 from ...spec import TrainerSpec
 from ..compat import mx
 
@@ -73,6 +73,9 @@ def _build(where: str, kind: Any, options: dict[str, Any], scheduler: Any) -> tu
             options.setdefault("learning_rate", scheduler.base_lr)
         return kind(**options), []
     except Exception as error:
+        if not kind.__module__.startswith(KNOWN):
+            note_call(error, f"{where}: {kind.__name__.lower()}, called with {shown(options)}")
+            raise
         why = f"{type(error).__name__}: {last_line(error)}"
         return None, [f"{where}: {kind.__name__.lower()} does not take {shown(options)}: {why}"]
 
