@@ -26,11 +26,16 @@ def loader_problems(name: str, data: object, once: bool) -> list[Problem]:
     return [Problem("data", f"{name} {wrong}")] if wrong else []
 
 
+def is_array(data: object) -> bool:
+    """Whether data is an array or a frame, in place of batches of arrays."""
+    return isinstance(getattr(data, "shape", None), tuple) and hasattr(data, "ndim")
+
+
 def _wrong(data: object, once: bool) -> str:
     """Return what is wrong with a loader, or ``""``."""
     if isinstance(data, Mapping):
         return "is a dict; only fit, check and evaluate take a loader for each task"
-    if isinstance(getattr(data, "shape", None), tuple) and hasattr(data, "ndim"):
+    if is_array(data):
         way_out = "give DataLoader(ArrayDataset(data, label), batch_size=32), or a list of batches"
         return f"is one array, {describe.array(data)}, not a loader of batches; {way_out}"
     if isinstance(data, (str, type)) or not hasattr(data, "__iter__"):

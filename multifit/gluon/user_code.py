@@ -13,6 +13,7 @@ from .waiting import wait_for_operators
 # MXNet's messages about arrays whose dtypes differ; about shapes, it says "expected [8,3], got [8,2]"
 _DTYPES_DIFFER = re.compile(r"expected [a-z]+\d*, got [a-z]|requires uniform type")
 _CHANNELS_DIFFER = re.compile(r"conv|Shape inconsistent")
+_ONE_AXIS_LESS = re.compile(r"\((2 vs\. 3|3 vs\. 4|4 vs\. 5)\)")
 _CAST = (
     "; the dtypes differ: let the data have the net's, such as float32, or cast a label with "
     'LabelSpec(name, dtype="float32")'
@@ -43,5 +44,12 @@ def _hint(error: Exception, arguments: tuple[tuple[str, Any], ...]) -> str:
     message = last_line(error)
     if _DTYPES_DIFFER.search(message):
         return _CAST
+    if _ONE_AXIS_LESS.search(message) or (
+        "Shape inconsistent" in message
+        and any(len(getattr(each, "shape", "  ")) == 1 for _, each in arguments)
+    ):
+        return (
+            "; an input lacks an axis: that of the batch (give one sample x as x[None]), or of the channels"
+        )
     images = any(has_channels_last(getattr(value, "shape", ())) for _, value in arguments)
     return f"; {CHANNELS_FIRST}" if images and _CHANNELS_DIFFER.search(message) else ""

@@ -130,7 +130,7 @@ def test_the_way_out_for_one_column_measures_its_logits(kind: Any) -> None:
     metric = MetricSpec(
         kind(), "out", "kind", transform=lambda logit, label: (label, mx.nd.concat(-logit, logit))
     )
-    spec = TaskSpec("out", ["kind"], metrics={"figure": metric})
+    spec = TaskSpec(outputs="out", labels=["kind"], metrics={"figure": metric})
     figures = MultiEstimator(net, spec).evaluate([(logits, labels)])
     direct = kind()
     direct.update([labels], [mx.nd.array([[0, 1], [1, 0], [0, 1], [1, 0]])])

@@ -59,8 +59,8 @@ def test_another_structure_when_evaluating() -> None:
     assert "the net when evaluating returns 3 arrays" in message
     assert "a net that returns something else when evaluating needs evaluate=TaskSpec(...)" in message
     evaluate = TaskSpec(
-        ["digit", "amount", "more"],
-        ["digit"],
+        outputs=["digit", "amount", "more"],
+        labels=["digit"],
         inputs=["x"],
         unused=["amount", "more"],
         metrics={"accuracy": MetricSpec(mx.metric.Accuracy(), "digit", "digit")},

@@ -70,8 +70,8 @@ class Own(RoundRobin):
 
 
 def combined() -> TaskSpec:
-    digit = TaskSpec("class", ["class"], {"class": CE}, inputs=["image"])
-    size = TaskSpec("size", ["size"], {"size": L2}, inputs=["image"])
+    digit = TaskSpec(outputs="class", labels=["class"], losses={"class": CE}, inputs=["image"])
+    size = TaskSpec(outputs="size", labels=["size"], losses={"size": L2}, inputs=["image"])
     return TaskSpec.combine(shared=["image"], digits=digit, sizes=size)
 
 

@@ -73,7 +73,7 @@ def test_predictions_share_no_memory() -> None:
     net, x = Net(), mx.nd.ones((4, 6))
     net.hybridize()
     names = ["sum", "patches", "bias"]
-    spec = TaskSpec(names, [], {}, inputs=["x"], unused=names)
+    spec = TaskSpec(outputs=names, labels=[], losses={}, inputs=["x"], unused=names)
     estimator = MultiEstimator(net, spec, engine="torch", context="cpu")
     for arrays in estimator.predict(x).values():
         for array in arrays:  # the parameter has no axis of samples, so it is a list

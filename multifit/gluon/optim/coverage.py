@@ -29,15 +29,16 @@ def updated_names(
     declared: TrainerSpec | mx.gluon.Trainer,
     candidates: Mapping[str, Parameter],
     frozen: set[str],
+    every: Mapping[str, Parameter],
 ) -> tuple[list[str], list[Problem]]:
     """Return the names of the parameters that a trainer updates, and the problems found.
 
-    `where` is the trainer's name in messages, and `candidates` are the trainable parameters. Frozen
-    parameters are subtracted from those of a TrainerSpec, and must not be among those of a gluon.Trainer.
+    `where` is the trainer's name in messages; `candidates` are those of `every` parameter that are trainable.
+    Frozen ones are subtracted from those of a TrainerSpec, and must not be among those of a gluon.Trainer.
     """
     if not isinstance(declared, TrainerSpec):
         return _updated_by_trainer(where, declared, candidates, frozen)
-    names, problems = select(where, declared.params, candidates)
+    names, problems = select(where, declared.params, candidates, every)
     updated = [name for name in names if name not in frozen]
     if names and not updated:
         message = f"everything that it selects is frozen: {listing(names)}"

@@ -45,7 +45,7 @@ def bind_trainers(
     frozen_set, selection_problems = frozen_names(frozen, parameters)
     updated: dict[str, list[str]] = {}
     for name, value in valid.items():
-        selected, more = updated_names(where[name], value, selectable, frozen_set)
+        selected, more = updated_names(where[name], value, selectable, frozen_set, parameters)
         updated[name] = [each for each in selected if each in candidates]
         selection_problems += more
     # parameters without a trainer are reported only if all trainers are valid: else they may belong to those

@@ -19,6 +19,7 @@ from ..data.batches import Batch
 from ..execution.loss_calls import by_reference
 from ..loss_kinds import ELEMENTWISE, class_axis
 from ..metrics.copying import copy_metric
+from ..metrics.function_metric import is_function
 from ..metrics.label_rules import LabelRule
 from ..metrics.stage_metric import StageMetric
 from .loss_gradient import check_loss_gradient
@@ -102,7 +103,7 @@ def inspect_metric(stage_metric: StageMetric, arrays: Mapping[Ref, Any]) -> list
         messages = [_unpaired(term, metric)]
     elif isinstance(metric, PAIRING) and not term.losses:
         messages = list(_comparing(term, metric, arrays))
-    elif not isinstance(term.spec.metric, _METRICS.EvalMetric) and not hasattr(term.spec.metric, "update"):
+    elif is_function(metric):
         messages = [
             arity_problem(term.where, term.spec.metric, ["labels", "outputs"], fix="take both, in that order")
         ]

@@ -40,7 +40,9 @@ def noise(*shape: int) -> np.ndarray:
 def fitting(net: Any, context: Any = None, **options: Any) -> MultiEstimator:
     """Return an estimator with a loss."""
     losses = {"l2": LossSpec(gluon.loss.L2Loss(), "out", "y")}
-    return MultiEstimator(net, TaskSpec(["out"], ["y"], losses, inputs=["x"], **options), context=context)
+    return MultiEstimator(
+        net, TaskSpec(outputs=["out"], labels=["y"], losses=losses, inputs=["x"], **options), context=context
+    )
 
 
 def one_layer(**options: Any) -> Hybrid:

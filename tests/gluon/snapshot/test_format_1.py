@@ -57,10 +57,10 @@ def two(pred: Any, label: Any) -> Any:
 
 def declare(weight: float = 0.125) -> TaskSpec:
     evaluate = TaskSpec(
-        ["digit"],
-        ["digit"],
-        None,
-        {"right": MetricSpec(mx.metric.Accuracy(), "digit", "digit")},
+        outputs=["digit"],
+        labels=["digit"],
+        losses=None,
+        metrics={"right": MetricSpec(mx.metric.Accuracy(), "digit", "digit")},
         inputs=["image"],
         name="later",
     )
