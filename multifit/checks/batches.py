@@ -81,13 +81,13 @@ def form_problems(slots: Mapping[str, Any], inputs: Sequence[str], first: dict[s
 
 
 def batch_axis_problems(slots: Mapping[str, Any], known: Mapping[str, Shape]) -> list[Problem]:
-    """Check that no slot has one axis less than in the batches before, whose shapes are `known`."""
+    """Check that no slot has the shape of one sample in the batches before, whose shapes are `known`."""
     messages = [
-        f'the slot "{name}" is {describe.array(array)}, and the batches before had one axis more, such as '
+        f'the slot "{name}" is {describe.array(array)}, a sample of the batches before, which were '
         f"{known[name]}: it lacks the batch axis; give one sample x as x[None], a batch of shape "
         f"{(1, *array.shape)}"
         for name, array in slots.items()
-        if array is not None and name in known and len(known[name]) == len(array.shape) + 1
+        if array is not None and array.shape and known.get(name, ())[1:] == tuple(array.shape)
     ]
     return [Problem("data", message) for message in messages]
 

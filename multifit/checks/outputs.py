@@ -104,5 +104,6 @@ def _mismatch(declared: Tree, result: Any, where: str) -> str:
     if "evaluat" in where:
         fix += "; a net that returns something else when evaluating needs evaluate=TaskSpec(...)"
     shown = ", ".join("..." if name is Ellipsis else str(name) for name in items)
-    returned = f"{counted(len(arrays), 'array')}: {describe.structure(result)}"
+    nothing = " and None" if len(arrays) < len(returned_items) else ""
+    returned = f"{counted(len(arrays), 'array')}{nothing}: {describe.structure(result)}"
     return f"outputs: {count} declared ({shown}), {where} returns {returned}; {fix}"

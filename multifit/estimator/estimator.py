@@ -630,6 +630,14 @@ class MultiEstimator:
         self._runner.publish()
         return self._engine.model.parameters
 
+    def evaluated_parameters(self) -> Mapping[str, Array]:
+        """Return the values that evaluations of the running fit use in place of parameters, by name.
+
+        They are the attribute `evaluated_parameters` of handlers, such as the averages of WeightAveraging:
+        one array for each of these parameters.
+        """
+        return self._handlers.evaluated_parameters()
+
     @property
     def trainers(self) -> Mapping[str, Any]:
         """The trainers by name.

@@ -10,8 +10,10 @@ from ..events import (
     EventDispatcher,
     PassEvents,
     adapt_for_evaluation,
+    unwrapped,
 )
 from ..handlers import ProgressBar, StoppingHandler
+from ..protocols import Array
 from .handler_states import Options, by_name, described, options_of, owners
 
 
@@ -49,6 +51,11 @@ class HandlerRunner:
         limits = [handler for handler in self.handlers if isinstance(handler, StoppingHandler)]
         reasons = (handler.reached(self._estimator) for handler in limits)
         return next((reason for reason in reasons if reason is not None), None)
+
+    def evaluated_parameters(self) -> dict[str, Array]:
+        """Return the values that handlers let evaluations use in place of parameters, by name."""
+        of_handlers = [getattr(unwrapped(handler), "evaluated_parameters", {}) for handler in self.handlers]
+        return {name: value for values in of_handlers for name, value in values.items()}
 
     def states(self) -> dict[str, Any]:
         """Return the states of the handlers that have one, by name."""

@@ -76,11 +76,11 @@ class MetricSpec(_OneLineRepr):
     metric : str, EvalMetric or callable
         A name that ``mx.metric.create`` takes, such as ``"accuracy"``, ``"f1"`` or ``"rmse"``, or
         ``"binary_accuracy"``. Or any ``mx.metric.EvalMetric``, or a function ``(labels, outputs) -> float``
-        that gets NumPy arrays of the whole batch. An EvalMetric whose second parameter is named ``preds`` is called as
-        ``update(labels, preds)``, any other with the outputs, then the labels, each as a list with one array
-        per device. With several devices, MXNet's own metrics get the arrays of all devices in two lists.
-        Other metrics with ``preds`` get arrays of the whole batch; they are called for each device instead
-        if an array has no axis along which the batch's samples lie.
+        that gets NumPy arrays of the whole batch. An EvalMetric whose second parameter is named ``preds`` is
+        called as ``update(labels, preds)``, any other with the outputs, then the labels, each as a list with
+        one array per device. With several devices, MXNet's own metrics get the arrays of all devices in two
+        lists. Other metrics with ``preds`` get arrays of the whole batch; they are called for each device
+        instead if an array has no axis along which the batch's samples lie.
     outputs, labels : str or sequence of str, optional
         The outputs and labels that the metric takes. If `outputs`, `labels` and `losses` are all left out, it
         takes the output and the label that are named like the metric, or the only ones.

@@ -185,3 +185,25 @@ def test_other_loaders_are_read_while_an_epoch_reads_them(setup: Setup, data: An
     read = Reading(lambda: estimator.evaluate(data if other is None else other))
     estimator.fit(data, data, epochs=1, event_handlers=read)
     assert estimator.state.step == 3
+
+
+@pytest.mark.parametrize("convert", [np.asarray, mx.nd.array])
+@pytest.mark.parametrize("labels", [1, 2])
+def test_data_and_labels_in_place_of_loaders_say_what_happened(
+    setup: Setup, convert: Any, labels: int
+) -> None:
+    x, digit, amount = map(convert, setup.data[0])
+    y, names = (digit, "X, y") if labels == 1 else ([digit, amount], "X, y1, y2")
+    setup.but(data=x, val_data=y).refused(
+        DataError,
+        "data is one array, (8, 6) float32, and the second argument, (8,) float32",
+        "is taken for val_data; labels belong into the batches of the first argument: ",
+        f"DataLoader(ArrayDataset({names}), batch_size=32, shuffle=True)",
+    )
+
+
+def test_a_frame_is_converted_first(setup: Setup) -> None:
+    class Frame:
+        shape, ndim = (8, 6), 2
+
+    setup.but(data=Frame(), val_data=np.zeros(8)).refused(DataError, "with X.to_numpy() for a frame X")

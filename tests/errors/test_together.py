@@ -49,9 +49,10 @@ FAULTS = [
     fault("a spec", lambda s: s.but(
             losses={"digit": LossSpec(3, weight=-1, scope="x", minimize="y", normalize_by="z"),
                     "amount": LossSpec(L2, outputs="amont")},
-            metrics={"figure": LossSpec(), "accuracy": "acc"}, unused=["nothing"]),
+            metrics={"figure": LossSpec(), "accuracy": 5}, unused=["nothing"]),
         SpecError, None,
-        ["3 cannot", "weight is -1", "scope", "minimize", "normalize_by", "is a class", '"amont"', "'acc'"]),
+        ["3 cannot", "weight is -1", "scope", "minimize", "normalize_by", "is a class", '"amont"',
+         "5 is not"]),
 ]
 # fmt: on
 

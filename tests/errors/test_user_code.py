@@ -7,7 +7,8 @@ from typing import Any, Callable
 import numpy as np
 import pytest
 
-from multifit import HandlerError, LabelSpec, MetricSpec, MultiEstimator
+from multifit import HandlerError, LabelSpec, MetricSpec, MultiEstimator, TrainerSpec
+from multifit.sampling import Proportional
 
 import mxnet as mx  # isort: skip
 from mxnet import gluon
@@ -263,6 +264,55 @@ def test_a_failing_validation_batch_is_found_before_the_first_update(setup: Setu
     metrics.but(val_data=setup.data).refused(Lost, 'raised in metrics["figure"].update')
 
 
+@pytest.mark.parametrize("method", ["counts", "updates"])
+def test_a_sampling_of_the_users_own(setup: Setup, method: str) -> None:
+    sampling = type("Mine", (Proportional,), {method: fails})()
+    with pytest.raises(Lost, match=rf"mine'\nraised in sampling: Mine.{method}"):
+        setup.make().fit({"all": setup.data}, epochs=1, sampling=sampling)
+
+
+class Pruned(Exception):
+    """Ends a trial, as optuna's TrialPruned does: the study goes on only if it gets this class."""
+
+
+@pytest.mark.parametrize("event", ["epoch_end", "evaluate_end"])
+def test_a_handler_may_end_a_trial(setup: Setup, event: str) -> None:
+    def prune(estimator: Any) -> None:
+        raise Pruned(f"after {estimator.history.last}")
+
+    pruner, outcomes = type("Pruner", (), {event: staticmethod(prune)})(), []
+    for _ in range(2):
+        try:
+            setup.make().fit(setup.data, setup.data, epochs=9, event_handlers=pruner)
+        except Pruned as error:
+            outcomes.append(error.__notes__[0])
+    assert outcomes == [f"raised in Pruner.{event}" + " (epoch 1, batch 1)" * (event == "epoch_end")] * 2
+
+
+class Reverse(mx.autograd.Function):
+    """An operator of the user's own whose backward pass fails."""
+
+    def forward(self, x: Any) -> Any:
+        return x * 1
+
+    def backward(self, gradient: Any) -> Any:
+        return fails()
+
+
+def test_an_error_of_the_backward_pass_is_not_that_of_a_loss_without_gradient() -> None:
+    faulty = around(lambda dense, x: Reverse()(dense(x)))
+    faulty.refused(mx.MXNetError, "CustomFunctionBwd", "raised in the run (epoch 1, batch 1)")
+
+
+def test_an_optimizer_that_cannot_be_built(setup: Setup) -> None:
+    @mx.optimizer.register
+    class Unbuilt(mx.optimizer.SGD):
+        __init__ = fails
+
+    faulty = setup.with_trainers(TrainerSpec(".*", "unbuilt"))
+    faulty.refused(Lost, "raised in trainers: unbuilt, called with {}")
+
+
 def test_predicting() -> None:
     estimator = around(fails).make()
     with pytest.raises(Lost, match=r"raised in the net's forward pass \(evaluate\)"):
@@ -324,7 +374,7 @@ def test_a_hook_that_returns_something_else_is_named_before_the_update(
 
 def test_other_problems_are_reported_first(setup: Setup) -> None:
     """They may be why the code failed, and are easier to fix."""
-    from multifit import TrainerError, TrainerSpec
+    from multifit import TrainerError
 
     faulty = setup.but(forward=fails).with_trainers({"body": TrainerSpec("body.*")})
     faulty.refused(TrainerError, "no trainer updates")

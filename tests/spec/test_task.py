@@ -233,3 +233,19 @@ def test_a_detail_hides_no_other_problem(fields: dict[str, Any]) -> None:
     messages = [problem.message for problem in raised.value.problems]
     found = ['there is no output "digt"', '"lost"']
     assert len(messages) == 3 and all(any(text in message for message in messages) for text in found)
+
+
+def test_arguments_are_given_by_name() -> None:
+    with pytest.raises(TypeError, match="positional"):
+        TaskSpec(["y"], ["y"])  # type: ignore[misc]
+
+
+def test_a_bare_metric_takes_the_only_output_and_label() -> None:
+    loss = LossSpec(max, "y", "kind")
+    spec = TaskSpec(outputs=["y"], labels=["kind"], losses={"l": loss}, metrics={"acc": "accuracy"})
+    assert [str(ref) for ref in spec.metric_terms[0].args] == ["outputs.y", "labels.kind"]
+    assert "accuracy(outputs.y, labels.kind)" in spec.summary()
+    with pytest.raises(
+        SpecError, match='metrics."acc".: there is no output "acc"; outputs are "y", "z"; declare'
+    ):
+        TaskSpec(outputs=["y", "z"], labels=["kind"], losses={"l": loss}, metrics={"acc": "accuracy"})

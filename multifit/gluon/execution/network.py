@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import Any, Callable, Hashable, Iterator, Mapping, Sequence
 
-from ...checks import at_path, bind_outputs, describe
+from ...checks import at_path, bind_outputs
 from ...errors import Problem, counted, last_line, raise_problems
 from ...spec import TaskSpec
 from ...stages import TRAIN
@@ -80,7 +80,9 @@ class Network:
     def array_problems(self, outputs: Mapping[str, Any]) -> list[Problem]:
         """Return the problem of outputs that are not arrays."""
         others = [
-            f'"{n}" as {describe.array(a)}' for n, a in outputs.items() if not isinstance(a, mx.nd.NDArray)
+            f'"{name}" as {"None" if array is None else type(array).__name__}'
+            for name, array in outputs.items()
+            if not isinstance(array, mx.nd.NDArray)
         ]
         message = (
             f"returns {', '.join(others)}; every output that is declared must be an NDArray: return one, or "

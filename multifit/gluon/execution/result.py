@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import Any, Mapping, Sequence
 
@@ -13,13 +12,10 @@ from ...spec.names import Ref, listed
 from ..compat import mx
 from ..data.batches import Batch
 from ..data.new_array import new_array
-from ..user_code import user_code
 from .loss_calls import by_reference
 from .loss_graph import Backward
 from .loss_weights import BatchLossScale
 from .shared_features import SharedFeatures
-
-_NO_GRADIENT = re.compile("Cannot differentiate|non-differentiable")  # in MXNet's messages
 
 
 @dataclass
@@ -66,11 +62,8 @@ class StepResult:
         if not recorded:
             return
         try:
-            with user_code(lambda: "the backward pass"):
-                mx.autograd.backward(*map(list, zip(*recorded)))
+            mx.autograd.backward(*map(list, zip(*recorded)))
         except mx.base.MXNetError as error:
-            if not _NO_GRADIENT.search(last_line(error)):
-                raise
             raise SpecError(
                 f"losses: the objective has no gradient: {last_line(error)}; net and losses must "
                 "compute it from the parameters, without detach(), asnumpy() or autograd.pause()"

@@ -10,14 +10,8 @@ from ..compat import mx
 from ..data.arrays import to_numpy
 from .binary_accuracy import BinaryAccuracy
 
-_UNNAMED = {
-    "caffe",
-    "torch",
-    "custom",
-    "custommetric",
-    "composite",
-    "compositeevalmetric",
-}  # of no use by name
+# names in MXNet's registry that are of no use without an instance
+_UNNAMED = {"caffe", "torch", "custom", "custommetric", "composite", "compositeevalmetric"}
 
 
 def as_metric(term: MetricTerm) -> Any:
@@ -43,10 +37,8 @@ def _named_metric(where: str, name: str) -> Any:
     try:
         return kind()
     except (AssertionError, TypeError) as error:
-        kind = f"mx.metric.{kind.__name__}"
-        raise SpecError(
-            f"{where}: {shown(name)} needs options ({error}); give an instance, {kind}(...)"
-        ) from error
+        instance = f"mx.metric.{kind.__name__}(...)"
+        raise SpecError(f"{where}: {shown(name)} needs options ({error}); give {instance}") from error
 
 
 def is_function(metric: Any) -> bool:

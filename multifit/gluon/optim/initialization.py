@@ -42,7 +42,9 @@ def initialize(
             _initialize(parameter, value, contexts, isinstance(initializer, Mapping))
         except Exception as error:
             if isinstance(value, mx.init.Initializer) and not type(value).__module__.startswith("mxnet."):
-                note_call(error, f'initializer={shown(value)} for "{name}"')
+                note_call(
+                    error, f'initializer: {type(value).__name__}, for "{name}" {tuple(parameter.shape)}'
+                )
                 raise
             kind = value if isinstance(value, str) else type(value).__name__
             what = f'"{name}" {tuple(parameter.shape)}: {error}'

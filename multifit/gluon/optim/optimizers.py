@@ -133,6 +133,8 @@ def _try_step(
     weight, gradient = ones.tostype(stype), ones.tostype(grad_stype)
     try:
         twin = copy.deepcopy(optimizer)  # without its parameters
+        if twin.lr_scheduler is not None:  # the user's code, whose exceptions are not those of the options
+            twin.lr_scheduler, twin.lr = None, twin.lr_scheduler.base_lr
         twin.param_dict = {0: SimpleNamespace(lr_mult=1.0, wd_mult=1.0)}
         mx.optimizer.get_updater(twin)(0, gradient, weight)
         finite = bool(np.isfinite(weight.asnumpy()).all())
