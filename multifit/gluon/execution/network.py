@@ -144,7 +144,7 @@ class Network:
         A net that takes no symbols is called with the `arrays` of a batch instead, and recorded.
         """
         if not self.traced:
-            with user_code(lambda: f"the net's forward pass ({self.stage}), which is recorded,"):
+            with user_code(lambda: f"the net's forward pass ({self.stage}), which is recorded"):
                 recording = record(self.net, lambda *each: self._pick(self.net(*each)), inputs, arrays)
             self.constants = recording.constants
             lowered = self._lower(list(recording.outputs.values()))
