@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Iterable, Mapping, Protocol
 
-from .errors import DataError, SpecError, TrainerError, UserCodeError
+from .errors import DataError, SpecError, TrainerError, note_place
 from .events import PassEvents
 from .protocols import BatchResult
 from .sampling import TaskBatch
@@ -27,30 +27,31 @@ def run_pass(
     events: PassEvents,
     handlers: Emitter,
     state: RunState,
-    place: Callable[[], str] | None,
+    place: Callable[[], str],
     first: int = 0,
 ) -> int:
     """Run a step on each batch, with the events before and after it, until the state asks to stop.
 
     Starts counting at `first`, and returns the number of batches done, those before `first` included. The
-    counters of `state` are advanced; `place` returns where the step raised an error, to name in its message.
+    counters of `state` are advanced; `place` returns where an error was raised, which it then says.
     """
-    index = first
-    for batch in batches:
-        state.batch = index
-        handlers.emit(events.batch_begin, batch=batch)
-        try:
+    index, loader = first, ""
+    try:
+        for batch in batches:
+            state.batch = index
+            loader = f", {batch.name}" if isinstance(batch, TaskBatch) else ""
+            handlers.emit(events.batch_begin, batch=batch)
             result = step(batch)
-        except (UserCodeError, SpecError, DataError, TrainerError) as error:
-            # problems of the first batch are problems of the declarations, so no place is named
-            if place is not None and (state.step or isinstance(error, UserCodeError)):
-                loader = f", {batch.name}" if isinstance(batch, TaskBatch) else ""
-                error.at(place() + loader)
-            raise
-        index += 1
-        state.count(result.batch.total)
-        handlers.emit_result(events.batch_end, batch, result.views)
-        del result  # an engine copies a result that is still alive when the next batch runs
-        if state.stopped:
-            break
+            state.count(result.batch.total)
+            handlers.emit_result(events.batch_end, batch, result.views)
+            del result  # an engine copies a result that is still alive when the next batch runs
+            index, loader = index + 1, ""
+            if state.stopped:
+                break
+    except Exception as error:
+        state.batch = index  # also if the loader raised in place of yielding that batch
+        # problems of the first batch are problems of the declarations, so no place is named
+        if state.step or not isinstance(error, (SpecError, DataError, TrainerError)):
+            note_place(error, place() + loader)
+        raise
     return index

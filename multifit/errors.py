@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import difflib
 import reprlib
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Iterable, Sequence
+from typing import Callable, Iterable, Iterator, Sequence
 
 MAX_SHOWN = 50  # problems of an error, and names in a list; more would hide what is wrong
 
@@ -75,11 +76,8 @@ class TrainerError(_ProblemsError):
     kind = "trainer"
 
 
-class UserCodeError(_Placed, RuntimeError):
-    """The user's net, loss, metric or handler raised; the original exception is the `__cause__`.
-
-    The message says in one line where it happened.
-    """
+class HandlerError(_Placed, RuntimeError):
+    """A handler's hook returned something that it must not return, or does what cannot work in this run."""
 
 
 class PeerError(RuntimeError):
@@ -98,8 +96,10 @@ class PeerError(RuntimeError):
         self.ranks = ranks
 
 
-CLEAR = (DataError, PeerError, SpecError, TrainerError)  # errors that already say what is wrong
+CLEAR = (DataError, HandlerError, PeerError, SpecError, TrainerError)  # errors that already say what is wrong
 _CLASSES = {error.kind: error for error in (SpecError, DataError, TrainerError)}
+NOTES_ARE_SHOWN = hasattr(BaseException, "add_note")  # by Python, below an exception's traceback
+_RAISED_IN = "raised in "
 
 
 def raise_problems(problems: Iterable[Problem]) -> None:
@@ -113,9 +113,45 @@ def raise_problems(problems: Iterable[Problem]) -> None:
             raise error(different)
 
 
-def user_error(where: str, error: BaseException, called_with: str = "") -> UserCodeError:
-    """Return the error for what the user's code raised: what was called, and what it was called with."""
-    return UserCodeError(f"{where} raised {type(error).__name__}{called_with}: {last_line(error)}")
+@contextmanager
+def user_code(where: Callable[[], str]) -> Iterator[None]:
+    """Note on an exception what was called, such as ``losses["digit"]``, and raise it as it is.
+
+    Errors that multifit itself raises, because that code returned something wrong, already say so.
+    """
+    try:
+        yield
+    except Exception as error:
+        note_call(error, where())
+        raise
+
+
+def note_call(error: Exception, where: str) -> None:
+    """Note on an exception what was called; see :func:`user_code`."""
+    if not isinstance(error, CLEAR):
+        _add_note(error, _RAISED_IN + where)
+
+
+def note_place(error: Exception, place: str) -> None:
+    """Say where in the run an error was raised: multifit's own say so in their message, others in a note."""
+    if isinstance(error, _Placed):
+        error.at(place)
+        return
+    last = notes(error)[-1:]
+    if not last or not last[0].startswith(_RAISED_IN):
+        _add_note(error, f"{_RAISED_IN}the run ({place})")
+    elif place not in last[0]:
+        vars(error)["__notes__"][-1] += f" ({place})"
+
+
+def notes(error: BaseException) -> list[str]:
+    """Return an exception's notes."""
+    return list(getattr(error, "__notes__", ()))
+
+
+def _add_note(error: Exception, note: str) -> None:
+    # what add_note() does, which Python 3.10 lacks
+    vars(error)["__notes__"] = [*notes(error), note]
 
 
 def suggest(name: object, valid: Iterable[object]) -> str:

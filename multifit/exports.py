@@ -2,9 +2,9 @@
 
 from . import losses, metrics, schedules
 from .distributed import Sharded, World, connect
-from .errors import DataError, PeerError, Problem, SpecError, TrainerError, UserCodeError
+from .errors import DataError, HandlerError, PeerError, Problem, SpecError, TrainerError
 from .estimator import MultiEstimator
-from .events import CHANGES, MOMENTS, HandlerError, Priority
+from .events import CHANGES, MOMENTS, Priority
 from .gluon.data.batches import Shards
 from .gluon.handlers import (
     GradientConflicts,
@@ -74,7 +74,6 @@ __all__ = [
     "TerminateOnNaN",
     "TrainerError",
     "TrainerSpec",
-    "UserCodeError",
     "ValidationHandler",
     "WeightAveraging",
     "World",

@@ -20,7 +20,9 @@ def parameter() -> Any:
 
 
 def result() -> StepResult:
-    spec = TaskSpec(["y"], ["y"], {"l2": LossSpec(mx.gluon.loss.L2Loss(), "y", "y")}, inputs=["x"])
+    spec = TaskSpec(
+        outputs=["y"], labels=["y"], losses={"l2": LossSpec(mx.gluon.loss.L2Loss(), "y", "y")}, inputs=["x"]
+    )
     return StepResult(spec, Batch(None, 0))
 
 

@@ -1,4 +1,4 @@
-"""Calls a method of balancing, and turns its exceptions and invalid answers into errors that name it."""
+"""Calls a method of balancing, and names it in its exceptions and in errors about its invalid answers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, Callable, Collection, Optional
 
 import numpy as np
 
-from ..errors import CLEAR, SpecError, UserCodeError, counted, quoted, shown, user_error
+from ..errors import SpecError, counted, quoted, shown, user_code
 from .measured import Measured
 from .protocol import Balance, GramianMethod, State
 
@@ -74,13 +74,8 @@ def check_memory(method: Balance, name: str, state: State, started: Collection[s
 
 
 def _called(method: Balance, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function; raises UserCodeError, unless an error already says what is wrong."""
-    try:
+    with user_code(lambda: _where(method, name)):
         return function(*arguments)
-    except (*CLEAR, UserCodeError):
-        raise
-    except Exception as error:
-        raise user_error(_where(method, name), error) from error
 
 
 def _checked_memory(method: Balance, name: str, state: Any) -> State:

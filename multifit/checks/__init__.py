@@ -1,6 +1,6 @@
 """Checks of the declarations against real data. They return problems and never raise."""
 
-from .batches import bind_slots, form_problems, is_masked, slot_problems
+from .batches import batch_axis_problems, bind_slots, form_problems, is_masked, slot_problems
 from .images import CHANNELS_FIRST, has_channels_last
 from .labels import (
     axis_problem,
@@ -11,13 +11,14 @@ from .labels import (
     partly_missing_problem,
     sample_weight_problem,
 )
-from .loaders import batch_count, loader_problems, no_batch_problems, one_shot
+from .loaders import batch_count, is_array, loader_problems, no_batch_problems, one_shot
 from .outputs import at_path, bind_outputs
 
 __all__ = [
     "CHANNELS_FIRST",
     "at_path",
     "axis_problem",
+    "batch_axis_problems",
     "batch_count",
     "bind_outputs",
     "bind_slots",
@@ -25,6 +26,7 @@ __all__ = [
     "elementwise_problem",
     "form_problems",
     "has_channels_last",
+    "is_array",
     "is_masked",
     "label_problems",
     "loader_problems",

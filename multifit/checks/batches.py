@@ -35,6 +35,8 @@ def bind_slots(
         f"the batch has {counted(len(batch), 'array')}: {describe.arrays(batch)}; "
         f"declared {counted(len(order), 'slot')}: {quoted(order)}{inputs_alone}; {_fix(batch, len(order))}"
     )
+    if labels_needed and len(inputs) <= len(batch) < len(order) and order[-1] not in inputs:
+        message += f"; {_lacking(order[-1])}"
     return {}, [Problem("data", message)]
 
 
@@ -78,11 +80,31 @@ def form_problems(slots: Mapping[str, Any], inputs: Sequence[str], first: dict[s
     return [Problem("data", message) for message in messages]
 
 
+def batch_axis_problems(slots: Mapping[str, Any], known: Mapping[str, Shape]) -> list[Problem]:
+    """Check that no slot has the shape of one sample in the batches before, whose shapes are `known`."""
+    messages = [
+        f'the slot "{name}" is {describe.array(array)}, a sample of the batches before, which were '
+        f"{known[name]}: it lacks the batch axis; give one sample x as x[None], a batch of shape "
+        f"{(1, *array.shape)}"
+        for name, array in slots.items()
+        if array is not None and array.shape and known.get(name, ())[1:] == tuple(array.shape)
+    ]
+    return [Problem("data", message) for message in messages]
+
+
 def _have_same_axes(one: Shape | None, two: Shape | None, is_input: bool) -> bool:
     if one is None or two is None:
         return one is two
     short, long = sorted((one, two), key=len)
     return len(short) == len(long) or (not is_input and set(long[len(short) :]) == {1})
+
+
+def _lacking(label: str) -> str:
+    """Return what a user can do if batches lack a label."""
+    return (
+        f'if samples have no "{label}", fill it with NaN and declare LabelSpec("{label}", missing="nan")'
+        ", give a dict with a loader for each task, or, to evaluate without it, evaluate=TaskSpec(...)"
+    )
 
 
 def _fix(batch: Sequence[Any], declared: int) -> str:
@@ -118,7 +140,9 @@ def _by_key(
         if name not in batch:
             near = nearest(name, undeclared)
             undeclared = [key for key in undeclared if key != near]  # or one typo would be two problems
-            messages.append(f'the batch has no "{name}"{suggest(name, [near])}; its keys are {quoted(batch)}')
+            way_out = "" if near or name in inputs else f"; {_lacking(name)}"
+            found = f'the batch has no "{name}"{suggest(name, [near])}; its keys are {quoted(batch)}'
+            messages.append(found + way_out)
     if undeclared:
         messages.append(
             f"the batch also has {quoted(undeclared)}, which is not declared; declared are {quoted(order)}; "

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..distributed import unwrapped
-from ..errors import Problem, last_line, shown
+from ..errors import Problem, shown, user_code
 from . import describe
 
 EMPTY = 'is empty: it yields no batch; give it at least one (check last_batch="discard")'
@@ -26,22 +26,22 @@ def loader_problems(name: str, data: object, once: bool) -> list[Problem]:
     return [Problem("data", f"{name} {wrong}")] if wrong else []
 
 
+def is_array(data: object) -> bool:
+    """Whether data is an array or a frame, in place of batches of arrays."""
+    return isinstance(getattr(data, "shape", None), tuple) and hasattr(data, "ndim")
+
+
 def _wrong(data: object, once: bool) -> str:
     """Return what is wrong with a loader, or ``""``."""
     if isinstance(data, Mapping):
         return "is a dict; only fit, check and evaluate take a loader for each task"
-    if isinstance(getattr(data, "shape", None), tuple) and hasattr(data, "ndim"):
+    if is_array(data):
         way_out = "give DataLoader(ArrayDataset(data, label), batch_size=32), or a list of batches"
         return f"is one array, {describe.array(data)}, not a loader of batches; {way_out}"
     if isinstance(data, (str, type)) or not hasattr(data, "__iter__"):
         return _no_loader(data)
-    try:
-        if batch_count(data) == 0:
-            return EMPTY
-    except Exception as error:
-        why = f"{type(error).__name__}: {last_line(error)}"
-        way_out = "correct its __len__, or what that reads, such as a batch_size of 0"
-        return f"cannot tell how many batches it has ({why}); {way_out}"
+    if batch_count(data) == 0:
+        return EMPTY
     if not once and one_shot(data):
         kind = type(data).__name__
         return (
@@ -72,7 +72,8 @@ def batch_count(data: Any) -> int | None:
     Raises what its ``__len__`` raises, unless that also means that the length is unknown.
     """
     try:
-        return len(data)
+        with user_code(lambda: f"{type(data).__name__}.__len__; a batch_size must be above 0"):
+            return len(data)
     except (TypeError, ValueError, OverflowError, NotImplementedError):  # no length, or not a valid one
         return None
 

@@ -87,14 +87,23 @@ class _Binding:
 def _mismatch(declared: Tree, result: Any, where: str) -> str:
     items = [name for _, name in leaves(declared)]
     count = len(items) - (Ellipsis in items)
-    arrays = [leaf for _, leaf in leaves(result)]
+    returned_items = [leaf for _, leaf in leaves(result)]
+    arrays = [leaf for leaf in returned_items if leaf is not None]
     fix = "nest the names as the net nests its outputs"
-    if len(arrays) != count:
+    if len(arrays) < len(returned_items):
+        fix = (
+            "None is no output: return arrays alone, or pick them, with forward=lambda net, slots: "
+            "[each for each in net(slots[...]) if each is not None]"
+        )
+        if all(each is not None for each in returned_items[:count]):
+            fix = "None is no output: leave it out, or end outputs with ... to ignore the rest"
+    elif len(arrays) != count:
         fix = "name as many, in the same order and nesting"
     if len(arrays) > count:
         fix += ", or end outputs with ... to ignore the rest"
     if "evaluat" in where:
         fix += "; a net that returns something else when evaluating needs evaluate=TaskSpec(...)"
     shown = ", ".join("..." if name is Ellipsis else str(name) for name in items)
-    returned = f"{counted(len(arrays), 'array')}: {describe.structure(result)}"
+    nothing = " and None" if len(arrays) < len(returned_items) else ""
+    returned = f"{counted(len(arrays), 'array')}{nothing}: {describe.structure(result)}"
     return f"outputs: {count} declared ({shown}), {where} returns {returned}; {fix}"

@@ -11,7 +11,6 @@ from typing import Collection, Sequence
 from .. import __version__
 from ..distributed.connect import versions
 from ..errors import CLEAR, suggest
-from ..events import HandlerError
 from ..taskfile import UsageError
 from .arguments import usage
 from .origin import exit_of, is_about_a_file, missing_package, place_in, raised_by_multifit
@@ -49,15 +48,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = _options(arguments)
         options.command = shlex.join(["multifit", *arguments])
         return _run(options)
-    except HandlerError as error:  # such as that of a CheckpointHandler whose folder cannot be written
-        cause = error.__cause__
-        if not (isinstance(cause, OSError) and raised_by_multifit(cause)):
-            raise
-        return print_error(str(cause), 2)
     except UsageError as error:
         return print_error(str(error), 2)
     except OSError as error:
-        if not is_about_a_file(error):
+        if not (is_about_a_file(error) or raised_by_multifit(error)):
             raise
         return print_error(f"{error}{place_in(getattr(options, 'file', None), error)}", 2)
     except CLEAR as error:

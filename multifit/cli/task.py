@@ -9,7 +9,7 @@ from typing import Any, Callable, Mapping
 from ..arguments import Count, checked_value
 from ..distributed import ALONE, World
 from ..engines import AUTO, choose_engine, engine_module
-from ..errors import UserCodeError, reason
+from ..errors import last_line, notes, reason
 from ..estimator import MultiEstimator
 from ..gluon.data.devices import resolve_context
 from ..gluon.precision.precisions import named_precision
@@ -259,7 +259,8 @@ def restore_losses(folder: Path, estimator: MultiEstimator) -> None:
 def _predict(estimator: MultiEstimator, inputs: Any) -> dict[str, Any]:
     try:
         return estimator.predict(inputs)
-    except UserCodeError as error:
-        if type(error.__cause__).__name__ != "MXNetError":  # MXNet's message says more than its traceback
+    except Exception as error:
+        if type(error).__name__ != "MXNetError":  # whose message says more than its traceback
             raise
-        raise UsageError(f"cannot predict for these inputs: {error}") from None
+        message = f"cannot predict for these inputs: {last_line(error)}"
+        raise UsageError("; ".join([message, *notes(error)])) from None

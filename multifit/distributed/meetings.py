@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Callable, NamedTuple, NoReturn
 
-from ..errors import PeerError, last_line
+from ..errors import PeerError, last_line, notes
 from .call_thread import CallThread, Late, result
 from .communicator import Communicator, Notes
 from .end_process import end_without_waiting
@@ -186,6 +186,7 @@ class Meetings:
 
 
 def describe(error: BaseException) -> str:
-    """Return the exception's name and the last line of its message."""
+    """Return the exception's name, the last line of its message, and its notes."""
     kind = type(error).__name__
-    return f"{kind}: {last_line(error)}" if str(error).strip() else kind
+    text = f"{kind}: {last_line(error)}" if str(error).strip() else kind
+    return "; ".join([text, *notes(error)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Mapping, Protocol, Sequence
 
-from ..protocols import Numbers
+from ..protocols import Array, Numbers
 
 
 class Snapshot(Protocol):
@@ -23,8 +23,11 @@ class Snapshot(Protocol):
     def differences(self, folder: Path) -> list[str]:
         """Return a line for every difference between the run that wrote a checkpoint and this one."""
 
-    def write(self, folder: Path) -> list[str]:
-        """Write the engine's whole state, between two batches; return the names of what cannot be saved."""
+    def write(self, folder: Path, evaluated: Mapping[str, Array] = ...) -> list[str]:
+        """Write the engine's whole state, between two batches; return the names of what cannot be saved.
+
+        `evaluated` are the values that evaluations use in place of some parameters, by name.
+        """
 
     def read(self, folder: Path, ranks: int = 1, complete: bool = False) -> dict[str, str]:
         """Load what :meth:`write` wrote; return the figures that start from zero, each with the reason.

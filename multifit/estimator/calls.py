@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from contextlib import contextmanager
 from typing import Iterator
+
+from ..errors import NOTES_ARE_SHOWN, notes
 
 PREDICT = "predict"
 
@@ -16,7 +19,8 @@ class Calls:
     a call that cannot be made now.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, logger: logging.Logger) -> None:
+        self._logger = logger
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None  # that of the running calls
         self._running: tuple[str, ...] = ()  # the methods' names, the outermost first
@@ -34,6 +38,10 @@ class Calls:
                 before, self._thread = self._running, threading.current_thread()
                 self._running = *before, method
             yield
+        except Exception as error:
+            if before == () and not NOTES_ARE_SHOWN and notes(error):
+                self._logger.error("%s: %s", type(error).__name__, "; ".join(notes(error)))
+            raise
         finally:
             if before is not None:
                 with self._changed:

@@ -157,7 +157,7 @@ class MultiEstimator:
         self.world = checked_value("world", world, _World)
         self.logger = get_logger(world)
         self._log_once = LogOnce(self.logger)
-        self._calls = Calls()  # of this estimator and those of its tools
+        self._calls = Calls(self.logger)  # of this estimator and those of its tools
         name = choose_engine(checked_value("engine", engine, _Engine), context, self._log_once)
         compile = checked_value("compile", compile, _Compile)
         accumulate = checked_value("accumulate", accumulate, Count)
@@ -673,6 +673,14 @@ class MultiEstimator:
         """The parameters of net and losses by structural name, such as ``body.0.weight``."""
         self._runner.publish()
         return self._engine.model.parameters
+
+    def evaluated_parameters(self) -> Mapping[str, Array]:
+        """Return the values that evaluations of the running fit use in place of parameters, by name.
+
+        They are the attribute `evaluated_parameters` of handlers, such as the averages of WeightAveraging:
+        one array for each of these parameters.
+        """
+        return self._handlers.evaluated_parameters()
 
     @property
     def trainers(self) -> Mapping[str, Trainer]:

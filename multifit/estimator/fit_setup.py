@@ -7,7 +7,7 @@ from typing import Any, Callable, Iterable
 from ..checks import loader_problems, one_shot
 from ..engines import Engine, FirstBatches, Peeked, Reader, Runner
 from ..errors import limited, quoted, raise_problems, suggest
-from ..events import EventDispatcher, handler_name
+from ..events import EventDispatcher, handler_name, unwrapped
 from ..handlers import acting_on, validation_data, with_defaults
 from ..sampling import TaskLoaders
 from ..seeding import preserve_rng
@@ -91,8 +91,10 @@ def check_monitors(engine: Engine, handlers: Iterable[Any], evaluated: bool) -> 
     """Check the figures that handlers monitor, after the engine's dry run.
 
     Raises ValueError if a handler's `monitor` is not a figure of this run, or if its `mode` is None and the
-    figure's direction is unknown. `evaluated` says whether there is validation data.
+    figure's direction is unknown. `evaluated` says whether there is validation data. An unknown figure is
+    accepted if another handler may record it; the handler that monitors it warns if none does.
     """
+    handlers = list(handlers)
     directions = {}
     for stage in (TRAIN, EVALUATE) if evaluated else (TRAIN,):
         figures = engine.stages[stage].figures
@@ -107,7 +109,12 @@ def check_monitors(engine: Engine, handlers: Iterable[Any], evaluated: bool) -> 
             if not isinstance(figure, str):
                 continue
             if figure not in directions:
+                others = [other for other in handlers if other is not handler and _may_record(other)]
+                if others and has_mode:
+                    continue
                 hint = "" if evaluated else "; val_ figures need validation data"
+                if others:
+                    hint += f'; for one that {handler_name(others[0])} records, give mode="min" or mode="max"'
                 near = suggest(figure, directions)
                 messages.append(
                     f'{kind}: there is no figure "{figure}"{near}; figures are {quoted(directions)}{hint}'
@@ -119,3 +126,10 @@ def check_monitors(engine: Engine, handlers: Iterable[Any], evaluated: bool) -> 
                 )
     if messages:
         raise ValueError("\n".join(limited(messages)))
+
+
+def _may_record(handler: Any) -> bool:
+    """Whether a handler may record figures of its own: the user's may, and few of multifit's."""
+    handler = unwrapped(handler)
+    is_own = type(handler).__module__.startswith("multifit.")
+    return not is_own or getattr(handler, "records_figures", False)

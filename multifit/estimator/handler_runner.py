@@ -8,11 +8,12 @@ from typing import Any, Callable, Iterable, Iterator, Mapping
 from ..events import (
     EstimatorProtocol,
     EventDispatcher,
-    HandlerError,
     PassEvents,
     adapt_for_evaluation,
+    unwrapped,
 )
 from ..handlers import ProgressBar, StoppingHandler
+from ..protocols import Array
 from .handler_states import Options, by_name, described, options_of, owners
 
 
@@ -57,6 +58,11 @@ class HandlerRunner:
         counts = (handler.batches_left(self._estimator) for handler in limits)
         return min((count for count in counts if count is not None), default=None)
 
+    def evaluated_parameters(self) -> dict[str, Array]:
+        """Return the values that handlers let evaluations use in place of parameters, by name."""
+        of_handlers = [getattr(unwrapped(handler), "evaluated_parameters", {}) for handler in self.handlers]
+        return {name: value for values in of_handlers for name, value in values.items()}
+
     def states(self) -> dict[str, Any]:
         """Return the states of the handlers that have one, by name."""
         return {name: handler.state_dict() for name, handler in self._stateful().items()}
@@ -94,8 +100,8 @@ class HandlerRunner:
                 self._estimator.state.end(type(error).__name__)
                 try:
                     events.close()
-                except HandlerError as second:  # often a consequence; the first error is the one to raise
-                    self._estimator.logger.error("%s", second)
+                except Exception as second:  # often a consequence; the first error is the one to raise
+                    self._estimator.logger.error("%s: %s", type(second).__name__, second)
                 raise
             events.close()
         finally:

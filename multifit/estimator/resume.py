@@ -45,7 +45,7 @@ class RunCheckpointer:
         run, state, complete = self._run, self._run.state, self._run.epoch_complete
         snapshot = self._snapshot
         snapshot.write_ranks(folder, self._ranks)
-        for name in snapshot.write(folder):
+        for name in snapshot.write(folder, self._handlers.evaluated_parameters()):
             self._log_once(f"checkpoints cannot hold {name}; it starts from zero after a resume")
         snapshot.write_tree(folder, HANDLERS, self._handlers.states())
         of_engine = self._runner.state()

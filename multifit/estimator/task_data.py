@@ -6,7 +6,7 @@ from typing import Any, Mapping
 
 import numpy as np
 
-from ..checks import batch_count, loader_problems
+from ..checks import batch_count, describe, is_array, loader_problems
 from ..distributed import World, unwrapped
 from ..engines import Engine
 from ..errors import Problem, quoted, raise_problems, shown
@@ -24,6 +24,7 @@ def task_loaders(
     the other, and only once if `once`. Data that is not a dict is returned as it is. Messages call the
     training data `what`. Raises SpecError or DataError with everything that is wrong.
     """
+    raise_problems(_arrays_problems(what, train, val))
     problems, val_loaders = [], val
     if isinstance(val, Mapping):
         problems = _loader_problems("val_data", val, once)
@@ -60,6 +61,21 @@ def each_loader(what: str, data: Any) -> dict[str, Any]:
     if isinstance(data, TaskLoaders):
         return {f'{what}["{name}"]': loader for name, loader in data.loaders.items()}
     return {what: data}
+
+
+def _arrays_problems(what: str, train: Any, val: Any) -> list[Problem]:
+    """Return the problem of ``fit(X, y)``: data and labels, in place of two loaders."""
+    labels = val if isinstance(val, (list, tuple)) else [val]
+    if not (is_array(train) and labels and all(map(is_array, labels))):
+        return []
+    names = [f"y{number}" for number in range(1, len(labels) + 1)] if len(labels) > 1 else ["y"]
+    message = (
+        f"{what} is one array, {describe.array(train)}, and the second argument, {describe.arrays(labels)}, "
+        "is taken for val_data; labels belong into the batches of the first argument: give "
+        f"DataLoader(ArrayDataset({', '.join(['X', *names])}), batch_size=32, shuffle=True), of gluon.data"
+        f"{'' if hasattr(train, 'dtype') else ', with X.to_numpy() for a frame X'}"
+    )
+    return [Problem("data", message)]
 
 
 def _loader_problems(what: str, data: Mapping[Any, Any], once: bool) -> list[Problem]:

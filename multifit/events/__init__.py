@@ -6,7 +6,7 @@ handlers written for Gluon's Estimator run here unchanged.
 
 from __future__ import annotations
 
-from .dispatcher import EventDispatcher, HandlerError
+from .dispatcher import EventDispatcher
 from .estimator_protocol import EstimatorProtocol
 from .events import (
     AFTER_LAST_BATCH,
@@ -35,7 +35,6 @@ __all__ = [
     "TRAINING_EVENTS",
     "EstimatorProtocol",
     "EventDispatcher",
-    "HandlerError",
     "PassEvents",
     "Priority",
     "TrainingHooks",

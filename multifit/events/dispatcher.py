@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import CLEAR, UserCodeError
+from ..errors import note_call, user_code
 from .estimator_protocol import EstimatorProtocol
 from .events import (
     AFTER_LAST_BATCH,
@@ -26,10 +27,6 @@ from .handler_validation import checked_handlers, handler_name
 VIEWS = ("pred", "label", "loss")  # arguments of a batch's end that are taken from the batch's result
 HOOKS_WITH_OUTPUTS = ("change_objective", "hold_update", BEFORE_UPDATE)  # may take outputs and losses
 _CAN_STOP = ("batch_end", "epoch_end", BEFORE_UPDATE)  # a true return value of these methods stops the run
-
-
-class HandlerError(UserCodeError):
-    """An event handler raised; the original exception is the ``__cause__``."""
 
 
 @dataclass(frozen=True)
@@ -113,8 +110,7 @@ class EventDispatcher:
         """Call all handlers that implement `event`.
 
         A true value returned by ``batch_end`` or ``epoch_end`` stops the run, by default with the handler's
-        name as the reason. An exception becomes the ``__cause__`` of a HandlerError. multifit's own errors
-        are passed on as they are, and so is anything that is not an `Exception`, such as KeyboardInterrupt.
+        name as the reason. An exception is raised as it is, with a note that names the handler.
         """
         for method in self._methods[event]:
             answer = self.call(method, arguments)
@@ -152,27 +148,27 @@ class EventDispatcher:
         """Return the handlers' methods for `event`, in the order in which to :meth:`call` them."""
         return self._methods[event]
 
-    def handler_error(self, method: HandlerMethod, error: Exception) -> HandlerError:
-        """Return an error that says which handler raised `error`, in which event, and where in the run."""
-        where = f"{handler_name(method.handler)} failed in {method.event}"
+    def within(self, method: HandlerMethod) -> AbstractContextManager[None]:
+        """Return a block whose exceptions get a note of the handler, its method, and where in the run."""
+        return user_code(lambda: self._where(method))
+
+    def _where(self, method: HandlerMethod) -> str:
+        where = f"{handler_name(method.handler)}.{method.event}"
         if method.event == "epoch_begin":
-            where += f" (epoch {self._estimator.state.epoch + 1})"
-        elif method.event not in OUTSIDE:
-            where += f" ({self._estimator.state.place})"
-        return HandlerError(f"{where}: {type(error).__name__}: {error}")
+            return f"{where} (epoch {self._estimator.state.epoch + 1})"
+        return where if method.event in OUTSIDE else f"{where} ({self._estimator.state.place})"
 
     def is_true(self, method: HandlerMethod, answer: Any) -> bool:
-        """Return whether a method's answer is true; raises as :meth:`emit` does."""
-        try:
+        """Return whether a method's answer is true; an array of several values raises, as in `emit`."""
+        if answer is None:
+            return False
+        with self.within(method):
             return bool(answer)
-        except Exception as error:  # an array of several values
-            raise self.handler_error(method, error) from error
 
     def call(self, method: HandlerMethod, arguments: Mapping[str, Any]) -> Any:
         """Call one method of a handler and return its result; raises as :meth:`emit` does."""
-        try:
+        try:  # faster than a block
             return method.call(self._estimator, arguments)
-        except (*CLEAR, UserCodeError):
-            raise  # these already say what is wrong and where
         except Exception as error:
-            raise self.handler_error(method, error) from error
+            note_call(error, self._where(method))
+            raise

@@ -86,6 +86,9 @@ class EstimatorProtocol(Protocol):
     def parameters(self) -> Mapping[str, Parameter]:
         """The parameters by structural name."""
 
+    def evaluated_parameters(self) -> Mapping[str, Array]:
+        """Return the values that evaluations use in place of parameters, such as averages, by name."""
+
     @property
     def trainers(self) -> Mapping[str, Trainer]:
         """The trainers by name."""

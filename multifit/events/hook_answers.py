@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..checks import describe
-from ..errors import counted, quoted, shown, suggest
-from .dispatcher import HandlerError, HandlerMethod
+from ..errors import HandlerError, counted, quoted, shown, suggest
+from .dispatcher import HandlerMethod
 from .handler_validation import handler_name
 
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any, cast
 
-from .dispatcher import EventDispatcher, HandlerError, HandlerMethod
+from ..errors import HandlerError
+from .dispatcher import EventDispatcher, HandlerMethod
 from .events import BEFORE_UPDATE, Priority
 from .handler_validation import handler_name
 from .hook_answers import check_objectives, check_samples, check_types, replaced
@@ -16,7 +17,7 @@ class TrainingHooks:
     """Calls the hooks of handlers, in order of priority; each sees what the one before it returned.
 
     Hooks are called in training only: an evaluation measures the data and the net as they are. A HandlerError
-    is raised if a hook raises, or returns something other than a dict of the arrays that it may replace.
+    is raised if a hook returns something other than a dict of the arrays that it may replace.
 
     Raises ValueError if one handler holds back updates that others expect after each batch.
     """
@@ -124,17 +125,13 @@ class TrainingHooks:
         with ExitStack() as stack:
             for method in self._events.methods(f"around_{what}"):
                 manager = self._events.call(method, {})
-                try:
+                with self._events.within(method):
                     stack.enter_context(manager)
-                except Exception as error:
-                    raise self._events.handler_error(method, error) from error
             yield
 
     def _listed(self, method: HandlerMethod, answer: Any) -> list[Any]:
-        try:
+        with self._events.within(method):  # it may not be iterable
             return list(answer)
-        except Exception as error:  # not iterable, or an iterator that raises
-            raise self._events.handler_error(method, error) from error
 
     def names(self, event: str) -> str:
         """Return the names of the handlers that implement a hook."""

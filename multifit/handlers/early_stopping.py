@@ -8,7 +8,9 @@ from typing import Any, Optional
 
 from ..arguments import FromZero, Mode, NotNegative, checked
 from ..events import EstimatorProtocol, Priority
+from ..history import figure_text
 from ..protocols import Array
+from ..stages import PREFIXES, TRAIN, split_figure
 from .monitor import Monitor, Monitored
 
 
@@ -40,8 +42,9 @@ class EarlyStoppingHandler:
         The best value of each figure to start with. By default, the first measured value is an improvement.
     restore_best : bool
         Whether to restore the parameters of the last epoch that improved, including running statistics, when
-        the fit is over, for whatever reason. They are copied in memory. If no epoch improved on the baseline,
-        the parameters stay as they are.
+        the fit is over, for whatever reason. They are copied in memory; if evaluations use averages, as with
+        WeightAveraging, and a validation figure is monitored, the averages are. If no epoch improved on the
+        baseline, the parameters stay as they are.
 
     Raises
     ------
@@ -66,6 +69,7 @@ class EarlyStoppingHandler:
         self.patience, self.baseline = patience, baseline
         self.restore_best = self.copies_parameters = restore_best
         self._waited = self._best_epoch = 0
+        self._best_values: dict[str, float] = {}  # of that epoch
         self._best_parameters: dict[str, Array] = {}  # of the first device
 
     def train_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
@@ -74,7 +78,7 @@ class EarlyStoppingHandler:
         if self.baseline is not None:
             self._monitor.best = dict.fromkeys(self._monitor.figures, self.baseline)
         self._waited = self._best_epoch = 0
-        self._best_parameters = {}
+        self._best_values, self._best_parameters = {}, {}
 
     def epoch_end(self, estimator: EstimatorProtocol, **arguments: Any) -> bool:
         """Compare the epoch's values with the best, and return whether to stop."""
@@ -82,9 +86,9 @@ class EarlyStoppingHandler:
         if not values:
             return False
         if self._monitor.improved(values):
-            self._waited, self._best_epoch = 0, estimator.state.epoch
+            self._waited, self._best_epoch, self._best_values = 0, estimator.state.epoch, values
             if self.restore_best:
-                self._best_parameters = _copies(estimator)
+                self._best_parameters = self._copies(estimator)
             return False
         self._waited += 1
         if self._waited < self.patience:
@@ -97,15 +101,17 @@ class EarlyStoppingHandler:
         for name, value in self._best_parameters.items():
             estimator.parameters[name].set_data(value)
         if self._best_parameters:
-            place = f"epoch {self._best_epoch + 1}, {self._monitor.best_text()}"
+            figures = [f"{name} {figure_text(value)}" for name, value in self._best_values.items()]
+            place = ", ".join([f"epoch {self._best_epoch + 1}", *figures])
             estimator.logger.info("restored the parameters of the best epoch: %s", place)
         self._best_parameters = {}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the best values with their epoch and parameters, and the number of epochs since."""
+        """Return the best values, the best epoch with its parameters, and the number of epochs since."""
         return {
             "best": dict(self._monitor.best),
             "best_epoch": self._best_epoch,
+            "best_values": dict(self._best_values),
             "waited": self._waited,
             "kept": dict(self._best_parameters),
         }
@@ -114,12 +120,15 @@ class EarlyStoppingHandler:
         """Restore what `state_dict` returned."""
         self._monitor.load_best(state["best"])
         self._best_epoch, self._waited = state["best_epoch"], state["waited"]
+        self._best_values = dict(state["best_values"])
         self._best_parameters = dict(state["kept"])
 
-
-def _copies(estimator: EstimatorProtocol) -> dict[str, Array]:
-    copies = {}
-    for name, parameter in estimator.parameters.items():
-        with suppress(RuntimeError):  # a parameter that no batch has reached has no data yet
-            copies[name] = parameter.list_data()[0].copy()
-    return copies
+    def _copies(self, estimator: EstimatorProtocol) -> dict[str, Array]:
+        """Return copies of the parameters on which the figures were measured."""
+        in_training = all(split_figure(figure)[0] == PREFIXES[TRAIN] for figure in self._monitor.figures)
+        evaluated = {} if in_training else estimator.evaluated_parameters()
+        copies = {}
+        for name, parameter in estimator.parameters.items():
+            with suppress(RuntimeError):  # a parameter that no batch has reached has no data yet
+                copies[name] = evaluated.get(name, parameter.list_data()[0]).copy()
+        return copies

@@ -7,7 +7,7 @@ from numbers import Real
 from typing import Annotated, Callable, Mapping, Sequence, Union
 
 from ..arguments import FigureName, Valid
-from ..errors import counted
+from ..errors import counted, quoted, suggest
 from ..events import EstimatorProtocol
 from ..history import figure_text
 
@@ -27,19 +27,21 @@ class Monitor:
     def __init__(self, owner: str, monitored: Monitored, mode: str | None, min_delta: float = 0.0) -> None:
         if callable(monitored) and mode is None:
             raise ValueError(f'{owner}: monitor is a function: say which is better, mode="min" or mode="max"')
+        self._owner = owner
         self._function = monitored if callable(monitored) else None
         names = [getattr(monitored, "__name__", "function")] if callable(monitored) else monitored
         self.figures = [names] if isinstance(names, str) else list(names)
         self.mode, self.min_delta = mode, min_delta
         self.directions = dict.fromkeys(self.figures, mode or "min")
         self.best: dict[str, float] = {}
+        self._missing: set[str] = set()  # figures that a warning was logged about
 
     def begin(self, estimator: EstimatorProtocol) -> None:
         """Look up the directions, and forget the best values."""
         # If a direction is not known, the estimator raises at the first batch, before any update.
         for figure in self.figures:
             self.directions[figure] = self.mode or estimator.direction(figure) or "min"
-        self.best = {}
+        self.best, self._missing = {}, set()
 
     def values(self, estimator: EstimatorProtocol) -> dict[str, float]:
         """Return the epoch's values of the figures that were measured.
@@ -48,11 +50,29 @@ class Monitor:
         """
         last = estimator.history.last
         if self._function is None:
+            for name in self.figures:
+                self._warn_if_missing(name, estimator)
             return {name: last[name] for name in self.figures if not math.isnan(last.get(name, math.nan))}
         value = self._function(last)
         if not isinstance(value, Real):
             raise ValueError(f"monitor: {self.figures[0]} returned {value!r}; it must return a number")
         return {} if math.isnan(value) else {self.figures[0]: float(value)}
+
+    def _warn_if_missing(self, name: str, estimator: EstimatorProtocol) -> None:
+        """Log a warning, once in a fit, if a figure that is not the estimator's own was never recorded."""
+        history = estimator.history
+        if name in history or name in self._missing or estimator.direction(name) is not None:
+            return
+        self._missing.add(name)
+        estimator.logger.warning(
+            '%s: there is no figure "%s"%s at the end of epoch %d; figures are %s; if a handler records it, '
+            "list that one first, or give it a lower priority",
+            self._owner,
+            name,
+            suggest(name, history),
+            estimator.state.epoch + 1,
+            quoted(history),
+        )
 
     def finite_values(self, estimator: EstimatorProtocol) -> dict[str, float]:
         """Return the epoch's values that are finite."""
@@ -75,10 +95,6 @@ class Monitor:
         """Return a text that says that no figure has improved for a number of epochs."""
         figures = [f"{name} has not improved on {self._text(name)}" for name in self.figures]
         return f"{', and '.join(figures)} for {counted(epochs, 'epoch')}"
-
-    def best_text(self) -> str:
-        """Return the figures with their best values, as tables show them."""
-        return ", ".join(f"{name} {self._text(name)}" for name in self.figures)
 
     def _is_better(self, name: str, value: float) -> bool:
         sign = 1.0 if self.directions[name] == "min" else -1.0

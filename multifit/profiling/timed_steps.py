@@ -9,7 +9,6 @@ from typing import Any, Iterator
 
 from ..batch_pass import run_pass
 from ..engines import Runner
-from ..errors import UserCodeError
 from ..events import BEFORE_UPDATE, TRAINING_EVENTS, EstimatorProtocol, EventDispatcher, handler_name
 from ..events.dispatcher import HandlerMethod
 from ..protocols import BatchResult
@@ -75,12 +74,9 @@ class TimedSteps:
         """Make a number of steps, timed by `watch`, even if a handler stops the run."""
         self._events.watch = self._watch = watch
         batches, done, until = self._load(count), len(self.sizes), len(self.sizes) + count
+        how = self._train, TRAINING_EVENTS, self._events, self._state
         while done < until:
-            try:
-                done = run_pass(batches, self._train, TRAINING_EVENTS, self._events, self._state, None, done)
-            except UserCodeError as error:
-                error.at(f"profiling, batch {self._state.batch + 1}")
-                raise
+            done = run_pass(batches, *how, lambda: f"profiling, batch {self._state.batch + 1}", done)
 
     def _time(self, phase: str, *detail: str) -> Any:
         return self._watch(*PARTS.get(phase, (phase,)), *detail)

@@ -11,7 +11,7 @@ import numpy as np
 from ..arguments import Positive, bounds, checked
 from ..checks import one_shot
 from ..engines import PhasedStep, Runner
-from ..errors import TrainerError, UserCodeError, quoted, shown, suggest
+from ..errors import TrainerError, note_place, quoted, shown, suggest
 from ..protocols import Trainer
 from ..stages import TRAIN
 from .result import RateSearch, RunningMean
@@ -104,6 +104,6 @@ def _train(
 def _forward(step: PhasedStep, raw: Any, number: int) -> Any:
     try:
         return step.forward(step.fetch(raw))
-    except UserCodeError as error:
-        error.at(f"finding the learning rate, batch {number}")
+    except Exception as error:
+        note_place(error, f"finding the learning rate, batch {number}")
         raise

@@ -6,6 +6,7 @@ from typing import Any, Mapping
 
 import numpy as np
 
+from ..errors import user_code
 from .protocol import Sampling
 from .updates import Update
 
@@ -35,7 +36,8 @@ class TaskLoaders:
         if sizes is None:
             sizes = {} if sampling is None else {name: len(loader) for name, loader in loaders.items()}
         self.sizes = dict(sizes)
-        self.counts = {} if sampling is None else sampling.counts(self.sizes)
+        with user_code(lambda: f"sampling: {type(sampling).__name__}.counts"):
+            self.counts = {} if sampling is None else sampling.counts(self.sizes)
         self.taken = dict.fromkeys(self.loaders, 0)
         self.slots: Mapping[str, Mapping[str, str]] = {}
 
@@ -53,4 +55,5 @@ class TaskLoaders:
         """Return the loaders of each of an epoch's updates: a pure function of the seed and the epoch."""
         assert self.sampling is not None
         random = np.random.RandomState([seed % 2**32, epoch])
-        return self.sampling.updates(self.counts, random)
+        with user_code(lambda: f"sampling: {type(self.sampling).__name__}.updates"):
+            return self.sampling.updates(self.counts, random)

@@ -60,7 +60,11 @@ class FieldParser:
         loss_specs = self._mapping("losses", losses, LossSpec, example)
         metric_specs = self._mapping("metrics", metrics, MetricSpec, example)
         terms, metric_terms, self.unresolved = resolve_terms(
-            loss_specs, metric_specs, output_names, tuple(dict.fromkeys([*label_names, *input_names]))
+            loss_specs,
+            metric_specs,
+            output_names,
+            tuple(dict.fromkeys([*label_names, *input_names])),
+            label_names,
         )
         by_name = {label.name: label for label in label_specs}
         terms, metric_terms = with_presence(terms, metric_terms, by_name)

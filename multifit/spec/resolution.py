@@ -19,21 +19,29 @@ def resolve_terms(
     metrics: Mapping[str, MetricSpec],
     outputs: Sequence[str],
     slots: Sequence[str],
+    labels: Sequence[str],
 ) -> tuple[tuple[Term, ...], tuple[MetricTerm, ...], list[str]]:
-    """Return all losses and metrics with the names that could be resolved, and messages about the others."""
+    """Return all losses and metrics with the names that could be resolved, and messages about the others.
+
+    `slots` are the labels and the inputs.
+    """
     messages: list[str] = []
     spaces = {OUTPUTS: outputs, LABELS: slots}
     terms = [_Resolver("losses", key, spaces, messages).loss(spec) for key, spec in losses.items()]
     spaces[LOSSES] = [figure for term in terms for figure in term.figures]
-    metric_terms = [_Resolver("metrics", key, spaces, messages).metric(m) for key, m in metrics.items()]
+    only = {space: names for space, names in ((OUTPUTS, outputs), (LABELS, labels)) if len(names) == 1}
+    metric_terms = [_Resolver("metrics", key, spaces, messages, only).metric(m) for key, m in metrics.items()]
     return tuple(terms), tuple(metric_terms), messages
 
 
 class _Resolver:
     """Resolves the names of one loss or metric, and appends a message to `messages` for each problem."""
 
-    def __init__(self, field: str, key: str, spaces: Spaces, messages: list[str]) -> None:
+    def __init__(
+        self, field: str, key: str, spaces: Spaces, messages: list[str], only: Spaces | None = None
+    ) -> None:
         self.where, self.key, self.spaces, self.messages = f'{field}["{key}"]', key, spaces, messages
+        self._only = only or {}  # the names to take where none is like the key
 
     def loss(self, spec: LossSpec) -> Term:
         """Return a loss with resolved arguments, a float as weight, and a slot's bare name as normalizer.
@@ -84,7 +92,15 @@ class _Resolver:
 
     def _named_like_key(self, spaces: Sequence[str]) -> tuple[Ref, ...]:
         """Return the default arguments of a loss or metric: the output and the label named like its key."""
-        missing = [space for space in spaces if self.key not in self.spaces[space]]
+        names = dict.fromkeys(spaces, self.key)
+        names.update(
+            {
+                space: self._only[space][0]
+                for space in spaces
+                if self.key not in self.spaces[space] and space in self._only
+            }
+        )
+        missing = [space for space in spaces if names[space] not in self.spaces[space]]
         if missing:
             valid = "; ".join(f"{PLURAL[space]} are {quoted(self.spaces[space])}" for space in missing)
             near = suggest(self.key, [name for space in missing for name in self.spaces[space]])
@@ -94,7 +110,7 @@ class _Resolver:
                 f'there is no {what} "{self.key}"{near}; {valid}; '
                 f"declare it, or name what it takes with {fields}"
             )
-        return tuple(Ref(space, self.key) for space in spaces if space not in missing)
+        return tuple(Ref(space, names[space]) for space in spaces if space not in missing)
 
     def _in_order(self, arguments: Any, spaces: Spaces) -> list[Ref]:
         args: list[Ref] = []

@@ -74,8 +74,9 @@ class MetricSpec(_OneLineRepr):
 
     Parameters
     ----------
-    metric : EvalMetric or callable
-        Any ``mx.metric.EvalMetric``, or a function ``(labels, outputs) -> float``.
+    metric : str, EvalMetric or callable
+        A name that ``mx.metric.create`` takes, such as ``"accuracy"``, ``"f1"`` or ``"rmse"``, or
+        ``"binary_accuracy"``. Or any ``mx.metric.EvalMetric``, or a function ``(labels, outputs) -> float``.
 
         The figure of one of MXNet's own metrics is that of all samples of the pass, whatever the class itself
         does batch by batch: the same as after a single update with the whole pass. Most are summed on the
@@ -93,7 +94,7 @@ class MetricSpec(_OneLineRepr):
         device.
     outputs, labels : str or sequence of str, optional
         The outputs and labels that the metric takes. If `outputs`, `labels` and `losses` are all left out, it
-        takes the output and the label that are named like the metric.
+        takes the output and the label that are named like the metric, or the only ones.
     losses : str or sequence of str, optional
         Losses whose values the metric takes in place of outputs.
     mode : {"min", "max"}, optional
@@ -111,7 +112,7 @@ class MetricSpec(_OneLineRepr):
         All outputs and labels in another order, as in :class:`LossSpec`.
     """
 
-    metric: Metric | Callable[..., float]
+    metric: str | Metric | Callable[..., float]
     outputs: str | Sequence[str] | None = None
     labels: str | Sequence[str] | None = None
     losses: str | Sequence[str] | None = None

@@ -60,7 +60,7 @@ def one_line(declarations: Declarations) -> str:
 def loss_text(term: Term) -> str:
     """Return a loss's weight and call, such as ``0.5 x L2Loss(outputs.a, labels.a)``."""
     weight = term.spec.weight
-    factor = f"{_function_name(weight)}(state)" if callable(weight) else f"{weight:g}"
+    factor = f"{function_name(weight)}(state)" if callable(weight) else f"{weight:g}"
     return f"{factor} x {call_text(term.spec.fn, term.args)}"
 
 
@@ -76,7 +76,7 @@ def bound_text(term: Term) -> str:
 
 def call_text(fn: Any, args: Iterable[object]) -> str:
     """Return the text of a call, such as ``L2Loss(outputs.a, labels.a)``; None as `fn` is "the output"."""
-    name = "the output" if fn is None else _function_name(fn)
+    name = "the output" if fn is None else function_name(fn)
     return f"{name}({', '.join(map(str, args))})"
 
 
@@ -101,8 +101,9 @@ def _metric_text(metric: MetricTerm) -> str:
     return f"{call_text(metric.spec.metric, [*metric.args, *metric.losses])} ({stages})"
 
 
-def _function_name(fn: Any) -> str:
-    return str(getattr(fn, "__name__", type(fn).__name__))
+def function_name(fn: Any) -> str:
+    """Return the name of a function, or of an object's class; the name of a metric stays as it is."""
+    return fn if isinstance(fn, str) else str(getattr(fn, "__name__", type(fn).__name__))
 
 
 def _tree_text(tree: Tree) -> str:

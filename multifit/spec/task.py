@@ -35,8 +35,9 @@ class TaskSpec(Declarations):
         The labels of a batch. A label with the name of an input is the same slot.
     losses : mapping of str to LossSpec or callable
         The losses by name. A bare callable takes the output and the label named like its key, with weight 1.
-    metrics : mapping of str to MetricSpec or EvalMetric
-        The metrics by name. A bare metric takes the output and the label named like its key.
+    metrics : mapping of str to MetricSpec, EvalMetric, str or callable
+        The metrics by name. A bare metric takes the output and the label named like its key, or the only
+        ones. A string is the name of a metric, such as ``"accuracy"``.
     inputs : sequence of str
         What the net is called with, in order.
     batch : sequence of str, optional
@@ -68,10 +69,11 @@ class TaskSpec(Declarations):
 
     def __init__(
         self,
+        *,
         outputs: str | Sequence[object],
         labels: str | LabelSpec | Sequence[str | LabelSpec] = (),
         losses: Mapping[str, LossSpec | Loss] | None = None,
-        metrics: Mapping[str, MetricSpec | Metric] | None = None,
+        metrics: Mapping[str, MetricSpec | Metric | str] | None = None,
         inputs: Sequence[str] = ("data",),
         batch: Sequence[str] | None = None,
         unused: Sequence[str] = (),

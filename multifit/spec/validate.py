@@ -93,12 +93,14 @@ def _metric(metric: MetricTerm) -> Iterator[str]:
     spec, where = metric.spec, metric.where
     if isinstance(spec.metric, type):
         yield f"{where}: {spec.metric.__name__} is a class; give an instance: {spec.metric.__name__}()"
-    elif not callable(spec.metric) and not all(
-        callable(getattr(spec.metric, method, None)) for method in ("update", "reset", "get")
+    elif (
+        not isinstance(spec.metric, str)
+        and not callable(spec.metric)
+        and not all(callable(getattr(spec.metric, method, None)) for method in ("update", "reset", "get"))
     ):
         yield (
-            f"{where}: {shown(spec.metric)} is not a metric; give an EvalMetric, such as "
-            "mx.metric.Accuracy(), or a function (labels, outputs) -> float"
+            f'{where}: {shown(spec.metric)} is not a metric; give a name, such as "accuracy", an '
+            "EvalMetric, such as mx.metric.Accuracy(), or a function (labels, outputs) -> float"
         )
     if spec.transform is not None and not callable(spec.transform):
         yield f"{where}: transform: {shown(spec.transform)} cannot be called; give a function"

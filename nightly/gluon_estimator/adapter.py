@@ -20,7 +20,13 @@ class Estimator(MultiEstimator):
         def spec(loss: Any, metrics: Any, **more: Any) -> TaskSpec:
             listed = metrics if isinstance(metrics, list) else [metrics]
             specs = {f"metric{i}": MetricSpec(metric, "output", "label") for i, metric in enumerate(listed)}
-            return TaskSpec("output", "label", {"output": LossSpec(loss, "output", "label")}, specs, **more)
+            return TaskSpec(
+                outputs="output",
+                labels="label",
+                losses={"output": LossSpec(loss, "output", "label")},
+                metrics=specs,
+                **more,
+            )
 
         if val_net is not None or val_loss is not None:
             forward = None if val_net is None else lambda net, slots: val_net(slots["data"])

@@ -206,7 +206,7 @@ class Run:
     def crash(self, *arguments: Any, **options: Any) -> None:
         with pytest.raises(Exception) as caught:
             self.fit(At(*arguments), **options)
-        assert isinstance(caught.value.__cause__, Crash)
+        assert isinstance(caught.value, Crash)
 
     def resume(self, *more: Any, **limits: Any) -> Any:
         return self.fit(*more, resume=self.folder, **limits)

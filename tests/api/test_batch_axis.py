@@ -84,7 +84,13 @@ def test_a_loss_whose_axis_is_counted_from_the_end() -> None:
     x, y = np.ones((6, 3), "float32"), np.ones(6, "float32")
 
     def train(forward: Any) -> Any:
-        flat = TaskSpec(["out"], ["y"], {"l": LossSpec(loss, "out", "y")}, inputs=["x"], forward=forward)
+        flat = TaskSpec(
+            outputs=["out"],
+            labels=["y"],
+            losses={"l": LossSpec(loss, "out", "y")},
+            inputs=["x"],
+            forward=forward,
+        )
         return MultiEstimator(net, flat, context=TWO).fit([(x, y)], epochs=1, event_handlers=SILENT)
 
     assert train(lambda net, slots: net(slots["x"]).reshape(-1))["train_l"][0] > 0
@@ -144,7 +150,9 @@ WHOLE = {
 
 def by_last_step(**metrics: Any) -> TaskSpec:
     loss = LossSpec(CE(batch_axis=1), outputs="steps", labels="y")
-    return TaskSpec(["steps", "last"], ["y"], {"y": loss}, metrics, unused=["last"])
+    return TaskSpec(
+        outputs=["steps", "last"], labels=["y"], losses={"y": loss}, metrics=metrics, unused=["last"]
+    )
 
 
 @pytest.mark.parametrize("name", WHOLE)

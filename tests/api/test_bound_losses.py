@@ -79,7 +79,9 @@ def make_spec(hybrid: bool = True, **changes: Any) -> TaskSpec:
         "made": LossSpec(made, "made", trainers=["discriminator"]),
         "fool": LossSpec(real, "made", trainers="generator", weight=0.5),
     }
-    return TaskSpec(["real", "made"], (), {**losses, **changes}, inputs=["noise", "image"])
+    return TaskSpec(
+        outputs=["real", "made"], labels=(), losses={**losses, **changes}, inputs=["noise", "image"]
+    )
 
 
 def make_trainers(**options: Any) -> dict[str, TrainerSpec]:
@@ -159,7 +161,7 @@ def test_weights_and_biases_of_a_layer_may_have_trainers_of_their_own(devices: A
     train_biases_by_hand(hand, still)
     loss = hybridized(Softplus(-1))
     losses = {"real": LossSpec(loss, "real"), "made": LossSpec(loss, "made", trainers="bias")}
-    spec = TaskSpec(["real", "made"], (), losses, inputs=["noise", "image"])
+    spec = TaskSpec(outputs=["real", "made"], labels=(), losses=losses, inputs=["noise", "image"])
     trainers = {part: TrainerSpec(f".*{part}", "sgd", SGD) for part in ("weight", "bias")}
     MultiEstimator(net, spec, trainers, devices, frozen=[still] if still else ()).fit(
         BATCHES, epochs=2, event_handlers=SILENT

@@ -185,7 +185,7 @@ def test_inputs_of_an_iterator_are_matched_by_their_names() -> None:
     images = two_head_arrays()["image"]
     data = mx.io.NDArrayIter({"low": images, "high": images + 1}, batch_size=8)
     net = hybridized(gluon.nn.HybridLambda(lambda F, high, low: high - low), True)
-    spec = TaskSpec("y", ["t"], {"y": LossSpec(L2, "y", "t")}, inputs=["high", "low"])
+    spec = TaskSpec(outputs="y", labels=["t"], losses={"y": LossSpec(L2, "y", "t")}, inputs=["high", "low"])
     assert (MultiEstimator(net, spec).predict(data)["y"] > 0.9).all()
 
 

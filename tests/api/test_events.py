@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tqdm
 
-from multifit import HandlerError, MultiEstimator, ProgressBar, UserCodeError
+from multifit import MultiEstimator, ProgressBar
 from multifit.events import EVENTS, HOOKS
 from multifit.events.events import ARGUMENTS
 from tests.common.nets import two_heads
@@ -151,14 +151,13 @@ def test_a_fit_ends_properly_when_interrupted(
 
 @pytest.mark.parametrize("event", [event for event in EVENTS if event != "train_end"])
 def test_a_failing_handler_is_named(estimator: MultiEstimator, batches: Any, event: str) -> None:
-    with pytest.raises(HandlerError, match=f"Acting failed in {event}.*: OSError: disk full") as caught:
+    with pytest.raises(OSError, match=f"^disk full\nraised in Acting.{event}"):
         estimator.fit(batches, batches, epochs=1, event_handlers=acting(event, fail))
-    assert isinstance(caught.value.__cause__, OSError)
     assert estimator.fit(batches, batches, epochs=1).epochs == 1
 
 
 def test_a_handler_that_fails_in_train_end(estimator: MultiEstimator, batches: Any) -> None:
-    with pytest.raises(HandlerError, match="Acting failed in train_end"):
+    with pytest.raises(OSError, match="raised in Acting.train_end"):
         estimator.fit(batches, epochs=1, event_handlers=acting("train_end", fail))
     assert estimator.history.epochs == 1
     assert np.isfinite(estimator.history["train_loss"]).all()
@@ -166,9 +165,9 @@ def test_a_handler_that_fails_in_train_end(estimator: MultiEstimator, batches: A
 
 def test_the_first_error_is_the_one_that_is_raised(estimator: MultiEstimator, batches: Any, log: Any) -> None:
     estimator.net.size.register_forward_hook(lambda *args: 1 / 0)
-    with pytest.raises(UserCodeError, match="ZeroDivisionError"):
+    with pytest.raises(ZeroDivisionError):
         estimator.fit(batches, epochs=1, event_handlers=acting("train_end", fail))
-    assert any("Acting failed in train_end" in line for line in log())
+    assert any("OSError: disk full" in line for line in log())
 
 
 @pytest.mark.parametrize("call", ["fit", "evaluate"])
@@ -205,7 +204,7 @@ def test_an_object_that_is_not_a_handler_is_an_error(estimator: MultiEstimator, 
 
 def test_a_run_within_another_is_an_error(estimator: MultiEstimator, batches: Any) -> None:
     for call in (lambda e: e.fit(batches, epochs=1), lambda e: e.check(batches)):
-        with pytest.raises(HandlerError, match="called by an event handler, in the middle of a run"):
+        with pytest.raises(RuntimeError, match="called by an event handler, in the middle of a run"):
             estimator.fit(batches, epochs=1, event_handlers=acting("epoch_end", call))
     assert estimator.state.step == 6
 
@@ -217,7 +216,7 @@ def test_a_run_around_another_is_an_error(estimator: MultiEstimator, batches: An
             estimator.fit(batches, epochs=1)
             yield
 
-    with pytest.raises(HandlerError, match="fit was called by an event handler, in the middle of a run"):
+    with pytest.raises(RuntimeError, match="fit was called by an event handler, in the middle of a run"):
         estimator.fit(batches, epochs=1, event_handlers=FitsAround())
     assert estimator.state.step == 0
     estimator.fit(batches, epochs=1)
@@ -233,7 +232,7 @@ def test_an_evaluation_within_another_is_an_error(estimator: MultiEstimator, bat
         figures.append(estimator.evaluate(batches[:1], event_handlers=[]))
 
     for event in ("evaluate_begin", "evaluate_batch_begin", "evaluate_batch_end"):
-        with pytest.raises(HandlerError, match="called by an event handler, in the middle of an evaluation"):
+        with pytest.raises(RuntimeError, match="called by an event handler, in the middle of an evaluation"):
             estimator.evaluate(batches, event_handlers=acting(event, evaluate))
     assert estimator.evaluate(batches, event_handlers=acting("evaluate_end", evaluate)) == expected
     assert figures == [other]

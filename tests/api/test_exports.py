@@ -18,7 +18,7 @@ EXPORTS = [
     "LossSpec", "MetricHandler", "MetricSpec", "MixUp", "MultiEstimator", "PeerError", "Plan",
     "PlateauHandler", "Priority", "Problem", "ProgressBar", "RunState", "Sharded", "Shards",
     "SkipNonFinite", "SpecError", "StoppingHandler", "TaskSpec", "TensorBoardHandler", "TerminateOnNaN",
-    "TrainerError", "TrainerSpec", "UserCodeError", "ValidationHandler", "WeightAveraging", "World",
+    "TrainerError", "TrainerSpec", "ValidationHandler", "WeightAveraging", "World",
     "connect", "losses", "metrics", "schedules",
 ]  # fmt: skip
 

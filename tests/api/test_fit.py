@@ -12,19 +12,18 @@ from multifit import (
     CheckpointHandler,
     DataError,
     Every,
-    HandlerError,
     History,
     LossSpec,
     MultiEstimator,
     RunState,
-    UserCodeError,
 )
 from multifit.checkpoints import newest_checkpoint
 from tests.common.handlers import handler
 from tests.common.nets import two_heads
 from tests.common.specs import CE, L2, two_head_spec
 
-from mxnet.gluon import nn, rnn  # isort: skip
+import mxnet as mx  # isort: skip
+from mxnet.gluon import nn, rnn
 
 
 def test_it_learns(estimator: MultiEstimator, batches: Any) -> None:
@@ -99,10 +98,9 @@ def test_an_error_of_the_net(batches: Any, log: Any) -> None:
     net = two_heads()
     net.size.register_forward_hook(lambda *args: 1 / 0)
     estimator = MultiEstimator(net, two_head_spec())
-    with pytest.raises(UserCodeError, match="forward pass") as caught:
+    with pytest.raises(ZeroDivisionError, match="forward pass"):
         estimator.fit(batches, epochs=1)
-    assert isinstance(caught.value.__cause__, ZeroDivisionError)
-    assert log()[-1].endswith("stopped: UserCodeError")
+    assert log()[-1].endswith("stopped: ZeroDivisionError")
     net.size._forward_hooks.clear()
     assert estimator.fit(batches, epochs=1).epochs == 1
 
@@ -111,7 +109,9 @@ def test_an_error_of_an_operator_in_the_background_is_the_nets() -> None:
     net = nn.HybridSequential()
     net.add(rnn.LSTM(5, layout="NTC", projection_size=3), nn.Dense(2))
     batch = np.ones((4, 7, 3), "float32"), np.ones((4, 2), "float32")
-    with pytest.raises(UserCodeError, match=r"forward pass \(train\) raised .*data \(4, 7, 3\) .*No tra"):
+    with pytest.raises(
+        mx.MXNetError, match=r"(?s)No tra.*forward pass \(train\), called with data \(4, 7, 3\)"
+    ):
         MultiEstimator(net, L2).fit([batch], epochs=1)
 
 
@@ -144,7 +144,12 @@ def test_an_error_in_a_later_batch_ends_the_fit_properly(cause: str, batches: An
 
     saving = CheckpointHandler(tmp_path, every=Every(2, "batch"))
     handlers = [saving, Ends(), *([FailsInBatch5()] * (cause == "handler"))]
-    errors = {"loader": Exception, "batch": DataError, "net": UserCodeError, "handler": HandlerError}
+    errors = {
+        "loader": ConnectionResetError,
+        "batch": DataError,
+        "net": mx.MXNetError,
+        "handler": OSError,
+    }
     with pytest.raises(errors[cause]):
         estimator().fit(data(), batches=9, event_handlers=handlers)
     assert ended == [5 if cause == "handler" else 4]

@@ -264,7 +264,12 @@ def test_a_handler_that_holds_a_declared_metric_reads_its_figure(kind: type, bat
     """Gluon's LoggingHandler takes a pass for a validation unless a metric's name says "training"."""
     own = kind()
     data = [(batch[0], (batch[1] > 0).astype("float32")) for batch in batches]
-    spec = TaskSpec("out", "y", {"l": LossSpec(CE, "out", "y")}, {"own": MetricSpec(own, "out", "y")})
+    spec = TaskSpec(
+        outputs="out",
+        labels="y",
+        losses={"l": LossSpec(CE, "out", "y")},
+        metrics={"own": MetricSpec(own, "out", "y")},
+    )
     seen = []
 
     class Reads(theirs.BatchEnd):

@@ -8,7 +8,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 
-from multifit import LossSpec, MetricSpec, MultiEstimator, SpecError, TaskSpec, TrainerSpec, UserCodeError
+from multifit import LossSpec, MetricSpec, MultiEstimator, SpecError, TaskSpec, TrainerSpec
 from tests.common.grids import ONE, TWO
 from tests.common.nets import two_heads
 from tests.common.specs import CE, L2, two_head_spec
@@ -88,7 +88,7 @@ def test_a_function_that_needs_more_than_the_first_batch(batches: Any, log: Any)
     assert history["train_many"] == [20.0]
     warning = 'metrics["many"] cannot be computed from the batches so far (needs 20 samples); it is computed '
     assert sum(line.startswith(warning) for line in log()) == 1
-    with pytest.raises(UserCodeError, match=r'metrics\["many"\].update raised ValueError'):
+    with pytest.raises(ValueError, match=r'raised in metrics\["many"\].update'):
         estimator.evaluate(batches[:2])
 
 
@@ -98,7 +98,9 @@ def test_arrays_of_a_pass_that_cannot_be_joined(metric: Any) -> None:
 
     def evaluate(**options: Any) -> float:
         metrics = {"m": MetricSpec(metric, "y", "y", **options)}
-        return MultiEstimator(GIVEN, TaskSpec(["y"], ["y"], metrics=metrics)).evaluate(data)["m"]
+        return MultiEstimator(GIVEN, TaskSpec(outputs=["y"], labels=["y"], metrics=metrics)).evaluate(data)[
+            "m"
+        ]
 
     random = np.random.RandomState(0)
     data = [(random.rand(4, length).astype("float32"),) * 2 for length in (5, 5, 6)]
@@ -114,7 +116,9 @@ def test_lists_of_another_length_cannot_be_joined() -> None:
     def grown(output: Any, label: Any) -> Any:
         return [label] * len(label), output
 
-    spec = TaskSpec(["y"], ["y"], metrics={"m": MetricSpec(lambda a, b: 0.0, "y", "y", transform=grown)})
+    spec = TaskSpec(
+        outputs=["y"], labels=["y"], metrics={"m": MetricSpec(lambda a, b: 0.0, "y", "y", transform=grown)}
+    )
     data = [(np.zeros((size, 2), "float32"), np.zeros(size, "float32")) for size in (2, 3)]
     with pytest.raises(SpecError, match="batch 2 has"):
         MultiEstimator(GIVEN, spec).evaluate(data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Callable
 
 import mxnet as mx
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from mxnet import gluon
 
-from multifit import MultiEstimator, TaskSpec, UserCodeError
+from multifit import DataError, MultiEstimator, TaskSpec
 from tests.common.compare import assert_unchanged, snapshot
 from tests.common.data import in_batches
 from tests.common.grids import plain_or_hybrid
@@ -122,7 +123,9 @@ def test_predicting_moves_nothing(estimator: MultiEstimator, arrays: Any, batche
 def test_inputs_of_the_wrong_width(hybrid: bool, arrays: Any, batches: Any) -> None:
     estimator = MultiEstimator(two_heads("hybridized" if hybrid else "plain"), two_head_spec())
     estimator.fit(batches, epochs=1)
-    with pytest.raises(UserCodeError, match=r"forward pass \(evaluate\) raised .*image \(20, 5\) float32"):
+    with pytest.raises(
+        mx.MXNetError, match=r"forward pass \(evaluate\), called with image \(20, 5\) float32"
+    ):
         estimator.predict(arrays["image"][:, :5])
     estimator.predict(arrays["image"])
 
@@ -132,5 +135,29 @@ def test_an_error_that_the_engine_raises_later() -> None:
         def forward(self, data: Any) -> Any:
             return mx.nd.take(data, mx.nd.array([9]), axis=1, mode="raise")
 
-    with pytest.raises(UserCodeError, match=r"the net's forward pass \(evaluate\) raised"):
+    with pytest.raises(mx.MXNetError, match=r"raised in the net's forward pass \(evaluate\)"):
         MultiEstimator(Late(), TaskSpec(outputs=["x"])).predict(np.ones((2, 3), "float32"))
+
+
+@pytest.mark.parametrize("convert", [np.asarray, mx.nd.array])
+@pytest.mark.parametrize("shape", [(6,), (1, 8, 8)])
+def test_one_sample_without_the_batch_axis(shape: tuple[int, ...], convert: Any) -> None:
+    net = gluon.nn.Dense(2, in_units=6) if len(shape) == 1 else gluon.nn.Conv2D(2, 3, in_channels=1)
+    net.initialize()
+    sample = convert(np.ones(shape, "float32"))
+    hint = r"an input lacks an axis: that of the batch \(give one sample x as x\[None\]\)"
+    with pytest.raises(mx.MXNetError, match=hint):  # nothing is known about the samples
+        MultiEstimator(net, TaskSpec(outputs=["x"])).predict(sample)
+    estimator = MultiEstimator(net, TaskSpec(outputs=["x"]))
+    assert len(estimator.predict(sample[None])["x"]) == 1
+    text = rf'"data" is {re.escape(str(shape))} float32, a sample of .* give one sample x as x\[None\]'
+    with pytest.raises(DataError, match=text):
+        estimator.predict(sample)
+
+
+def test_one_sample_of_the_training_data(arrays: Any, batches: Any) -> None:
+    estimator = MultiEstimator(two_heads(), two_head_spec())
+    estimator.fit(batches, epochs=1)
+    with pytest.raises(DataError, match=r'the slot "image" is \(6,\) float32, .*: it lacks the batch axis'):
+        estimator.predict(arrays["image"][0])
+    estimator.predict([arrays["image"][:1]])

@@ -63,7 +63,9 @@ def gan(detached: bool, **losses: Any) -> tuple[Any, TaskSpec, Any]:
         **losses,
     }
     unused = [name for name in ("stopped",) if not detached]
-    spec = TaskSpec(["real", "fake", "stopped"], (), declared, inputs=["noise", "x"], unused=unused)
+    spec = TaskSpec(
+        outputs=["real", "fake", "stopped"], labels=(), losses=declared, inputs=["noise", "x"], unused=unused
+    )
     return Adversarial(), spec, {name: TrainerSpec(f"{name}.*") for name in ("generator", "discriminator")}
 
 
@@ -74,7 +76,7 @@ def translation() -> tuple[Any, TaskSpec, Any]:
         "length": LossSpec(L2, "length", "length"),
         "constant": LossSpec(lambda length: mx.nd.zeros((len(length),)), "length"),
     }
-    spec = TaskSpec(["words", "length"], ["words", "length"], losses, inputs=["x"])
+    spec = TaskSpec(outputs=["words", "length"], labels=["words", "length"], losses=losses, inputs=["x"])
     return Translation(), spec, {"a": TrainerSpec("(encoder|decoder).*"), "b": TrainerSpec("length.*")}
 
 

@@ -18,6 +18,10 @@ def nothing(estimator: Any, **arguments: Any) -> None:
     """Do nothing."""
 
 
+class PowerCut(Exception):
+    """Ends a fit."""
+
+
 class CutsPower:
     """Ends a fit after a batch, and after what the other handlers save of it."""
 
@@ -28,7 +32,7 @@ class CutsPower:
 
     def batch_end(self, estimator: Any, **arguments: Any) -> None:
         if estimator.state.step == self.step:
-            raise RuntimeError
+            raise PowerCut
 
 
 class Freezes:

@@ -13,7 +13,6 @@ from multifit import (
     Every,
     GradientConflicts,
     GradientNoise,
-    HandlerError,
     LabelSmoothing,
     LabelSpec,
     LossSpec,
@@ -30,7 +29,7 @@ from multifit import (
 )
 from multifit.balance import DWA, FAMO, GLS, IMTLL, RLW, GradNorm, PCGrad, Uncertainty, UPGrad
 from multifit.distributed import ALONE, World
-from tests.common.handlers import CutsPower, Freezes
+from tests.common.handlers import CutsPower, Freezes, PowerCut
 from tests.common.joint_data import Shuffled, batches, loader, ragged, uneven_parts
 from tests.common.nets import Heads, sequential
 from tests.common.ranks import ThreadCommunicator, run_ranks
@@ -348,7 +347,7 @@ def assert_ranks_resume(folder: Path, engine: str, case: str) -> None:
 
     whole = run_ranks(2, lambda world: run(world, "whole"))
     for error in run_ranks(2, lambda world: run(world, "parts", CutsPower(7))):
-        assert isinstance(error, (HandlerError, PeerError)), error
+        assert isinstance(error, (PowerCut, PeerError)), error
     resumed = run_ranks(2, lambda world: run(world, "parts", resume=folder / "parts"))
     for one, other in zip(whole, resumed):
         np.testing.assert_equal(other, one)

@@ -8,9 +8,8 @@ from typing import Any, Callable
 import numpy as np
 import pytest
 
-from multifit import HandlerError
 from tests.common.compare import assert_unchanged, snapshot
-from tests.common.handlers import CutsPower
+from tests.common.handlers import CutsPower, PowerCut
 
 
 def assert_resumes_bit_for_bit(run: Callable[..., Any], folder: Path, *steps: int) -> None:
@@ -22,7 +21,7 @@ def assert_resumes_bit_for_bit(run: Callable[..., Any], folder: Path, *steps: in
     through = run(folder / "through")
     for step in steps:
         parts = folder / str(step)
-        with pytest.raises(HandlerError):
+        with pytest.raises(PowerCut):
             run(parts, CutsPower(step))
         resumed = run(parts, resume=parts)
         assert_unchanged(resumed.net, snapshot(through.net))

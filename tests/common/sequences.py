@@ -45,7 +45,7 @@ def sequence_spec(kind: str, missing: Any = None) -> TaskSpec:
     """Return the spec of a net. The cross entropy over places needs a graph for each length."""
     metric = mx.metric.CrossEntropy() if kind == "place" else mx.metric.Accuracy(axis=-1)
     losses, metrics = {"l": LossSpec(CE, "out", "y")}, {"m": MetricSpec(metric, "out", "y")}
-    return TaskSpec("out", [LabelSpec("y", missing=missing)], losses, metrics)
+    return TaskSpec(outputs="out", labels=[LabelSpec("y", missing=missing)], losses=losses, metrics=metrics)
 
 
 def sequence_batches(kind: str, lengths: Iterable[int] = LENGTHS, missing: bool = False) -> list[Any]:

@@ -191,7 +191,7 @@ def estimator(devices: Any = None, hybrid: bool = True, **options: Any) -> Multi
     names = ["five", "chance", "two", "real", "one"]
     labels = ["five", "two", "real", "one", LabelSpec("some", missing=UNMEASURED)]
     losses = {"real": LossSpec(gluon.loss.L2Loss(), "real", "real")}
-    spec = TaskSpec(names, labels, losses, metrics(), ["x"])
+    spec = TaskSpec(outputs=names, labels=labels, losses=losses, metrics=metrics(), inputs=["x"])
     net = Net()
     net.initialize(mx.init.One(), ctx=devices)
     if hybrid:

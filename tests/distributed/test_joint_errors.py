@@ -34,7 +34,9 @@ DATA = regression_batches([4, 4, 3])
 
 
 def spec_of(loss: Any = L2, **options: Any) -> TaskSpec:
-    return TaskSpec(["y"], ["y"], {"l2": LossSpec(loss, "y", "y", **options)}, inputs=["x"])
+    return TaskSpec(
+        outputs=["y"], labels=["y"], losses={"l2": LossSpec(loss, "y", "y", **options)}, inputs=["x"]
+    )
 
 
 def estimator_of(

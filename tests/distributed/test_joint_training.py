@@ -67,7 +67,13 @@ def regression(world: World, metric: Any = None, context: Any = None) -> tuple[M
     net = gluon.nn.Dense(2, in_units=6)
     net.initialize(ByShape(world.rank), ctx=context)
     metrics = {} if metric is None else {"m": MetricSpec(metric, "y", "y")}
-    spec = TaskSpec(["y"], ["y"], {"l2": LossSpec(gluon.loss.L2Loss(), "y", "y")}, metrics, ["x"])
+    spec = TaskSpec(
+        outputs=["y"],
+        labels=["y"],
+        losses={"l2": LossSpec(gluon.loss.L2Loss(), "y", "y")},
+        metrics=metrics,
+        inputs=["x"],
+    )
     return MultiEstimator(net, spec, context=context, world=world), regression_batches([5, 4], outputs=(2,))
 
 
@@ -79,7 +85,12 @@ def test_a_rank_that_measured_nothing_adds_no_figure_of_its_own():
         net.initialize(ByShape(world.rank))
         metric = mx.metric.CompositeEvalMetric([mx.metric.Accuracy(), mx.metric.TopKAccuracy(2)])
         losses = {"l": LossSpec(gluon.loss.SoftmaxCrossEntropyLoss(), "y", "y")}
-        spec = TaskSpec("y", [LabelSpec("y", missing=-1)], losses, {"m": MetricSpec(metric, "y", "y")})
+        spec = TaskSpec(
+            outputs="y",
+            labels=[LabelSpec("y", missing=-1)],
+            losses=losses,
+            metrics={"m": MetricSpec(metric, "y", "y")},
+        )
         batch = np.zeros((4, 3), "float32"), np.array([0, 1, -1, -1], "float32")
         return [
             name for name in MultiEstimator(net, spec, world=world).fit([batch], epochs=1) if "_m" in name
@@ -145,7 +156,7 @@ def test_a_metric_of_a_later_loaders_label_is_exact():
         net.initialize(mx.init.One())
         losses = {name: LossSpec(gluon.loss.L2Loss(), name, name) for name in parts}
         medians = {f"median {name}": MetricSpec(median_error, name, name) for name in parts}
-        spec = TaskSpec(list(parts), list(parts), losses, medians, ["x"])
+        spec = TaskSpec(outputs=list(parts), labels=list(parts), losses=losses, metrics=medians, inputs=["x"])
         return MultiEstimator(net, spec, world=world).evaluate(parts)
 
     assert_as_alone(evaluate)
@@ -164,7 +175,12 @@ def test_sequences_that_one_rank_alone_counts_on_the_host_are_all_counted(length
         metrics = {"m": MetricSpec(mx.metric.Accuracy(axis=-1), "y", "y")}
         losses = {"ce": LossSpec(gluon.loss.SoftmaxCrossEntropyLoss(), "y", "y")}
         trainer = TrainerSpec(".*", "sgd", {"learning_rate": 1e-9})
-        estimator = MultiEstimator(net, TaskSpec("y", "y", losses, metrics, ["x"]), trainer, world=world)
+        estimator = MultiEstimator(
+            net,
+            TaskSpec(outputs="y", labels="y", losses=losses, metrics=metrics, inputs=["x"]),
+            trainer,
+            world=world,
+        )
         data = sum(batches, []) if world.alone else Sharded(batches[world.rank])
         history = estimator.fit(data, data, epochs=2)
         return {**{name: history[name] for name in ("train_m", "val_m")}, "m": estimator.evaluate(data)["m"]}
@@ -204,7 +220,7 @@ def test_a_function_gets_the_samples_in_their_order():
 def test_ranks_with_sentences_of_another_length_cannot_be_joined():
     def train(world):
         net = gluon.nn.HybridLambda("BlockGrad")
-        spec = TaskSpec("y", "y", metrics={"m": MetricSpec(median_error, "y", "y")})
+        spec = TaskSpec(outputs="y", labels="y", metrics={"m": MetricSpec(median_error, "y", "y")})
         array = np.zeros((2, 3 + world.rank), "float32")
         with pytest.raises(SpecError, match=r"batch 1 has \(2, 4\) float32, .* and batch 1 \(2, 3\)"):
             MultiEstimator(net, spec, world=world).evaluate(Sharded([(array, array)]))
@@ -222,7 +238,13 @@ def test_a_metric_of_losses_alone_gets_those_of_all_ranks():
         net = gluon.nn.Dense(2, in_units=6)
         net.initialize(ByShape(world.rank))
         metrics = {"m": MetricSpec(Largest("m"), losses="l2")}
-        spec = TaskSpec(["y"], ["y"], {"l2": LossSpec(gluon.loss.L2Loss(), "y", "y")}, metrics, ["x"])
+        spec = TaskSpec(
+            outputs=["y"],
+            labels=["y"],
+            losses={"l2": LossSpec(gluon.loss.L2Loss(), "y", "y")},
+            metrics=metrics,
+            inputs=["x"],
+        )
         return MultiEstimator(net, spec, world=world).evaluate(regression_batches([5, 1], outputs=(2,)))
 
     assert_as_alone(evaluate)
@@ -299,11 +321,11 @@ def test_what_a_metric_counts_weighs_it_where_labels_lack_and_loaders_take_turns
             "b": LossSpec(gluon.loss.L2Loss(), "b", "z"),
         }
         spec = TaskSpec(
-            ["a", "b"],
-            [LabelSpec("y", missing=-1), "z"],
-            losses,
-            {"m": MetricSpec(metric, "a", "y")},
-            ["image"],
+            outputs=["a", "b"],
+            labels=[LabelSpec("y", missing=-1), "z"],
+            losses=losses,
+            metrics={"m": MetricSpec(metric, "a", "y")},
+            inputs=["image"],
         )
         net = Heads(a=3, b=2)
         net.initialize(ByShape(world.rank))
@@ -324,7 +346,7 @@ def test_labels_that_break_a_rule_on_one_rank_are_an_error_on_all():
         net = gluon.nn.Dense(3, in_units=6)
         net.initialize(ByShape(world.rank))
         loss = gluon.loss.SoftmaxCrossEntropyLoss()
-        spec = TaskSpec(["y"], ["y"], {"ce": LossSpec(loss, "y", "y")}, inputs=["x"])
+        spec = TaskSpec(outputs=["y"], labels=["y"], losses={"ce": LossSpec(loss, "y", "y")}, inputs=["x"])
         labels = [0] * 4, [0, 1, 2, 9], [7] * 4
         data = [(np.ones((4, 6), "float32"), np.array(each, "float32")) for each in labels]
         return MultiEstimator(net, spec, world=world).fit(data, epochs=1)
@@ -368,7 +390,7 @@ def test_parts_of_unequal_length_take_turns_with_other_loaders(sampling):
         net = Heads(a=4, b=4)
         net.initialize(ByShape(0))
         losses = {name: LossSpec(gluon.loss.L2Loss(), name, name) for name in whole}
-        spec = TaskSpec(list(whole), list(whole), losses, inputs=["x"])
+        spec = TaskSpec(outputs=list(whole), labels=list(whole), losses=losses, inputs=["x"])
         trainer = TrainerSpec(".*", "sgd", {"learning_rate": 0.1})
         estimator = MultiEstimator(net, spec, trainer, world=world)
         data = {**whole, "a": Sharded(whole["a"] if world.alone else parts[world.rank])}

@@ -38,7 +38,12 @@ def calls_of_a_fit() -> list[tuple[str, str]]:
     net = mx.gluon.nn.Dense(2)
     net.hybridize()
     loss = mx.gluon.loss.SoftmaxCrossEntropyLoss()
-    spec = TaskSpec(["y"], ["y"], {"y": loss}, {"accuracy": MetricSpec(mx.metric.Accuracy(), "y", "y")})
+    spec = TaskSpec(
+        outputs=["y"],
+        labels=["y"],
+        losses={"y": loss},
+        metrics={"accuracy": MetricSpec(mx.metric.Accuracy(), "y", "y")},
+    )
     batch = [mx.nd.ones((4, 3)), mx.nd.zeros((4,))]
     estimator = MultiEstimator(net, spec)
     sys.setprofile(record)

@@ -13,6 +13,8 @@ from multifit import LossSpec, MetricSpec, MultiEstimator, SpecError, TaskSpec
 import mxnet as mx  # isort: skip
 from mxnet import gluon
 
+from ..common.noted import with_notes
+
 KINDS = {"SpecError": "spec", "DataError": "data", "TrainerError": "trainer"}
 BOTH = {"outputs": "digit", "labels": "digit"}
 CE, L2 = gluon.loss.SoftmaxCrossEntropyLoss, gluon.loss.L2Loss
@@ -112,7 +114,7 @@ class Setup:
         with pytest.raises(error) as raised:
             getattr(self, way)()
         assert type(raised.value) is error
-        message = str(raised.value)
+        message = with_notes(raised.value)
         for text in texts:
             assert text in message, f"{text!r} is not in {message!r}"
         if error.__name__ in KINDS:

@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 from mxnet import gluon
 
-from multifit import EarlyStoppingHandler, MetricSpec, MultiEstimator, SpecError, TaskSpec
+from multifit import (
+    CheckpointHandler,
+    EarlyStoppingHandler,
+    GradientConflicts,
+    MetricSpec,
+    MultiEstimator,
+    SpecError,
+    TaskSpec,
+)
 
 from .setups import BOTH, Setup, fault
 
@@ -115,3 +123,72 @@ def test_figures_that_can_be_monitored(setup: Setup) -> None:
     stopping(setup, "val_loss", val_data=setup.data).trains()
     stopping(setup, "train_own", metrics=own_metric(mode="max")).trains()
     setup.but(handlers=(Watching("lr"),)).trains()
+
+
+class Recorder:
+    """Records a figure of its own: the number of the epoch, below zero."""
+
+    def __init__(self, figure: str = "gap", **options: Any) -> None:
+        self.figure = figure
+        vars(self).update(options)
+
+    def epoch_end(self, estimator: Any) -> None:
+        if self.figure:
+            estimator.history.record({self.figure: -float(estimator.state.epoch)})
+
+
+@pytest.mark.parametrize("figure", ["gap", "val_gap"])
+def test_a_figure_that_a_handler_records_can_be_monitored(setup: Setup, figure: str) -> None:
+    stopping = EarlyStoppingHandler(figure, mode="max", restore_best=True)
+    estimator = setup.make()
+    estimator.fit(setup.data, epochs=5, event_handlers=[Recorder(figure), stopping])
+    assert estimator.state.epoch == 2 and estimator.history[figure] == [0.0, -1.0]
+
+
+def test_the_figures_of_gradient_conflicts_can_be_monitored(setup: Setup) -> None:
+    setup.net.hybridize()
+    handlers = EarlyStoppingHandler("train_conflict", mode="min"), GradientConflicts(every=1)
+    setup.but(handlers=handlers).trains()
+    setup.net.hybridize(False)
+
+
+NO_GAP = 'EarlyStoppingHandler: there is no figure "gap"; figures are "train_loss", '
+
+
+@pytest.mark.parametrize(
+    ("handlers", "text"),
+    [
+        ([EarlyStoppingHandler("gap", mode="min"), CheckpointHandler("nowhere")], NO_GAP),
+        (
+            [EarlyStoppingHandler("gap"), Recorder()],
+            'for one that Recorder records, give mode="min" or mode="max"',
+        ),
+    ],
+)
+def test_without_a_handler_or_a_mode_it_is_refused_before_training(
+    setup: Setup, handlers: Any, text: str, tmp_path: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    setup.but(handlers=tuple(handlers)).refused(ValueError, NO_GAP, text)
+
+
+@pytest.mark.parametrize(
+    ("handlers", "text"),
+    [
+        (
+            [EarlyStoppingHandler("gap", mode="min"), Recorder()],
+            'EarlyStoppingHandler: there is no figure "gap" at the end of epoch 1; figures are "train_loss',
+        ),
+        ([EarlyStoppingHandler("gap", mode="min"), Recorder()], "list that one first, or give it a lower pr"),
+        (
+            [Recorder(), EarlyStoppingHandler("gaps", mode="min")],
+            'figure "gaps" (did you mean "gap"?) at the',
+        ),
+    ],
+)
+def test_a_figure_that_nobody_has_recorded_is_warned_of_once(
+    setup: Setup, handlers: Any, text: str, caplog: Any
+) -> None:
+    setup.make().fit(setup.data, epochs=3, event_handlers=handlers)
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert text in warning

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import DataError, Shards
+from multifit import DataError, LabelSpec, Shards, TaskSpec
 from multifit.checks import bind_slots
 
 import mxnet as mx  # isort: skip
@@ -206,3 +206,23 @@ def test_a_mask_is_refused_in_later_batches_too_but_not_an_empty_one(setup: Setu
     later = setup.but(data=[[x, digit, amount], [x, digit, np.ma.masked_less(amount, amount.max())]])
     with pytest.raises(DataError, match=r"epoch 1, batch 2: .*\n?.*some of it masked"):
         later.fit()
+
+
+LACKING = (
+    'if samples have no "amount", fill it with NaN and declare LabelSpec("amount", missing="nan"), give a '
+    "dict with a loader for each task, or, to evaluate without it, evaluate=TaskSpec(...)"
+)
+
+
+@pytest.mark.parametrize("as_dict", [False, True])
+def test_validation_data_without_a_label_says_what_works(setup: Setup, as_dict: bool) -> None:
+    x, digit, amount = setup.data[0]
+    lacking = [{"x": x, "digit": digit}] if as_dict else [(x, digit)]
+    setup.but(val_data=lacking).refused(DataError, "val_data: the batch has ", LACKING)
+    fill = [(x, digit, np.full_like(amount, np.nan))]
+    setup.but(val_data=fill, labels=["digit", LabelSpec("amount", missing="nan")]).trains()
+    setup.but(val_data={"digit": lacking}).trains()
+    evaluate = TaskSpec(
+        inputs=["x"], outputs=["digit", ...], labels=["digit"], metrics={"accuracy": mx.metric.Accuracy()}
+    )
+    setup.but(val_data=lacking, evaluate=evaluate).trains()

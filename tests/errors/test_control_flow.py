@@ -52,7 +52,7 @@ def net_around(function: Any) -> Any:
 
 
 def estimator_of(net: Any, loss: Any = L2) -> MultiEstimator:
-    spec = TaskSpec("y", "t", {"l": LossSpec(loss, "y", "t")}, inputs=["x"])
+    spec = TaskSpec(outputs="y", labels="t", losses={"l": LossSpec(loss, "y", "t")}, inputs=["x"])
     return MultiEstimator(net, spec, TrainerSpec(".*", "sgd", {"learning_rate": 0.05}))
 
 

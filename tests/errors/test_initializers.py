@@ -44,10 +44,11 @@ def test_a_wrong_initializer_is_an_error(setup: Setup, initializer: Any, text: s
 
 def test_an_initializer_that_cannot_fill_a_parameter() -> None:
     fresh = new_setup(initialized=False)
+    fresh.with_trainers(None, initializer=mx.init.Bilinear()).refused(
+        TrainerError, 'initializer: Bilinear cannot fill "body.0.weight" (5, 6): '
+    )
     fresh.with_trainers(None, initializer=Broken()).refused(
-        TrainerError,
-        'initializer: Broken cannot fill "body.0.weight" (5, 6): ',
-        "no such table",
+        KeyError, "no such table", 'raised in initializer: Broken, for "body.0.weight" (5, 6)'
     )
     MultiEstimator(fresh.net, TaskSpec(**fresh.spec), initializer=mx.init.Xavier()).fit(fresh.data, epochs=1)
 

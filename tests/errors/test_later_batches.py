@@ -109,7 +109,7 @@ NETS = {
     "a string": (lambda a: "digit", 'returns "digit" as str'),
     "a tuple": (lambda a: (a, a), "outputs: 1 declared (digit), the net returns 2 arrays"),
     "nested": (lambda a: [[a]], "the net returns 1 array: [[(8, 3) float32]]"),
-    "None": (lambda a: None, "the net returns 1 array: None"),
+    "None": (lambda a: None, "the net returns 0 arrays and None: None"),
     "a dict": (lambda a: {"digits": a}, 'the net returns no "digit" (did you mean "digits"?)'),
     "a list that holds itself": (lambda a: holding_itself(a), "nested more than 32 levels deep"),
     "deep": (deep, "nested more than 32 levels deep, or one that holds itself"),

@@ -59,9 +59,6 @@ NO_LOADERS = {
     "string": ("train", "is 'train', which yields no batches"),
     "module": (np, "is <module 'numpy' from "),  # which has a function called shape
     "dict of what is empty": ({"digit": []}, '["digit"] is empty: it yields no batch; give it at least one'),
-    "a batch size of 0": (
-        gluon.data.DataLoader(gluon.data.SimpleDataset([1]), 0),
-        "cannot tell how many batches it has (ZeroDivisionError: integer"),
     "empty list": ([], 'is empty: it yields no batch; give it at least one (check last_batch="discard")'),
 }
 # fmt: on
@@ -117,6 +114,11 @@ def test_other_methods_raise_the_same_errors(setup: Setup) -> None:
             way([])
     with pytest.raises(DataError, match="data is 3, which yields no batches"):
         estimator.evaluate(3)
+
+
+def test_a_batch_size_of_0(setup: Setup) -> None:
+    loader = gluon.data.DataLoader(gluon.data.SimpleDataset([1]), 0)
+    setup.but(data=loader).refused(ZeroDivisionError, "in DataLoader.__len__; a batch_size must be above 0")
 
 
 @pytest.mark.parametrize("length", [-1, "two", 10**400, NotImplementedError()])
@@ -183,3 +185,25 @@ def test_other_loaders_are_read_while_an_epoch_reads_them(setup: Setup, data: An
     read = Reading(lambda: estimator.evaluate(data if other is None else other))
     estimator.fit(data, data, epochs=1, event_handlers=read)
     assert estimator.state.step == 3
+
+
+@pytest.mark.parametrize("convert", [np.asarray, mx.nd.array])
+@pytest.mark.parametrize("labels", [1, 2])
+def test_data_and_labels_in_place_of_loaders_say_what_happened(
+    setup: Setup, convert: Any, labels: int
+) -> None:
+    x, digit, amount = map(convert, setup.data[0])
+    y, names = (digit, "X, y") if labels == 1 else ([digit, amount], "X, y1, y2")
+    setup.but(data=x, val_data=y).refused(
+        DataError,
+        "data is one array, (8, 6) float32, and the second argument, (8,) float32",
+        "is taken for val_data; labels belong into the batches of the first argument: ",
+        f"DataLoader(ArrayDataset({names}), batch_size=32, shuffle=True)",
+    )
+
+
+def test_a_frame_is_converted_first(setup: Setup) -> None:
+    class Frame:
+        shape, ndim = (8, 6), 2
+
+    setup.but(data=Frame(), val_data=np.zeros(8)).refused(DataError, "with X.to_numpy() for a frame X")

@@ -9,8 +9,9 @@ import pytest
 from multifit import MetricSpec, MultiEstimator, SpecError, TaskSpec
 
 import mxnet as mx  # isort: skip
+from mxnet import gluon
 
-from .setups import BOTH, CE, Setup, fault
+from .setups import BOTH, CE, Setup, around, fault
 
 
 class Figures(mx.metric.EvalMetric):
@@ -39,8 +40,12 @@ class Three(mx.metric.EvalMetric):
 
 # fmt: off
 FAULTS = [
-    fault("string", lambda s: s.with_metric("acc", **BOTH),
-        "metrics[\"figure\"]: 'acc' is not a metric; give an EvalMetric, such as mx.metric.Accuracy()"),
+    fault("number", lambda s: s.with_metric(5, **BOTH),
+        'metrics["figure"]: 5 is not a metric; give a name, such as "accuracy", an EvalMetric, such as mx'),
+    fault("unknown names", lambda s: s.but(metrics={
+            name: MetricSpec(name, **BOTH) for name in ("acuracy", "top_k_accuracy")}),
+        'metrics["acuracy"]: there is no metric \'acuracy\' (did you mean "accuracy"?); valid are "acc", ',
+        'metrics["top_k_accuracy"]: \'top_k_accuracy\' needs options', "; give mx.metric.TopKAccuracy(...)"),
     fault("dict, which has an update", lambda s: s.with_metric({}, **BOTH),
         'metrics["figure"]: {} is not a metric'),
     fault("class", lambda s: s.with_metric(mx.metric.Accuracy, **BOTH),
@@ -137,8 +142,35 @@ def test_the_way_out_for_one_column_measures_its_logits(kind: Any) -> None:
     metric = MetricSpec(
         kind(), "out", "kind", transform=lambda logit, label: (label, mx.nd.concat(-logit, logit))
     )
-    spec = TaskSpec("out", ["kind"], metrics={"figure": metric})
+    spec = TaskSpec(outputs="out", labels=["kind"], metrics={"figure": metric})
     figures = MultiEstimator(net, spec).evaluate([(logits, labels)])
     direct = kind()
     direct.update([labels], [mx.nd.array([[0, 1], [1, 0], [0, 1], [1, 0]])])
     assert figures["figure"] == pytest.approx(direct.get()[1]) and figures["figure"] > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "metric"),
+    [("accuracy", mx.metric.Accuracy), ("Acc", mx.metric.Accuracy), ("ce", mx.metric.CrossEntropy)],
+)
+def test_a_metric_by_name_is_that_of_mxnet(setup: Setup, name: str, metric: Any) -> None:
+    softmax = {"transform": lambda scores, label: (label, mx.nd.softmax(scores))}
+    metrics = {"by_name": MetricSpec(name, **BOTH, **softmax), "own": MetricSpec(metric(), **BOTH, **softmax)}
+    figures = setup.but(metrics=metrics).make().evaluate(setup.data)
+    assert figures["by_name"] == figures["own"]
+
+
+def test_binary_accuracy_by_name() -> None:
+    setup = around(lambda dense, x: dense(x)[:, :1], losses={"digit": gluon.loss.SigmoidBCELoss()})
+    x, digit = setup.data[0]
+    setup = setup.but(
+        data=[(x, (digit > 1).astype("float32")[:, None])], metrics={"right": "binary_accuracy"}
+    )
+    estimator = setup.make()
+    right = (estimator.predict(x)["digit"] > 0) == (digit[:, None] > 1)
+    assert estimator.evaluate(setup.data)["right"] == right.mean()
+
+
+def test_a_name_that_expects_probabilities_is_doubted_like_its_metric(setup: Setup, caplog: Any) -> None:
+    setup.but(metrics={"figure": MetricSpec("ce", **BOTH)}).make().check(setup.data)
+    assert "but CrossEntropy takes probabilities" in caplog.text

@@ -30,7 +30,9 @@ RULES = {
 def test_rules(rule: Any, message: str) -> None:
     with pytest.raises(SpecError) as caught:
         TaskSpec(
-            ["digit", "amount"], [LabelSpec("digit", missing=rule), "amount"], {"digit": CE(), "amount": L2()}
+            outputs=["digit", "amount"],
+            labels=[LabelSpec("digit", missing=rule), "amount"],
+            losses={"digit": CE(), "amount": L2()},
         )
     assert message in str(caught.value)
 
@@ -38,9 +40,9 @@ def test_rules(rule: Any, message: str) -> None:
 def test_other_declarations_that_do_not_fit() -> None:
     with pytest.raises(SpecError) as caught:
         TaskSpec(
-            ["digit", "coverage_digit"],
-            [LabelSpec("digit", missing="nan"), "coverage_digit"],
-            {"digit": LossSpec(CE(), scope="batch"), "coverage_digit": L2()},
+            outputs=["digit", "coverage_digit"],
+            labels=[LabelSpec("digit", missing="nan"), "coverage_digit"],
+            losses={"digit": LossSpec(CE(), scope="batch"), "coverage_digit": L2()},
         )
     assert 'losses["digit"]: takes "digit", which may be missing, with scope="batch"' in str(caught.value)
     assert 'the figure "coverage_digit" is produced by losses["coverage_digit"] and labels["digit"]' in str(
@@ -115,7 +117,9 @@ def test_labels_that_look_as_if_they_were_missing(setup: Setup) -> None:
 
 
 def test_masks_of_combined_specs() -> None:
-    part = TaskSpec("y", [LabelSpec("y", missing="known"), "known"], {"y": L2()}, inputs=["x"])
+    part = TaskSpec(
+        outputs="y", labels=[LabelSpec("y", missing="known"), "known"], losses={"y": L2()}, inputs=["x"]
+    )
     spec = TaskSpec.combine(a=part, b=part, shared=["x"])
     assert [label.missing for label in spec.label_specs.values() if label.missing] == ["a/known", "b/known"]
     assert MultiEstimator(mx.gluon.nn.Dense(1), part).spec.terms[0].present

@@ -111,11 +111,12 @@ FAULTS = [
         'the label "weight" is not taken by any loss or metric'),
     # the evaluating spec
     fault("evaluate is a dict", lambda s: s.but(evaluate={}), "evaluate: {} is not a TaskSpec"),
-    fault("evaluate within evaluate", lambda s: s.but(evaluate=TaskSpec("a", evaluate=TaskSpec("a"))),
+    fault("evaluate within evaluate",
+        lambda s: s.but(evaluate=TaskSpec(outputs="a", evaluate=TaskSpec(outputs="a"))),
         "evaluate: the TaskSpec for evaluation has an evaluate= of its own; leave that one out"),
     fault("a metric that evaluate= replaces",
         lambda s: s.with_metric(mx.metric.Accuracy(), **BOTH, stage="evaluate").but(
-            evaluate=TaskSpec(["digit", "amount"], unused=["digit", "amount"])),
+            evaluate=TaskSpec(outputs=["digit", "amount"], unused=["digit", "amount"])),
         'metrics["figure"]: is for stage="evaluate", where the TaskSpec in evaluate= replaces this'),
     fault("forward", lambda s: s.but(forward="net"), "forward: 'net' cannot be called; give a function"),
     fault("batch_fn", lambda s: s.but(batch_fn=3), "batch_fn: 3 cannot be called; give a function"),

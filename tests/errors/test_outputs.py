@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from multifit import MetricSpec, SpecError, TaskSpec
-from multifit.errors import UserCodeError
 
 import mxnet as mx  # isort: skip
 from mxnet import gluon
@@ -29,8 +28,8 @@ RETURNED = {
         "or end outputs with ... to ignore the rest"),
     "nested": (lambda d, x: (d(x), [d(x)]),
         "returns 2 arrays: [(8, 3) float32, [(8, 3) float32]]; nest the names as the net nests"),
-    "None": (lambda d, x: (d(x), None), "returns 2 arrays: [(8, 3) float32, None]"),
-    "nothing": (lambda d, x: None, "the net returns 1 array: None"),
+    "None": (lambda d, x: (d(x), None), "returns 1 array and None: [(8, 3) float32, None]"),
+    "nothing": (lambda d, x: None, "the net returns 0 arrays and None: None"),
     "empty": (lambda d, x: [], "the net returns 0 arrays: []"),
     "string": (lambda d, x: ["a", "b"], 'outputs: the net returns "digit" as str, "amount" as str'),
     "numpy": (lambda d, x: (d(x), d(x).asnumpy()),
@@ -60,8 +59,8 @@ def test_another_structure_when_evaluating() -> None:
     assert "the net when evaluating returns 3 arrays" in message
     assert "a net that returns something else when evaluating needs evaluate=TaskSpec(...)" in message
     evaluate = TaskSpec(
-        ["digit", "amount", "more"],
-        ["digit"],
+        outputs=["digit", "amount", "more"],
+        labels=["digit"],
         inputs=["x"],
         unused=["amount", "more"],
         metrics={"accuracy": MetricSpec(mx.metric.Accuracy(), "digit", "digit")},
@@ -71,7 +70,7 @@ def test_another_structure_when_evaluating() -> None:
 
 def test_a_forward_that_returns_nothing() -> None:
     faulty = around(lambda d, x: d(x), **PAIR).but(forward=lambda net, slots: None)
-    faulty.refused(SpecError, "2 declared (digit, amount), forward= returns 1 array: None")
+    faulty.refused(SpecError, "2 declared (digit, amount), forward= returns 0 arrays and None: None")
 
 
 def test_what_is_wrong_in_both_stages_is_reported_once() -> None:
@@ -92,5 +91,36 @@ def test_too_many_inputs() -> None:
     """How many inputs a net takes is its own business: Python's words are the clearest."""
     faulty = around(lambda d, x: d(x), inputs=["x", "y"])
     faulty = faulty.but(data=[[faulty.data[0][0], *faulty.data[0]]])
-    message = faulty.refused(UserCodeError, "the net's forward pass (train) raised TypeError")
+    message = faulty.refused(TypeError, "raised in the net's forward pass (train)")
     assert "called with x (8, 6) float32, y (8, 6) float32" in message
+
+
+@pytest.mark.parametrize(
+    ("function", "found", "way_out"),
+    [
+        (
+            lambda d, x: [d(x), None, d(x)],
+            "2 arrays and None",
+            "return arrays alone, or pick them, with forward=",
+        ),
+        (
+            lambda d, x: [d(x), d(x), None],
+            "2 arrays and None",
+            "leave it out, or end outputs with ... to ignore",
+        ),
+    ],
+)
+def test_none_among_outputs_says_what_works(function: Any, found: str, way_out: str) -> None:
+    faulty = around(function, **PAIR)
+    faulty.refused(
+        SpecError, f"2 declared (digit, amount), the net returns {found}: [", "None is no output: " + way_out
+    )
+    pick = lambda net, slots: [each for each in net(slots["x"]) if each is not None]  # noqa: E731
+    faulty.but(forward=pick).trains()
+
+
+def test_none_at_a_declared_key_is_named() -> None:
+    faulty = around(lambda d, x: {"digit": d(x), "amount": None}, **PAIR)
+    faulty.refused(
+        SpecError, 'the net returns "amount" as None; every output', "leave the output out of outputs="
+    )

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from multifit import DataError, LossSpec, SpecError, TrainerError, TrainerSpec
-from multifit.errors import Problem, UserCodeError, nearest, raise_problems, suggest
+from multifit.errors import HandlerError, Problem, nearest, raise_problems, suggest
 
 from .setups import L2, Setup, fault
 
@@ -49,9 +49,10 @@ FAULTS = [
     fault("a spec", lambda s: s.but(
             losses={"digit": LossSpec(3, weight=-1, scope="x", minimize="y", normalize_by="z"),
                     "amount": LossSpec(L2, outputs="amont")},
-            metrics={"figure": LossSpec(), "accuracy": "acc"}, unused=["nothing"]),
+            metrics={"figure": LossSpec(), "accuracy": 5}, unused=["nothing"]),
         SpecError, None,
-        ["3 cannot", "weight is -1", "scope", "minimize", "normalize_by", "is a class", '"amont"', "'acc'"]),
+        ["3 cannot", "weight is -1", "scope", "minimize", "normalize_by", "is a class", '"amont"',
+         "5 is not"]),
 ]
 # fmt: on
 
@@ -102,7 +103,7 @@ def test_a_copied_error_is_the_same(error: Any, copied: Any) -> None:
 
 
 def test_the_place_comes_first() -> None:
-    error = UserCodeError("it failed")
+    error = HandlerError("it failed")
     error.at("epoch 3, batch 8")
     assert str(error) == "epoch 3, batch 8: it failed"
 

@@ -186,3 +186,44 @@ def test_what_selects_parameters(setup: Setup) -> None:
     for params in (".*", net, everything, net.collect_params(".*")):
         setup.with_trainers(TrainerSpec(params)).check()
     setup.with_trainers(TrainerSpec(".*"), frozen=[net.digit.weight, net.amount]).check()
+
+
+class Tied(gluon.HybridBlock):
+    """A decoder with the weight of the encoder."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = gluon.nn.Dense(6, in_units=6)
+        self.decoder = gluon.nn.Dense(6, in_units=6, use_bias=False, params=self.encoder.params)
+        self.digit = gluon.nn.Dense(3, in_units=6)
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        return self.digit(self.decoder(self.encoder(x)))
+
+
+@pytest.mark.parametrize("where", ["frozen", "initializer", "trainers"])
+def test_the_second_name_of_a_shared_parameter_leads_to_the_first(where: str) -> None:
+    other = around(lambda dense, x: dense(x))
+    setup = other.but(net=Tied())
+    option: Any = {
+        "frozen": ["decoder.*"], "initializer": {"decoder.*": mx.init.One()},
+        "trainers": {"a": TrainerSpec("decoder.*"), "b": TrainerSpec("digit.*|encoder.bias")},
+    }[where]  # fmt: skip
+    name = {"initializer": 'initializer["decoder.*"]', "trainers": 'trainers["a"]'}.get(where, where)
+    text = 'the pattern "decoder.*" matches "decoder.weight", which is another name of the shared parameter '
+    way_out = '"encoder.weight"; select it by that name'
+    setup.but(estimator={where: option}).refused(TrainerError, f"{name}: {text}{way_out}")
+    setup.but(estimator={"frozen": ["(encoder|decoder).weight"]}).fit()
+
+
+@pytest.mark.parametrize("by_pattern", [True, False])
+def test_what_selects_only_parameters_without_gradients_says_so(by_pattern: bool) -> None:
+    setup = around(lambda dense, x: dense(x)).but(net=Tied())
+    setup.net.digit.collect_params().setattr("grad_req", "null")
+    setup.net.initialize()
+    trainers = {"a": TrainerSpec("encoder.*"), "b": TrainerSpec("digit.*" if by_pattern else setup.net.digit)}
+    setup.with_trainers(trainers).refused(
+        TrainerError,
+        'selects only parameters that have grad_req="null": "digit.weight", "digit.bias"; leave it out, or',
+    )
+    setup.with_trainers({"a": trainers["a"]}).trains()

@@ -12,7 +12,7 @@ from typing import Any, Iterator
 import numpy as np
 
 import multifit
-from multifit import DataError, HandlerError, MultiEstimator, SpecError, TaskSpec, TrainerError, UserCodeError
+from multifit import DataError, HandlerError, MultiEstimator, SpecError, TaskSpec, TrainerError
 
 import mxnet as mx  # isort: skip
 
@@ -119,13 +119,11 @@ def wrong(error: BaseException, case: Case) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     inside = any(frame.filename.startswith(PACKAGE) for frame in frames)
     text = str(error)
-    if isinstance(error, UserCodeError):
-        problem = _wrong_user_code(error)
-        if problem:
-            return problem
+    if getattr(error, "__notes__", None) and not _raised_by_us(error):
+        return _not_the_users(error)
     if isinstance(error, TypeError) and not inside and "argument" in text:
         return ""  # Python's own, about an argument that is missing or unknown
-    ours = isinstance(error, (SpecError, DataError, TrainerError, UserCodeError)) or _raised_by_us(error)
+    ours = isinstance(error, (SpecError, DataError, TrainerError, HandlerError)) or _raised_by_us(error)
     if isinstance(error, UserMistake) and inside:
         return ""  # a loader's own error passes through
     if isinstance(error, OSError) and any(place.endswith(PATHS) for place, _ in case.changes):
@@ -147,20 +145,16 @@ def _raised_by_us(error: BaseException) -> bool:
     )
 
 
-def _wrong_user_code(error: UserCodeError) -> str:
-    cause = error.__cause__
-    if cause is None:
-        return "a UserCodeError without its cause"
-    if isinstance(error, HandlerError) and _raised_by_us(cause):
-        return ""  # one of our handlers says what is wrong
-    frames = [(frame.filename, frame.name) for frame in traceback.extract_tb(cause.__traceback__)]
+def _not_the_users(error: BaseException) -> str:
+    """Return what is wrong with an exception that has a note: it must come from the user's code."""
+    frames = [(frame.filename, frame.name) for frame in traceback.extract_tb(error.__traceback__)]
     last = max((i for i, (file, _) in enumerate(frames) if file.startswith(PACKAGE)), default=-1)
     graph = last >= 0 and frames[last][0].endswith("cached_graph.py")  # the user's net and losses, traced
     called = frames[last + 1 :]
     symbol = called and called[0][0].endswith("mxnet/symbol/symbol.py") and called[0][1] == "__call__"
     if graph or symbol or any(part in file for file, _ in called for part in USERS):
         return ""  # multifit itself calls no symbol
-    return f"a UserCodeError about a {type(cause).__name__} that is not the user's"
+    return f"a {type(error).__name__} that is not the user's"
 
 
 @contextmanager

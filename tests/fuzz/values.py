@@ -145,8 +145,10 @@ VALUES: dict[str, Callable[[], Any]] = {
     "TopK": lambda: mx.metric.TopKAccuracy(top_k=2), "MCC": mx.metric.MCC,
     "Perplexity": lambda: mx.metric.Perplexity(None), "Pearson": mx.metric.PearsonCorrelation,
     "composite": mx.metric.CompositeEvalMetric, "Loss metric": mx.metric.Loss,
-    "spec": lambda: TaskSpec(["p"], ["y"], inputs=["x"], losses={"p": LossSpec(squares, "p", "y")}),
-    "TaskSpec": lambda: TaskSpec("p"), "LossSpec": LossSpec, "MetricSpec": lambda: MetricSpec(None),
+    "spec": lambda: TaskSpec(
+        outputs=["p"], labels=["y"], inputs=["x"], losses={"p": LossSpec(squares, "p", "y")}
+    ),
+    "TaskSpec": lambda: TaskSpec(outputs="p"), "LossSpec": LossSpec, "MetricSpec": lambda: MetricSpec(None),
     "LabelSpec": lambda: LabelSpec("y"), "TrainerSpec": lambda: TrainerSpec(".*"),
     "Adam": mx.optimizer.Adam, "Adam class": lambda: mx.optimizer.Adam,
     "scheduler": lambda: mx.lr_scheduler.FactorScheduler(1), "Xavier": mx.init.Xavier,

@@ -44,7 +44,13 @@ def test_results_of_one_operator(name: str, hybridized: bool) -> None:
     net.hybridize(hybridized)
     names = [leaf for each in outputs for leaf in ([each] if isinstance(each, str) else each)]
     loss = LossSpec(gluon.loss.L2Loss(), "p", "y")
-    spec = TaskSpec(outputs, ["y"], {"l2": loss}, inputs=["x"], unused=[n for n in names if n != "p"])
+    spec = TaskSpec(
+        outputs=outputs,
+        labels=["y"],
+        losses={"l2": loss},
+        inputs=["x"],
+        unused=[n for n in names if n != "p"],
+    )
     estimator = MultiEstimator(net, spec)
     estimator.fit(BATCHES, epochs=2, event_handlers=[])
     predicted = estimator.predict(IMAGE)
@@ -59,4 +65,6 @@ def test_names_for_other_outputs_are_refused(hybridized: bool) -> None:
     losses = {name: LossSpec(gluon.loss.L2Loss(), name, "y") for name in ("p", "b")}
     found = r"2 declared \(p, b\), the net returns 3 arrays: \[\[.*\], \(8, 3\) float32\]"
     with pytest.raises(SpecError, match=found):
-        MultiEstimator(net, TaskSpec(["p", "b"], ["y"], losses, inputs=["x"])).check(BATCHES)
+        MultiEstimator(net, TaskSpec(outputs=["p", "b"], labels=["y"], losses=losses, inputs=["x"])).check(
+            BATCHES
+        )

@@ -106,7 +106,13 @@ class TrainsSecond:
 def test_a_handler_may_train_an_output(caplog: pytest.LogCaptureFixture) -> None:
     net = Net(BOTH.joined)
     net.hybridize()
-    spec = TaskSpec(["one", "two"], ["y"], {"one": LossSpec(L2, "one", "y")}, inputs=["x"], unused=["two"])
+    spec = TaskSpec(
+        outputs=["one", "two"],
+        labels=["y"],
+        losses={"one": LossSpec(L2, "one", "y")},
+        inputs=["x"],
+        unused=["two"],
+    )
     batch = np.ones((4, 3), "float32"), np.ones((4, 2), "float32")
     for handlers, warned in (([TrainsSecond()], False), ([], True)):
         caplog.clear()

@@ -88,6 +88,9 @@ class Run:
     def direction(self, figure: str) -> str | None:
         return self.directions.get(figure)
 
+    def evaluated_parameters(self) -> dict[str, Any]:
+        return {}
+
     def learning_rates(self) -> dict[str, float]:
         return {"lr": 0.001}
 

@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-import multifit
-from multifit import HandlerError
 from multifit.handlers import CheckpointHandler
 from multifit.triggers import Every
 
@@ -55,11 +53,11 @@ def test_a_folder_that_can_never_be_written_is_refused_before_training(
 ) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(
-        HandlerError, match=r"train_begin: OSError: no checkpoint can .*/file is not a folder"
+        OSError, match=r"(?s)no checkpoint can .*/file is not a folder.*CheckpointHandler.train_begin"
     ):
         saved.fit(CheckpointHandler(tmp_path / "file" / "run", 1), epochs=1)
     monkeypatch.setattr("os.access", lambda path, mode: False)
-    with pytest.raises(HandlerError, match=rf"as {tmp_path} cannot be written; give another folder"):
+    with pytest.raises(OSError, match=rf"as {tmp_path} cannot be written; give another folder"):
         saved.fit(CheckpointHandler(tmp_path / "new" / "run", 1), epochs=1)
     assert saved.state.step == 0 and os.listdir(tmp_path) == ["file"]
 
@@ -109,9 +107,9 @@ def test_other_errors_are_raised(saved: Any, tmp_path: Path, error: Exception) -
         raise error
 
     saved.write_checkpoint = write
-    with pytest.raises(multifit.events.HandlerError) as caught:
+    with pytest.raises(type(error)) as caught:
         saved.fit(CheckpointHandler(tmp_path, 1))
-    assert caught.value.__cause__ is error
+    assert caught.value is error
     assert facts(tmp_path) == []
 
 

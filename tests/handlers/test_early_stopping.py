@@ -199,3 +199,17 @@ def test_it_continues_from_a_checkpoint(run: Any, net: Any, cut: int) -> None:
     run.fit(second, ValidationHandler("data"), load, epochs=5 - cut, batches=1)
     assert (run.state.step, net["weight"].list_data()[0].tolist()) == (5, [5, 5])
     assert second.state_dict()["best_epoch"] == 4
+
+
+def test_the_restored_epoch_is_logged_with_its_own_values(run: Any, net: Any, caplog: Any) -> None:
+    """Each figure was the best in another epoch."""
+    values = [{"loss": 1.0, "acc": 0.5}, {"loss": 3.0, "acc": 0.9}, {"loss": 3.0, "acc": 0.1}]
+    run.validation = lambda state: values[state.step - 1]
+    handler = EarlyStoppingHandler(["val_loss", "val_acc"], patience=9, restore_best=True)
+    with caplog.at_level(logging.INFO, logger="multifit"):
+        run.fit(handler, ValidationHandler("data"), epochs=3, batches=1)
+    assert net["weight"].list_data()[0].tolist() == [2, 2]
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "restored the parameters of the best epoch: epoch 2, val_loss 3.0000, val_acc 0.9000"
+    )

@@ -135,5 +135,5 @@ def test_an_unknown_trainer_is_an_error(run: Any) -> None:
 
 def test_trainers_that_cannot_be_built_are_reported_by_the_first_batch(run: Any) -> None:
     run.learning_rates = dict
-    run.fit(PlateauHandler("val_nothing", mode="min"), epochs=1)
+    run.fit(PlateauHandler("val_loss", mode="min"), epochs=1)
     assert run.state.step == 3

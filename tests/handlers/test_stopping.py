@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit.events import HandlerError
 from multifit.handlers import MetricHandler, StoppingHandler
 
 from .conftest import At
@@ -85,9 +84,7 @@ def test_a_condition(run: Any, answer: Any, reason: str) -> None:
 
 
 def test_a_condition_that_answers_with_an_array_is_an_error(run: Any) -> None:
-    with pytest.raises(
-        HandlerError, match=r"condition returned array\(\[0., 0.\]\); valid is True, False or"
-    ):
+    with pytest.raises(ValueError, match=r"condition returned array\(\[0., 0.\]\); valid is True, False or"):
         run.fit(StoppingHandler(condition=lambda state: np.zeros(2)))
 
 

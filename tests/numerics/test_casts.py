@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import LabelSpec, LossSpec, MetricSpec, MultiEstimator, TaskSpec, TrainerSpec, UserCodeError
+from multifit import LabelSpec, LossSpec, MetricSpec, MultiEstimator, TaskSpec, TrainerSpec
 from tests.common.compare import assert_same_parameters, snapshot, twins
 from tests.common.grids import TWO
 
@@ -67,7 +67,7 @@ def assert_cast(make: Any, inputs: list[np.ndarray], label: np.ndarray, loss: An
     declared, hybridized = options.pop("declared", "t"), options.pop("hybridized", False)
     metrics = {"mae": mx.metric.MAE(), "rmse": mx.metric.RMSE(), "own": lambda t, y: float(t.sum())}
     spec = TaskSpec(
-        "y", [declared], {"l": LossSpec(loss, "y", "t")}, inputs=names,
+        outputs="y", labels=[declared], losses={"l": LossSpec(loss, "y", "t")}, inputs=names,
         metrics={name: MetricSpec(metric, "y", "t", mode="min") for name, metric in metrics.items()},
     )  # fmt: skip
     floats = [array.astype("float32") for array in inputs]
@@ -132,7 +132,7 @@ def test_a_net_that_is_called_by_forward() -> None:
     net, other = twins(dense, numbers(2, 6).astype("float32"))
     x, t = numbers(21, 6), numbers(21, 1)
     spec = TaskSpec(
-        "y", ["t"], {"l": LossSpec(L.L2Loss(), "y", "t")}, inputs=["x"],
+        outputs="y", labels=["t"], losses={"l": LossSpec(L.L2Loss(), "y", "t")}, inputs=["x"],
         forward=lambda net, slots: net(slots["x"]) * 2,
     )  # fmt: skip
     fit(net, (x, t), spec)
@@ -143,7 +143,7 @@ def test_a_net_that_is_called_by_forward() -> None:
 @pytest.mark.parametrize("hybridized", [False, True])
 def test_bytes_that_are_the_input_and_the_label(hybridized: bool) -> None:
     nets = twins(lambda: nn.Dense(6, in_units=6), numbers(2, 6).astype("float32"))
-    spec = TaskSpec("y", [], {"l": LossSpec(L.L2Loss(), "y", "x")}, inputs=["x"])
+    spec = TaskSpec(outputs="y", labels=[], losses={"l": LossSpec(L.L2Loss(), "y", "x")}, inputs=["x"])
     for net, dtype in zip(nets, ("uint8", "float32")):
         net.hybridize(hybridized)
         fit(net, (numbers(21, 6).astype(dtype),), spec)
@@ -161,7 +161,7 @@ def test_a_net_of_float64() -> None:
         each.cast("float64")
         each.initialize(mx.init.One())
     x, t = numbers(21, 6), numbers(21, 1)
-    spec = TaskSpec("y", ["t"], {"l": LossSpec(L.L2Loss(), "y", "t")}, inputs=["x"])
+    spec = TaskSpec(outputs="y", labels=["t"], losses={"l": LossSpec(L.L2Loss(), "y", "t")}, inputs=["x"])
     fit(net, (x, t), spec)
     fit(other, (x.astype("float32"), t.astype("float64")), spec)
     np.testing.assert_equal(*(list(snapshot(each).values()) for each in (net, other)))
@@ -171,14 +171,19 @@ def test_what_casting_does_not_mend_is_the_first_error() -> None:
     def wrong(y: Any, t: Any) -> Any:
         raise KeyError(np.dtype(t.dtype).name)
 
-    spec = TaskSpec("y", ["t"], {"l": LossSpec(wrong, "y", "t")}, inputs=["x"])
-    with pytest.raises(UserCodeError, match="int64"):
+    spec = TaskSpec(outputs="y", labels=["t"], losses={"l": LossSpec(wrong, "y", "t")}, inputs=["x"])
+    with pytest.raises(KeyError, match="int64"):
         fit(dense(), (numbers(21, 6).astype("float32"), numbers(21, 1)), spec)
-    with pytest.raises(UserCodeError, match=r"the net's forward pass .* int64"):
+    with pytest.raises(mx.MXNetError, match=r"the net's forward pass .* int64"):
         fit(dense(), (numbers(21, 7), numbers(21, 1)), spec)
 
 
 def test_a_declared_dtype_is_kept() -> None:
-    spec = TaskSpec("y", [LabelSpec("t", dtype="int32")], {"l": LossSpec(L.L2Loss(), "y", "t")}, inputs=["x"])
-    with pytest.raises(UserCodeError, match="the dtypes differ"):
+    spec = TaskSpec(
+        outputs="y",
+        labels=[LabelSpec("t", dtype="int32")],
+        losses={"l": LossSpec(L.L2Loss(), "y", "t")},
+        inputs=["x"],
+    )
+    with pytest.raises(mx.MXNetError, match="the dtypes differ"):
         fit(dense(), (numbers(21, 6).astype("float32"), numbers(21, 1)), spec)

@@ -64,10 +64,10 @@ def two_tasks(missing: Any, batches: list[Any], **kinds: Any) -> TaskSpec:
     metrics["mean"] = metrics.pop("loss")
     slots = ["known"] if len(batches[0]) == 4 else []
     return TaskSpec(
-        ["kind", "amount"],
-        [LabelSpec("kind", missing=missing), "amount", *slots],
-        {"kind": L.SoftmaxCrossEntropyLoss(), "amount": L.L2Loss()},
-        metrics,
+        outputs=["kind", "amount"],
+        labels=[LabelSpec("kind", missing=missing), "amount", *slots],
+        losses={"kind": L.SoftmaxCrossEntropyLoss(), "amount": L.L2Loss()},
+        metrics=metrics,
         **kinds,
     )
 
@@ -143,10 +143,10 @@ def test_metrics_see_what_is_present(devices: Any) -> None:
 def test_a_label_of_several_values_and_its_accuracy() -> None:
     answers = np.array([[1, NAN], [0, 1], [NAN, NAN], [1, 1]], "float32")
     spec = TaskSpec(
-        "y",
-        [LabelSpec("y", missing="nan")],
-        {"y": L.SigmoidBCELoss()},
-        {"a": MetricSpec(BinaryAccuracy(), "y", "y")},
+        outputs="y",
+        labels=[LabelSpec("y", missing="nan")],
+        losses={"y": L.SigmoidBCELoss()},
+        metrics={"a": MetricSpec(BinaryAccuracy(), "y", "y")},
     )
     net = dense(2)()
     net.initialize(mx.init.Constant(1.0))
@@ -285,7 +285,9 @@ def test_an_objective_of_which_nothing_is_present_is_not_measured(
     }
     net = two_heads()
     net.initialize()
-    spec = TaskSpec(["kind", "amount"], [LabelSpec("kind", missing=-1), "amount"], losses)
+    spec = TaskSpec(
+        outputs=["kind", "amount"], labels=[LabelSpec("kind", missing=-1), "amount"], losses=losses
+    )
     estimator = MultiEstimator(net, spec)
     history = estimator.fit(batches, batches, epochs=1, event_handlers=SILENT)
     for stage in ("train", "val"):
@@ -299,7 +301,9 @@ def test_early_stopping_passes_over_an_objective_that_is_not_measured() -> None:
     x, y = np.ones((6, 5), "float32"), np.ones((6, 1), "float32")
     net = dense(1)()
     net.initialize()
-    estimator = MultiEstimator(net, TaskSpec("y", [LabelSpec("y", missing="nan")], {"y": L.L2Loss()}))
+    estimator = MultiEstimator(
+        net, TaskSpec(outputs="y", labels=[LabelSpec("y", missing="nan")], losses={"y": L.L2Loss()})
+    )
     stopping = EarlyStoppingHandler("val_loss", patience=1)
     history = estimator.fit([(x, y)], [(x, y * NAN)], epochs=4, event_handlers=[stopping, *SILENT])
     assert np.isnan(history["val_loss"]).all() and len(history["val_loss"]) == 4
@@ -310,8 +314,11 @@ def test_an_explicit_normalizer_counts() -> None:
     batches, _ = two_task_batches(-1.0, False)
     spec = two_tasks(-1, batches)
     ours = TaskSpec(
-        ["kind", "amount"], [LabelSpec("kind", missing=-1), "amount"],
-        {"kind": LossSpec(L.SoftmaxCrossEntropyLoss(), normalize_by=lambda slots: 2.0), "amount": L.L2Loss()},
+        outputs=["kind", "amount"], labels=[LabelSpec("kind", missing=-1), "amount"],
+        losses={
+            "kind": LossSpec(L.SoftmaxCrossEntropyLoss(), normalize_by=lambda slots: 2.0),
+            "amount": L.L2Loss(),
+        },
     )  # fmt: skip
     assert spec.terms[0].present == ours.terms[0].present
 

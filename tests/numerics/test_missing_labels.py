@@ -114,7 +114,7 @@ def test_samples_without_a_label_are_left_out(name: str, devices: Any, hybrid: b
     ys = labels(draw, dtype)
     for i, y in enumerate(ys):
         y[~rows_present(i, len(y))] = NAN
-    spec = TaskSpec("y", [LabelSpec("y", missing="nan")], {"y": fn})
+    spec = TaskSpec(outputs="y", labels=[LabelSpec("y", missing="nan")], losses={"y": fn})
     batches = [list(pair) for pair in zip(inputs(dtype), ys)]
     objective = present_objective(fn, whole_rows)
     make = dense(units, dtype=dtype)
@@ -168,7 +168,7 @@ def test_single_values_are_left_out(name: str, devices: Any) -> None:
     ys = labels(draw)
     for i, y in enumerate(ys):
         y[np.random.RandomState(i).rand(*y.shape) < (1.0 if i == 3 else 0.5)] = NAN
-    spec = TaskSpec("y", [LabelSpec("y", missing="nan")], {"y": fn})
+    spec = TaskSpec(outputs="y", labels=[LabelSpec("y", missing="nan")], losses={"y": fn})
     batches = [list(pair) for pair in zip(inputs(), ys)]
     # of a sample, a loss of one's own is the sum of its values, and a loss of Gluon's the mean
     factor = units if name.startswith("own") else 1
@@ -190,7 +190,7 @@ def test_pixels_are_left_out() -> None:
         kept = mx.nd.array(np.flatnonzero((known >= 0).any(axis=(1, 2))))
         return [output.take(kept), mx.nd.array(known).take(kept)]
 
-    spec = TaskSpec("y", [LabelSpec("y", missing="nan")], {"y": fn})
+    spec = TaskSpec(outputs="y", labels=[LabelSpec("y", missing="nan")], losses={"y": fn})
     batches = [list(pair) for pair in zip(inputs(), ys)]
     objective = present_objective(fn, select)
     assert_trains_as_by_hand(
@@ -210,8 +210,8 @@ def test_a_sample_counts_if_all_its_labels_are_present() -> None:
     second[[1, 2]] = NAN
     batch = [array.astype("float32") for array in (x, first, second, known)]
     spec = TaskSpec(
-        "y", [LabelSpec("a", missing="known"), LabelSpec("b", missing="nan"), "known"],
-        {"y": LossSpec(distance, "y", ["a", "b"])},
+        outputs="y", labels=[LabelSpec("a", missing="known"), LabelSpec("b", missing="nan"), "known"],
+        losses={"y": LossSpec(distance, "y", ["a", "b"])},
     )  # fmt: skip
     net = dense(2)()
     net.initialize()
@@ -232,8 +232,8 @@ def test_sequences_count_as_a_whole() -> None:
     """One of two is present: the loss is its alone. A sequence that lacks a token is refused."""
     tokens = np.array([[1, 2, 0], [NAN, NAN, NAN]], "float32")
     spec = TaskSpec(
-        "y", [LabelSpec("y", missing="nan"), "length"],
-        {"y": LossSpec(SequenceCELoss(), "y", ["y", "length"])},
+        outputs="y", labels=[LabelSpec("y", missing="nan"), "length"],
+        losses={"y": LossSpec(SequenceCELoss(), "y", ["y", "length"])},
     )  # fmt: skip
     net = dense(12, (0, 3, 4))()
     net.initialize()

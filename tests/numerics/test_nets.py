@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import LossSpec, MetricSpec, MultiEstimator, TaskSpec, TrainerSpec, UserCodeError
+from multifit import LossSpec, MetricSpec, MultiEstimator, TaskSpec, TrainerSpec
 from tests.common.compare import ATOL, RTOL, assert_same_parameters, twins
 from tests.common.data import digit_batches
 from tests.common.grids import pairwise, plain_or_hybrid, two_settings
@@ -139,9 +139,8 @@ def test_a_graph_that_fails_says_where(hybrid: bool) -> None:
     net = hybridized(Heads(lambda digit: digit, body=body, digit=5), hybrid)
     spec = TaskSpec(inputs=["x"], outputs=["digit"], labels=["digit"], losses={"digit": CE})
     batches = [batch[:2] for batch in digit_batches([4, 4, 4, 3])]
-    with pytest.raises(UserCodeError, match=r"net.*x .3, 10. float32") as caught:
+    with pytest.raises(mx.MXNetError, match=r"net.*x .3, 10. float32"):
         train(net, spec, batches)
-    assert isinstance(caught.value.__cause__, mx.MXNetError)
 
 
 @two_settings

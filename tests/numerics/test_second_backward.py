@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import MultiEstimator, TrainerSpec, UserCodeError
+from multifit import HandlerError, MultiEstimator, TrainerSpec
 from tests.common.compare import assert_same_parameters, twins
 from tests.common.data import digit_batches
 from tests.common.grids import ONE, every_setting
@@ -101,7 +101,7 @@ def test_dropout_is_refused(form: Any, layer: Any) -> None:
     net = form(net_with(layer))
     net.initialize()
     with pytest.raises(
-        UserCodeError, match=r"epoch 1, batch 1: .*retain_graph=True.*uniform_like\(x\) < 1 - p"
+        HandlerError, match=r"epoch 1, batch 1: .*retain_graph=True.*uniform_like\(x\) < 1 - p"
     ):
         train(net, ONE, Slopes())
 
@@ -149,7 +149,7 @@ def test_another_thread_is_not_refused() -> None:
     with ThreadPoolExecutor() as pool:
         waiting = pool.submit(train_new, Waits())
         assert begun.wait(60)
-        with pytest.raises(UserCodeError, match="retain_graph=True"):
+        with pytest.raises(HandlerError, match="retain_graph=True"):
             train_new(Slopes())
         over.set()
         waiting.result(60)

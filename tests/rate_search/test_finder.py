@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import DataError, MultiEstimator, TrainerError, TrainerSpec, UserCodeError
+from multifit import DataError, MultiEstimator, TrainerError, TrainerSpec
 from multifit.rate_search import RateSearch
 from tests.common.compare import assert_unchanged, snapshot
 from tests.common.nets import mlp
@@ -110,7 +110,9 @@ def test_a_net_that_fails_is_named_with_its_batch() -> None:
     net = Fails(1, in_units=4)
     net.initialize()
     before = snapshot(net)
-    with pytest.raises(UserCodeError, match="^finding the learning rate, batch 6: .*: it is tired$"):
+    with pytest.raises(
+        RuntimeError, match=r"^it is tired\nraised in the net.*\(finding the learning rate, batch 6\)$"
+    ):
         make_estimator(net=net).find_learning_rate(batches(), end=10.0)
     assert_unchanged(net, before)
 

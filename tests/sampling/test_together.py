@@ -97,8 +97,10 @@ def test_joined_arrays_hold_the_numbers_of_all(kinds: str, one: str, two: str) -
 
 
 def test_what_no_batch_has_stays_none() -> None:
-    spec = TaskSpec(["out"], [*MISSING], {"out": LossSpec(CE, "out", "digit")}, inputs=["extra", "image"],
-                    unused=["size"])  # fmt: skip
+    losses = {"out": LossSpec(CE, "out", "digit")}
+    spec = TaskSpec(
+        inputs=["extra", "image"], outputs=["out"], labels=[*MISSING], losses=losses, unused=["size"]
+    )
     image, digit = parts()["digit"][0]
     joined, problems = joined_batch(
         spec,
@@ -181,8 +183,8 @@ class Pair(gluon.HybridBlock):
 
 
 def pair_spec() -> TaskSpec:
-    digit = TaskSpec("out", ["y"], {"out": LossSpec(CE, "out", "y")}, inputs=["image"])
-    size = TaskSpec("out", ["y"], {"out": LossSpec(L2, "out", "y")}, inputs=["image"])
+    digit = TaskSpec(outputs="out", labels=["y"], losses={"out": LossSpec(CE, "out", "y")}, inputs=["image"])
+    size = TaskSpec(outputs="out", labels=["y"], losses={"out": LossSpec(L2, "out", "y")}, inputs=["image"])
     return TaskSpec.combine(digit=digit, size=size)
 
 

@@ -148,8 +148,10 @@ def test_the_default_takes_each_batch_once() -> None:
 @pytest.mark.parametrize("kind", ["tuples", "an iterator with names"])
 def test_batches_of_a_combined_spec_have_the_order_or_the_names_of_their_part(kind: str) -> None:
     data = parts()
-    digit = TaskSpec("class", ["class"], {"class": CE}, inputs=["image"], batch=["class", "image"])
-    size = TaskSpec("size", ["size"], {"size": L2}, inputs=["image"])
+    digit = TaskSpec(
+        outputs="class", labels=["class"], losses={"class": CE}, inputs=["image"], batch=["class", "image"]
+    )
+    size = TaskSpec(outputs="size", labels=["size"], losses={"size": L2}, inputs=["image"])
     spec = TaskSpec.combine(shared=["image"], digits=digit, sizes=size)
     image, digits = map(np.concatenate, zip(*data["digit"]))
     turned = {

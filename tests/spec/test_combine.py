@@ -87,7 +87,7 @@ def test_without_shared_slots_everything_is_separate() -> None:
 
 def test_returns_arguments_and_losses_without_function_keep_their_meaning() -> None:
     part = TaskSpec(
-        ["p", "own"], ["y"], inputs=["x"],
+        outputs=["p", "own"], labels=["y"], inputs=["x"],
         losses={
             "parts": LossSpec(lambda y, p: (p, p), arguments=["y", "p"], returns=["s", "t"], minimize="t"),
             "own": LossSpec(),
@@ -119,7 +119,7 @@ def test_a_normalizer_gets_the_slots_of_its_part() -> None:
 
 def test_evaluate_specs_are_combined_too() -> None:
     evaluate = TaskSpec(
-        ["ids", "boxes"], ["truth"], inputs=["image"], unused=["ids"],
+        outputs=["ids", "boxes"], labels=["truth"], inputs=["image"], unused=["ids"],
         metrics={"mse": MetricSpec(mx.metric.MSE(), outputs="boxes", labels="truth")},
     )  # fmt: skip
     spec = TaskSpec.combine(a=detection(evaluate=evaluate), b=segmentation(), shared=["image", "scale"])

@@ -50,7 +50,7 @@ def test_a_bare_loss_takes_the_output_and_label_of_its_key() -> None:
 
 
 def test_single_names_and_defaults() -> None:
-    spec = TaskSpec("out", "label", losses={"out": LossSpec(loss, labels="label")})
+    spec = TaskSpec(outputs="out", labels="label", losses={"out": LossSpec(loss, labels="label")})
     assert (spec.outputs, spec.labels, spec.inputs, spec.batch) == (
         ("out",),
         ("label",),
@@ -63,7 +63,7 @@ def test_single_names_and_defaults() -> None:
 
 def test_a_label_that_is_an_input_is_that_slot() -> None:
     spec = TaskSpec(
-        "logits", ["target", "length"], inputs=["source", "length"],
+        outputs="logits", labels=["target", "length"], inputs=["source", "length"],
         losses={"nll": LossSpec(loss, "logits", ["target", "length"])},
     )  # fmt: skip
     assert spec.slot_names == ("source", "length", "target")
@@ -71,19 +71,19 @@ def test_a_label_that_is_an_input_is_that_slot() -> None:
 
 
 def test_inputs_may_be_taken_as_labels() -> None:
-    spec = TaskSpec("copy", inputs=["x"], losses={"rebuild": LossSpec(loss, "copy", "x")})
+    spec = TaskSpec(outputs="copy", inputs=["x"], losses={"rebuild": LossSpec(loss, "copy", "x")})
     assert args_of(spec, "rebuild") == ["outputs.copy", "labels.x"]
 
 
 def test_nested_outputs_and_the_rest() -> None:
-    spec = TaskSpec([["a", "b"], "c", ...], losses={"l": LossSpec(loss, ["a", "b", "c"])})
+    spec = TaskSpec(outputs=[["a", "b"], "c", ...], losses={"l": LossSpec(loss, ["a", "b", "c"])})
     assert spec.outputs == (("a", "b"), "c", ...)
     assert spec.output_names == ("a", "b", "c")
-    assert TaskSpec([["a", ...], "b"]).outputs == (("a", ...), "b")
+    assert TaskSpec(outputs=[["a", ...], "b"]).outputs == (("a", ...), "b")
 
 
 def test_a_loss_without_a_function_is_an_output() -> None:
-    spec = TaskSpec(["yolo"], losses={"yolo": LossSpec()})
+    spec = TaskSpec(outputs=["yolo"], losses={"yolo": LossSpec()})
     assert args_of(spec, "yolo") == ["outputs.yolo"]
 
 
@@ -125,11 +125,11 @@ def test_a_slot_that_only_batch_names_must_be_unused() -> None:
 
 
 def test_a_spec_for_prediction_takes_nothing() -> None:
-    assert TaskSpec(["a", "b"], inputs=["x"]).takers == ()
+    assert TaskSpec(outputs=["a", "b"], inputs=["x"]).takers == ()
 
 
 def test_a_forward_may_need_no_inputs() -> None:
-    assert TaskSpec("a", inputs=[], forward=lambda net, slots: net()).inputs == ()
+    assert TaskSpec(outputs="a", inputs=[], forward=lambda net, slots: net()).inputs == ()
 
 
 def test_it_is_immutable() -> None:
@@ -156,11 +156,11 @@ def test_repr_is_one_line() -> None:
     text = "TaskSpec(image -> digit, parity; losses digit, parity; metrics acc)"
     assert repr(two_heads()) == text
     assert repr(two_heads(name="heads")) == text.replace("(", "(heads: ", 1)
-    assert repr(TaskSpec([["a", "b"], ...])) == "TaskSpec(data -> (a, b), ...)"
+    assert repr(TaskSpec(outputs=[["a", "b"], ...])) == "TaskSpec(data -> (a, b), ...)"
 
 
 def test_summary_is_a_table() -> None:
-    text = two_heads(name="heads", evaluate=TaskSpec("box", inputs=["image"])).summary()
+    text = two_heads(name="heads", evaluate=TaskSpec(outputs="box", inputs=["image"])).summary()
     assert (
         text
         == """\
@@ -191,7 +191,7 @@ def test_summary_of_functions_and_parts() -> None:
         ),
         "b": LossSpec(None, "b"),
     }
-    text = " ".join(TaskSpec(["a", "b"], losses=losses).summary().split())
+    text = " ".join(TaskSpec(outputs=["a", "b"], losses=losses).summary().split())
     assert "<lambda>(state) x loss(outputs.a) / a function of the slots -> x, y; minimizes y" in text
     assert "1 x the output(outputs.b)" in text
 
@@ -233,3 +233,19 @@ def test_a_detail_hides_no_other_problem(fields: dict[str, Any]) -> None:
     messages = [problem.message for problem in raised.value.problems]
     found = ['there is no output "digt"', '"lost"']
     assert len(messages) == 3 and all(any(text in message for message in messages) for text in found)
+
+
+def test_arguments_are_given_by_name() -> None:
+    with pytest.raises(TypeError, match="positional"):
+        TaskSpec(["y"], ["y"])  # type: ignore[misc]
+
+
+def test_a_bare_metric_takes_the_only_output_and_label() -> None:
+    loss = LossSpec(max, "y", "kind")
+    spec = TaskSpec(outputs=["y"], labels=["kind"], losses={"l": loss}, metrics={"acc": "accuracy"})
+    assert [str(ref) for ref in spec.metric_terms[0].args] == ["outputs.y", "labels.kind"]
+    assert "accuracy(outputs.y, labels.kind)" in spec.summary()
+    with pytest.raises(
+        SpecError, match='metrics."acc".: there is no output "acc"; outputs are "y", "z"; declare'
+    ):
+        TaskSpec(outputs=["y", "z"], labels=["kind"], losses={"l": loss}, metrics={"acc": "accuracy"})

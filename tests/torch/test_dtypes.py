@@ -40,7 +40,7 @@ def test_both_engines_cast_alike(name: str) -> None:
     make, inputs = NETS[name]
     names = ["x", "w", "s"][: len(inputs)]
     loss = mx.gluon.loss.SigmoidBCELoss()
-    spec = TaskSpec("y", ["t"], {"l": LossSpec(loss, "y", "t")}, inputs=names)
+    spec = TaskSpec(outputs="y", labels=["t"], losses={"l": LossSpec(loss, "y", "t")}, inputs=names)
 
     def fit(engine: str) -> Any:
         mx.random.seed(3)
@@ -57,7 +57,9 @@ def test_numbers_that_are_not_finite_are_named() -> None:
     net = convolution()
     net.initialize()
     net.hybridize()
-    spec = TaskSpec("y", ["t"], {"l": LossSpec(mx.gluon.loss.L2Loss(), "y", "t")}, inputs=["x"])
+    spec = TaskSpec(
+        outputs="y", labels=["t"], losses={"l": LossSpec(mx.gluon.loss.L2Loss(), "y", "t")}, inputs=["x"]
+    )
     images, labels = numbers(21, 3, 8, 8).astype("float32"), numbers(21, 1).astype("float32")
     images[17, 1, 2, 3], images[19] = np.nan, -np.inf
     data = batches_of(images, labels)

@@ -97,9 +97,9 @@ FITS: dict[str, tuple[type[Exception], dict[str, Any]]] = {
         SpecError,
         {
             "spec": TaskSpec(
-                ["digit", "size"],
-                ["d", "s"],
-                {"digit": LossSpec(mx.gluon.loss.SDMLLoss(), ["digit", "digit"])},
+                outputs=["digit", "size"],
+                labels=["d", "s"],
+                losses={"digit": LossSpec(mx.gluon.loss.SDMLLoss(), ["digit", "digit"])},
                 inputs=["image"],
                 unused=["size", "d", "s"],
             )

@@ -16,7 +16,6 @@ from multifit import (
     MultiEstimator,
     TaskSpec,
     TrainerSpec,
-    UserCodeError,
 )
 from multifit.gluon.compat import mx
 from multifit.seeding import seed_everything
@@ -74,7 +73,7 @@ def test_predictions_share_no_memory() -> None:
     net, x = Net(), mx.nd.ones((4, 6))
     net.hybridize()
     names = ["sum", "patches", "bias"]
-    spec = TaskSpec(names, [], {}, inputs=["x"], unused=names)
+    spec = TaskSpec(outputs=names, labels=[], losses={}, inputs=["x"], unused=names)
     estimator = MultiEstimator(net, spec, engine="torch", context="cpu")
     for arrays in estimator.predict(x).values():
         for array in arrays:  # the parameter has no axis of samples, so it is a list
@@ -210,7 +209,7 @@ def test_inputs_that_the_net_does_not_take_are_named(width: int, dtype: str) -> 
     """Integers are not cast: they may be indices."""
     estimator, image = estimator_of(), np.zeros((4, width), dtype)
     estimator.predict(BATCHES)  # the first batch is checked with MXNet
-    with pytest.raises(UserCodeError, match=r"the graph of the net on torch .*called with image \(4, \d\)"):
+    with pytest.raises(RuntimeError, match=r"the graph of the net on torch.*called with image \(4, \d\)"):
         estimator.predict(image)
 
 

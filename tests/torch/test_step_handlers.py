@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from multifit import (
+    CheckpointHandler,
+    EarlyStoppingHandler,
     GradientNoise,
     LossSpec,
     MultiEstimator,
@@ -126,3 +129,21 @@ def test_batches_with_nan(handler: Any) -> None:
     (one, reason), (other, same) = fit("mxnet"), fit("torch")
     assert_equal(one, other, 1e-4)
     assert reason == same
+
+
+@pytest.mark.parametrize("kind", ["ema", "swa"])
+def test_a_checkpoint_and_the_restored_net_have_the_averages(kind: str, tmp_path: Path) -> None:
+    estimator = estimator_of("float64", "torch")
+    handlers = [
+        WeightAveraging(kind, decay=0.8),
+        CheckpointHandler(tmp_path, monitor="val_loss"),
+        EarlyStoppingHandler("val_loss", patience=9, restore_best=True),
+    ]
+    history = estimator.fit(BATCHES, BATCHES, epochs=3, event_handlers=handlers)
+    best = min(history["val_loss"])
+    np.testing.assert_allclose(estimator.evaluate(BATCHES, event_handlers=[])["loss"], best, rtol=1e-10)
+    (folder,) = (tmp_path / "checkpoints").glob(f"epoch-{1 + history['val_loss'].index(best):04}-*")
+    other = estimator_of("float64", "torch")
+    other.net.load_parameters(str(folder / "net.params"))
+    np.testing.assert_allclose(other.evaluate(BATCHES, event_handlers=[])["loss"], best, rtol=1e-10)
+    assert (folder / "trained.params").exists()

@@ -8,7 +8,6 @@ from typing import Any, Callable, Iterable, Optional, Sequence, Union
 
 import numpy as np
 
-from ...errors import UserCodeError
 from ...protocols import Array, Context, Shape
 from ..compat import mx
 from .new_array import new_array
@@ -62,7 +61,7 @@ def has_other_dtype(array: Array | None, real: str) -> bool:
 
 
 def fewest_casts(run: Callable[[Sequence[str]], object], names: Sequence[str]) -> Sequence[str]:
-    """Return the fewest arrays, of those in `names`, without whose cast ``run(cast)`` raises UserCodeError.
+    """Return the fewest arrays, of those in `names`, without whose cast ``run(cast)`` raises no error.
 
     Returns an empty list if casting all of them does not help.
     """
@@ -70,7 +69,7 @@ def fewest_casts(run: Callable[[Sequence[str]], object], names: Sequence[str]) -
     def runs(cast: Sequence[str]) -> bool:
         try:
             run(cast)
-        except UserCodeError:
+        except Exception:
             return False
         return True
 

@@ -7,7 +7,7 @@ from typing import Any, Callable, Mapping, Optional, Sequence
 
 import numpy as np
 
-from ...checks import bind_slots, form_problems, is_masked, slot_problems
+from ...checks import batch_axis_problems, bind_slots, form_problems, is_masked, slot_problems
 from ...errors import DataError, Problem, counted, raise_problems
 from ...protocols import Context, Shape, Slots
 from ...spec import TaskSpec
@@ -38,8 +38,9 @@ class BatchSplitter:
     dtype of the net's parameters: inputs and labels that are real numbers are cast to it. `current` says
     which part of a batch belongs to this process. `own` maps the names in a batch to slots, if the batch
     lacks some slots or names them differently. `fill_in` adds slots that no batch holds. `known` are the
-    shapes and dtypes of labels that may be missing, as all batches of the stage have shown them. `casts` are
-    the dtypes of labels that losses cannot take as they are; the check of the first batch adds to it.
+    shapes and dtypes of labels that may be missing, as all batches of the stage have shown them. `before` are
+    the signatures of batches of the same slots, in whichever stage. `casts` are the dtypes of labels that
+    losses cannot take as they are; the check of the first batch adds to it.
     """
 
     def __init__(
@@ -56,12 +57,13 @@ class BatchSplitter:
         own: TaskSlots | None = None,
         fill_in: Callable[[Batch], None] | None = None,
         known: KnownLabels | None = None,
+        before: Sequence[list[SlotSignature]] = (),
         casts: Mapping[str, str] | None = None,
     ) -> None:
         self.spec, self.contexts, self._log_once = spec, contexts, log_once
         self.labels, self.batch_axis, self._change = labels, batch_axis, change
         self.signatures = [] if signatures is None else signatures
-        self._real, self._casts = real, {} if casts is None else casts
+        self._real, self._before, self._casts = real, before, {} if casts is None else casts
         self._dtypes = {name: label.dtype for name, label in spec.label_specs.items() if label.dtype}
         self._missing = MissingLabels(spec.label_specs, known)
         self._checked: set[tuple[Any, ...]] = set()
@@ -147,11 +149,18 @@ class BatchSplitter:
             problems = slot_problems(arrays, self.batch_axis)
             if not problems and self.labels:
                 problems = form_problems(arrays, self.spec.inputs, self._first)
+            elif not problems:
+                problems = batch_axis_problems(arrays, self._known_shapes())
             if not problems:
                 self._checked.add(signature)
                 self._log_casts(arrays)
                 self._add_signature(arrays)
         return arrays, problems
+
+    def _known_shapes(self) -> dict[str, Shape]:
+        """Return the shapes of slots in the last batches before, for batches that have no first one."""
+        known = [signature for batches in self._before for signature in batches[-1:]]
+        return {name: slot[0] for signature in known for name, slot in signature.items() if slot is not None}
 
     def _are_slots(self, names: set[str]) -> bool:
         """Whether the arrays of a batch are named after its slots; an iterator's default names are not."""

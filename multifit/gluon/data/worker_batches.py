@@ -15,7 +15,7 @@ from contextlib import suppress
 from multiprocessing.pool import AsyncResult, ThreadPool
 from typing import Any, Callable, Iterable, Iterator, Sequence
 
-from ...errors import DataError, last_line, shown, user_error
+from ...errors import DataError, last_line, shown, user_code
 from ..compat import mx
 
 LOOK = 0.5  # seconds between two looks at the workers
@@ -51,7 +51,7 @@ def batches_from_workers(
 
     As in Gluon, a few batches are made ahead. The last item of a tuple is the batch's samples, for messages;
     it is not passed to the task. `first` is the number of the first batch. Raises DataError if a worker dies
-    or hangs, which ends the pool, and UserCodeError if the data set or the batchify function raises.
+    or hangs, which ends the pool. Exceptions of the data set or the batchify function are raised as they are.
     """
     pool, pin = data._worker_pool, mx.gluon.data.dataloader._as_in_context
     watch(pool)
@@ -127,10 +127,8 @@ def _submit(pool: Any, task: Callable[..., Any], arguments: Iterable[Any]) -> As
 
 def _receive(pool: Any, result: AsyncResult[Any], where: str, timeout: float) -> Any:
     wait(pool, result, where, timeout)
-    try:
+    with user_code(lambda: f"a worker of the DataLoader, which made {where}"):
         batch = result.get()
-    except Exception as error:
-        raise user_error(f"{where}: a worker", error) from error
     return batch if isinstance(pool, ThreadPool) else _unpickle(pool, batch, where)
 
 

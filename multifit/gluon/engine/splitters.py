@@ -30,6 +30,7 @@ class Splitters:
     def __init__(self, model: Model, readers: Mapping[str, Reader], log_once: Callable[[str], None]) -> None:
         self._model, self._readers, self._log_once = model, readers, log_once
         self.signatures: dict[str, list[SlotSignature]] = {name: [] for name in STAGES}
+        self._specs: dict[str, TaskSpec] = {}
         self.restart()
 
     def restart(self) -> None:
@@ -81,6 +82,8 @@ class Splitters:
     ) -> BatchSplitter:
         name = stage.network.stage
         changes = hooks.active("change_batch")
+        self._specs[name] = stage.spec
+        same = [each for each, spec in self._specs.items() if spec is stage.spec]
         return BatchSplitter(
             stage.spec,
             self._model.contexts,
@@ -95,4 +98,5 @@ class Splitters:
             fill_in=None if stage.carried is None else stage.carried.fill_in,
             known=self.known_labels[name],
             casts=stage.casts,
+            before=[self.signatures[each] for each in same] if batch_axis == 0 else (),
         )

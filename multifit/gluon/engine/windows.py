@@ -7,7 +7,6 @@ from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Seque
 
 import numpy as np
 
-from ...errors import DataError, SpecError, UserCodeError
 from ...sampling import TaskBatch
 from ...seeding import preserve_rng, random_state
 from ...spec.terms import Term
@@ -16,7 +15,6 @@ from ..compat import mx
 from ..execution.loss_weights import normalizer
 
 END = object()
-ERRORS = (DataError, SpecError, UserCodeError)  # of a batch; raised again when it is trained on
 
 
 class _Read(NamedTuple):
@@ -140,7 +138,7 @@ class Windows:
                 try:
                     batch = splitter.split(raw)
                     row[:] = [batch.samples, *(normalizer(term, batch, reads=True) for term in terms)]
-                except ERRORS:
+                except Exception:  # raised again when the batch is trained on
                     row[:] = 0
         current.share = before
         return [list(map(float, row)) for row in self._engine.world.sum(rows)]

@@ -8,7 +8,7 @@ from typing import Any, Callable, ContextManager, Hashable, Iterator, Mapping, S
 import numpy as np
 
 from ...checks import at_path, bind_outputs
-from ...errors import Problem, UserCodeError, counted, last_line, raise_problems
+from ...errors import Problem, counted, last_line, raise_problems
 from ...spec import TaskSpec
 from ...stages import TRAIN
 from ..compat import mx
@@ -94,9 +94,14 @@ class Network:
     def array_problems(self, outputs: Mapping[str, Any]) -> list[Problem]:
         """Return the problem of outputs that are not arrays."""
         others = [
-            f'"{n}" as {type(a).__name__}' for n, a in outputs.items() if not isinstance(a, mx.nd.NDArray)
+            f'"{name}" as {"None" if array is None else type(array).__name__}'
+            for name, array in outputs.items()
+            if not isinstance(array, mx.nd.NDArray)
         ]
-        message = f"returns {', '.join(others)}; every output that is declared must be an NDArray"
+        message = (
+            f"returns {', '.join(others)}; every output that is declared must be an NDArray: return one, or "
+            "leave the output out of outputs="
+        )
         return [Problem("spec", f"outputs: {self._where} {message}")] if others else []
 
     def __call__(self, slots: Mapping[str, Any]) -> dict[str, Any]:
@@ -157,7 +162,7 @@ class Network:
 
     def _symbols(self, inputs: Sequence[Any], arrays: Sequence[Any]) -> dict[str, Any]:
         if not self.traced:
-            with user_code(lambda: f"the net's forward pass ({self.stage}), which is recorded,"):
+            with user_code(lambda: f"the net's forward pass ({self.stage}), which is recorded"):
                 recording = record(self.net, self._call_recorded, inputs, arrays)
             self.constants = recording.constants
             lowered = self._lower(list(recording.outputs.values()))
@@ -247,7 +252,7 @@ class Network:
 
         try:
             return run(())
-        except UserCodeError:
+        except Exception:  # of the net, which may take other dtypes
             forget_errors(self.net)
             casts = fewest_casts(lambda names: run(names, keeps=False), others)
             if not casts:

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from functools import cache
 from typing import Any, Iterator, Sequence
 
-from ...errors import UserCodeError
+from ...errors import HandlerError
 from ...protocols import Array
 from ..compat import mx
 from .network import Network
@@ -26,7 +26,7 @@ _RETAINED: ContextVar[list[bool] | None] = ContextVar("retained", default=None)
 
 @contextmanager
 def refuse_second_backward(network: Network, objectives: Sequence[Array]) -> Iterator[None]:
-    """Raise UserCodeError if the block computes gradients that make those of `objectives` wrong.
+    """Raise HandlerError if the block computes gradients that make those of `objectives` wrong.
 
     Only gradients with ``retain_graph=True`` matter: without, MXNet deletes the graph after the first
     backward pass, and raises in the second.
@@ -39,7 +39,7 @@ def refuse_second_backward(network: Network, objectives: Sequence[Array]) -> Ite
     finally:
         _RETAINED.reset(token)
     if any(retained) and any(map(drops, _symbols(network, objectives))):
-        raise UserCodeError(MESSAGE)
+        raise HandlerError(MESSAGE)
 
 
 @cache

@@ -93,9 +93,9 @@ class StepGraph:
                 # Losses and nets may look at shapes or call mx.nd, which is allowed but cannot be traced. A
                 # real error is raised again by the run without a graph, which can name its place.
                 if self._must_trace:
-                    raise self._not_traced(last_line(error.__cause__ or error)) from error
+                    raise self._not_traced(last_line(error)) from error
                 self._is_graph = False
-                self._failure = f"{type(error.__cause__ or error).__name__} while tracing"
+                self._failure = f"{type(error).__name__} while tracing"
             else:
                 if not self.eager.width:
                     return outputs, [losses]

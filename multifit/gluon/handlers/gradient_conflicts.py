@@ -9,7 +9,7 @@ from typing import Any, Optional
 from ...arguments import Count, checked
 from ...balance import Sum
 from ...balance.protocol import Groups, On
-from ...events import EstimatorProtocol
+from ...events import EstimatorProtocol, Priority
 
 
 class GradientConflicts:
@@ -41,6 +41,9 @@ class GradientConflicts:
     ValueError
         An argument is not valid.
     """
+
+    priority = (Priority.VALIDATION + Priority.NORMAL) / 2  # records before other handlers look
+    records_figures = True
 
     @checked
     def __init__(self, every: Count = 50, on: On = "features", tasks: Optional[Groups] = None) -> None:

@@ -22,8 +22,9 @@ class WeightAveraging:
     ``val_…`` figures are those of the averages. With "ema", the running statistics of BatchNorm are averaged
     too. With "swa", they stay those of the training: at the end, run the net over some data in training mode.
     The first device's parameters are averaged, and all devices get the averages. Each fit starts from
-    scratch. ``EarlyStoppingHandler(restore_best=True)`` restores the best epoch's own parameters in place of
-    the averages, though it monitors the figures of the averages: leave ``restore_best`` out.
+    scratch. ``net.params`` in a checkpoint holds the averages, as they were evaluated; a run that is resumed
+    continues from the parameters that were trained. ``EarlyStoppingHandler(restore_best=True)`` restores the
+    averages of the best epoch.
 
     Parameters
     ----------
@@ -64,6 +65,11 @@ class WeightAveraging:
         self.copies_parameters = True
         self._epochs = self._elapsed = self._count = 0
         self.averages: dict[str, Any] = {}
+
+    @property
+    def evaluated_parameters(self) -> Mapping[str, Any]:
+        """The values that evaluations use in place of parameters, by name."""
+        return self.averages
 
     def train_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
         """Forget an earlier fit."""

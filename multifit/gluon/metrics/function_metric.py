@@ -4,16 +4,40 @@ from __future__ import annotations
 
 from typing import Any, Sequence
 
-from ...errors import SpecError, shown
+from ...errors import SpecError, quoted, shown, suggest
 from ...spec.terms import MetricTerm
 from ..compat import mx
+from .binary_accuracy import BinaryAccuracy
+
+# names in MXNet's registry that are of no use without an instance
+_UNNAMED = {"caffe", "torch", "custom", "custommetric", "composite", "compositeevalmetric"}
 
 
 def as_metric(term: MetricTerm) -> Any:
-    """Return the term's EvalMetric; a function is wrapped in one."""
+    """Return the term's EvalMetric: a new one for a name, and for a function one that calls it.
+
+    Raises SpecError if there is no metric of that name, or if it has options that must be given.
+    """
+    if isinstance(term.spec.metric, str):
+        return _named_metric(term.where, term.spec.metric)
     if isinstance(term.spec.metric, mx.metric.EvalMetric) or hasattr(term.spec.metric, "update"):
         return term.spec.metric
     return _FunctionMetric(term.spec.metric, term.key)
+
+
+def _named_metric(where: str, name: str) -> Any:
+    kinds = {**mx.registry.get_registry(mx.metric.EvalMetric), "binary_accuracy": BinaryAccuracy}
+    kind = kinds.get(name.lower())
+    if kind is None:
+        valid = sorted(set(kinds) - _UNNAMED)
+        raise SpecError(
+            f"{where}: there is no metric {shown(name)}{suggest(name, valid)}; valid are {quoted(valid)}"
+        )
+    try:
+        return kind()
+    except (AssertionError, TypeError) as error:
+        instance = f"mx.metric.{kind.__name__}(...)"
+        raise SpecError(f"{where}: {shown(name)} needs options ({error}); give {instance}") from error
 
 
 def is_function(metric: Any) -> bool:

@@ -78,7 +78,6 @@ class LabelRule:
         """
         if self.in_part:
             return missing_in_part(F, arrays[self.label])
-        assert self.classes is not None
         wrong = violations(F, arrays[self.label], self.classes, self.ignored, top)
         for ref, how in self.masks:
             if how == LENGTH:
@@ -91,9 +90,14 @@ class LabelRule:
 
 
 def violations(
-    F: ModuleType, values: Tensor, classes: int, ignored: Sequence[float], top: Tensor | None = None
+    F: ModuleType, values: Tensor, classes: int | None, ignored: Sequence[float], top: Tensor | None = None
 ) -> Tensor:
-    """Return 1 for values that are not one of the `classes` and not ignored, else 0, as float32."""
+    """Return 1 for values that are wrong and not ignored, else 0, as float32.
+
+    Values are wrong if they are not one of the `classes` or, if that is None, not finite.
+    """
+    if classes is None:
+        return F.cast(values * 0 != 0, "float32")  # NaN for NaN and for infinity
     values = F.cast(values, "float32")
     if top is not None:
         inside = F.relu(F.broadcast_minimum(F.trunc(values), top))

@@ -29,16 +29,17 @@ def held_names(
     declared: TrainerSpec | mx.gluon.Trainer,
     candidates: Mapping[str, Parameter],
     frozen: set[str],
+    every: Mapping[str, Parameter],
 ) -> tuple[list[str], list[Problem]]:
     """Return the names of the parameters that a trainer holds, and the problems found.
 
     It updates those of them whose ``grad_req`` is not "null" at the time. `where` is the trainer's name in
-    messages, and `candidates` are the learnable parameters. Frozen parameters are subtracted from those of a
-    TrainerSpec; a gluon.Trainer must not update any of them.
+    messages, and `candidates` are those of `every` parameter that are learnable. Frozen parameters are
+    subtracted from those of a TrainerSpec; a gluon.Trainer must not update any of them.
     """
     if not isinstance(declared, TrainerSpec):
         return _held_by_trainer(where, declared, candidates, frozen)
-    names, problems = select(where, declared.params, candidates)
+    names, problems = select(where, declared.params, candidates, every)
     held = [name for name in names if name not in frozen]
     if names and not held:
         message = f"everything that it selects is frozen: {listing(names)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Callable, Mapping, Sequence
 
-from ...errors import Problem, quoted, shown, suggest
+from ...errors import Problem, note_call, quoted, shown, suggest
 from ...protocols import Context
 from ..compat import mx
 from ..data.devices import placed_on
@@ -41,6 +41,11 @@ def initialize(
         try:
             _initialize(parameter, value, contexts, isinstance(initializer, Mapping))
         except Exception as error:
+            if isinstance(value, mx.init.Initializer) and not type(value).__module__.startswith("mxnet."):
+                note_call(
+                    error, f'initializer: {type(value).__name__}, for "{name}" {tuple(parameter.shape)}'
+                )
+                raise
             kind = value if isinstance(value, str) else type(value).__name__
             what = f'"{name}" {tuple(parameter.shape)}: {error}'
             message = f"initializer: {kind} cannot fill {what}; give it to others only"

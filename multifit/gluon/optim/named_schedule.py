@@ -21,7 +21,7 @@ def named_schedule(trainer: str, optimizer: mx.optimizer.Optimizer) -> Iterator[
     """Name a trainer in the errors of its schedule, while the optimizer calls the schedule in the block.
 
     There are no additional calls of the schedule, and the optimizer calls it before it updates the first
-    parameter. Raises UserCodeError if the schedule raises, and TrainerError if it returns something other
+    parameter. Raises what the schedule raises, with a note, and TrainerError if it returns something other
     than a finite number of at least 0.
     """
     schedule = optimizer.lr_scheduler

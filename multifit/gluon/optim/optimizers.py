@@ -10,7 +10,7 @@ from typing import Any, Iterable, Mapping
 import numpy as np
 
 from ...arguments import Count, NotNegative, Share, as_float, checked_value, is_finite_number
-from ...errors import Problem, counted, last_line, quoted, shown, suggest
+from ...errors import Problem, counted, last_line, note_call, quoted, shown, suggest
 from ...spec import TrainerSpec
 from ..compat import mx
 from .schedules import with_base_rate
@@ -83,6 +83,9 @@ def _build(where: str, kind: Any, options: dict[str, Any], scheduler: Any) -> tu
             options.setdefault("learning_rate", scheduler.base_lr)
         return kind(**options), []
     except Exception as error:
+        if not kind.__module__.startswith(KNOWN):
+            note_call(error, f"{where}: {kind.__name__.lower()}, called with {shown(options)}")
+            raise
         why = f"{type(error).__name__}: {last_line(error)}"
         return None, [f"{where}: {kind.__name__.lower()} does not take {shown(options)}: {why}"]
 
@@ -140,6 +143,8 @@ def _try_step(
     weight, gradient = ones.tostype(stype), ones.tostype(grad_stype)
     try:
         twin = copy.deepcopy(optimizer)  # without its parameters
+        if twin.lr_scheduler is not None:  # the user's code, whose exceptions are not those of the options
+            twin.lr_scheduler, twin.lr = None, twin.lr_scheduler.base_lr
         twin.param_dict = {0: SimpleNamespace(lr_mult=1.0, wd_mult=1.0)}
         mx.optimizer.get_updater(twin)(0, gradient, weight)
         finite = bool(np.isfinite(weight.asnumpy()).all())

@@ -12,7 +12,15 @@ from ...protocols import Parameter
 from ..compat import mx
 
 
-def named_parameters(net: mx.gluon.Block, losses: Mapping[str, object]) -> dict[str, mx.gluon.Parameter]:
+class NamedParameters(dict[str, mx.gluon.Parameter]):
+    """Parameters by name, each once; `other_names` are the further names of shared ones, with that name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.other_names: dict[str, str] = {}
+
+
+def named_parameters(net: mx.gluon.Block, losses: Mapping[str, object]) -> NamedParameters:
     """Return all parameters by name, each once.
 
     The parameters of a net have their structural names (``body.0.weight``); a SymbolBlock keeps its flat
@@ -22,11 +30,13 @@ def named_parameters(net: mx.gluon.Block, losses: Mapping[str, object]) -> dict[
     for key, loss in losses.items():
         if isinstance(loss, mx.gluon.Block):
             all_names.update(_of_block(loss, f"losses.{key}."))
-    named, seen = {}, set()
+    named, first_names = NamedParameters(), dict[int, str]()
     for name, parameter in all_names.items():
-        if id(parameter) not in seen:  # a shared parameter has the first of its names
-            seen.add(id(parameter))
+        first = first_names.setdefault(id(parameter), name)
+        if first == name:
             named[name] = parameter
+        else:
+            named.other_names[name] = first
     return named
 
 
@@ -71,15 +81,21 @@ def sparse(parameters: Mapping[str, mx.gluon.Parameter]) -> dict[str, mx.gluon.P
 LISTED = 6  # names in a message
 
 
-def select(where: str, params: Any, parameters: Mapping[str, Parameter]) -> tuple[list[str], list[Problem]]:
+def select(
+    where: str,
+    params: Any,
+    parameters: Mapping[str, Parameter],
+    every: Mapping[str, Parameter] | None = None,
+) -> tuple[list[str], list[Problem]]:
     """Return the names of the parameters that a pattern, Block, ParameterDict or Parameter selects.
 
     A pattern must match a whole name (``re.fullmatch``). `parameters` are those to select from, by structural
-    name. `where`, such as ``frozen``, says in messages where the selection was declared. Also returns the
-    problems found.
+    name, and `every` are all parameters, if those are only the trainable ones. `where`, such as ``frozen``,
+    says in messages where the selection was declared. Also returns the problems found.
     """
+    every = parameters if every is None else every
     if isinstance(params, str):
-        return _by_pattern(where, params, parameters)
+        return _by_pattern(where, params, parameters, every)
     if isinstance(params, mx.gluon.Block):
         params, what = params.collect_params(), f"the Block {params.name}"
     elif isinstance(params, mx.gluon.ParameterDict):
@@ -91,27 +107,43 @@ def select(where: str, params: Any, parameters: Mapping[str, Parameter]) -> tupl
         return [], [Problem("trainer", f"{where}: {shown(params)} selects no parameters; {way_out}")]
     members = {id(p) for p in params.values()}
     names = [name for name, p in parameters.items() if id(p) in members]
-    return names, [] if names else [_selects_nothing(where, what, parameters)]
+    constant = [name for name, p in every.items() if id(p) in members]
+    return names, [] if names else [_selects_nothing(where, what, parameters, constant)]
 
 
 def _by_pattern(
-    where: str, text: str, parameters: Mapping[str, Parameter]
+    where: str, text: str, parameters: Mapping[str, Parameter], every: Mapping[str, Parameter]
 ) -> tuple[list[str], list[Problem]]:
     try:
         pattern = re.compile(text)
     except re.error as error:
         return [], [Problem("trainer", f"{where}: {quoted([text])} is not a regular expression: {error}")]
     names = [name for name in parameters if pattern.fullmatch(name)]
-    return names, [] if names else [
-        _selects_nothing(where, f"the pattern {quoted([text])}", parameters, pattern)
-    ]
+    if names:
+        return names, []
+    what = f"the pattern {quoted([text])}"
+    others = getattr(every, "other_names", {})
+    other = next((name for name in others if pattern.fullmatch(name)), None)
+    if other is not None:
+        message = f'{what} matches "{other}", which is another name of the shared parameter "{others[other]}"'
+        return [], [Problem("trainer", f"{where}: {message}; select it by that name")]
+    constant = [name for name in every if pattern.fullmatch(name)]
+    return [], [_selects_nothing(where, what, parameters, constant, pattern)]
 
 
 def _selects_nothing(
-    where: str, what: str, parameters: Mapping[str, Parameter], pattern: re.Pattern[str] | None = None
+    where: str,
+    what: str,
+    parameters: Mapping[str, Parameter],
+    constant: Sequence[str],
+    pattern: re.Pattern[str] | None = None,
 ) -> Problem:
     if not parameters:
         return Problem("trainer", f"{where}: the net has no parameters to train")
+    if constant:
+        message = f'{what} selects only parameters that have grad_req="null": {listing(constant)}'
+        way_out = 'leave it out, or set their grad_req to "write" to train them'
+        return Problem("trainer", f"{where}: {message}; {way_out}")
     text = f"{where}: {what} selects none of the net's parameters"
     begun = [name for name in parameters if pattern is not None and pattern.match(name)]
     if pattern is not None and begun:

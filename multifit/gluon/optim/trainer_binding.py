@@ -44,7 +44,7 @@ def bind_trainers(
     frozen_set, selection_problems = frozen_names(frozen, parameters)
     held: dict[str, list[str]] = {}
     for name, value in valid.items():
-        held[name], more = held_names(where[name], value, can_learn, frozen_set)
+        held[name], more = held_names(where[name], value, can_learn, frozen_set, parameters)
         selection_problems += more
     if built is None and can_learn and not candidates:
         message = 'the net has no parameters to train: all have grad_req="null"; set it to "write"'

@@ -141,8 +141,8 @@ class Trainers(Mapping[str, TrainerHandle]):
         """Update a trainer's parameters; their gradients must be reduced and clipped.
 
         Parameters that the batch did not reach have stale gradients, and stay as they are. Raises
-        UserCodeError if the trainer's schedule raises. Raises TrainerError if the schedule returns something
-        other than a rate, or returns 0 and the optimizer divides by the rate.
+        TrainerError if the trainer's schedule returns something other than a rate, or returns 0 and the
+        optimizer divides by the rate.
         """
         trainer = self._trainers[name]
         on_kvstore = updates_on_kvstore(trainer)

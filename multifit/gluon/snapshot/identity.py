@@ -11,6 +11,7 @@ import numpy as np
 from ...sampling import TaskLoaders
 from ...spec import LossSpec, MetricSpec, TaskSpec
 from ...spec.names import listed
+from ...spec.summary import function_name
 from ...spec.terms import MetricTerm, Term
 from ..balance.make import AnyBalancer
 from ..compat import mx
@@ -73,13 +74,13 @@ def plain(value: Any) -> Any:
         return [plain(item) for item in value]
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
-    return "..." if value is Ellipsis else {"function": _name(value)}
+    return "..." if value is Ellipsis else {"function": function_name(value)}
 
 
 def _loss(term: Term, spec: LossSpec) -> dict[str, Any]:
     parts = [part for part in term.parts if part]
     return {
-        "fn": None if spec.fn is None else _name(spec.fn),
+        "fn": None if spec.fn is None else function_name(spec.fn),
         "takes": [str(ref) for ref in term.args],
         "weight": plain(spec.weight),
         "parts": parts,
@@ -92,7 +93,7 @@ def _loss(term: Term, spec: LossSpec) -> dict[str, Any]:
 
 def _metric(term: MetricTerm, spec: MetricSpec) -> dict[str, Any]:
     return {
-        "metric": _name(spec.metric),
+        "metric": function_name(spec.metric),
         "takes": [str(ref) for ref in term.args],
         "losses": list(term.losses),
         "stages": list(listed(spec.stage)),
@@ -131,7 +132,3 @@ def _schedule(scheduler: mx.lr_scheduler.LRScheduler | None) -> str | None:
     if isinstance(scheduler, ScaledSchedule):  # added when the rate is set during the run
         scheduler = scheduler.scheduler
     return None if scheduler is None else type(scheduler).__name__
-
-
-def _name(fn: object) -> str:
-    return str(getattr(fn, "__name__", type(fn).__name__))

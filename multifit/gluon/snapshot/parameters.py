@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import repeat
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Iterable, Mapping, Sequence
 
 import numpy as np
@@ -15,26 +16,39 @@ from ..optim.parameters import listing
 from ..saved_net import save_arrays
 from ..waiting import wait_for_operators
 
-NET, OTHERS = "net.params", "losses.params"
+NET, OTHERS, TRAINED = "net.params", "losses.params", "trained.params"
 Parameters = Mapping[str, mx.gluon.Parameter]
+NONE: Mapping[Any, Any] = MappingProxyType({})
 
 
-def write_parameters(folder: Path, net: mx.gluon.Block, parameters: Parameters) -> None:
+def write_parameters(
+    folder: Path, net: mx.gluon.Block, parameters: Parameters, evaluated: Mapping[str, Any] = NONE
+) -> None:
     """Write the net's parameters to ``net.params``, and those of losses to ``losses.params``.
 
     ``net.load_parameters`` can read the first file. Parameters that have no shape yet, because no batch has
-    reached them, are left out. Raises OSError if a file cannot be written completely.
+    reached them, are left out. Where evaluations use other values, those of `evaluated`, these files hold
+    them, and ``trained.params`` holds the parameters that training continues with. Raises OSError if a file
+    cannot be written completely.
     """
-    _write(folder / NET, net._collect_params_with_prefix())
-    write_others(folder, net, parameters)
+    used = {id(parameters[name]): value for name, value in evaluated.items()}
+    _write(folder / NET, net._collect_params_with_prefix(), used)
+    write_others(folder, net, parameters, used)
+    if evaluated:
+        _write(folder / TRAINED, {name: parameters[name] for name in evaluated})
 
 
-def write_others(folder: Path, net: mx.gluon.Block, parameters: Parameters) -> list[str]:
-    """Write the parameters that are not the net's, if there are any; return the names of the files."""
+def write_others(
+    folder: Path, net: mx.gluon.Block, parameters: Parameters, used: Mapping[int, Any] = NONE
+) -> list[str]:
+    """Write the parameters that are not the net's, if there are any; return the names of the files.
+
+    `used` has other values of some parameters, by their identities.
+    """
     others = _others(net, parameters)
     if not others:
         return []
-    _write(folder / OTHERS, others)
+    _write(folder / OTHERS, others, used)
     return [OTHERS]
 
 
@@ -43,19 +57,22 @@ def _others(net: mx.gluon.Block, parameters: Parameters) -> Parameters:
     return {name: parameter for name, parameter in parameters.items() if name not in of_net}
 
 
-def _write(path: Path, parameters: Parameters) -> None:
+def _write(path: Path, parameters: Parameters, used: Mapping[int, Any] = NONE) -> None:
     wait_for_operators()
+    values = {name: used.get(id(p)) for name, p in parameters.items() if p._data is not None}
     # as Block.save_parameters does it: the mean over the devices
-    save_arrays({name: p._reduce() for name, p in parameters.items() if p._data is not None}, path)
+    save_arrays({name: parameters[name]._reduce() if v is None else v for name, v in values.items()}, path)
 
 
 def read_parameters(folder: Path, parameters: Parameters, contexts: Sequence[mx.Context]) -> None:
     """Set all parameters, whether they are initialised, deferred or neither (then on `contexts`).
 
+    They are set to what training continues with, where that differs from what evaluations use.
+
     Raises ValueError, before any is set, if one is missing in the files, or has a different shape or dtype.
     """
     saved: dict[str, mx.nd.NDArray] = {}
-    for file in (NET, OTHERS):
+    for file in (NET, OTHERS, TRAINED):
         if (folder / file).exists() or file == NET:
             saved.update(mx.nd.load(str(folder / file)) or {})
     initialized = [name for name, parameter in parameters.items() if parameter._data is not None]

@@ -10,6 +10,7 @@ import numpy as np
 
 from ...errors import counted, quoted, raise_problems
 from ...files import atomic_write, read_json
+from ...protocols import Array
 from ...seeding import random_state, seed_everything, seed_of_rank, set_random_state
 from ...stages import TRAIN, figure_name
 from ..compat import mx
@@ -21,7 +22,7 @@ from .differences import differences as compare
 from .differences import differing
 from .figures import empty_undivided, load_figures, merge_figures, save_figures
 from .identity import identity
-from .parameters import load_device_state, read_parameters, save_device_state, write_parameters
+from .parameters import NONE, load_device_state, read_parameters, save_device_state, write_parameters
 from .ranks import Files, gather_trees, has_own, has_tree, read_own_tree, write_ranks
 from .trainers import load_settings, load_trainer, save_settings, save_trainer
 from .tree import decode, encode, read_tree, write_tree
@@ -46,8 +47,10 @@ class Snapshot:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def write(self, folder: Path) -> list[str]:
+    def write(self, folder: Path, evaluated: Mapping[str, Array] = NONE) -> list[str]:
         """Write parameters, trainers, figures, random states and the run's identity; called between batches.
+
+        `evaluated` are the values that evaluations use in place of some parameters.
 
         Returns the names of what cannot be saved, and so starts from zero after a resume: figures, such as
         ``val_mAP``, and attributes of optimizers.
@@ -64,7 +67,7 @@ class Snapshot:
             },
             **self._own_state(),
         }
-        write_parameters(folder, self._engine.model.net, self._engine.model.parameters)
+        write_parameters(folder, self._engine.model.net, self._engine.model.parameters, evaluated)
         for name, tree in trees.items():
             write_tree(folder, name, tree)
         atomic_write(folder / IDENTITY, json.dumps(self.identity(), indent=1) + "\n")

@@ -14,6 +14,7 @@ from ...spec.names import OUTPUTS, Ref
 from ...spec.terms import MetricTerm, Term
 from ..compat import mx
 from ..execution.result import StepResult
+from ..metrics.function_metric import as_metric
 
 _LOSSES = mx.gluon.loss
 _OF_PROBABILITIES = (mx.metric.CrossEntropy, mx.metric.NegativeLogLikelihood, mx.metric.Perplexity)
@@ -37,7 +38,7 @@ def doubtful_values(result: StepResult) -> Iterator[str]:
             values = {ref: array.asnumpy() for ref, array in taken.items()}
             yield from (f"{term.where}: {message}" for message in check(term, term.spec.fn, values))
     for metric in result.spec.metric_terms:
-        if type(metric.spec.metric) in _OF_PROBABILITIES and metric.spec.transform is None:
+        if type(as_metric(metric)) in _OF_PROBABILITIES and metric.spec.transform is None:
             yield from _probabilities(metric, arrays)
 
 
@@ -103,7 +104,7 @@ def _probabilities(term: MetricTerm, arrays: Mapping[Ref, Any]) -> Iterator[str]
         array = arrays.get(output)
         value = None if array is None else _no_probability(array.asnumpy())
         if value is not None:
-            kind = type(term.spec.metric).__name__
+            kind = type(as_metric(term)).__name__
             columns = "transform=lambda scores, label: (label, mx.nd.softmax(scores))"
             yield (
                 f"{term.where}: {_named(output)} holds {value:g}, but {kind} takes probabilities; for "

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Mapping, Sequence
 
 from ...engines import FirstBatches, Peeked
-from ...errors import DataError, Problem, UserCodeError, raise_problems
+from ...errors import DataError, Problem, raise_problems
 from ...plan import LoaderPlan
 from ...sampling import TaskBatch
 from ...seeding import preserve_rng
@@ -68,7 +68,7 @@ def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
             stage_outputs, stage_problems = check_first_batch(engine.stages[name], batch)
             checked.append((name, batch, stage_outputs))
             problems += stage_problems
-    except UserCodeError:
+    except Exception:
         raise_problems(problems)  # they may be the cause of the error, and are easier to fix
         raise
     raise_problems(problems)

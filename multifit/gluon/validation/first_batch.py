@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Mapping, Sequence
 
-from ...errors import Problem, UserCodeError, quoted, raise_problems
+from ...errors import Problem, quoted, raise_problems
 from ...spec.names import LABELS, Ref
 from ...spec.terms import Term
 from ...state import RunState
@@ -86,7 +86,7 @@ def _check_loss(
 
     try:
         return check()
-    except UserCodeError:
+    except Exception:  # of the loss, which may take other dtypes
         kept = {name for name, label in stage.spec.label_specs.items() if label.dtype is not None}
         kept |= set(stage.spec.inputs) - stage.network.casts.keys()
         others = [ref for ref in term.labels if has_other_dtype(arrays[ref], stage.dtype)]

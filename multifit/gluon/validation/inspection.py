@@ -29,6 +29,7 @@ from ..execution.loss_calls import by_reference
 from ..loss_kinds import ELEMENTWISE, class_axis
 from ..metrics.catalogue import READING, updates_as, value_axis
 from ..metrics.copying import copy_metric
+from ..metrics.function_metric import is_function
 from ..metrics.host_update import update_metric
 from ..metrics.label_rules import LabelRule, count_in_part
 from ..metrics.present import present_arrays
@@ -144,9 +145,10 @@ def inspect_metric(stage_metric: StageMetric, arrays: Mapping[Ref, Any]) -> list
         messages = [_unpaired(term, metric)]
     elif isinstance(metric, PAIRING) and not term.losses:
         messages = list(_comparing(term, metric, arrays))
-    elif not isinstance(term.spec.metric, _METRICS.EvalMetric) and not hasattr(term.spec.metric, "update"):
+    elif is_function(metric):
+        function: Any = term.spec.metric
         messages = [
-            arity_problem(term.where, term.spec.metric, ["labels", "outputs"], fix="take both, in that order")
+            arity_problem(term.where, function, ["labels", "outputs"], fix="take both, in that order")
         ]
     return [Problem("spec", message) for message in messages if message]
 

@@ -137,9 +137,9 @@ def test_a_mask_or_a_function_says_what_is_missing_of_any_dtype(dtype: str) -> N
     y = np.array([3, 2, 1], dtype)
     for label, more in zip(labels, ([np.array([1, 0, 1], "float32")], [])):
         spec = TaskSpec(
-            "o",
-            label,
-            {"l": LossSpec(mx.gluon.loss.L2Loss(), "o", "y")},
+            outputs="o",
+            labels=label,
+            losses={"l": LossSpec(mx.gluon.loss.L2Loss(), "o", "y")},
             inputs=["x"],
             unused=["m"][: len(more)],
         )

@@ -128,7 +128,9 @@ def test_an_input_that_is_only_added_leaves_the_gradients_right(last: bool) -> N
     batches = [(image, shift, size) for (image, _, size), shift in zip(BATCHES, shifts)]
     net, by_hand = twins(lambda: Shifted(last), *batches[0][:2])
     net.hybridize()
-    spec = TaskSpec("y", "size", {"y": LossSpec(L2, "y", "size")}, inputs=["image", "shift"])
+    spec = TaskSpec(
+        outputs="y", labels="size", losses={"y": LossSpec(L2, "y", "size")}, inputs=["image", "shift"]
+    )
     trainer = TrainerSpec(".*", "sgd", {"learning_rate": 0.05})
     MultiEstimator(net, spec, trainer).fit(batches, epochs=1, event_handlers=SILENT)
     train_by_hand(

@@ -194,9 +194,9 @@ def test_the_number_of_classes_may_change_from_batch_to_batch() -> None:
         return tuple(array.astype("float32") for array in arrays)
 
     spec = TaskSpec(
-        ["scores"],
-        ["position"],
-        {"point": LossSpec(Softmax(axis=1), "scores", "position")},
+        outputs=["scores"],
+        labels=["position"],
+        losses={"point": LossSpec(Softmax(axis=1), "scores", "position")},
         inputs=["source", "queries"],
     )
     batches = [batch(classes) for classes in (3, 5, 3, 17, 5)] * 3

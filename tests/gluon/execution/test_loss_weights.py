@@ -12,7 +12,7 @@ from multifit.gluon.execution.loss_weights import BatchLossScale, LossScaler
 
 def test_graphs_of_the_same_losses_share_their_weights() -> None:
     """Samples of ever new sizes have ever new graphs, which would be kept."""
-    terms = TaskSpec(["y"], ["y"], {"y": mx.gluon.loss.L2Loss()}).terms
+    terms = TaskSpec(outputs=["y"], labels=["y"], losses={"y": mx.gluon.loss.L2Loss()}).terms
     scaler = LossScaler(terms, "float32", Normalizers(ALONE))
     scale = BatchLossScale({"y": 2.0}, {"y": 4.0}, {"y": 4.0})
     vectors = [scaler.vector(LossGraph(terms, []), scale, mx.cpu()) for _ in range(3)]

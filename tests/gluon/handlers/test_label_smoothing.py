@@ -77,7 +77,7 @@ def test_labels_of_mixed_samples_are_smoothed() -> None:
 def objective_of(loss: Any, epsilon: float, logits: Any, label: Any, *more: Any) -> float:
     """Return the smoothed objective of a loss of these arguments, alone in its spec."""
     slots = dict(zip(["label", "more"], [label, *more]))
-    spec = TaskSpec(["y"], list(slots), {"ce": LossSpec(loss, "y", list(slots))})
+    spec = TaskSpec(outputs=["y"], labels=list(slots), losses={"ce": LossSpec(loss, "y", list(slots))})
     handler, estimator = LabelSmoothing(epsilon), SimpleNamespace(spec=spec, batch_axis=0, state=None)
     handler.train_begin(estimator)
     handler.batch_begin(estimator)
@@ -174,7 +174,9 @@ def test_samples_without_a_label_are_left_out(
         net = AddBias(*shape)
         net.initialize()
         names = ["more", "weight"][: len(more)]
-        spec = TaskSpec(["y"], [slot, *names], {"ce": LossSpec(loss, "y", ["label", *names])})
+        spec = TaskSpec(
+            outputs=["y"], labels=[slot, *names], losses={"ce": LossSpec(loss, "y", ["label", *names])}
+        )
         batch = [array[rows] for array in (scores, label, *more)]
         estimator = MultiEstimator(net, spec, TrainerSpec(".*", "sgd", {"learning_rate": 1.0}))
         estimator.fit([batch], epochs=1, event_handlers=LabelSmoothing(0.5))

@@ -61,9 +61,9 @@ def test_one_loss_among_others(by: str | None) -> None:
         "own": LossSpec(second, "y", ["label", "data"]),
     }
     spec = TaskSpec(
-        ["y"],
-        ["label", "weight"],
-        losses,
+        outputs=["y"],
+        labels=["label", "weight"],
+        losses=losses,
         batch_fn=lambda batch: {"data": batch[0], "label": batch[1], "weight": batch[1] * 0 + 2},
         unused=["weight"] if by is None else (),
     )
@@ -109,7 +109,7 @@ def test_inputs_that_are_labels_too_are_not_permuted() -> None:
 def test_what_is_present_is_permuted_once_whoever_reads_it(count: int) -> None:
     data = [(x, mx.nd.where(mx.nd.array([0, 0, 1, 0, 1, 0]), -mx.nd.ones_like(y), y)) for x, y in DATA]
     losses = {str(i): LossSpec(CE, "y", "label", weight=1 / count) for i in range(count)}
-    spec = TaskSpec(["y"], [LabelSpec("label", missing=-1)], losses)
+    spec = TaskSpec(outputs=["y"], labels=[LabelSpec("label", missing=-1)], losses=losses)
 
     def loss(out: Any, y: Any, permuted: Any, x: Any, kept: float) -> Any:
         own, other = ((label >= 0) * CE(out, label.relu()) for label in (y, permuted))

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import CheckpointHandler, Every, HandlerError, TrainerSpec
+from multifit import CheckpointHandler, Every, TrainerSpec
 from multifit.gluon.handlers import SkipNonFinite
 from multifit.gluon.handlers.skip_non_finite import CHUNK, all_finite
 from tests.common.grids import ONE, TWO
-from tests.common.handlers import CutsPower
+from tests.common.handlers import CutsPower, PowerCut
 
 import mxnet as mx  # isort: skip
 from mxnet.gluon import nn
@@ -100,7 +100,7 @@ def test_counts_continue_from_a_checkpoint(tmp_path: Path, caplog: Any) -> None:
     def handlers() -> list[Any]:
         return [SkipNonFinite(), poison(np.nan, {0, 1, 3}), CheckpointHandler(tmp_path, Every(1, "batch"))]
 
-    with pytest.raises(HandlerError):
+    with pytest.raises(PowerCut):
         fit([*handlers(), CutsPower(2)])
     fit(handlers(), resume=tmp_path)
     counts = [line for line in warnings(caplog) if "updates" in line]

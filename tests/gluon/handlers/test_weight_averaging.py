@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from multifit import TrainerSpec
+from multifit import (
+    CheckpointHandler,
+    EarlyStoppingHandler,
+    Every,
+    LossSpec,
+    MultiEstimator,
+    TaskSpec,
+    TrainerSpec,
+)
 from multifit.gluon.handlers import WeightAveraging
 from tests.common.compare import snapshot
 from tests.common.grids import ONE, TWO
 from tests.common.handlers import Freezes
 from tests.common.nets import mlp
+from tests.common.resuming import assert_resumes_bit_for_bit
+from tests.common.specs import CE
 
 import mxnet as mx  # isort: skip
 
@@ -179,3 +190,59 @@ def test_parameters_of_several_types() -> None:
     for i, average in enumerate(handler.averages.values()):
         np.testing.assert_allclose(average.asnumpy(), i % 7 + 1, rtol=1e-3)
         assert np.dtype(average.dtype) == dtypes[i]
+
+
+def validated(tmp_path: Path, *handlers: Any, devices: Any = ONE) -> Any:
+    """Train with a rate at which the averages of an early epoch are the best."""
+    trainer = TrainerSpec(".*", "sgd", {"learning_rate": 1.5})
+    saving = CheckpointHandler(tmp_path, every=1, monitor="val_loss", keep_last=1, seed=1)
+    options = {"trainers": trainer, "val_data": DATA[:1], "epochs": 5, "norm": devices == ONE}
+    return fit([*handlers, saving], devices=devices, data=DATA[1:], **options)
+
+
+def loss_of(net: Any) -> float:
+    losses = {"ce": LossSpec(CE, "y", "label")}
+    spec = TaskSpec(outputs=["y"], labels=["label"], losses=losses)
+    return MultiEstimator(net, spec).evaluate(DATA[:1], event_handlers=[])["loss"]
+
+
+@pytest.mark.parametrize("devices", [ONE, TWO])
+@pytest.mark.parametrize("kind", ["ema", "swa"])
+def test_a_checkpoint_holds_what_its_figure_was_measured_on(kind: str, devices: Any, tmp_path: Path) -> None:
+    estimator = validated(tmp_path, WeightAveraging(kind, decay=0.7), devices=devices)
+    history = estimator.history["val_loss"]
+    best = 1 + int(np.argmin(history))
+    assert best < 5
+    for epoch in (best, 5):
+        folder = tmp_path / "checkpoints" / f"epoch-{epoch:04}-step-{3 * epoch:08}"
+        net = mlp(3, norm=devices == ONE)
+        net.load_parameters(str(folder / "net.params"))
+        np.testing.assert_allclose(loss_of(net), history[epoch - 1], rtol=1e-5)
+        trained = mx.nd.load(str(folder / "trained.params"))
+        assert all(
+            (array != net.collect_params()[name]).any() for name, array in trained.items() if name in net
+        )
+        net.load_parameters(str(folder / "trained.params"), allow_missing=True)
+        assert abs(loss_of(net) - history[epoch - 1]) > 1e-3
+
+
+@pytest.mark.parametrize("figure", ["val_loss", "train_loss"])
+def test_the_best_epochs_parameters_are_those_of_its_figure(figure: str, tmp_path: Path) -> None:
+    trace = Trace()
+    stopping = EarlyStoppingHandler(figure, patience=9, restore_best=True)
+    estimator = validated(tmp_path, WeightAveraging("ema", decay=0.7), trace, stopping)
+    best = int(np.argmin(estimator.history[figure]))
+    expected = trace.evaluated[best] if figure == "val_loss" else trace.after[3 * best + 2]
+    assert_equal(estimator, expected)
+
+
+@pytest.mark.parametrize("step", [4, 9])
+def test_a_run_with_averages_resumes_bit_for_bit(step: int, tmp_path: Path) -> None:
+    def run(folder: Path, *handlers: Any, **options: Any) -> Any:
+        saving = CheckpointHandler(folder, Every(2, "batch"), seed=1)
+        best = EarlyStoppingHandler("val_loss", patience=9, restore_best=True)
+        averaging = WeightAveraging("ema", decay=0.7, apply=False)
+        every = [averaging, best, saving, *handlers]
+        return fit(every, val_data=DATA[:1], norm=True, epochs=3, **options)
+
+    assert_resumes_bit_for_bit(run, tmp_path, step)

@@ -32,7 +32,7 @@ def fit(
     """Return the estimator after two epochs; `net`, `losses`, `spec`, `trainers`, `data` replace mine."""
     net = options.pop("net", None) or mlp(3, devices, hybrid, norm)
     losses = options.pop("losses", {"ce": LossSpec(CE, "y", "label")})
-    spec = options.pop("spec", None) or TaskSpec(["y"], ["label"], losses)
+    spec = options.pop("spec", None) or TaskSpec(outputs=["y"], labels=["label"], losses=losses)
     trainers = options.pop("trainers", TrainerSpec(".*", "sgd", {"learning_rate": 0.1}))
     estimator = MultiEstimator(net, spec, trainers, devices, accumulate=options.pop("accumulate", 1))
     estimator.fit(options.pop("data", DATA), event_handlers=handlers, **{"epochs": 2, **options})

@@ -39,7 +39,7 @@ def count(losses: Any, labels: dict[str, Any], output: tuple[int, ...], classes:
     `labels` are a second batch's; `output` is the shape of its output.
     """
     names = [label.name if isinstance(label, LabelSpec) else label for label in labels]
-    spec = TaskSpec("y", list(labels), losses, inputs=["x"], unused=["y", *names])
+    spec = TaskSpec(outputs="y", labels=list(labels), losses=losses, inputs=["x"], unused=["y", *names])
     refs = [Ref("outputs", "y"), *(Ref("labels", name) for name in names)]
     second = [mx.nd.zeros(output), *(mx.nd.array(v, dtype=np.asarray(v).dtype) for v in labels.values())]
     first = dict(zip(refs, [array[:1] * 0 for array in second]))

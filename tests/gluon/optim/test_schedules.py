@@ -19,13 +19,13 @@ from multifit import (
     TaskSpec,
     TrainerError,
     TrainerSpec,
-    UserCodeError,
 )
 from multifit.gluon.optim.named_schedule import named_schedule
 from multifit.gluon.optim.schedules import ScaledSchedule
 from multifit.schedules import OneCycle, WarmUp, piecewise, ramp
 from tests.common.compare import assert_same_parameters, assert_unchanged, snapshot
 from tests.common.hand_loop import SILENT
+from tests.common.noted import with_notes
 
 import mxnet as mx  # isort: skip
 
@@ -130,7 +130,7 @@ def assign(net: Any, other: Any) -> None:
 Y = TaskSpec(outputs=["y"], labels=["y"], losses={"y": mx.gluon.loss.L2Loss()})
 DATA = [(np.ones((2, 2), "float32"), np.ones((2, 1), "float32"))] * 5
 NO_RATES: dict[str, tuple[Any, type, str]] = {
-    "raises": (lambda: 1 / 0, UserCodeError, " raised ZeroDivisionError: division by zero"),
+    "raises": (lambda: 1 / 0, ZeroDivisionError, ""),
     "None": (lambda: None, TrainerError, " returned None; it must return a finite number"),
     "NaN": (lambda: NAN, TrainerError, " returned nan; it must return a finite number"),
     "infinite": (lambda: math.inf, TrainerError, " returned inf; it must return a finite number"),
@@ -151,9 +151,8 @@ def test_a_schedule_without_a_rate_is_named_before_its_trainer_moves(optimizer: 
     estimator = MultiEstimator(net, Y, {"mine": trainer})
     with pytest.raises(error) as raised:
         estimator.fit(DATA, epochs=1, event_handlers=[*SILENT, watch])
-    text = str(raised.value)
-    assert text.startswith("epoch 1, batch 3: ") and f'trainers["mine"].lr_scheduler(3){message}' in text
-    assert (error is TrainerError) == (raised.value.__cause__ is None)
+    text = with_notes(raised.value)
+    assert "epoch 1, batch 3" in text and f'trainers["mine"].lr_scheduler(3){message}' in text
     assert_unchanged(net, watch.before)
     assert isinstance(estimator.trainers["mine"].optimizer.lr_scheduler, Own)
 
@@ -205,9 +204,9 @@ def test_a_rate_of_0_is_refused_where_an_optimizer_divides_by_it(optimizer: str,
 
 def test_a_schedule_that_has_no_first_rate_is_named_where_the_rate_is_read() -> None:
     estimator = MultiEstimator(a_net(), Y, TrainerSpec(".*", "sgd", lr_scheduler=Own(lambda n: 0.1 / n)))
-    with pytest.raises(UserCodeError, match=r'^trainers\["trainer"\].lr_scheduler\(0\) raised ZeroDivision'):
+    with pytest.raises(ZeroDivisionError, match=r'raised in trainers\["trainer"\].lr_scheduler\(0\)$'):
         print(estimator.trainers["trainer"].learning_rate)
-    with pytest.raises(UserCodeError, match=r'trainers\["trainer"\].lr_scheduler\(0\) raised ZeroDivision'):
+    with pytest.raises(ZeroDivisionError, match=r'raised in trainers\["trainer"\].lr_scheduler\(0\)'):
         estimator.fit(DATA, epochs=1)
 
 
@@ -218,7 +217,7 @@ def test_a_schedule_that_raises_in_a_kvstore_is_not_ignored() -> None:
     net.initialize()
     batches = [(np.array([0, 1, 2]), np.ones((3, 1), "float32"))] * 5
     estimator = MultiEstimator(net, Y, TrainerSpec(".*", "sgd", lr_scheduler=own))
-    with pytest.raises(UserCodeError, match=r"batch 3: .*lr_scheduler\(3\) raised ZeroDivisionError"):
+    with pytest.raises(ZeroDivisionError, match=r"lr_scheduler\(3\) \(epoch 1, batch 3\)$"):
         estimator.fit(batches, epochs=1, event_handlers=SILENT)
 
 

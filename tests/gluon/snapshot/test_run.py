@@ -226,7 +226,7 @@ def train_with_checks(
     outputs = ["a", "b", "c"][: len(batches[0]) - 1]
     losses = {output: LossSpec(CE, output, output, weight=0.1 + i) for i, output in enumerate(outputs)}
     metrics = {"accuracy": MetricSpec(mx.metric.Accuracy(), "a", "a")}
-    spec = TaskSpec(outputs, outputs, losses, metrics)
+    spec = TaskSpec(outputs=outputs, labels=outputs, losses=losses, metrics=metrics)
     net = hybridized(NETS[name][0](), hybrid)
     engine = new_engine(net, spec, TrainerSpec(".*", "adam", {"learning_rate": 0.01}), contexts)
     history = []
