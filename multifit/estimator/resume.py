@@ -14,7 +14,6 @@ from ..errors import Problem, SpecError, counted, last_line
 from ..files import atomic_write, read_json
 from ..history import History
 from ..log_once import LogOnce
-from ..seeding import reseed_epoch
 from .handler_runner import HandlerRunner
 from .run import Run
 from .shared_checkpoint import SharedCheckpoint
@@ -96,7 +95,7 @@ class RunCheckpointer:
             raise error
         with _valid(checkpoint):
             if not tree["complete"]:
-                self._read_order(checkpoint, rank, tree["state"])
+                self._run.order_state = self._snapshot.read_own_tree(checkpoint, rank, ORDER)
                 run.restore_order()  # raises if the state is not valid
                 if (checkpoint / f"{WINDOW}.json").exists():
                     self._engine.windows.load(snapshot.read_own_tree(checkpoint, rank, WINDOW))
@@ -141,20 +140,8 @@ class RunCheckpointer:
     def _other_versions(self, saved: Mapping[str, str]) -> list[str]:
         """Return in words which versions saved a checkpoint, and which are here; nothing if equal."""
         now = self._snapshot.versions()
-        saved = {"multifit": "before 0.1.0", **saved}
         names = [name for name in now if name != "python" and saved.get(name) != now[name]]
         return [", ".join(f"{name} {each.get(name)}" for name in names) for each in (saved, now) if names]
-
-    def _read_order(self, checkpoint: Path, rank: int, state: Mapping[str, Any]) -> None:
-        """Read the random states from which the epoch is shuffled; the oldest checkpoints lack them."""
-        if (checkpoint / f"{ORDER}.json").exists():
-            self._run.order_state = self._snapshot.read_own_tree(checkpoint, rank, ORDER)
-            return
-        if state["seed"] is None:
-            self._log_once("the checkpoint lacks the order of its epoch: some samples may be repeated in it")
-        else:
-            reseed_epoch(state["seed"], state["epoch"])  # as at the epoch's start
-        self._run.remember_order()
 
     def _newest(self, folder: Path) -> Path | None:
         logger = self._log_once.logger

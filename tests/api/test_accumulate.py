@@ -12,7 +12,6 @@ from multifit import (
     CheckpointHandler,
     DataError,
     Every,
-    HandlerError,
     LossSpec,
     MultiEstimator,
     StoppingHandler,
@@ -34,7 +33,7 @@ from tests.common.accumulating import (
 )
 from tests.common.compare import assert_unchanged, snapshot
 from tests.common.grids import ONE, TWO
-from tests.common.handlers import CutsPower, handler
+from tests.common.handlers import CutsPower, PowerCut, handler
 from tests.common.nets import Heads, hybridized, sequential
 from tests.common.resuming import assert_resumes_bit_for_bit
 from tests.common.specs import L2, two_head_spec
@@ -217,7 +216,7 @@ def test_a_stop_within_a_window_updates_with_what_is_there() -> None:
 
 def test_a_fit_that_fails_within_a_window_leaves_no_gradients() -> None:
     estimator = MultiEstimator(net_of(), spec_of(True), TrainerSpec(".*", "sgd", SGD), accumulate=2)
-    with pytest.raises(HandlerError):
+    with pytest.raises(PowerCut):
         estimator.fit(batches_of((4, 4), True), epochs=1, event_handlers=[CutsPower(1)])
     estimator.fit(batches_of((4, 4), True), epochs=2, event_handlers=[])
     assert_equal(trained([8], True)[0], values_of(estimator))

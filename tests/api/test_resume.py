@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import multifit
 from multifit import CheckpointHandler, EarlyStoppingHandler, Every, MetricSpec, SpecError, TrainerSpec
 from multifit.gluon.runner import Runner
 from multifit.handlers.plateau import PlateauHandler
@@ -157,6 +158,17 @@ def test_the_state_of_what_runs_batches_is_restored(
     monkeypatch.setattr(Runner, "why_inexact", lambda runner: "the device may round differently")
     run.resume()
     assert restored == [{"scale": 2.0}] and "the device may round differently" in caplog.text
+
+
+def test_other_versions_are_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log: Any) -> None:
+    run = simple_run(tmp_path / "run", TWO)
+    run.crash(3)
+    monkeypatch.setattr("multifit.gluon.installed.__version__", "99.0.0")
+    run.resume()
+    line = (
+        f"multifit {multifit.__version__} saved it, and multifit 99.0.0 resumes: correct, but not always bit"
+    )
+    assert any(each.startswith(line) for each in log())
 
 
 def test_no_sample_is_loaded_twice(tmp_path: Path) -> None:

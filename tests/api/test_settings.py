@@ -9,13 +9,13 @@ from typing import Any, Callable
 import numpy as np
 import pytest
 
-from multifit import CheckpointHandler, Every, HandlerError, MultiEstimator, TrainerSpec
+from multifit import CheckpointHandler, Every, MultiEstimator, TrainerSpec
 from multifit.schedules import OneCycle, WarmUp
 from tests.common.compare import assert_same_parameters, assert_unchanged, snapshot, twins
 from tests.common.data import digit_batches
 from tests.common.grids import plain_or_hybrid
 from tests.common.hand_loop import SILENT, train_by_hand
-from tests.common.handlers import CutsPower, handler
+from tests.common.handlers import CutsPower, PowerCut, handler
 from tests.common.nets import hybridized
 from tests.common.shared_nets import two_heads, two_losses
 from tests.common.specs import digit_spec
@@ -66,7 +66,7 @@ def test_what_a_handler_sets_is_resumed(name: str, schedule: bool, tmp_path: Pat
         net = twins(two_heads, BATCHES[0][0])[0]
         saving = CheckpointHandler(tmp_path / case, Every(1, "batch"))
         if case == "resumed":
-            with pytest.raises(HandlerError):
+            with pytest.raises(PowerCut):
                 fit(net, saving, CutsPower(4))
             net = two_heads()  # with the multipliers that a new net has
             fit(net, saving, resume=tmp_path / case)

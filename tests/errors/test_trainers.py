@@ -217,13 +217,28 @@ def test_the_second_name_of_a_shared_parameter_leads_to_the_first(where: str) ->
 
 
 @pytest.mark.parametrize("by_pattern", [True, False])
-def test_what_selects_only_parameters_without_gradients_says_so(by_pattern: bool) -> None:
+def test_what_selects_only_parameters_without_gradients_says_so(
+    by_pattern: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     setup = around(lambda dense, x: dense(x)).but(net=Tied())
     setup.net.digit.collect_params().setattr("grad_req", "null")
     setup.net.initialize()
     trainers = {"a": TrainerSpec("encoder.*"), "b": TrainerSpec("digit.*" if by_pattern else setup.net.digit)}
-    setup.with_trainers(trainers).refused(
-        TrainerError,
-        'selects only parameters that have grad_req="null": "digit.weight", "digit.bias"; leave it out, or',
+    with caplog.at_level("INFO", "multifit"):
+        setup.with_trainers(trainers).trains()
+    names = '"digit.weight", "digit.bias"'
+    message = (
+        f'trainers["b"]: everything that it selects has grad_req="null": {names}; it trains nothing until'
     )
-    setup.with_trainers({"a": trainers["a"]}).trains()
+    assert caplog.text.count(message) == 1
+
+
+@pytest.mark.parametrize("by_pattern", [True, False])
+def test_what_selects_only_running_statistics_says_so(by_pattern: bool) -> None:
+    norm = gluon.nn.BatchNorm(scale=False, center=False, in_channels=6)
+    norm.initialize()
+    setup = around(lambda dense, x: dense(norm(x)))
+    setup.net.norm = norm
+    trainers = {"a": TrainerSpec("dense.*"), "b": TrainerSpec("norm.running.*" if by_pattern else norm)}
+    message = 'selects only what is not trained, such as running statistics: "norm.'
+    setup.with_trainers(trainers).refused(TrainerError, message)

@@ -92,7 +92,7 @@ def test_metrics_on_the_host(metric: Any, fields: Any) -> None:
     assert value == pytest.approx((SCORES.argmax(axis=1) == CLASSES).mean())
     with pytest.raises(SpecError) as caught:
         identity(metric, **fields).evaluate(batches(SCORES, ANSWERS), [])
-    assert f'metrics["m"]: for (8, 3) float32, {UNCLEAR}' in str(caught.value)
+    assert 'metrics["m"]: ' in str(caught.value) and UNCLEAR in str(caught.value)
 
 
 def test_pcc_of_one_hot_labels() -> None:

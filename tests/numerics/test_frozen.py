@@ -13,7 +13,6 @@ import pytest
 from multifit import (
     CheckpointHandler,
     Every,
-    HandlerError,
     LossSpec,
     MultiEstimator,
     TrainerError,
@@ -24,7 +23,7 @@ from tests.common.compare import assert_same_parameters, snapshot, twins
 from tests.common.data import digit_batches
 from tests.common.grids import ONE, TWO, two_settings
 from tests.common.hand_loop import ADAM, SILENT
-from tests.common.handlers import CutsPower, Freezes, freeze
+from tests.common.handlers import CutsPower, Freezes, PowerCut, freeze
 from tests.common.nets import hybridized
 from tests.common.shared_nets import two_heads, two_losses
 from tests.common.specs import BCE, CE, digit_spec
@@ -169,7 +168,7 @@ def test_it_resumes_with_what_was_frozen(tmp_path: Path, stop: int, declared: st
             estimator = MultiEstimator(net, digit_spec(), trainer, devices)
             handlers = [*SILENT, Freezes(FREEZES), CheckpointHandler(folder, every=Every(1, "batch"))]
             if steps and resume is None:
-                with pytest.raises(HandlerError):
+                with pytest.raises(PowerCut):
                     estimator.fit(BATCHES, epochs=EPOCHS, event_handlers=[*handlers, CutsPower(steps)])
             else:
                 estimator.fit(BATCHES, epochs=EPOCHS, event_handlers=handlers, resume=resume)

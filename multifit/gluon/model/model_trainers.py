@@ -68,11 +68,19 @@ class ModelTrainers:
             self._accumulate,
         )
         if trainers is not None:
+            if self._trainers is None:
+                self._log_idle(trainers)
             self._trainers = trainers
             if self._training:
                 trainers.added_gradients.begin()
             self._requests = self.frozen.requests()
         return problems
+
+    def _log_idle(self, trainers: Trainers) -> None:
+        for name, held in trainers.parameters.items():
+            if not trainers.updated(name):
+                selected = f'everything that it selects has grad_req="null": {listing(list(held))}'
+                self._log_once(f'trainers["{name}"]: {selected}; it trains nothing until that is "write"')
 
     @contextmanager
     def training(self) -> Iterator[None]:

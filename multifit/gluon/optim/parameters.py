@@ -141,9 +141,8 @@ def _selects_nothing(
     if not parameters:
         return Problem("trainer", f"{where}: the net has no parameters to train")
     if constant:
-        message = f'{what} selects only parameters that have grad_req="null": {listing(constant)}'
-        way_out = 'leave it out, or set their grad_req to "write" to train them'
-        return Problem("trainer", f"{where}: {message}; {way_out}")
+        message = f"{what} selects only what is not trained, such as running statistics: {listing(constant)}"
+        return Problem("trainer", f"{where}: {message}; leave it out")
     text = f"{where}: {what} selects none of the net's parameters"
     begun = [name for name in parameters if pattern is not None and pattern.match(name)]
     if pattern is not None and begun:
