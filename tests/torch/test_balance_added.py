@@ -25,7 +25,9 @@ ADDED: dict[str, Callable[[], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("method", [UPGrad(), MGDA(every=2), GradNorm(), DWA()], ids=lambda method: type(method).__name__)
+@pytest.mark.parametrize(
+    "method", [UPGrad(), MGDA(every=2), GradNorm(), DWA()], ids=["UPGrad", "MGDA", "GradNorm", "DWA"]
+)
 @pytest.mark.parametrize("how", ADDED)
 def test_gradients_that_add_up_are_weighed_as_with_mxnet(how: str, method: Any) -> None:
     """In two fits, of epochs that leave a batch over."""
