@@ -324,5 +324,5 @@ def _is_variable(value: Any) -> bool:
 
 
 def _has_lost_values(net: Any) -> bool:
-    """Whether an initializer has failed: MXNet then forgets it, and the next call of the net hides its error."""
+    """Whether an initializer has failed: MXNet then forgets it, and the net's next call hides its error."""
     return any(p._data is None and not p._deferred_init for p in net.collect_params().values())
