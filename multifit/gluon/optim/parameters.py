@@ -90,7 +90,7 @@ def select(
     """Return the names of the parameters that a pattern, Block, ParameterDict or Parameter selects.
 
     A pattern must match a whole name (``re.fullmatch``). `parameters` are those to select from, by structural
-    name, and `every` are all parameters, if those are only the learnable ones. `where`, such as ``frozen``,
+    name, and `every` are all parameters, if those are only the trainable ones. `where`, such as ``frozen``,
     says in messages where the selection was declared. Also returns the problems found.
     """
     every = parameters if every is None else every
@@ -141,8 +141,9 @@ def _selects_nothing(
     if not parameters:
         return Problem("trainer", f"{where}: the net has no parameters to train")
     if constant:
-        message = f"{what} selects only running statistics or constants: {listing(constant)}"
-        return Problem("trainer", f"{where}: {message}; leave it out, as they are never trained")
+        message = f'{what} selects only parameters that have grad_req="null": {listing(constant)}'
+        way_out = 'leave it out, or set their grad_req to "write" to train them'
+        return Problem("trainer", f"{where}: {message}; {way_out}")
     text = f"{where}: {what} selects none of the net's parameters"
     begun = [name for name in parameters if pattern is not None and pattern.match(name)]
     if pattern is not None and begun:
