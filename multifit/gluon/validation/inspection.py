@@ -170,8 +170,7 @@ def _comparing(term: MetricTerm, metric: Metric, arrays: Mapping[Ref, Any]) -> I
         if isinstance(metric, ELEMENTWISE_METRICS):
             messages.append(elementwise_problem(term.where, (output.name, scores), (label.name, classes)))
         elif are_alike and updates_as(metric, *TAKING_INDICES):
-            column = _one_class(term, scores, metric, 1) if len(scores.shape) > 1 else None
-            messages.append(column or _one_shape(term, metric, output, label, scores))
+            messages.append(_one_shape(term, metric, output, label, scores))
         elif not (are_alike and updates_as(metric, *READING)):
             axis = 1 if type(metric) in ALONG_AXIS_1 else getattr(metric, "axis", None)
             if axis is not None:
