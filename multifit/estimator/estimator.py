@@ -226,10 +226,10 @@ class MultiEstimator:
             file or has only damaged checkpoints, or `batch_axis` is negative.
         """
         with self._calls.running("fit"), self.world.guarded():
-            check_limits(epochs, batches)
             train_data, val_data = task_loaders(
                 self._engine, train_data, val_data, sampling, once=epochs == 1
             )
+            check_limits(epochs, batches)
             try:
                 return self._fit(train_data, val_data, epochs, batches, event_handlers, resume, batch_axis)
             finally:  # the hooks of its handlers end with the fit

@@ -24,7 +24,7 @@ def task_loaders(
     the other, and only once if `once`. Data that is not a dict is returned as it is. Messages call the
     training data `what`. Raises SpecError or DataError with everything that is wrong.
     """
-    raise_problems(_arrays_problems(what, train, val))
+    raise_problems(_arrays_problems(what, train, val, lists=engine.spec.batch_fn is None))
     problems, val_loaders = [], val
     if isinstance(val, Mapping):
         problems = _loader_problems("val_data", val, once)
@@ -63,19 +63,31 @@ def each_loader(what: str, data: Any) -> dict[str, Any]:
     return {what: data}
 
 
-def _arrays_problems(what: str, train: Any, val: Any) -> list[Problem]:
-    """Return the problem of ``fit(X, y)``: data and labels, in place of two loaders."""
-    labels = val if isinstance(val, (list, tuple)) else [val]
-    if not (is_array(train) and labels and all(map(is_array, labels))):
+def _arrays_problems(what: str, train: Any, val: Any, lists: bool) -> list[Problem]:
+    """Return the problem of ``fit(X, y)``: data and labels, in place of two loaders.
+
+    `lists` says whether lists of numbers are such data too, not batches of which ``batch_fn=`` makes arrays.
+    """
+    is_listed = lists and _is_numbers(val)
+    labels = val if isinstance(val, (list, tuple)) and not is_listed else [val]
+    one_array = is_array(train) or (lists and _is_numbers(train))
+    if not (one_array and labels and (is_listed or all(map(is_array, labels)))):
         return []
     names = [f"y{number}" for number in range(1, len(labels) + 1)] if len(labels) > 1 else ["y"]
     message = (
         f"{what} is one array, {describe.array(train)}, and the second argument, {describe.arrays(labels)}, "
         "is taken for val_data; labels belong into the batches of the first argument: give "
         f"DataLoader(ArrayDataset({', '.join(['X', *names])}), batch_size=32, shuffle=True), of gluon.data"
-        f"{'' if hasattr(train, 'dtype') else ', with X.to_numpy() for a frame X'}"
+        f"{'' if hasattr(train, 'dtype') or isinstance(train, list) else ', with X.to_numpy() for a frame X'}"
     )
     return [Problem("data", message)]
+
+
+def _is_numbers(data: Any, depth: int = 2) -> bool:
+    """Whether data is a list of numbers, or of lists of them."""
+    if type(data) not in (list, tuple) or not data or not depth:
+        return False
+    return isinstance(data[0], (int, float)) or _is_numbers(data[0], depth - 1)
 
 
 def _loader_problems(what: str, data: Mapping[Any, Any], once: bool) -> list[Problem]:

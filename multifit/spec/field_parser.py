@@ -57,8 +57,8 @@ class FieldParser:
         self._require("inputs", input_names or not needs_inputs)
         slots = tuple(dict.fromkeys([*input_names, *label_names]))
         example = next(iter(output_names), "output")
-        loss_specs = self._mapping("losses", losses, LossSpec, example)
-        metric_specs = self._mapping("metrics", metrics, MetricSpec, example)
+        loss_specs = self._mapping("losses", losses, LossSpec, f'"{example}": ...')
+        metric_specs = self._mapping("metrics", metrics, MetricSpec, '"accuracy": MetricSpec(...)')
         terms, metric_terms, self.unresolved = resolve_terms(
             loss_specs,
             metric_specs,
@@ -135,7 +135,7 @@ class FieldParser:
             return {}
         if not isinstance(value, Mapping):
             self.messages.append(
-                f'{field}: is {shown(value)}; give a dict by name, such as {field}={{"{example}": ...}}'
+                f"{field}: is {shown(value)}; give a dict by name, such as {field}={{{example}}}"
             )
             return {}
         named = {key: item for key, item in value.items() if self._is_name(field, key)}

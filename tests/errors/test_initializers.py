@@ -53,6 +53,16 @@ def test_an_initializer_that_cannot_fill_a_parameter() -> None:
     MultiEstimator(fresh.net, TaskSpec(**fresh.spec), initializer=mx.init.Xavier()).fit(fresh.data, epochs=1)
 
 
+@pytest.mark.parametrize("hybridized", [False, True])
+def test_an_initializer_that_fails_when_the_first_batch_tells_the_shapes(hybridized: bool) -> None:
+    fresh = around(lambda dense, x: dense(x))
+    fresh.net.dense = gluon.nn.Dense(3)
+    fresh.net.hybridize(hybridized)
+    fresh.but(estimator={"initializer": Broken()}).refused(
+        KeyError, "no such table", "raised in the net's forward pass (train), called with x (8, 6) float32"
+    )
+
+
 @pytest.mark.parametrize("initializer", [None, mx.init.Xavier()], ids=["default", "Xavier"])
 @pytest.mark.parametrize("size", [-1, -3])
 def test_a_negative_size_is_that_of_the_net(size: int, initializer: Any) -> None:

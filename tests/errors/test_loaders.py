@@ -202,6 +202,27 @@ def test_data_and_labels_in_place_of_loaders_say_what_happened(
     )
 
 
+@pytest.mark.parametrize("y", [[0, 1, 2], [[0.0], [1.0], [2.0]]])
+@pytest.mark.parametrize("convert", [list, np.array])
+def test_lists_of_numbers_in_place_of_loaders_say_what_happened(
+    setup: Setup, convert: Any, y: list[Any]
+) -> None:
+    setup.but(data=convert([[1.0, 2.0]] * 3), val_data=y).refused(
+        DataError, "and the second argument, list, is taken for val_data", "DataLoader(ArrayDataset(X, y), "
+    )
+
+
+def test_lists_of_numbers_may_be_batches(setup: Setup) -> None:
+    x, digit, amount = setup.data[0]
+    rows = {"batch_fn": lambda rows: {"x": x[rows], "digit": digit[rows], "amount": amount[rows]}}
+    setup.but(data=[[0, 1], [2, 3]], val_data=[[4, 5]], **rows).fit()
+
+
+def test_data_and_labels_in_place_of_loaders_come_before_the_number_of_epochs(setup: Setup) -> None:
+    with pytest.raises(DataError, match="is taken for val_data"):
+        setup.make().fit(*setup.data[0][:2])
+
+
 def test_a_frame_is_converted_first(setup: Setup) -> None:
     class Frame:
         shape, ndim = (8, 6), 2

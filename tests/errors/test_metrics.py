@@ -81,6 +81,8 @@ FAULTS = [
         "takes 1 output and 0 labels, but Accuracy compares"),
     fault("sizes", lambda s: s.with_metric(mx.metric.MSE(), **BOTH),
         'metrics["figure"]: output "digit" (8, 3) float32 and label "digit" (8,) float32 differ in size'),
+    fault("sizes of BinaryAccuracy", lambda s: s.with_metric("binary_accuracy", **BOTH),
+        'metrics["figure"]: output "digit" (8, 3) float32 and label "digit" (8,) float32 differ in size'),
     fault("accuracy of one class",
         lambda s: s.with_metric(mx.metric.Accuracy(), outputs="amount", labels="digit"),
         "the output (8, 1) float32 has one class along axis 1, so every prediction is 0",

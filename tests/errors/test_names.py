@@ -39,6 +39,8 @@ FAULTS = [
         'give a dict by name, such as losses={"digit": ...}'),
     fault("a bare loss", lambda s: s.but(losses=CE()),
         "losses: is SoftmaxCrossEntropyLoss(batch_axis=0, w=None); give a dict by name"),
+    fault("a bare metric", lambda s: s.but(metrics="accuracy"),
+        "metrics: is 'accuracy'; give a dict by name, such as metrics={\"accuracy\": MetricSpec(...)}"),
     # LabelSpec
     fault("dtype", lambda s: s.but(labels=[LabelSpec("digit", dtype="flot32"), "amount"]),
         'labels["digit"]: dtype is \'flot32\' (did you mean "float32"?); valid are "float16", "float32"'),

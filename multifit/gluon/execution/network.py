@@ -274,7 +274,7 @@ class Network:
                     leaves = self._graph.run(inputs, signature_of(inputs) if self.plans_memory else None)
                     return regroup(self._structure, iter(leaves))
                 except Exception as error:
-                    if self._graph.is_traced:
+                    if self._graph.is_traced or _has_lost_values(self.net):
                         raise
                     # A hybridized net may work on arrays only; any other error is raised again below.
                     self._graph, self.traced = None, False
@@ -321,3 +321,8 @@ class Network:
 
 def _is_variable(value: Any) -> bool:
     return isinstance(value, mx.sym.Symbol) and len(value) == 1 and value.get_children() is None
+
+
+def _has_lost_values(net: Any) -> bool:
+    """Whether an initializer has failed: MXNet then forgets it, and the net's next call hides its error."""
+    return any(p._data is None and not p._deferred_init for p in net.collect_params().values())

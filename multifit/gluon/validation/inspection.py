@@ -27,6 +27,7 @@ from ..data.arrays import joined
 from ..data.batches import Batch
 from ..execution.loss_calls import by_reference
 from ..loss_kinds import ELEMENTWISE, class_axis
+from ..metrics.binary_accuracy import BinaryAccuracy
 from ..metrics.catalogue import READING, updates_as, value_axis
 from ..metrics.copying import copy_metric
 from ..metrics.function_metric import is_function
@@ -39,7 +40,7 @@ from .sample_weights import inspect_sample_weights
 
 _CE = mx.gluon.loss.SoftmaxCrossEntropyLoss
 _METRICS = mx.metric
-ELEMENTWISE_METRICS = (_METRICS.MSE, _METRICS.RMSE, _METRICS.MAE)
+ELEMENTWISE_METRICS = (_METRICS.MSE, _METRICS.RMSE, _METRICS.MAE, BinaryAccuracy)
 # These compare each output with a label; of MXNet's metrics, only `Loss` takes no labels.
 PAIRING = (
     _METRICS.Accuracy, _METRICS.TopKAccuracy, _METRICS.F1, _METRICS.MCC, _METRICS.CrossEntropy, _METRICS.PCC,
