@@ -162,8 +162,11 @@ class EventDispatcher:
         """Return whether a method's answer is true; an array of several values raises, as in `emit`."""
         if answer is None:
             return False
-        with self.within(method):
+        try:  # faster than a block
             return bool(answer)
+        except Exception as error:
+            note_call(error, self._where(method))
+            raise
 
     def call(self, method: HandlerMethod, arguments: Mapping[str, Any]) -> Any:
         """Call one method of a handler and return its result; raises as :meth:`emit` does."""

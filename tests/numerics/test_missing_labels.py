@@ -303,6 +303,24 @@ def test_further_arguments_of_a_loss_are_kept() -> None:
     np.testing.assert_allclose(figure(spec, [[x, y, ones, weight]]), expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize("missing", ["y", "other"])
+def test_a_hybridized_loss_may_have_other_users(missing: str) -> None:
+    """MXNet keeps a graph of it for the number of arguments of the first call."""
+    x, loss = inputs()[0], L.L2Loss()
+    loss.hybridize()
+    values = {"y": np.ones((8, 3), "float32"), "other": np.ones((8, 3), "float32")}
+    values[missing] = with_gaps(8, 3)
+    spec = TaskSpec(
+        outputs=["y", "other"], labels=[LabelSpec(n, missing="nan") if n == missing else n for n in values],
+        losses={"y": loss, "other": loss},
+    )  # fmt: skip
+    net = gluon.nn.HybridLambda(lambda F, x: 2 * [F.slice_axis(x, axis=1, begin=0, end=3)])
+    figures = MultiEstimator(net, spec).evaluate([[x, *values.values()]], [])
+    for name, value in values.items():
+        np.testing.assert_allclose(figures[name], np.nanmean((x[:, :3] - value) ** 2) / 2, rtol=1e-5)
+    assert loss(mx.nd.ones((2, 3)), mx.nd.zeros((2, 3))).asnumpy().tolist() == [0.5, 0.5]
+
+
 @pytest.mark.parametrize("scope", ["device", "batch"])
 def test_a_loss_or_a_metric_that_takes_the_mask_gets_all_samples(scope: str) -> None:
     x, y = inputs()[0], with_gaps(8, 3)

@@ -35,7 +35,7 @@ class Frozen:
     def __init__(
         self, net: Any, parameters: Mapping[str, mx.gluon.Parameter], frozen: Collection[str]
     ) -> None:
-        self._parameters = parameters
+        self._parameters, self._all = parameters, list(parameters.values())
         self._frozen = {parameters[name] for name in frozen}
         blocks: list[Any] = []
         net.apply(blocks.append)
@@ -46,7 +46,7 @@ class Frozen:
 
     def requests(self) -> list[str]:
         """Return each parameter's ``grad_req``; if it changes, so does what is frozen."""
-        return [parameter.grad_req for parameter in self._parameters.values()]
+        return [parameter._grad_req for parameter in self._all]  # not the property: read twice per batch
 
     def statistics(self) -> list[str]:
         """Return the names of the running statistics of frozen layers."""

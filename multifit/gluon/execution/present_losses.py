@@ -37,7 +37,7 @@ def present_loss(term: Term, arrays: Mapping[Ref, Any], call: Callable[..., Any]
     if _weighs_values(term):
         weight = _as_weight(F, fn, arguments, masks[0])
         weight = F.broadcast_mul(arguments[2], weight) if len(arguments) > 2 else weight
-        return call(*arguments[:2], weight, *arguments[3:])
+        return _without_cache(call, *arguments[:2], weight, *arguments[3:])
     if _ignores_values(term):
         scores, label, *weights = arguments
         label = F.where(masks[0], label, F.ones_like(label) * fn._ignore_label)
@@ -91,6 +91,17 @@ def _weighs_values(term: Term) -> bool:
     """Whether the loss is a stock one that weighs each value of its one label."""
     is_sparse = is_kind(term.spec.fn, _CE) and class_axis(term.spec.fn) is not None
     return _takes_pair(term) and (is_sparse or is_kind(term.spec.fn, *ELEMENTWISE))
+
+
+def _without_cache(call: Any, *arguments: Any) -> Any:
+    """Call a loss; a hybridized one keeps a graph for one number of arguments, and may have other users."""
+    if not getattr(call, "_active", False):
+        return call(*arguments)
+    call._active = False
+    try:
+        return call(*arguments)
+    finally:
+        call._active = True
 
 
 def _ignores_values(term: Term) -> bool:

@@ -76,7 +76,7 @@ class Trainers(Mapping[str, TrainerHandle]):
 
     def make_room(self, samples: int) -> None:
         """Scale the gradients that wait, so that a batch of `samples` can add its own."""
-        for name, factor in self.added_gradients.factors(samples).items():
+        for name, factor in self.added_gradients.factors(samples).items() if self.rhythms else ():
             scale_gradients(updated_parameters(self._trainers[name]), factor)
 
     def due(self, step: int, samples: int, ends: bool) -> dict[str, TrainerHandle]:
@@ -85,6 +85,8 @@ class Trainers(Mapping[str, TrainerHandle]):
         The batch has that many `samples`; `ends` says whether it is the last one of an epoch that leaves the
         trainers' windows incomplete. The gradients of other trainers are discarded, unless they accumulate.
         """
+        if not self.rhythms:
+            return self.handles
         self.added_gradients.remember()
         self.added_gradients.count(samples)
         self.waiting = frozenset(
