@@ -33,6 +33,13 @@ class Net(gluon.HybridBlock):
         )  # fmt: skip
 
 
+class Renamed(M.MAE):
+    """A subclass that is updated as its base is."""
+
+    def __init__(self) -> None:
+        super().__init__("renamed")
+
+
 def arrays() -> list[np.ndarray]:
     """Return the inputs and labels of a pass; one class of two is rare, and errors are very unequal."""
     random = np.random.RandomState(4)
@@ -97,7 +104,7 @@ def metrics() -> dict[str, MetricSpec]:
             M.PearsonCorrelation(average="micro", name="pearson micro"), M.CustomMetric(median, "custom"),
             M.np(lambda label, pred: (float(np.abs(label - pred).max()), 1), "largest"),
         ],
-        "one": [M.MAE("mae of one"), BinaryAccuracy()],
+        "one": [M.MAE("mae of one"), BinaryAccuracy(), Renamed()],
     }  # fmt: skip
     labels = {"chance": "five"}
     specs = {
@@ -163,6 +170,7 @@ def expected() -> dict[str, float]:
         "custom": np.median(error),
         "largest": error.max(),
         "mae of one": error_of_one.mean(),
+        "renamed": error_of_one.mean(),
         "binary_accuracy": ((one > 0.5) == (x[:, 4] > 0)).mean(),
         "loss output": mean,
         "torch output": mean,

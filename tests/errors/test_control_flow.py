@@ -75,6 +75,16 @@ def test_they_train_unless_they_are_hybridized(name: str, function: Any) -> None
         )
 
 
+def test_in_a_graph_that_was_loaded() -> None:
+    """A SymbolBlock runs a graph without being hybridized."""
+    net = net_around(branch)
+    net.initialize()
+    loaded = gluon.SymbolBlock(net(mx.sym.var("x")), mx.sym.var("x"), net.collect_params())
+    with pytest.raises(SpecError) as raised:
+        estimator_of(loaded).fit(BATCHES, epochs=1)
+    assert MESSAGE.format("cond") in str(raised.value)
+
+
 @pytest.mark.parametrize("hybridized", [False, True])
 def test_in_a_loss(hybridized: bool) -> None:
     class Branching(gluon.loss.Loss):

@@ -67,7 +67,7 @@ def test_a_label_spec_alone_makes_no_loss_ignore_anything(setup: Setup) -> None:
 
 def test_values_of_validation_data_are_checked_before_the_first_update(setup: Setup) -> None:
     setup.but(val_data=with_label(setup, 5).data).refused(
-        SpecError, "holds 5, which would be taken for class 2"
+        SpecError, '1. val_data: losses["digit"]: the label', "holds 5, which would be taken for class 2"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from multifit import MetricSpec, MultiEstimator, SpecError, TaskSpec
@@ -92,6 +93,11 @@ FAULTS = [
         "the output (8, 1) float32 has one class along axis 1, so every prediction is 0; give",
         "a score for each class, for logits by transform=lambda")
       for metric in (mx.metric.F1(), mx.metric.MCC(), mx.metric.PCC())),
+    *(fault(f"{metric.name} of logits and labels of one shape",
+        lambda s, metric=metric: s.with_metric(metric, outputs="amount", labels="amount"),
+        "the output (8, 1) float32 has one class along axis 1, so every prediction is 0; give",
+        "a score for each class, for logits by transform=lambda logit, label: (label, mx.nd.concat(-logit,")
+      for metric in (mx.metric.F1(), mx.metric.MCC())),
     *(fault(f"{kind.__name__} of logits and labels of one shape",
         lambda s, kind=kind: s.with_metric(kind(), outputs="amount", labels="amount"),
         'metrics["figure"]: for (8, 1) float32, the outputs have the shape of the labels, but they hold no',
@@ -102,7 +108,7 @@ FAULTS = [
         'metrics["figure"]: output "amount" and label "amount" are both (8, 1) float32, and',
         "takes one class index for the scores of each sample; if labels are one-hot, give",
         "transform=lambda scores, label: (label.argmax(axis=1), scores)")
-      for metric in (mx.metric.F1(), mx.metric.MCC(), mx.metric.TopKAccuracy(2), mx.metric.CrossEntropy(),
+      for metric in (mx.metric.TopKAccuracy(2), mx.metric.CrossEntropy(),
                      mx.metric.NegativeLogLikelihood(), mx.metric.Perplexity(None))),
     fault("axis", lambda s: s.with_metric(mx.metric.Accuracy(axis=7), **BOTH),
         'metrics["figure"]: the output "digit" (8, 3) float32 has no axis 7, where Accuracy looks for the',
@@ -125,6 +131,25 @@ FAULTS = [
 @pytest.mark.parametrize(("change", "texts"), FAULTS)
 def test_a_wrong_metric_is_an_error(setup: Setup, change: Any, texts: tuple) -> None:
     change(setup).refused(SpecError, *texts)
+
+
+def test_f1_of_a_row_of_logits() -> None:
+    data = [[np.array([[1.0], [-1.0], [2.0]]), np.array([1.0, 1.0, 0.0])]]
+
+    def f1(**fields: Any) -> float:
+        metrics = {"f1": MetricSpec(mx.metric.F1(), "y", "label", **fields)}
+        spec = TaskSpec(outputs="y", labels=["label"], metrics=metrics)
+        net = mx.gluon.nn.HybridLambda(lambda F, x: F.reshape(x, (-1,)))
+        return MultiEstimator(net, spec).evaluate(data, event_handlers=[])["f1"]
+
+    way_out = "transform=lambda logit, label: (label, mx.nd.stack(-logit, logit, axis=1))"
+    with pytest.raises(SpecError) as caught:
+        f1()
+    assert "the output (3,) float32 has one class, so every prediction is 0; give F1 a score" in str(
+        caught.value
+    )
+    assert str(caught.value).endswith(way_out)
+    assert f1(transform=lambda logit, label: (label, mx.nd.stack(-logit, logit, axis=1))) == 0.5
 
 
 def test_a_metric_that_only_evaluates_is_checked_too(setup: Setup) -> None:

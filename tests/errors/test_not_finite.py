@@ -56,7 +56,14 @@ def test_in_the_inputs_of_a_first_batch(kind: str, devices: int, where: str, way
     setup, convert = on(devices), ARRAYS[kind]
     x, *labels = spoiled(setup.data[0], 0, NAN, INF, NAN)
     held = f'inputs["x"] holds NaN and infinity 3 times, in samples 2, 4, 6 (from 0){WAY_OUT}infinity is'
+    held = f"1. {'val_data: ' * (where == 'val_data')}{held}"
     setup.but(**{where: [[convert(x), *labels]]}).refused(DataError, held, way=way)
+
+
+def test_in_a_loader_for_validation() -> None:
+    setup = new_setup()
+    loaders = {"good": [setup.data[0]], "bad": [spoiled(setup.data[0], 0, NAN)]}
+    setup.but(val_data=loaders).refused(DataError, '1. val_data "bad": inputs["x"] holds NaN 1 time')
 
 
 @pytest.mark.parametrize(("value", "kind"), [(NAN, "NaN"), (-INF, "infinity")])

@@ -92,6 +92,19 @@ def test_inputs_and_labels_of_every_dtype(dtype: str, hybridized: bool) -> None:
     assert_cast(dense, [inputs], label, L.SigmoidBCELoss(), hybridized=hybridized)
 
 
+@pytest.mark.parametrize("hybridized", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_predicting_after_real_numbers(dtype: str, hybridized: bool) -> None:
+    spec = TaskSpec(outputs="y", labels=["t"], losses={"l": LossSpec(L.L2Loss(), "y", "t")}, inputs=["x"])
+    net, inputs = dense(), numbers(21, 6, top=2)
+    net.initialize()
+    net.hybridize(hybridized)
+    floats = inputs.astype("float32")
+    estimator = fit(net, [floats, floats[:, :1]], spec)
+    for x in (inputs.astype(dtype), [inputs.astype(dtype)]):
+        np.testing.assert_allclose(estimator.predict(x)["y"], estimator.predict(floats)["y"], rtol=1e-5)
+
+
 LOSSES = {
     "L2": L.L2Loss(), "L1": L.L1Loss(), "Huber": L.HuberLoss(), "hinge": L.HingeLoss(),
     "squared hinge": L.SquaredHingeLoss(), "logistic": L.LogisticLoss(label_format="binary"),

@@ -70,3 +70,19 @@ def test_numbers_that_are_not_finite_are_named() -> None:
             estimator.fit(data[::way], epochs=1, event_handlers=[])
         with pytest.raises(DataError, match=message):
             estimator.evaluate(data[::way], event_handlers=[])
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int64", "float16"])
+def test_predicting_after_real_numbers(dtype: str) -> None:
+    net = convolution()
+    net.initialize()
+    net.hybridize()
+    spec = TaskSpec(
+        outputs="y", labels=["t"], losses={"l": LossSpec(mx.gluon.loss.L2Loss(), "y", "t")}, inputs=["x"]
+    )
+    images = numbers(21, 3, 8, 8)
+    floats = images.astype("float32")
+    estimator = MultiEstimator(net, spec, engine="torch", context="cpu")
+    estimator.evaluate(batches_of(floats, numbers(21, 1).astype("float32")), event_handlers=[])
+    predicted = estimator.predict(images.astype(dtype))["y"]
+    np.testing.assert_allclose(predicted, estimator.predict(floats)["y"], rtol=1e-5)

@@ -216,7 +216,18 @@ class BatchSplitter:
         """Return the dtype to which a slot is cast; None if its own is fine."""
         if array is None or name in self._dtypes:
             return self._dtypes.get(name)
-        return self._casts.get(name) or cast_dtype(array.dtype, self._real)
+        dtype = self._casts.get(name) or cast_dtype(array.dtype, self._real)
+        return self._real if self._was_real(name, dtype or array.dtype) else dtype
+
+    def _was_real(self, name: str, dtype: Any) -> bool:
+        """Whether an input to predict from has another dtype than before, when it was that of the net.
+
+        The net has run with that, and may not run with whole numbers.
+        """
+        if self.labels or name not in self._inputs or np.dtype(dtype) == self._real:
+            return False
+        before = [batches[-1].get(name) for batches in self._before if batches]
+        return any(slot is not None and slot[1] == self._real for slot in before)
 
     def _apply_change(self, batch: Batch) -> Batch:
         if self._absent:

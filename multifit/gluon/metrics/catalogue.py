@@ -83,14 +83,16 @@ def device_metric(metric: mx.metric.EvalMetric) -> DeviceMetric | None:
 def counts_whole_pass(metric: Any) -> bool:
     """Whether a metric's figure is computed from all samples of a pass at once, as sums or from its arrays.
 
-    This is the case for MXNet's own metrics and those with a device metric, unless a method was replaced.
+    This is the case for MXNet's own metrics, subclasses that keep their methods, and those with a device
+    metric.
     """
-    if {"update", "get", "reset"} & set(getattr(metric, "__dict__", ())):
+    methods = ("update", "get", "reset")
+    if set(methods) & set(getattr(metric, "__dict__", ())):
         return False
-    if type(metric) is mx.metric.CompositeEvalMetric:
-        return all(map(counts_whole_pass, metric.metrics))
-    is_stock = type(metric).__module__ == mx.metric.__name__
-    return is_stock or KNOWN.get(class_name(metric), (None, None))[1] is not None
+    if isinstance(metric, mx.metric.CompositeEvalMetric) and not all(map(counts_whole_pass, metric.metrics)):
+        return False
+    modules = {getattr(getattr(type(metric), name, None), "__module__", None) for name in methods}
+    return modules == {mx.metric.__name__} or KNOWN.get(class_name(metric), (None, None))[1] is not None
 
 
 class DeviceComposite(DeviceMetric):

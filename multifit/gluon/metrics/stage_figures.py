@@ -248,7 +248,7 @@ class StageFigures:
 
     def name_problems(self) -> list[Problem]:
         """Return the problems with metrics' names, such as missing or equal ones; needs a measured batch."""
-        if any(listed(metric.term.spec.names) or len(metric.kept) for metric in self.metrics):
+        if self.on_host or any(listed(metric.term.spec.names) for metric in self.metrics):
             self.read()  # a metric knows how many figures it has once it has measured something
         problems = [metric.problem() for metric in self.metrics]
         return [problem for problem in problems if problem] or self._shared_names()

@@ -49,7 +49,7 @@ def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
     problems = [] if engine.spec.terms else [Problem("spec", NO_LOSS)]
     uninitialized = engine.model.initialize()
     problems += uninitialized
-    batches: list[tuple[str, Batch]] = []
+    batches: list[tuple[str, Batch, Any]] = []  # with the data that it comes from
     checked: list[tuple[str, Batch, Any]] = []  # with what the net and the losses returned
     for name, data in ((TRAIN, raw), (EVALUATE, val_data)):
         firsts = data.batches if isinstance(data, FirstBatches) else [data]
@@ -57,17 +57,17 @@ def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
             batch, batch_problems = _fetch(engine, name, first)
             problems += batch_problems
             if batch is not None and not uninitialized:
-                batches.append((name, batch))
+                batches.append((name, batch, first))
     trainer_problems = engine.trainers.build()
     problems += trainer_problems or bound_problems(engine.spec.terms, engine.trainers.get())
     try:
-        for name, batch in batches:
+        for name, batch, first in batches:
             if name == EVALUATE and engine.spec.evaluate is None and any(p.kind == "spec" for p in problems):
                 continue  # one TaskSpec serves both stages, and its problems are known
             engine.begin_stage(name, batch, problems)
             stage_outputs, stage_problems = check_first_batch(engine.stages[name], batch)
             checked.append((name, batch, stage_outputs))
-            problems += stage_problems
+            problems += _named(stage_problems, name, first)
     except Exception:
         raise_problems(problems)  # they may be the cause of the error, and are easier to fix
         raise
@@ -101,11 +101,17 @@ def _fetch(engine: Engine, name: str, data: Any) -> tuple[Batch | None, list[Pro
     parts, problems = splitter.name_arrays(data)
     if not problems:
         return splitter.distribute(data, parts), []
+    return None, _named(problems, name, data)
+
+
+def _named(problems: Sequence[Problem], name: str, data: Any) -> list[Problem]:
+    """Return the problems with the name of the data, unless they are those of the only training data."""
     data_name = {TRAIN: "train_data", EVALUATE: "val_data"}[name]
     where = "" if name == TRAIN else f"{data_name}: "
-    if isinstance(data, TaskBatch):
-        where = f'{data_name} "{data.name}": '
-    return None, [Problem(problem.kind, f"{where}{problem.message}") for problem in problems]
+    raw = data.raw if isinstance(data, Peeked) else data
+    if isinstance(raw, TaskBatch):
+        where = f'{data_name} "{raw.name}": '
+    return [Problem(problem.kind, f"{where}{problem.message}") for problem in problems]
 
 
 def _run(engine: Engine, name: str, batch: Batch, outputs: Any) -> StepResult:

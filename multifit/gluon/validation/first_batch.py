@@ -177,12 +177,17 @@ def _wrong_gradients(stage: Stage) -> list[Problem]:
     graphs: list[tuple[Any, set[str] | None]] = [(symbol, trained) for symbol in traced]
     blocks = [term.spec.fn for term in stage.spec.terms if isinstance(term.spec.fn, mx.gluon.Block)]
     for block in blocks if network.traced else [network.net, *blocks]:
-        own = [each for each in blocks_of(block).values() if is_hybridized(each) and each._cached_graph]
+        own = [each for each in blocks_of(block).values() if _has_graph(each)]
         graphs += [(each._cached_graph[1], None) for each in own]
     wrong = sorted({name for graph, learned in graphs for name in uncorrected(graph, learned)})
     message = "the gradients of F.contrib.{} are wrong in a hybridized block, in MXNet"
     way_out = "use F.where, or F.contrib.foreach, or do not hybridize the block that calls it"
     return [Problem("spec", f"{message.format(name)}; {way_out}") for name in wrong]
+
+
+def _has_graph(block: Any) -> bool:
+    """Whether a block runs a graph of its own; a SymbolBlock does without being hybridized."""
+    return isinstance(block, mx.gluon.SymbolBlock) or (is_hybridized(block) and bool(block._cached_graph))
 
 
 def _averages_samples(term: Term, arrays: Mapping[Ref, Any], batch: Batch) -> list[Problem]:

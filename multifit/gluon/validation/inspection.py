@@ -170,7 +170,9 @@ def _comparing(term: MetricTerm, metric: Metric, arrays: Mapping[Ref, Any]) -> I
         if isinstance(metric, ELEMENTWISE_METRICS):
             messages.append(elementwise_problem(term.where, (output.name, scores), (label.name, classes)))
         elif are_alike and updates_as(metric, *TAKING_INDICES):
-            messages.append(_one_shape(term, metric, output, label, scores))
+            messages.append(
+                _one_class(term, scores, metric, 1) or _one_shape(term, metric, output, label, scores)
+            )
         elif not (are_alike and updates_as(metric, *READING)):
             axis = 1 if type(metric) in ALONG_AXIS_1 else getattr(metric, "axis", None)
             if axis is not None:
@@ -210,15 +212,17 @@ def _one_shape(term: MetricTerm, metric: Metric, output: Ref, label: Ref, scores
 
 def _one_class(term: MetricTerm, output: Array, metric: Metric, axis: int) -> str | None:
     """Check that there are at least two classes for a metric that takes the class of the largest score."""
-    kind = type(metric)
-    if output.shape[axis] != 1 or not (kind is _METRICS.Accuracy or kind in ALONG_AXIS_1):
+    kind, is_row = type(metric), len(output.shape) == 1
+    if not (is_row or output.shape[axis] == 1) or not (kind is _METRICS.Accuracy or kind in ALONG_AXIS_1):
         return None
-    found = f"the output {describe.array(output)} has one class along axis {axis}"
+    along = "" if is_row else f" along axis {axis}"
+    found = f"the output {describe.array(output)} has one class{along}"
     message = f"{term.where}: {found}, so every prediction is 0"
     binary = "multifit.metrics.BinaryAccuracy measures logits of two classes"
     if kind is _METRICS.Accuracy:
         return f"{message}; {binary}"
-    columns = "transform=lambda logit, label: (label, mx.nd.concat(-logit, logit))"
+    both = "stack(-logit, logit, axis=1)" if is_row else "concat(-logit, logit)"
+    columns = f"transform=lambda logit, label: (label, mx.nd.{both})"
     return f"{message}; give {kind.__name__} a score for each class, for logits by {columns}"
 
 
