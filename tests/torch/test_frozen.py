@@ -13,7 +13,7 @@ from multifit.balance import MGDA
 from multifit.gluon.compat import mx
 from multifit.seeding import seed_everything
 from tests.common.handlers import Freezes
-from tests.common.nets import TWO_HEADS, PlainHeads, normed_heads, sequential
+from tests.common.nets import TWO_HEADS, Heads, PlainHeads, normed_heads, sequential
 from tests.common.specs import CE, L2, two_head_spec
 from tests.torch.cuda_graphs import counted_replays
 from tests.torch.fits import assert_engines_agree, batches, run
@@ -44,11 +44,19 @@ class Case:
     options: dict[str, Any] = field(default_factory=dict)
 
 
+def data_norm() -> Any:
+    norm = mx.gluon.nn.BatchNorm(scale=False, center=False)
+    return sequential(norm, mx.gluon.nn.Dense(8, activation="relu"))
+
+
 TWO = {"body": TrainerSpec("body.*", "sgd"), "heads": TrainerSpec("(digit|size).*", "adam")}
 CASES = {
     "handlers": Case(),
     "recorded": Case(net=Recorded),
     "accumulated": Case(trainers=TrainerSpec(".*", "adam", every=3, accumulate=True)),
+    "statistics of the data, which nothing learns": Case(
+        net=lambda: Heads(body=data_norm(), **TWO_HEADS), freezes={}
+    ),
     "by name": Case(freezes={}, options={"frozen": [BODY]}),
     "statistics alone": Case(freezes={}, options={"frozen": [".*running.*"]}),
     "balanced": Case(freezes={4: r"body\.0\.bias", 9: ""}, options={"balance": MGDA()}),
