@@ -105,6 +105,20 @@ def test_predicting_after_real_numbers(dtype: str, hybridized: bool) -> None:
         np.testing.assert_allclose(estimator.predict(x)["y"], estimator.predict(floats)["y"], rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("inputs", "label"), [("float16", "float32"), ("float32", "uint8"), ("bool", "int64")]
+)
+def test_later_batches_of_another_dtype(inputs: str, label: str) -> None:
+    spec = TaskSpec(outputs="y", labels=["t"], losses={"l": LossSpec(L.L2Loss(), "y", "t")}, inputs=["x"])
+    x, t = (numbers(21, n, top=2).astype("float32") for n in (6, 1))
+    nets = twins(dense, x)
+    trainer = TrainerSpec(".*", "sgd", {"learning_rate": 0.01})
+    for net, dtypes in zip(nets, ((inputs, label), ("float32", "float32"))):
+        batches = [(x[:8], t[:8]), (x[8:].astype(dtypes[0]), t[8:].astype(dtypes[1]))]
+        MultiEstimator(net, spec, trainer).fit(batches, batches, epochs=2, event_handlers=[])
+    assert_same_parameters(*nets, rtol=1e-6, atol=1e-6)
+
+
 LOSSES = {
     "L2": L.L2Loss(), "L1": L.L1Loss(), "Huber": L.HuberLoss(), "hinge": L.HingeLoss(),
     "squared hinge": L.SquaredHingeLoss(), "logistic": L.LogisticLoss(label_format="binary"),

@@ -204,10 +204,8 @@ def test_a_net_that_was_never_trained_predicts_and_evaluates() -> None:
     assert_equal(one.evaluate(BATCHES), estimator_of("float64").evaluate(BATCHES), 1e-10)
 
 
-@pytest.mark.parametrize(("width", "dtype"), [(3, "float32"), (6, "int64")])
-def test_inputs_that_the_net_does_not_take_are_named(width: int, dtype: str) -> None:
-    """Integers are not cast: they may be indices."""
-    estimator, image = estimator_of(), np.zeros((4, width), dtype)
+def test_inputs_that_the_net_does_not_take_are_named() -> None:
+    estimator, image = estimator_of(), np.zeros((4, 3), "float32")
     estimator.predict(BATCHES)  # the first batch is checked with MXNet
     with pytest.raises(RuntimeError, match=r"the graph of the net on torch.*called with image \(4, \d\)"):
         estimator.predict(image)

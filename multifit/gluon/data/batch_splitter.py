@@ -220,13 +220,12 @@ class BatchSplitter:
         return self._real if self._was_real(name, dtype or array.dtype) else dtype
 
     def _was_real(self, name: str, dtype: Any) -> bool:
-        """Whether an input to predict from has another dtype than before, when it was that of the net.
+        """Whether a slot has another dtype than in batches before, when it was that of the net.
 
-        The net has run with that, and may not run with whole numbers.
+        Net, losses and metrics have run with that, and may not run with whole numbers.
         """
-        if self.labels or name not in self._inputs or np.dtype(dtype) == self._real:
-            return False
-        before = [batches[-1].get(name) for batches in self._before if batches]
+        known = [self.signatures] if self.labels else self._before
+        before = [batches[-1].get(name) for batches in known if batches and np.dtype(dtype) != self._real]
         return any(slot is not None and slot[1] == self._real for slot in before)
 
     def _apply_change(self, batch: Batch) -> Batch:

@@ -35,7 +35,7 @@ def check_batch(batch: Batch, x: Any, y: Any) -> None:
     assert batch.signature in (None, signature_of([x, y]))
 
 
-SHAPES = [(4, "float32"), (4, "float32"), (3, "float32"), (4, "int32"), (3, "float32"), (4, "int32")]
+SHAPES = [(4, "int32"), (4, "int32"), (3, "int32"), (4, "float32"), (3, "int32"), (4, "float32")]
 
 
 @pytest.mark.parametrize("kind", [tuple, list])
@@ -47,7 +47,7 @@ def test_batches_of_several_shapes_and_dtypes(kind: type) -> None:
         check_batch(batch, x, y)
         assert batch.slots[0]["y"].dtype == np.dtype(dtype)
     # taken from the layout of an earlier batch
-    assert batch.signature == (((4, 3), np.float32), ((4, 1), np.int32))
+    assert batch.signature == (((4, 3), np.float32), ((4, 1), np.float32))
 
 
 def test_an_array_from_elsewhere_is_placed() -> None:
