@@ -159,6 +159,14 @@ class Kept(mx.metric.Accuracy):
     """A subclass that is updated as its base is."""
 
 
+class Percent(BinaryAccuracy):
+    """A subclass with a figure of its own, which is updated batch by batch."""
+
+    def get(self) -> tuple[str, float]:
+        name, share = super().get()
+        return name, 100 * share
+
+
 def whole_numbers(*shape: int, classes: int) -> np.ndarray:
     return np.random.RandomState(3).randint(0, classes, shape).astype("float32")
 
@@ -179,6 +187,7 @@ VALUES: dict[str, tuple[Any, Any, Any, Any]] = {
     "accuracy along axis 2": (lambda: M.Accuracy(axis=2), LAST, NUMBERS, (0, 1, 2)),
     "a subclass": (Kept, FIRST, NUMBERS, (0, 2, 1)),
     "binary accuracy": (BinaryAccuracy, REAL, whole_numbers(12, 3, classes=2), None),
+    "percent": (Percent, REAL, whole_numbers(12, 3, classes=2), None),
     "MAE": (M.MAE, REAL, NUMBERS, None),
     "MSE": (M.MSE, REAL, NUMBERS, None),
     "RMSE": (M.RMSE, REAL, NUMBERS, None),
@@ -220,7 +229,7 @@ def test_metrics_see_single_values(name: str) -> None:
 
 
 @pytest.mark.parametrize("devices", DEVICES, ids=["one device", "two devices"])
-@pytest.mark.parametrize("name", ["accuracy", "binary accuracy"])
+@pytest.mark.parametrize("name", ["accuracy", "binary accuracy", "percent"])
 def test_single_values_of_several_batches(name: str, devices: Any) -> None:
     """One batch has no value, and one device of another has none."""
     make, output, label, _ = VALUES[name]
@@ -230,7 +239,8 @@ def test_single_values_of_several_batches(name: str, devices: Any) -> None:
     known = np.isfinite(label)
     right = output.argmax(axis=1) == label if name == "accuracy" else (output > 0) == (label > 0.5)
     batches = [[output[i : i + 4], label[i : i + 4]] for i in (4, 0, 8)]
-    np.testing.assert_allclose(evaluated(make(), batches, devices), right[known].mean())
+    scale = 100 if name == "percent" else 1
+    np.testing.assert_allclose(evaluated(make(), batches, devices), scale * right[known].mean())
 
 
 def test_each_pair_of_a_metric_has_its_own_missing_labels() -> None:
