@@ -244,11 +244,14 @@ def test_labels_whose_memory_is_written_again(as_data_batch: bool, slots: set[in
     assert f'labels["amount"] {held}' in str(raised.value)
 
 
-@pytest.mark.parametrize("dtype", ["float64", "int32"])
-def test_labels_whose_dtype_changes(dtype: str) -> None:
+@pytest.mark.parametrize(
+    ("before", "dtype"), [("float32", "float64"), ("float32", "int32"), ("int32", "int64")]
+)
+def test_labels_whose_dtype_changes(before: str, dtype: str) -> None:
     setup = new_setup()
     data = later(setup.data, 1, {5: [7]})
     data = [[mx.nd.array(array, dtype=array.dtype) for array in batch] for batch in data]
-    data[3][1] = data[3][1].astype(dtype)
+    for number, batch in enumerate(data):
+        batch[1] = batch[1].astype(dtype if number == 3 else before)
     with pytest.raises(DataError, match='"digit" held 1 value, first in training batch 5'):
         setup.but(data=data).fit()
