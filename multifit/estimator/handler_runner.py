@@ -72,16 +72,14 @@ class HandlerRunner:
         return {name: options_of(handler) for name, handler in self._stateful().items()}
 
     def owners(
-        self, states: Iterable[str], options: Mapping[str, Options] | None
+        self, states: Iterable[str], options: Mapping[str, Options]
     ) -> tuple[dict[str, Any], list[str]]:
         """Return the handlers of saved states, by the states' names, and a description of every other state.
 
-        `options` are the options of the saved handlers, by name. They are None in older checkpoints, where
-        handlers of one class are matched in order.
+        `options` are the options of the saved handlers, by name.
         """
-        handlers = self._stateful()
-        saved = {name: {} if options is None else options.get(name, {}) for name in states}
-        owner_of = owners(saved, dict.fromkeys(handlers, {}) if options is None else self.options())
+        handlers, saved = self._stateful(), {name: options[name] for name in states}
+        owner_of = owners(saved, self.options())
         others = [described(name, saved[name]) for name in saved if name not in owner_of]
         return {name: handlers[owner] for name, owner in owner_of.items()}, others
 

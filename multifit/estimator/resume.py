@@ -84,11 +84,11 @@ class RunCheckpointer:
         with _valid(checkpoint):
             differences = snapshot.differences(checkpoint)
             tree = read_json(checkpoint / RUN)
-            ranks = tree.get("ranks", 1)  # older checkpoints are of one rank
+            ranks = tree["ranks"]
             rank = world.rank if ranks == world.size else 0
             versions = self._other_versions(tree["versions"])
             states = snapshot.read_own_tree(checkpoint, rank, HANDLERS)
-            owners, others = self._handlers.owners(states, tree.get("handlers"))  # not in older checkpoints
+            owners, others = self._handlers.owners(states, tree["handlers"])
         if differences:
             error = SpecError([Problem("spec", f"{checkpoint}: {line}") for line in differences])
             error.at(CHANGED)

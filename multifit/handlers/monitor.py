@@ -84,12 +84,9 @@ class Monitor:
         self.best.update(better)
         return bool(better)
 
-    def load_best(self, best: Mapping[str, float] | float | None) -> None:
-        """Restore the best values; in older checkpoints there is one number, or None."""
-        if isinstance(best, Mapping):
-            self.best = dict(best)
-        else:
-            self.best = {} if best is None else dict.fromkeys(self.figures[:1], best)
+    def load_best(self, best: Mapping[str, float]) -> None:
+        """Restore the best values."""
+        self.best = dict(best)
 
     def reason(self, epochs: int) -> str:
         """Return a text that says that no figure has improved for a number of epochs."""

@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 
 from multifit import EarlyStoppingHandler, Every, StoppingHandler
-from multifit.checkpoints import newest_checkpoint
-from multifit.estimator import resume
 from multifit.gluon.handlers import WeightAveraging
 
 from .resume_runs import simple_run
@@ -107,22 +105,3 @@ def test_the_log_names_the_figure_of_a_handler_that_was_left_out(tmp_path: Path,
         "StoppingHandler",
         "WeightAveraging",
     ]
-
-
-def test_in_an_older_checkpoint_the_order_tells_handlers_apart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write = resume.json.dumps
-
-    def older(tree: Any, **options: Any) -> str:
-        return write({name: value for name, value in tree.items() if name != "handlers"}, **options)
-
-    run = simple_run(tmp_path, Every(1, "epoch"))
-    with monkeypatch.context() as patch:
-        patch.setattr(resume, "json", SimpleNamespace(dumps=older, loads=resume.json.loads))
-        run.fit(named("a", VAL, 2), named("b", TRAIN), epochs=1)
-    newest, _ = newest_checkpoint(tmp_path)
-    assert newest is not None and '"handlers"' not in (newest / "run.json").read_text()
-    here = [named("c", VAL), named("d", TRAIN)]
-    run.resume(*here, epochs=2)
-    assert [handler.first for handler in here] == ["a", "b"]

@@ -85,5 +85,5 @@ class Balancer:
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state` returned."""
-        self._runs.load(state if "weights" in state else state["memory"])  # older checkpoints nest less
+        self._runs.load(state["memory"])
         self._is_new = state["new"]

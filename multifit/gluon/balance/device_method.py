@@ -79,11 +79,7 @@ class DeviceMethod:
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state` returned."""
-        if "rows" in state:
-            self._rows = self._new_rows(state["rows"].asnumpy())
-        else:  # older checkpoints have an array for each
-            saved = [state["weights"], *(state["memory"][name] for name in self._names)]
-            self._rows = self._new_rows([array.asnumpy() for array in saved])
+        self._rows = self._new_rows(state["rows"].asnumpy())
 
     def _new_rows(self, kept: Any) -> Any:
         """Return the rows that begin with those of the figures; `kept` are the others."""

@@ -29,4 +29,4 @@ class LoaderCounts:
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state` returned: a finished run does not read its loaders again."""
-        self._loaders.taken.update(state)  # older checkpoints have no counts
+        self._loaders.taken.update(state)

@@ -64,26 +64,11 @@ class Means:
         return {"names": self.names, "sum": self._sum.state(), "host_sum": self._host_sum}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Restore what :meth:`state` returned, now or in an older version."""
-        if "batches" in state:  # older checkpoints count batches, not how often each number was measured
-            self._sum.load([])
-            self._host_sum = _older_sums(state, len(self.names))
-        else:
-            self._sum.load(state["sum"])
-            self._host_sum = state["host_sum"]
+        """Restore what :meth:`state` returned."""
+        self._sum.load(state["sum"])
+        self._host_sum = state["host_sum"]
 
 
 def measured_rows(numbers: np.ndarray, measured: np.ndarray) -> np.ndarray:
     """Return the rows to add to :class:`Means`; `measured` is 1 for each number that was measured, else 0."""
     return np.stack([numbers * measured, measured])
-
-
-def _older_sums(state: Mapping[str, Any], count: int) -> np.ndarray:
-    """Return the sums of an older checkpoint, in which every number counts in every batch.
-
-    Each array starts with the sums of the numbers. The oldest checkpoints have no ``host_sum``.
-    """
-    sums = np.zeros(count) + state.get("host_sum", 0.0)
-    for array in state["sum"]:
-        sums += array.asnumpy().ravel()[:count]
-    return np.stack([sums, np.full(count, float(state["batches"]))])

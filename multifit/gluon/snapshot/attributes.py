@@ -24,7 +24,6 @@ from .tree import DEEPEST, encode
 
 CLASS = "class of the object"
 PYTHON_CLASS = 1 << 9  # Py_TPFLAGS_HEAPTYPE: list, int and NumPy's arrays do not have it
-RENAMED = {"Scaled": "ScaledSchedule"}  # classes of checkpoints written by older versions
 ARRAYS = (mx.nd.NDArray, mx.nd.sparse.RowSparseNDArray)
 NUMBERS = {bool, int, float, np.bool_, np.int32, np.int64, np.float32, np.float64}
 FIXED = (
@@ -67,14 +66,9 @@ def load_attributes(thing: object, attributes: Mapping[str, Any], where: str) ->
 
 def class_name(thing: object) -> str:
     """Return the full name of an object's class; a class of multifit is named without its module."""
-    return stable_name(f"{type(thing).__module__}.{type(thing).__qualname__}")
-
-
-def stable_name(name: str) -> str:
-    """Return a saved class name in the form of :func:`class_name`, even if an older version saved it."""
-    package, _, rest = name.partition(".")
-    leaf = rest.rpartition(".")[2]
-    return f"multifit.{RENAMED.get(leaf, leaf)}" if package == "multifit" else name
+    kind = type(thing)
+    is_own = kind.__module__.partition(".")[0] == "multifit"
+    return f"multifit.{kind.__name__}" if is_own else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _save(value: Any, where: str, unsaved: list[str], parents: tuple[int, ...]) -> Any:
@@ -109,7 +103,7 @@ def _load(saved: Any, present: Any, where: str) -> Any:
     if isinstance(saved, dict) and CLASS in saved:
         if saved[CLASS] is None:
             return present
-        if class_name(present) != stable_name(saved[CLASS]):
+        if class_name(present) != saved[CLASS]:
             raise ValueError(
                 f"{where} is a {saved[CLASS]} where it was saved, and a {class_name(present)} here"
             )

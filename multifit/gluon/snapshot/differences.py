@@ -27,7 +27,7 @@ def differing(one: Mapping[str, Any], other: Mapping[str, Any], there: str, here
     `there` and `here` say in the lines where `one` and `other` come from.
     """
     lines = []
-    for key in {**one, **other}:  # checkpoints of older versions lack some sections
+    for key in {**one, **other}:
         path = "" if key == "spec" else key
         section = _compare(path, key in _NAMED, one.get(key), other.get(key), there, here)
         if key == "parameters" and len(section) > _SHOWN:

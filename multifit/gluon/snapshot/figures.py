@@ -6,7 +6,7 @@ from typing import Any, Mapping
 
 from ..metrics.stage_figures import StageFigures
 from ..metrics.stage_metric import Place, StageMetric
-from .attributes import class_name, load_attributes, save_attributes, stable_name
+from .attributes import class_name, load_attributes, save_attributes
 
 
 def save_figures(figures: StageFigures) -> dict[str, Any]:
@@ -44,9 +44,9 @@ def load_figures(figures: StageFigures, state: Mapping[str, Any]) -> None:
         if key in state["known"]:
             metric.names = state["known"][key]
     figures.sums.load(state["tally"])
-    figures.labels.load(state.get("labels", []))  # older checkpoints have no counts of labels
-    figures.constant_classes.update(state.get("classes", {}))
-    for means, saved in zip(figures.means, state.get("means", [])):
+    figures.labels.load(state["labels"])
+    figures.constant_classes.update(state["classes"])
+    for means, saved in zip(figures.means, state["means"]):
         means.load(saved)
 
 
@@ -95,7 +95,7 @@ def _save_metric(metric: StageMetric) -> dict[str, Any]:
 
 def _load_metric(metric: StageMetric, state: Mapping[str, Any]) -> None:
     kind, where = class_name(metric.metric), metric.term.where
-    if stable_name(state["class"]) != kind:
+    if state["class"] != kind:
         raise ValueError(f"{where}: the state is of a {state['class']}, the metric is a {kind}")
     if state["metric"] is not None:
         load_attributes(metric.metric, state["metric"], where)

@@ -50,11 +50,6 @@ def read_own_tree(checkpoint: Path, rank: int, name: str) -> Any:
     return read_tree(_folder_of(checkpoint, rank) if has_own(checkpoint, rank, name) else checkpoint, name)
 
 
-def has_tree(checkpoint: Path, rank: int, name: str) -> bool:
-    """Whether there is a tree for a rank, its own or the first rank's; older checkpoints lack some trees."""
-    return has_own(checkpoint, rank, name) or (checkpoint / f"{name}.json").exists()
-
-
 def has_own(checkpoint: Path, rank: int, name: str) -> bool:
     """Whether a rank has a tree of its own, which differs from the first rank's."""
     return (_folder_of(checkpoint, rank) / f"{name}.json").exists()

@@ -23,7 +23,7 @@ from .differences import differing
 from .figures import empty_undivided, load_figures, merge_figures, save_figures
 from .identity import identity
 from .parameters import NONE, load_device_state, read_parameters, save_device_state, write_parameters
-from .ranks import Files, gather_trees, has_own, has_tree, read_own_tree, write_ranks
+from .ranks import Files, gather_trees, has_own, read_own_tree, write_ranks
 from .trainers import load_settings, load_trainer, save_settings, save_trainer
 from .tree import decode, encode, read_tree, write_tree
 
@@ -121,9 +121,8 @@ class Snapshot:
             why.update(dict.fromkeys([figure_name(TRAIN, key) for key in emptied], OTHER_RANKS))
         for name, state in trees[FIGURES].items():
             load_figures(engine.stages[name].figures, state)
-        if has_tree(folder, rank_read, LABELS):
-            for name, known in read_own_tree(folder, rank_read, LABELS).items():
-                engine.splitters.known_labels[name].update(known)
+        for name, known in read_own_tree(folder, rank_read, LABELS).items():
+            engine.splitters.known_labels[name].update(known)
         if engine.balancer is not None:
             engine.balancer.load(read_own_tree(folder, rank_read, BALANCE))
         if ranks != world.size:
@@ -181,7 +180,7 @@ class Snapshot:
             FIGURES: {name: save_figures(stage.figures) for name, stage in self._engine.stages.items()},
             RANDOM: random_state(),
             **({} if carried is None else {CARRIED: carried.state()}),
-            **({LABELS: known} if any(known.values()) else {}),
+            LABELS: known,
             **({} if self._engine.balancer is None else {BALANCE: self._engine.balancer.state()}),
         }
 

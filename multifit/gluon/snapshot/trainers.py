@@ -14,7 +14,7 @@ from ..compat import mx
 from ..optim.rhythms import AddedGradients
 from ..optim.schedules import ScaledSchedule
 from ..optim.trainers import is_on_kvstore, start_kvstore
-from .attributes import class_name, load_attributes, save_attributes, stable_name
+from .attributes import class_name, load_attributes, save_attributes
 
 # Not saved as attributes: the program sets the parameters, and the counters are saved by parameter name.
 NOT_ATTRIBUTES = ("param_dict", "idx2name", "sym_info", "_all_index_update_counts", "_index_update_count")
@@ -140,7 +140,7 @@ def _spread(count: int, on_kvstore: bool) -> str:
 
 def _wrap_schedule(optimizer: mx.optimizer.Optimizer, saved: str | None) -> None:
     """Wrap the schedule if the saved one is wrapped, as the rate was set during the run; else unwrap it."""
-    scaled = saved is not None and stable_name(saved) == SCALED
+    scaled = saved == SCALED
     if scaled and not isinstance(optimizer.lr_scheduler, ScaledSchedule):
         optimizer.lr_scheduler = ScaledSchedule(optimizer.lr_scheduler)
     elif not scaled and isinstance(optimizer.lr_scheduler, ScaledSchedule):

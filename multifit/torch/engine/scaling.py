@@ -94,7 +94,7 @@ class Scaled:
     def load(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state` returned."""
         scale = dict(state)
-        self._had_overflowed = scale.pop("overflowed", False)  # which older checkpoints lack
+        self._had_overflowed = scale.pop("overflowed")
         self._scaler.load_state_dict(scale)
 
     def _unscale(self, gradients: Sequence[torch.Tensor]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Iterator
+from typing import Any, Callable
 
 import numpy as np
 import pytest
@@ -32,7 +32,6 @@ from tests.common.specs import BCE, CE, digit_spec
 from tests.gluon.balance.test_losses import METHODS, Constant, Halving
 
 import mxnet as mx  # isort: skip
-from mxnet import nd  # isort: skip
 from mxnet.gluon import nn  # isort: skip
 
 BATCHES = digit_batches(SIZES)
@@ -192,53 +191,6 @@ def test_a_resumed_fit_is_the_same_bit_for_bit(name: str, tmp_path: Path) -> Non
         return estimator
 
     assert_resumes_bit_for_bit(run, tmp_path, 6)
-
-
-@of_every_kind
-def test_states_of_older_checkpoints_are_loaded(kind: str) -> None:
-    """Methods of losses had an array for each row, and the sums of weights alone; none counted updates."""
-    estimator = estimator_of(hybridized(two_heads()), KINDS[kind]())
-    estimator.fit(BATCHES, epochs=1, event_handlers=SILENT)
-    balancer = estimator._engine.balancer
-    (means, *_) = balancer.separation.means
-    before, figures = balancer.state(), means.state()
-    balancer.load(as_older(before))
-    assert equal_trees(balancer.state(), before)
-    expected = means.read()
-    for older in sums_as_older(figures):
-        assert loaded(means, older).read() == pytest.approx(expected)
-
-
-def as_older(state: dict[str, Any]) -> dict[str, Any]:
-    memory = state["memory"]
-    if "rows" in memory:
-        return {"weights": memory["rows"][0], "memory": {}, "new": state["new"]}
-    if "weights" in memory:  # in NumPy
-        return {**memory, "new": state["new"]}
-    return {key: value for key, value in state.items() if key not in ("added", "there")}
-
-
-def sums_as_older(state: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield sums and numbers of batches: of weights before other rows, and, older still, of weights alone."""
-    on_device, (sums, counts) = state["sum"], state["host_sum"]
-    batches = int(counts[0] + sum(array.asnumpy()[1, 0] for array in on_device))
-    yield {"batches": batches, "sum": [nd.concat(a[:1], a[2:], dim=0) for a in on_device], "host_sum": sums}
-    yield {"batches": batches, "sum": [a[0] for a in on_device], **({} if on_device else {"host_sum": sums})}
-
-
-def loaded(means: Any, state: dict[str, Any]) -> Any:
-    means.load(state)
-    return means
-
-
-def equal_trees(one: Any, other: Any) -> bool:
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(equal_trees(one[key], other[key]) for key in one)
-    return bool(np.all(np.asarray(plain(one)) == np.asarray(plain(other))))
-
-
-def plain(value: Any) -> Any:
-    return value.asnumpy() if isinstance(value, mx.nd.NDArray) else value
 
 
 @of_every_kind

@@ -25,8 +25,8 @@ from mxnet import gluon  # isort: skip
 from mxnet.gluon import nn, rnn  # isort: skip
 
 FILES = {
-    "devices.json", "figures.json", "figures.npz", "identity.json", "losses.params", "net.params",
-    "random.json", "random.npz", "trainers.json", "trainers.npz",
+    "devices.json", "figures.json", "figures.npz", "identity.json", "labels.json", "losses.params",
+    "net.params", "random.json", "random.npz", "trainers.json", "trainers.npz",
 }  # fmt: skip
 
 
