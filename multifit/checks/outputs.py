@@ -92,11 +92,11 @@ def _mismatch(declared: Tree, result: Any, where: str) -> str:
     fix = "nest the names as the net nests its outputs"
     if len(arrays) < len(returned_items):
         fix = (
-            "None is no output: return arrays alone, or pick them, with forward=lambda net, slots: "
+            "None cannot be an output: return arrays alone, or pick them, with forward=lambda net, slots: "
             "[each for each in net(slots[...]) if each is not None]"
         )
         if all(each is not None for each in returned_items[:count]):
-            fix = "None is no output: leave it out, or end outputs with ... to ignore the rest"
+            fix = "None cannot be an output: leave it out, or end outputs with ... to ignore the rest"
     elif len(arrays) != count:
         fix = "name as many, in the same order and nesting"
     if len(arrays) > count:

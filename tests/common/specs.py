@@ -25,6 +25,13 @@ def two_head_spec(**changes: Any) -> TaskSpec:
     return TaskSpec(**{**declared, **changes})
 
 
+def regression_spec(metrics: dict[str, Any]) -> TaskSpec:
+    """Return the spec of a net of one input and one output, with the squared error."""
+    return TaskSpec(
+        inputs=["x"], outputs=["y"], labels=["y"], losses={"l2": LossSpec(L2, "y", "y")}, metrics=metrics
+    )
+
+
 def digit_spec(digit: float = 1.0, parity: Any = 0.5, **changes: Any) -> TaskSpec:
     """Return the spec of `digit_batches`: the weighted losses of five digits and of their parity."""
     losses = {"digit": LossSpec(CE, weight=digit), "parity": LossSpec(BCE, weight=parity)}

@@ -34,6 +34,7 @@ from tests.common.joint_training import (
 )
 from tests.common.nets import sequential
 from tests.common.ranks import run_ranks
+from tests.common.specs import regression_spec
 
 import mxnet as mx  # isort: skip
 from mxnet import gluon  # isort: skip
@@ -163,13 +164,7 @@ def test_figures_that_cannot_be_divided_are_of_the_rest_of_the_epoch(tmp_path, s
             "mae": MetricSpec(mx.metric.MAE(), "y", "y"),
             "spread": MetricSpec(lambda label, pred: float(label.std()), "y", "y"),
         }
-        spec = TaskSpec(
-            outputs=["y"],
-            labels=["y"],
-            losses={"l2": LossSpec(gluon.loss.L2Loss(), "y", "y")},
-            metrics=metrics,
-            inputs=["x"],
-        )
+        spec = regression_spec(metrics)
         estimator = MultiEstimator(net, spec, TrainerSpec(".*", "sgd", {"learning_rate": 1e-9}), world=world)
         saving = CheckpointHandler(tmp_path, Every(3, "batch"), seed=1)
         history = estimator.fit(data, epochs=2, event_handlers=[saving, *handlers], **fit)

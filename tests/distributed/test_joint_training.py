@@ -30,6 +30,7 @@ from tests.common.grids import TWO
 from tests.common.joint_training import CASES, ByShape, assert_as_alone, joint_training, normed_heads
 from tests.common.nets import Heads
 from tests.common.ranks import EngineCommunicator, ThreadCommunicator, run_ranks
+from tests.common.specs import regression_spec
 
 import mxnet as mx  # isort: skip
 from mxnet import gluon  # isort: skip
@@ -67,13 +68,7 @@ def regression(world: World, metric: Any = None, context: Any = None) -> tuple[M
     net = gluon.nn.Dense(2, in_units=6)
     net.initialize(ByShape(world.rank), ctx=context)
     metrics = {} if metric is None else {"m": MetricSpec(metric, "y", "y")}
-    spec = TaskSpec(
-        outputs=["y"],
-        labels=["y"],
-        losses={"l2": LossSpec(gluon.loss.L2Loss(), "y", "y")},
-        metrics=metrics,
-        inputs=["x"],
-    )
+    spec = regression_spec(metrics)
     return MultiEstimator(net, spec, context=context, world=world), regression_batches([5, 4], outputs=(2,))
 
 
@@ -238,13 +233,7 @@ def test_a_metric_of_losses_alone_gets_those_of_all_ranks():
         net = gluon.nn.Dense(2, in_units=6)
         net.initialize(ByShape(world.rank))
         metrics = {"m": MetricSpec(Largest("m"), losses="l2")}
-        spec = TaskSpec(
-            outputs=["y"],
-            labels=["y"],
-            losses={"l2": LossSpec(gluon.loss.L2Loss(), "y", "y")},
-            metrics=metrics,
-            inputs=["x"],
-        )
+        spec = regression_spec(metrics)
         return MultiEstimator(net, spec, world=world).evaluate(regression_batches([5, 1], outputs=(2,)))
 
     assert_as_alone(evaluate)

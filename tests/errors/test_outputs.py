@@ -113,7 +113,9 @@ def test_too_many_inputs() -> None:
 def test_none_among_outputs_says_what_works(function: Any, found: str, way_out: str) -> None:
     faulty = around(function, **PAIR)
     faulty.refused(
-        SpecError, f"2 declared (digit, amount), the net returns {found}: [", "None is no output: " + way_out
+        SpecError,
+        f"2 declared (digit, amount), the net returns {found}: [",
+        "None cannot be an output: " + way_out,
     )
     pick = lambda net, slots: [each for each in net(slots["x"]) if each is not None]  # noqa: E731
     faulty.but(forward=pick).trains()

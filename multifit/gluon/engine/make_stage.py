@@ -37,8 +37,7 @@ def make_stage(
 
     `hooks` call the handlers that change a training step, `separation` says which losses the stage keeps
     apart, `frozen` knows what is frozen, and `shares` is as for :class:`LossScaler`; a stage that evaluates
-    has none of them. Raises SpecError if a
-    handler blends losses that `separation` keeps apart.
+    has none of them. Raises SpecError if a handler blends losses that `separation` keeps apart.
     """
     spec = with_optional(spec, lacking)
     optional = {coverage(label): lacking & {label} for label in spec.labels}
