@@ -32,7 +32,7 @@ help:
 	@echo "make gpu     steps and the nightly table with PyTorch on a GPU, into runs/gpu; docs/gpu.md says what it needs"
 	@echo "make gpu-bundle   pack what a machine with PyTorch alone needs for it; SMALL=1 if it has OpenCV and the like"
 	@echo "make clean   remove the virtual environments and everything that was generated"
-	@echo "PYTHON=python3.12 chooses another Python (3.9 to 3.12)"
+	@echo "PYTHON=python3.12 chooses another Python (3.10 to 3.12)"
 
 # One process alone is faster with a thread for each core.
 demo: export OMP_NUM_THREADS = 2

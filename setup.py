@@ -40,11 +40,11 @@ setup(
     long_description=(Path(__file__).parent / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
-    python_requires=">=3.9",
+    python_requires=">=3.10",
     packages=find_packages(include=["multifit", "multifit.*"]),
     package_data={"multifit": ["py.typed", "cli/new_task.txt"], "multifit.report": ["templates/*"]},
     # mxnet is an extra: its builds for CPU and GPU have different names. The pins of numpy belong to it.
-    install_requires=["numpy>=1.22", "psutil>=5.9", "tqdm>=4.63", "rich>=13", "jinja2>=3.1"],
+    install_requires=["numpy>=1.22", "psutil>=5.9", "filelock>=3.12", "tqdm>=4.63", "rich>=13", "jinja2>=3.1"],
     extras_require={
         "cpu": CPU,
         "cu112": ["mxnet-cu112==1.9.1", *FOR_MXNET],
@@ -64,7 +64,7 @@ setup(
     classifiers=[
         "License :: OSI Approved :: Apache Software License",
         "Programming Language :: Python :: 3",
-        *[f"Programming Language :: Python :: 3.{minor}" for minor in (9, 10, 11, 12)],
+        *[f"Programming Language :: Python :: 3.{minor}" for minor in (10, 11, 12)],
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
         "Typing :: Typed",
     ],
