@@ -24,8 +24,6 @@ class Model(Protocol):
     def contexts(self) -> Sequence[Context]: ...
     @property
     def parameters(self) -> Mapping[str, Parameter]: ...  # by structural name, such as body.0.weight
-    @property
-    def hybridizable(self) -> bool: ...  # whether net.hybridize() was not called, but could be
     def check_parameters(self) -> None:
         """Raise SpecError if net or losses have other parameters than when it was made."""
 

@@ -166,11 +166,5 @@ class Runner(Protocol):
     def phased_step(self, timer: Timer = untimed) -> PhasedStep:
         """Return a train step for tools, whose phases are timed."""
 
-    def forward_variants(self, batch: Any) -> dict[str, Callable[[Any], object]]:
-        """Return functions that run the net on a batch: alone ("net"), with "losses", and with "all" figures.
-
-        Returns {} if handlers change the outputs. `batch` is a first batch, which is checked.
-        """
-
     def operator_times(self, run: Callable[[], Any], steps: int) -> tuple[list[Any], str]:
         """Return the times of the engine's operators in `run`, and the reason if there are none."""

@@ -484,12 +484,11 @@ class MultiEstimator:
         batches: int = 50,
         event_handlers: Union[Handler, Sequence[Handler], None] = None,
         clock: Callable[[], float] = time.perf_counter,
-        busy: Callable[[], float] = time.thread_time,
         batch_axis: int = 0,
     ) -> Profile:
         """Measure where the time of a training step goes, and leave everything as it was.
 
-        Trains on some batches as a fit does, three times: undisturbed, waiting for the engine after each part
+        Trains on some batches as a fit does, three times: undisturbed, waiting for the device after each part
         of a step, and under MXNet's profiler. Parameters, trainers, figures, history, counters and NumPy's
         and Python's random states are left as they were; a net that is not initialised is initialised, and
         MXNet's random generator may advance. An overridden `fit_batch` is not called.
@@ -503,15 +502,15 @@ class MultiEstimator:
         event_handlers : handler or list of handlers, optional
             Called as in a fit that ends in its first epoch, and timed. Files that they write and state that
             they change are not restored. The default handlers are not added.
-        clock, busy : callable
-            Functions that return seconds: the elapsed time, and the time that this thread has worked.
+        clock : callable
+            Returns the elapsed time in seconds.
         batch_axis : int
             The axis of the samples in all slots.
 
         Returns
         -------
         Profile
-            ``summary()``, ``plot()``, ``to_json()``; the parts, the operators, the advice.
+            Prints as a table of the parts of a step and of the longest operators.
 
         Raises
         ------
@@ -525,9 +524,7 @@ class MultiEstimator:
             runner, run_handlers = scratch._runner, scratch._handlers.fit
             scratch.history.open_row()
             with runner.engine.samples_along(batch_axis):
-                return profile(
-                    scratch, runner, run_handlers, train_data, batches, event_handlers, clock, busy
-                )
+                return profile(scratch, runner, run_handlers, train_data, batches, event_handlers, clock)
 
     @checked
     def export(

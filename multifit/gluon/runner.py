@@ -25,7 +25,6 @@ from .figure_metrics import FigureMetric, figure_metrics, figures_in_handlers
 from .operator_times import operator_times
 from .snapshot.snapshot import Snapshot
 from .steps.evaluation import evaluate_batch, predict
-from .steps.forward_variants import forward_variants
 from .steps.gradient_meter import GradientMeter
 from .steps.train_step import TrainStep
 from .steps.trial_run import trial_run
@@ -178,10 +177,6 @@ class Runner(engines.Runner):
     def phased_step(self, timer: Timer = untimed) -> TrainStep:
         """Return a train step whose phases are timed."""
         return TrainStep(self._engine, timer)
-
-    def forward_variants(self, batch: Any) -> dict[str, Callable[[Any], object]]:
-        """Return functions that run a batch through the net alone, with losses, and with figures too."""
-        return forward_variants(self._engine, batch)
 
     def operator_times(
         self, run: Callable[[], Any], steps: int

@@ -55,12 +55,6 @@ class Model:
         self._known: dict[str, Any] = {}  # the parameters after the last forward pass, {} before the first
 
     @property
-    def hybridizable(self) -> bool:
-        """Whether ``net.hybridize()`` was not called, but could be."""
-        hybrid = isinstance(self.net, mx.gluon.HybridBlock) and not isinstance(self.net, mx.gluon.SymbolBlock)
-        return hybrid and not self.net._active
-
-    @property
     def dtype(self) -> str:
         """The dtype of the real numbers that go into the net: float64 if all its parameters are."""
         return real_dtype(self.parameters.values())
