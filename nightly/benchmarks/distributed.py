@@ -21,7 +21,7 @@ from multifit.distributed import ALONE, World, connect
 from multifit.gluon.distributed.collectives import all_reduce
 from tests.common.launch import launch
 
-from .rows import OURS, Row
+from .results import OURS, Row
 from .subjects import SINGLES, Subject
 from .subjects.data import digit_batches
 
