@@ -7,8 +7,7 @@ from typing import Any, Callable, Collection, Optional
 import numpy as np
 
 from ..errors import SpecError, counted, quoted, shown, user_code
-from .measured import Measured
-from .protocol import Balance, GramianMethod, State
+from .protocol import Balance, GramianMethod, Measured, State
 
 Shape = Callable[[Any], Optional[tuple[int, ...]]]
 """Returns the shape of an array of numbers; None for anything else."""

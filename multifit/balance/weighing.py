@@ -9,8 +9,7 @@ import numpy as np
 
 from ..protocols import Numbers
 from .answers import Shape, ask_weights, check_memory, shape_of_numbers
-from .measured import Measured
-from .protocol import Balance, State
+from .protocol import Balance, Measured, State
 
 
 def weigh_losses(

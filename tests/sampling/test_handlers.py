@@ -36,7 +36,7 @@ from multifit import (
     WeightAveraging,
 )
 from multifit.balance import DWA, IMTLL, RLW, Uncertainty
-from multifit.balance.measured import measured_losses
+from multifit.balance.protocol import measured_losses
 from multifit.sampling import RoundRobin, Together
 from tests.common.compare import assert_same_parameters, twins
 from tests.common.grids import pairwise, two_settings

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...balance import Balance, State
 from ...balance.answers import ask_after_update, ask_start, check_memory
-from ...balance.measured import Measured
+from ...balance.protocol import Measured
 from ...balance.weighing import weigh_losses
 from ...distributed import World
 from ...errors import SpecError

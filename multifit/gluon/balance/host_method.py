@@ -8,7 +8,7 @@ import numpy as np
 
 from ...balance import Balance
 from ...balance.answers import ask_after_update, ask_start, ask_weights
-from ...balance.measured import Measured, measured_losses
+from ...balance.protocol import Measured, measured_losses
 from ...balance.weighing import weigh_losses
 from ...distributed import World
 from ...protocols import Array, Numbers
