@@ -37,8 +37,6 @@ class FAMO(LossMethod):
     B. Liu, Y. Feng, P. Stone, Q. Liu: FAMO: Fast Adaptive Multitask Optimization. 2023, arXiv:2306.03792.
     """
 
-    needs_others = True
-
     @checked
     def __init__(
         self, learning_rate: Positive = 0.025, weight_decay: NotNegative = 1e-3, **options: Any

@@ -22,8 +22,6 @@ class GLS(LossMethod):
     Multi-Task Learning. 2019, arXiv:1904.08492.
     """
 
-    needs_others = True
-
     def weights(self, measured: Measured, state: State) -> tuple[Any, State]:
         """Return the derivatives of the geometric mean."""
         F = measured.F

@@ -89,7 +89,7 @@ class Engine:
         parameters that it had when the model was made.
         """
         self.model.check_parameters()
-        self.model.static_graphs.discard_stale()
+        self.model.discard_static_graphs()
         self.trainers.frozen.forget()
         self.hooks, self.loaders = hooks, None
         self.further_checks: list[Callable[[Any], None]] = []  # called with the first batch, still raw

@@ -50,7 +50,7 @@ class ModelTrainers:
         """
         if self._trainers is not None and self._requests == self.frozen.requests():
             return []
-        self._model.static_graphs.discard_stale()
+        self._model.discard_static_graphs()
         problems = self._model.initialize()
         if not problems and self._declared is None and self._trainers is None:
             rate = (DEFAULT.optimizer_params or {})["learning_rate"]
