@@ -11,8 +11,7 @@ from ...protocols import Context
 from ...spec import TaskSpec
 from ..compat import mx
 from ..data.devices import resolve_context
-from ..optim.initialization import initialize
-from ..optim.parameters import listing, named_parameters, real_dtype
+from ..optim.parameters import initialize, listing, named_parameters, real_dtype
 from ..precision.precisions import Precision, precision_of
 
 
@@ -131,6 +130,10 @@ class Model:
         problems = _numpy_problems(() if self._initialized else self.parameters.values())
         if problems or self._initialized:
             return problems
+        sparse = [name for name, parameter in self.parameters.items() if parameter._stype != "default"]
+        if sparse:
+            message = f"net: {listing(sparse)} has row_sparse values, as in gluon.contrib.nn.SparseEmbedding"
+            return [Problem("spec", f"{message}; use nn.Embedding(..., sparse_grad=True) in its place")]
         if self.precision.rules is not None and self.dtype != "float32":
             message = f'precision is "{self.precision.name}", but the net\'s parameters are {self.dtype}'
             return [Problem("spec", f'{message}; call net.cast("float32"), or use precision="float32"')]

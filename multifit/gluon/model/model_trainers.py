@@ -9,12 +9,10 @@ from typing import Any, Callable, Iterator, Mapping
 from ...errors import Problem, raise_problems
 from ...protocols import Array
 from ..execution.frozen import Frozen
-from ..optim.coverage import frozen_names
+from ..optim.binding import DEFAULT, bind_trainers, frozen_names
 from ..optim.gradients import is_fresh, replicas
-from ..optim.parameters import learnable, listing, sparse
-from ..optim.rhythms import declared_rhythm
-from ..optim.trainer_binding import DEFAULT, bind_trainers
-from ..optim.trainers import Trainers
+from ..optim.parameters import learnable, listing
+from ..optim.trainers import Trainers, declared_rhythm
 from .model import Model
 
 
@@ -115,15 +113,8 @@ class ModelTrainers:
         )
 
     def prepare(self) -> None:
-        """Initialise the parameters; build the trainers too if there are sparse parameters to read.
-
-        Raises an error with the problems found.
-        """
-        raise_problems(self.build() if self.sparse() else self._model.initialize())
-
-    def sparse(self) -> list[str]:
-        """Return the names of the parameters whose values are row_sparse, on their trainer's kvstore."""
-        return list(sparse(self._model.parameters))
+        """Initialise the parameters; raises an error with the problems found."""
+        raise_problems(self._model.initialize())
 
     def get(self) -> Trainers:
         """Return the trainers; raises TrainerError if they cannot be built or do not cover the parameters."""

@@ -17,7 +17,7 @@ from ..execution.result import StepResult
 from ..execution.stage import Stage
 from ..execution.traced_graph import as_json
 from ..metrics.stage_metric import Place, StageMetric
-from ..optim.coverage import freezing
+from ..optim.binding import freezing
 from ..optim.parameters import listing
 from ..optim.preserve_state import kept_statistics, preserve_state
 from .doubtful_values import channels_last, doubtful_values

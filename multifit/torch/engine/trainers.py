@@ -6,8 +6,8 @@ from typing import Any, Iterator, Mapping, Sequence
 
 import torch
 
+from ...gluon.optim.numbers import UpdateNumbers
 from ...gluon.optim.trainers import Trainers as GluonTrainers
-from ...gluon.optim.update_numbers import UpdateNumbers
 from ..optim.group import Column, Group, State
 from ..optim.rules import RULES
 from .gradients import Gradients

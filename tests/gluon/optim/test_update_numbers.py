@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from multifit.gluon.compat import mx
-from multifit.gluon.optim.trainer_handle import TrainerHandle
-from multifit.gluon.optim.update_numbers import UpdateNumbers
+from multifit.gluon.optim.handle import TrainerHandle
+from multifit.gluon.optim.numbers import UpdateNumbers
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from multifit.gluon.optim.parameter_values import set_values, values_of
+from multifit.gluon.optim.numbers import set_values, values_of
 
 import mxnet as mx  # isort: skip
 from mxnet.gluon import nn  # isort: skip
@@ -72,15 +72,3 @@ def test_values_of_all_dtypes_and_shapes_can_be_set(dtype: str) -> None:
         for array in parameter.list_data():
             np.testing.assert_array_equal(array.asnumpy(), values[name])
             assert array.dtype == np.dtype(dtype)
-
-
-def test_values_are_set_in_a_kvstore_that_updates_them() -> None:
-    parameter = mx.gluon.Parameter("weight", shape=(2,), init="zeros")
-    parameter.initialize(ctx=[mx.cpu(0), mx.cpu(1)])
-    trainer = mx.gluon.Trainer([parameter], "sgd", {"learning_rate": 0.5}, update_on_kvstore=True)
-    for gradient in parameter.list_grad():
-        gradient[:] = 1
-    trainer.step(1, ignore_stale_grad=True)
-    set_values({"weight": parameter}, {"weight": np.ones(2, "float32")})
-    trainer.step(1, ignore_stale_grad=True)
-    np.testing.assert_array_equal(parameter.data().asnumpy(), [0, 0])
