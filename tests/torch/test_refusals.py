@@ -54,7 +54,7 @@ NETS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "hook": (with_hook, SpecError, "the net, or a block in it, has hooks; detach them"),
     "sparse": (
         sparse_gradients, TrainerError,
-        '"0.weight" are sparse, or have sparse gradients; use dense layers'),
+        '"0.weight" have sparse gradients; use dense layers'),
     "float16": (
         HalfScale, TrainerError, '"scale" are neither float32 nor float64; call net.cast("float32")'),
 }  # fmt: skip

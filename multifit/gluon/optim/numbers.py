@@ -10,7 +10,6 @@ import numpy as np
 from ..compat import mx
 from ..data.host_memory import host_view
 from ..data.new_array import new_array
-from ..user_code import user_code
 from ..waiting import wait_for_operators
 from .handle import TrainerHandle
 
@@ -85,7 +84,7 @@ class UpdateNumbers:
 
     def __init__(self, handle: TrainerHandle, parameters: Sequence[mx.gluon.Parameter]) -> None:
         trainer = handle.trainer
-        self._name, self._trainer, self.options = handle.name, trainer, trainer.optimizer
+        self._trainer, self.options = trainer, trainer.optimizer
         self._names = [parameter.name for parameter in parameters]
 
     @property
@@ -94,17 +93,13 @@ class UpdateNumbers:
         return type(self._trainer.optimizer).__name__.lower()
 
     def count(self, places: Sequence[int]) -> tuple[list[float], list[float], list[int]]:
-        """Count an update of some parameters; return the rate, the weight decay and the count of each.
-
-        If the schedule returns no rate, the error names the trainer.
-        """
+        """Count an update of some parameters; return the rate, the weight decay and the count of each."""
         optimizer, indices = self._trainer.optimizer, self._indices(places)
         self.options, optimizer.rescale_grad = optimizer, self._trainer._scale
         optimizer._set_current_context(0)
         optimizer._update_count(indices)
         counts = optimizer._index_update_count
-        with user_code(lambda: f'trainers["{self._name}"]'):
-            rates = [float(rate) for rate in optimizer._get_lrs(indices)]
+        rates = [float(rate) for rate in optimizer._get_lrs(indices)]  # a schedule may return any number
         return rates, optimizer._get_wds(indices), [counts[i] for i in indices]
 
     def states(self) -> list[Any]:
