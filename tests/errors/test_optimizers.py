@@ -32,24 +32,14 @@ FAULTS = {
     "options are a list": (TrainerSpec(ALL, "adam", [0.1]),
         'trainers: optimizer_params is [0.1]; give a dict, such as {"learning_rate": 1e-3}'),
     "negative rate": (TrainerSpec(ALL, "sgd", {"learning_rate": -1}), f"learning_rate is -1; {RATE}"),
-    "NaN rate": (TrainerSpec(ALL, "sgd", {"learning_rate": float("nan")}), f"learning_rate is nan; {RATE}"),
     "rate is a string": (TrainerSpec(ALL, "sgd", {"learning_rate": "1e-3"}),
         f"learning_rate is '1e-3'; {RATE}"),
-    "rate is None": (TrainerSpec(ALL, "sgd", {"learning_rate": None}), f"learning_rate is None; {RATE}"),
     "decay is a string": (TrainerSpec(ALL, "adam", {"wd": "1e-4"}),
         "trainers: wd is '1e-4'; valid is a finite number of at least 0"),
-    "momentum is None": (TrainerSpec(ALL, "sgd", {"momentum": None}),
-        "trainers: momentum is None; valid is a finite number of at least 0 and below 1"),
     "beta is NaN": (TrainerSpec(ALL, "adam", {"beta1": float("nan")}),
         "trainers: beta1 is nan; valid is a finite number of at least 0 and below 1"),
-    "negative decay": (TrainerSpec(ALL, "sgd", {"wd": -1}), f"wd is -1; {RATE}"),
-    "negative epsilon": (TrainerSpec(ALL, "adam", {"epsilon": -1e-8}), f"epsilon is -1e-08; {RATE}"),
-    "negative eps": (TrainerSpec(ALL, "adagrad", {"eps": -1.0}), f"eps is -1.0; {RATE}"),
-    "negative momentum": (TrainerSpec(ALL, "sgd", {"momentum": -0.5}), f"momentum is -0.5; {SHARE}"),
     "momentum of 1": (TrainerSpec(ALL, "nag", {"momentum": 1.0}), f"momentum is 1.0; {SHARE}"),
     "beta of 2": (TrainerSpec(ALL, "adam", {"beta2": 2}), f"beta2 is 2; {SHARE}"),
-    "gamma of 1": (TrainerSpec(ALL, "rmsprop", {"gamma1": 1}), f"gamma1 is 1; {SHARE}"),
-    "rho of 1": (TrainerSpec(ALL, "adadelta", {"rho": 1}), f"rho is 1; {SHARE}"),
     "MXNet's dummy": (TrainerSpec(ALL, "test"), "there is no optimizer 'test'"),
     "scheduler is a number": (TrainerSpec(ALL, "sgd", lr_scheduler=0.1),
         "trainers: lr_scheduler is 0.1; give an instance, such as "
@@ -64,14 +54,7 @@ FAULTS = {
         "an optimizer object has its options already; give its name to set optimizer_params or "
         "lr_scheduler"),
     "norm of 0": (TrainerSpec(ALL, clip_norm=0),
-        "clip_norm is 0; it must be a finite number above 0, or None"),
-    "norm is a string": (TrainerSpec(ALL, clip_norm="5"),
-        "clip_norm is '5'; it must be a finite number above 0"),
-    "NaN norm": (TrainerSpec(ALL, clip_norm=float("nan")),
-        "clip_norm is nan; it must be a finite number above 0"),
-    "endless norm": (TrainerSpec(ALL, clip_norm=float("inf")),
-        "clip_norm is inf; it must be a finite number"),
-}
+        "clip_norm is 0; it must be a finite number above 0, or None"),}
 # fmt: on
 
 

@@ -89,11 +89,12 @@ class TrainerHandle:
 
     @momentum.setter
     def momentum(self, value: float) -> None:
-        value = self._checked("momentum", self._momentum, value)
+        value, before = self._checked("momentum", self._momentum, value), self.momentum
         setattr(self.optimizer, self._momentum, value)
-        for updater in self.trainer._updaters:  # without momentum, MXNet keeps None in place of a mean
-            for index in [index for index, state in updater.states.items() if state is None]:
-                del updater.states[index]
+        if before == 0 != value and self._momentum == "momentum":  # MXNet made no states, or kept old ones
+            self.publish()
+            for updater in self.trainer._updaters:
+                updater.states.clear()
 
     def save_states(self, fname: str) -> None:
         """Save the optimizer and its states to a file, as the trainer does."""

@@ -272,5 +272,4 @@ def _state(updater: Any, index: int, weight: Array) -> Any:
 
 
 def _is_dense_float32(parameter: mx.gluon.Parameter) -> bool:
-    dense = parameter._stype == parameter._grad_stype == "default"
-    return dense and parameter.dtype in (np.float32, "float32")
+    return parameter._grad_stype == "default" and parameter.dtype in (np.float32, "float32")

@@ -14,7 +14,7 @@ from ...stages import EVALUATE, TRAIN
 from ..data.batches import Batch
 from ..engine import Engine
 from ..execution.result import StepResult
-from ..model.bound_losses import bound_problems
+from ..model.model_trainers import bound_problems
 from .first_batch import check_first_batch
 
 NO_LOSS = "losses: there is none to train on; declare at least one in the TaskSpec"
