@@ -164,17 +164,14 @@ class Optimizer(Protocol):
 
 
 class Trainer(Protocol):
-    """A ``gluon.Trainer`` as ``estimator.trainers`` returns it: see ``gluon/optim/trainer_handle.py``."""
+    """A ``gluon.Trainer`` as ``estimator.trainers`` returns it: see ``gluon/optim/handle.py``."""
 
     learning_rate: float  # setting it while a schedule runs scales the rest of the schedule
-    weight_decay: float | None  # this and the next two are None if the optimizer has none
+    weight_decay: float | None  # this and the next one are None if the optimizer has none
     momentum: float | None
-    betas: tuple[float, float] | None  # the decay of the means of gradients and of their squares
 
     @property
     def optimizer(self) -> Optimizer: ...
-    @property
-    def settable(self) -> tuple[str, ...]: ...  # which of the attributes above the optimizer has
     def set_learning_rate(self, lr: float) -> None: ...
     def reset_schedule(self) -> None: ...
     def save_states(self, fname: str) -> None: ...

@@ -160,10 +160,8 @@ def _select(trainers: Mapping[str, Trainer], name: str | None) -> list[Trainer]:
         near, valid = suggest(name, trainers), quoted(trainers)
         raise TrainerError(f"find_learning_rate: there is no trainer {shown(name)}{near}; valid are {valid}")
     selected = {each: trainer for each, trainer in trainers.items() if name in (None, each)}
-    for each, trainer in selected.items():
-        if "learning_rate" not in trainer.settable:
-            kind = type(trainer.optimizer).__name__
-            raise TrainerError(f'find_learning_rate: {kind} of trainer "{each}" does not use a learning rate')
+    for trainer in selected.values():
+        trainer.set_learning_rate(trainer.learning_rate)  # an error if its optimizer uses none
     return list(selected.values())
 
 

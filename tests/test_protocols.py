@@ -10,7 +10,7 @@ from multifit import LossSpec, TaskSpec, protocols
 from multifit.gluon.compat import mx
 from multifit.gluon.data.batches import Batch
 from multifit.gluon.execution.result import StepResult
-from multifit.gluon.optim.trainer_handle import TrainerHandle
+from multifit.gluon.optim.handle import TrainerHandle
 
 
 def parameter() -> Any:

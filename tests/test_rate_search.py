@@ -234,6 +234,6 @@ def test_trainers_that_cannot_be_searched_are_errors() -> None:
     message = r'there is no trainer \'bdy\' \(did you mean "body"\?\); valid are'
     with pytest.raises(TrainerError, match=message):
         estimator.find_learning_rate(batches(), trainer="bdy")
-    with pytest.raises(TrainerError, match='AdaDelta of trainer "body" does not use a learning rate'):
+    with pytest.raises(TrainerError, match=r'trainers\["body"\].learning_rate: AdaDelta has none'):
         estimator.find_learning_rate(batches())
     assert estimator.find_learning_rate(batches(), batches=10, trainer="head").rates

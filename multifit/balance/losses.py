@@ -114,8 +114,6 @@ class GLS(LossMethod):
     Multi-Task Learning. 2019, arXiv:1904.08492.
     """
 
-    needs_others = True
-
     def weights(self, measured: Measured, state: State) -> tuple[Any, State]:
         """Return the derivatives of the geometric mean."""
         F = measured.F
@@ -250,8 +248,6 @@ class FAMO(LossMethod):
     ----------
     B. Liu, Y. Feng, P. Stone, Q. Liu: FAMO: Fast Adaptive Multitask Optimization. 2023, arXiv:2306.03792.
     """
-
-    needs_others = True
 
     @checked
     def __init__(

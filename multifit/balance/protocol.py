@@ -92,9 +92,6 @@ class Balance(Protocol):
         The number of batches after which the weights are computed again.
     groups : mapping of str to list of str, optional
         The losses of each task; None if each loss is a task of its own.
-    needs_others : bool, optional
-        Whether a task that is alone in a batch gets a weight of 1 whatever its loss. If every batch has one
-        task, such a method does nothing, and is refused; by default it is not.
     """
 
     @property
@@ -136,7 +133,7 @@ class LossMethod:
         An option is not valid.
     """
 
-    needs, on_device, needs_others = "losses", True, False
+    needs, on_device = "losses", True
 
     def __init__(
         self, every: int = 1, tasks: Optional[Mapping[str, Sequence[str]]] = None, **unknown: Any

@@ -43,9 +43,6 @@ class Trainers(Protocol):
     def build(self) -> list[Problem]:
         """Build the trainers, unless done; return what is wrong."""
 
-    def sparse(self) -> list[str]:
-        """Return the names of the parameters of which the net holds only some rows."""
-
     def learning_rates(self) -> dict[str, float]:
         """Return the rates as figures; {} if the trainers cannot be built."""
 

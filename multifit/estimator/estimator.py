@@ -683,8 +683,8 @@ class MultiEstimator:
     def trainers(self) -> Mapping[str, Trainer]:
         """The trainers by name.
 
-        Each is a ``gluon.Trainer`` whose `learning_rate`, `weight_decay`, `momentum` and `betas` can be read
-        and set at any time, even while a schedule runs. Raises TrainerError if the trainers cannot be built,
+        Each acts as a ``gluon.Trainer`` whose `learning_rate`, `weight_decay` and `momentum` can be read and
+        set at any time, even while a schedule runs. Raises TrainerError if the trainers cannot be built,
         or do not cover the parameters.
         """
         return self._engine.trainers.get()

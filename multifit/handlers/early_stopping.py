@@ -67,7 +67,7 @@ class EarlyStoppingHandler:
         self._monitor = Monitor(type(self).__name__, monitor, mode, min_delta)
         self.monitor, self.mode, self.min_delta = monitor, mode, min_delta
         self.patience, self.baseline = patience, baseline
-        self.restore_best = self.copies_parameters = restore_best
+        self.restore_best = restore_best
         self._waited = self._best_epoch = 0
         self._best_values: dict[str, float] = {}  # of that epoch
         self._best_parameters: dict[str, Array] = {}  # of the first device

@@ -102,12 +102,6 @@ class PlateauHandler:
         for name in trainers if self.trainers is None else self.trainers:
             if name not in trainers:
                 yield f'there is no trainer "{name}"{suggest(name, trainers)}; valid are {quoted(trainers)}'
-            elif "learning_rate" not in trainers[name].settable:
-                optimizer = type(trainers[name].optimizer).__name__
-                yield (
-                    f'the trainer "{name}" has no learning rate to reduce: {optimizer} does not use one; '
-                    "leave it out with trainers=[…]"
-                )
 
     def _reduce(self, estimator: EstimatorProtocol) -> None:
         trainers = estimator.trainers

@@ -66,7 +66,7 @@ class TensorBoardHandler:
         except ImportError as error:
             raise ImportError("TensorBoardHandler needs tensorboardX: pip install tensorboardX") from error
         self.folder = Path(folder)
-        self.weights = self.copies_parameters = weights
+        self.weights = weights
         self.pictures = pictures
         self._trigger = None if every is None else Every(every, "batch")
         self._clock = clock

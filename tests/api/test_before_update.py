@@ -133,10 +133,9 @@ def test_they_change_the_update_as_in_gluons_estimator(handler: str, devices: li
         assert all((first == other).all() for other in others)
 
 
-@pytest.mark.parametrize("on_kvstore", [True, False])
-def test_a_trainer_of_the_users_own(on_kvstore: bool) -> None:
+def test_a_trainer_of_the_users_own() -> None:
     net = mlp(2, TWO)
-    trainer = gluon.Trainer(net.collect_params(), "sgd", SGD, update_on_kvstore=on_kvstore)
+    trainer = gluon.Trainer(net.collect_params(), "sgd", SGD)
     estimator_of(net, TWO, trainer).fit(loader(), epochs=2, event_handlers=Clip())
     assert_same_parameters(net, gluons(Clip(), TWO))
 

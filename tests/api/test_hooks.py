@@ -15,7 +15,6 @@ from multifit import (
     MultiEstimator,
     Priority,
     TaskSpec,
-    TrainerError,
     TrainerSpec,
 )
 from tests.common.compare import assert_same_parameters, assert_unchanged, snapshot
@@ -25,7 +24,7 @@ from tests.common.nets import mlp
 from tests.common.specs import L2
 
 import mxnet as mx  # isort: skip
-from mxnet import autograd, gluon
+from mxnet import autograd
 
 RNG = np.random.RandomState(2)
 DATA = [(mx.nd.array(RNG.randn(6, 4)), mx.nd.array(RNG.randn(6, 2))) for _ in range(4)]
@@ -216,18 +215,3 @@ def test_other_samples_than_those_of_the_batch_are_refused(step: int) -> None:
     assert estimator.state.step == step
     if not step:
         assert_unchanged(net, before)
-
-
-def test_changing_gradients_on_a_kvstore_is_an_error() -> None:
-    net = mlp(2, TWO)
-    before = snapshot(net)
-    trainer = gluon.Trainer(net.collect_params(), "sgd", SGD, update_on_kvstore=True)
-    estimator = MultiEstimator(
-        net,
-        TaskSpec(outputs=["y"], labels=["truth"], losses={"l2": LossSpec(L2, "y", "truth")}),
-        trainers=trainer,
-        context=TWO,
-    )
-    with pytest.raises(TrainerError, match="update on the kvstore.*update_on_kvstore=False"):
-        estimator.fit(DATA, epochs=1, event_handlers=Gradients())
-    assert_unchanged(net, before)

@@ -28,7 +28,6 @@ def test_one_trainer() -> None:
     assert repr(estimator.trainers) == "Trainers(trainer)"
     with pytest.raises(KeyError, match='no trainer "trainr" .did you mean "trainer"'):
         estimator.trainers["trainr"]
-    assert isinstance(estimator.trainer, gluon.Trainer)
     assert estimator.learning_rates() == {"lr": 0.5}
 
 
@@ -37,11 +36,12 @@ def test_a_trainer_of_the_user(batches: Any) -> None:
     net.initialize()
     trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.5})
     estimator = MultiEstimator(net, two_head_spec(), trainer)
-    assert estimator.trainer == trainer
+    assert estimator.trainer.trainer is trainer
     history = estimator.fit(batches, epochs=1)
     trainer.set_learning_rate(0.25)
     estimator.fit(batches, epochs=1)
     assert (history["lr"], estimator.history["lr"]) == ([0.5], [0.25])
+    assert MultiEstimator(net, two_head_spec(), estimator.trainer).trainer.trainer is trainer
 
 
 def test_several_trainers(batches: Any) -> None:

@@ -9,7 +9,6 @@ import pytest
 from multifit import (
     DataError,
     GradientConflicts,
-    LabelSpec,
     LossSpec,
     MultiEstimator,
     Sharded,
@@ -18,8 +17,7 @@ from multifit import (
     TrainerSpec,
     ValidationHandler,
 )
-from multifit.balance import FAMO, GLS
-from multifit.sampling import Proportional, Ratios, RoundRobin, Together
+from multifit.sampling import Proportional, Ratios, RoundRobin
 from tests.common.compare import assert_unchanged, snapshot
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.hand_loop import SILENT
@@ -227,22 +225,6 @@ def test_gradients_of_tasks_cannot_be_compared_in_turns() -> None:
         caught.value
     )
     assert_unchanged(estimator.net, before)
-
-
-@pytest.mark.parametrize("method", [FAMO(), GLS(tasks={"all": ["digit"]})], ids=["FAMO", "GLS"])
-def test_tasks_that_are_alone_in_each_batch_cannot_be_weighed(method: Any) -> None:
-    """A loader that has both tasks, or batches that are joined, are enough."""
-    estimator = make(balance=method)
-    before = snapshot(estimator.net)
-    with pytest.raises(SpecError) as caught:
-        estimator.fit(GOOD, epochs=1, event_handlers=SILENT, sampling=RoundRobin())
-    message = "weighs the tasks of a batch against each other, but with RoundRobin each batch comes from one"
-    assert f"balance: {type(method).__name__} {message}" in str(caught.value)
-    assert_unchanged(estimator.net, before)
-    both = [(*batch, batch[1][:, None]) for batch in GOOD["digit"]]
-    estimator.check({**GOOD, "digit": both}, sampling=RoundRobin())
-    missing = [LabelSpec("digit", missing=-1), LabelSpec("size", missing="nan")]
-    make(two_head_spec(labels=missing), balance=method).check(GOOD, sampling=Together())
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from ...distributed import World
 from ...errors import Problem
 from ..compat import mx
 from ..optim.gradients import fresh_flags, replicas, set_fresh, updated_parameters
-from ..optim.trainers import Trainers, updates_on_kvstore
+from ..optim.trainers import Trainers
 from .collectives import all_reduce
 
 
@@ -73,14 +73,9 @@ class JointGradients:
 
 def _problems(trainers: Mapping[str, Any]) -> Iterator[str]:
     for name, trainer in trainers.items():
-        sparse = [p.name for p in updated_parameters(trainer) if {p._stype, p._grad_stype} != {"default"}]
+        sparse = [p.name for p in updated_parameters(trainer) if p._grad_stype != "default"]
         if sparse:
             yield (
                 f'trainers: "{name}" updates {", ".join(sparse)}, whose gradients are sparse and cannot be '
                 "added up over processes; build the layer with sparse_grad=False"
-            )
-        elif updates_on_kvstore(trainer):
-            yield (
-                f'trainers: "{name}" updates on the kvstore, where gradients cannot be added up over '
-                "processes; give a TrainerSpec, or gluon.Trainer(..., update_on_kvstore=False)"
             )

@@ -31,9 +31,8 @@ from ..metrics import copy_metric
 from ..metrics.declared import declared_metrics
 from ..metrics.loader_counts import LoaderCounts
 from ..metrics.stage_metric import StageMetric
-from ..model.bound_losses import bound_parameters
 from ..model.model import Model
-from ..model.model_trainers import ModelTrainers
+from ..model.model_trainers import ModelTrainers, bound_parameters
 from .make_stage import make_stage
 from .splitters import AnySplitter, Splitters
 from .windows import Windows
@@ -89,7 +88,7 @@ class Engine:
         parameters that it had when the model was made.
         """
         self.model.check_parameters()
-        self.model.static_graphs.discard_stale()
+        self.model.discard_static_graphs()
         self.trainers.frozen.forget()
         self.hooks, self.loaders = hooks, None
         self.further_checks: list[Callable[[Any], None]] = []  # called with the first batch, still raw

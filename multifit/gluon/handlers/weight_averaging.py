@@ -62,7 +62,6 @@ class WeightAveraging:
         apply: bool = True,
     ) -> None:
         self.kind, self.decay, self.start, self.every, self.apply = kind, decay, start, every, apply
-        self.copies_parameters = True
         self._epochs = self._elapsed = self._count = 0
         self.averages: dict[str, Any] = {}
 

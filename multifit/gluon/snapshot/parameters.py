@@ -127,8 +127,7 @@ def save_device_state(parameters: Parameters, trained: Iterable[str]) -> dict[st
     rounding, the mean can differ even from equal values.
     """
     wait_for_operators()
-    dense = {n: p for n, p in parameters.items() if p._data is not None and p._stype == "default"}
-    several = {name: p for name, p in dense.items() if len(p.list_ctx()) > 1}
+    several = {n: p for n, p in parameters.items() if p._data is not None and len(p.list_ctx()) > 1}
     pending = {name: parameters[name] for name in trained if _is_pending(parameters[name])}
     return {
         "replicas": {name: list(p.list_data()) for name, p in several.items() if not _is_mean(p)},

@@ -11,9 +11,9 @@ from typing import Any, Mapping, Sequence
 
 from ...errors import counted, quoted, suggest
 from ..compat import mx
-from ..optim.rhythms import AddedGradients
+from ..optim.handle import TrainerHandle
 from ..optim.schedules import ScaledSchedule
-from ..optim.trainers import is_on_kvstore, start_kvstore
+from ..optim.trainers import AddedGradients, start_kvstore
 from .attributes import class_name, load_attributes, save_attributes
 
 # Not saved as attributes: the program sets the parameters, and the counters are saved by parameter name.
@@ -36,9 +36,7 @@ def save_trainer(
         "optimizer": type(optimizer).__name__,
         "schedule": None if optimizer.lr_scheduler is None else class_name(optimizer.lr_scheduler),
         "parameters": list(names),
-        "begun": trainer._kv_initialized,
-        "on_kvstore": is_on_kvstore(trainer),
-        "states": [{names[i]: state for i, state in u.states.items()} for u in _updaters(trainer)],
+        "states": [{names[i]: state for i, state in u.states.items()} for u in trainer._updaters],
         "counts": {device: {names[i]: n for i, n in count.items()} for device, count in counts.items()},
         "device": next((d for d, count in counts.items() if count is optimizer._index_update_count), 0),
         "attributes": save_attributes(optimizer, f"{where}.optimizer", unsaved, NOT_ATTRIBUTES),
@@ -47,7 +45,7 @@ def save_trainer(
 
 
 def load_trainer(
-    trainer: mx.gluon.Trainer, state: Mapping[str, Any], names: Sequence[str], where: str
+    trainer: mx.gluon.Trainer | TrainerHandle, state: Mapping[str, Any], names: Sequence[str], where: str
 ) -> None:
     """Set what :func:`save_trainer` returned; the trainer may be new or used.
 
@@ -56,22 +54,23 @@ def load_trainer(
     order. Raises ValueError if the state is that of a different optimizer, of other parameters or of a
     different number of devices.
     """
+    trainer = trainer.trainer if isinstance(trainer, TrainerHandle) else trainer
     optimizer, index = trainer.optimizer, {name: i for i, name in enumerate(names)}
     _check(where, optimizer, state, index)
-    if state["begun"]:
-        _start_kvstore(trainer)
-    updaters = _updaters(trainer)
-    if len(updaters) != len(state["states"]) or state["on_kvstore"] != is_on_kvstore(trainer):
+    start_kvstore(trainer)  # now, as the first step would copy the first device's values to all devices
+    if trainer._params_to_init:
+        trainer._init_params()
+    if len(trainer._updaters) != len(state["states"]):
         raise ValueError(
-            f"{where}: the state is of {_spread(len(state['states']), state['on_kvstore'])}, the trainer "
-            f"updates on {_spread(len(updaters), is_on_kvstore(trainer))}; resume with what it was saved with"
+            f"{where}: the state is of {counted(len(state['states']), 'device')}, the trainer updates on "
+            f"{counted(len(trainer._updaters), 'device')}; resume with what it was saved with"
         )
     _wrap_schedule(optimizer, state["schedule"])
     load_attributes(optimizer, state["attributes"], f"{where}.optimizer")
     counts = {d: {index[name]: n for name, n in count.items()} for d, count in state["counts"].items()}
     optimizer._all_index_update_counts = counts
     optimizer._index_update_count = counts[state["device"]]
-    for updater, states in zip(updaters, state["states"]):
+    for updater, states in zip(trainer._updaters, state["states"]):
         updater.states = {index[name]: value for name, value in states.items()}
         # not synced: the updater copies states to its weights' device when it first needs them
         updater.states_synced = dict.fromkeys(updater.states, False)
@@ -100,17 +99,6 @@ def load_settings(
             parameter.grad_req = request
 
 
-def _updaters(trainer: mx.gluon.Trainer) -> list[Any]:
-    return [trainer._kvstore._updater] if is_on_kvstore(trainer) else list(trainer._updaters)
-
-
-def _start_kvstore(trainer: mx.gluon.Trainer) -> None:
-    # Done now and not by the first step, which would copy the first device's values to all devices.
-    start_kvstore(trainer)
-    if trainer._params_to_init:
-        trainer._init_params()
-
-
 def _check(
     where: str, optimizer: mx.optimizer.Optimizer, state: Mapping[str, Any], index: Mapping[str, int]
 ) -> None:
@@ -132,10 +120,6 @@ def _check(
         raise ValueError(
             f"{where}: the state has {there}, the optimizer has {here}; give it the same schedule"
         )
-
-
-def _spread(count: int, on_kvstore: bool) -> str:
-    return "its kvstore" if on_kvstore else counted(count, "device")
 
 
 def _wrap_schedule(optimizer: mx.optimizer.Optimizer, saved: str | None) -> None:

@@ -17,10 +17,8 @@ from ..data.batches import Batch
 from ..engine import Engine
 from ..execution.changed_objective import change_objective
 from ..execution.result import StepResult
-from ..execution.second_backward import refuse_second_backward
 from ..optim.preserve_state import kept_statistics
 from ..validation.first_batch import run_batch
-from ..validation.stuck_biases import stuck_biases
 
 
 class TrainStep:
@@ -31,7 +29,7 @@ class TrainStep:
     """
 
     def __init__(self, engine: Engine, timer: Timer = untimed) -> None:
-        self._engine, self._requests = engine, engine.trainers.frozen.requests()
+        self._requests = engine.trainers.frozen.requests()
         self._splitter, self._stage = engine.splitter(TRAIN), engine.stages[TRAIN]
         self._state = engine.state
         self._of_losses, self._of_gradients = of_kind(engine.balancer)
@@ -68,7 +66,7 @@ class TrainStep:
         frozen = self._trainers.frozen
         if self._requests != frozen.requests():
             problems = self._trainers.build()
-            raise_problems(problems or self._trainers.unreached() + stuck_biases(self._engine))
+            raise_problems(problems or self._trainers.unreached())
             self._requests = frozen.requests()
 
     def learn(self, result: StepResult) -> None:
@@ -117,8 +115,7 @@ class TrainStep:
         """Compute the gradients of the objective, as handlers change it, on all devices."""
         with self._timer("backward"):
             if self._hooks.active("change_objective"):
-                with refuse_second_backward(self._stage.network, result.objectives):
-                    change_objective(result, self._hooks, self._stage.separation)
+                change_objective(result, self._hooks, self._stage.separation)
             if result.objectives:  # else this process has no samples
                 result.differentiate()
 
@@ -158,7 +155,6 @@ class TrainStep:
     def change(self) -> None:
         """Let handlers change the gradients in place."""
         if self._hooks.active("change_gradients"):
-            self._trainers.get().check_gradient_access()
             with self._timer("change"):
                 self._hooks.change_gradients()
 

@@ -62,12 +62,12 @@ def of_operators(symbol: str) -> list[Problem]:
 def _of_parameters(engine: Engine) -> Iterator[Problem]:
     sparse, low = [], []
     for name, parameter in engine.model.parameters.items():
-        if parameter._stype != "default" or parameter._grad_stype != "default":
+        if parameter._grad_stype != "default":
             sparse.append(name)
         if np.dtype(parameter.dtype).name not in ("float32", "float64"):
             low.append(name)
     if sparse:
-        yield refuse(f"{quoted(sparse)} are sparse, or have sparse gradients", "use dense layers", "trainer")
+        yield refuse(f"{quoted(sparse)} have sparse gradients", "use dense layers", "trainer")
     if low:
         yield refuse(f"{quoted(low)} are neither float32 nor float64", 'call net.cast("float32")', "trainer")
 

@@ -173,22 +173,6 @@ def gluons_handler() -> Any:
 
 
 @pytest.mark.parametrize("accumulate", [False, True])
-def test_handlers_that_see_each_batchs_gradients_are_refused(accumulate: bool) -> None:
-    net = two_heads()
-    net.initialize()
-    net(nd.array(BATCHES[0][0]))
-    before = snapshot(net)
-    estimator = MultiEstimator(net, digit_spec(), trainers(3, accumulate))
-    if not accumulate:
-        estimator.fit(BATCHES, epochs=1, event_handlers=[*SILENT, gluons_handler()])
-        return
-    text = r'trainers\["body"\]: accumulates the gradients of 3 batches, but SimpleNamespace sees those'
-    with pytest.raises(TrainerError, match=text):
-        estimator.fit(BATCHES, epochs=1, event_handlers=[*SILENT, gluons_handler()])
-    assert_unchanged(net, before)
-
-
-@pytest.mark.parametrize("accumulate", [False, True])
 def test_handlers_may_hold_updates_back(accumulate: bool) -> None:
     """One that never does so changes nothing; it sees the gradients of the trainers that would update."""
     seen: list[list[str]] = []

@@ -75,17 +75,15 @@ def test_it_continues_bit_for_bit(
     assert (tmp_path / "devices.npz").exists() == (devices > 1)
 
 
-@pytest.mark.parametrize(("devices", "on_kvstore"), [(1, False), (2, False), (2, True)])
-def test_a_trainer_built_by_the_user_continues_bit_for_bit(
-    tmp_path: Path, devices: int, on_kvstore: bool
-) -> None:
+@pytest.mark.parametrize("devices", [1, 2])
+def test_a_trainer_built_by_the_user_continues_bit_for_bit(tmp_path: Path, devices: int) -> None:
     engines = []
     for _ in range(2):
         net, loss = normed_heads(), BiasedL2()
         for block in (net, loss):
             block.initialize(ctx=[mx.cpu(i) for i in range(devices)])
         parameters = {**net.collect_params(), **loss.collect_params()}
-        trainer = gluon.Trainer(parameters, "adam", {"learning_rate": 0.01}, update_on_kvstore=on_kvstore)
+        trainer = gluon.Trainer(parameters, "adam", {"learning_rate": 0.01})
         engines.append(make_engine(devices, trainer, net, losses={"digit": CE, "size": loss}))
     interrupt(tmp_path, *engines, make_batches(), 3)
     assert everything(engines[1]) == everything(engines[0])

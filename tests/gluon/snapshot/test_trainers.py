@@ -101,30 +101,24 @@ def test_every_optimizer_continues_exactly(tmp_path: Path, name: str, options: A
     assert new == old
 
 
-SCHEDULES: list[tuple[Callable[[], Any], str, bool]] = [
-    (lambda: mx.lr_scheduler.FactorScheduler(2, 0.5, base_lr=0.1), "sgd", True),
-    (lambda: mx.lr_scheduler.FactorScheduler(2, 0.5, base_lr=0.1), "adam", False),
-    (
-        lambda: mx.lr_scheduler.MultiFactorScheduler([2, 4, 7], 0.3, base_lr=0.1, warmup_steps=1),
-        "adam",
-        True,
-    ),
-    (lambda: mx.lr_scheduler.PolyScheduler(8, 0.1), "sgd", False),
-    (lambda: mx.lr_scheduler.CosineScheduler(9, 0.1, warmup_steps=3), "sgd", True),
-    (lambda: OneCycle(0.1, 10), "adam", False),
-    (lambda: WarmUp(mx.lr_scheduler.FactorScheduler(2, 0.5, base_lr=0.1), 3), "adam", True),
-    (lambda: WarmUp(mx.lr_scheduler.FactorScheduler(2, 0.5, base_lr=0.1), 3), "sgd", False),
+SCHEDULES: list[tuple[Callable[[], Any], str]] = [
+    (lambda: mx.lr_scheduler.FactorScheduler(2, 0.5, base_lr=0.1), "sgd"),
+    (lambda: mx.lr_scheduler.FactorScheduler(2, 0.5, base_lr=0.1), "adam"),
+    (lambda: mx.lr_scheduler.MultiFactorScheduler([2, 4, 7], 0.3, base_lr=0.1, warmup_steps=1), "adam"),
+    (lambda: mx.lr_scheduler.PolyScheduler(8, 0.1), "sgd"),
+    (lambda: mx.lr_scheduler.CosineScheduler(9, 0.1, warmup_steps=3), "sgd"),
+    (lambda: OneCycle(0.1, 10), "adam"),
+    (lambda: WarmUp(mx.lr_scheduler.FactorScheduler(2, 0.5, base_lr=0.1), 3), "adam"),
+    (lambda: WarmUp(mx.lr_scheduler.FactorScheduler(2, 0.5, base_lr=0.1), 3), "sgd"),
 ]
 
 
-@pytest.mark.parametrize(("schedule", "optimizer", "on_kvstore"), SCHEDULES)
-def test_every_schedule_continues_exactly(
-    tmp_path: Path, schedule: Any, optimizer: str, on_kvstore: bool
-) -> None:
+@pytest.mark.parametrize(("schedule", "optimizer"), SCHEDULES)
+def test_every_schedule_continues_exactly(tmp_path: Path, schedule: Any, optimizer: str) -> None:
     def make(held: list[Any]) -> Any:
         scheduler = schedule()
         options = {"lr_scheduler": scheduler, "learning_rate": scheduler.base_lr, "wd": 0.01}
-        return gluon.Trainer(held, optimizer, options, kvstore="device", update_on_kvstore=on_kvstore)
+        return gluon.Trainer(held, optimizer, options, kvstore="device", update_on_kvstore=False)
 
     old, new = continued(tmp_path, make, 2)
     assert new == old
@@ -229,13 +223,6 @@ def test_the_state_of_another_run_is_an_error():
     scheduled = gluon.Trainer(parameters(1), "adam", {"lr_scheduler": scheduler, "learning_rate": 0.01})
     refused(scheduled, state, "the state has no lr_scheduler, the optimizer has .*FactorScheduler")
     refused(other, save(scheduled, NAMES), "has mxnet.*FactorScheduler, the optimizer has none")
-
-
-def test_the_state_of_a_kvstore_needs_a_kvstore():
-    old = gluon.Trainer(parameters(2), "adam", update_on_kvstore=True)
-    trained(old, range(2))
-    single = gluon.Trainer(parameters(1), "adam")
-    refused(single, save(old, NAMES), "the state is of its kvstore, the trainer updates on 1 device")
 
 
 def test_the_state_of_another_schedule_is_an_error():

@@ -8,11 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import TrainerSpec
-from multifit.gluon.optim.fused_updates import GROUP_SIZE, FusedUpdate
-from multifit.gluon.optim.trainer_binding import bind_trainers
-from multifit.gluon.optim.trainer_handle import TrainerHandle
-from multifit.gluon.optim.trainers import Trainers
+from multifit.gluon.optim.handle import TrainerHandle
+from multifit.gluon.optim.updates import GROUP_SIZE, FusedUpdate
 from tests.common.grids import ONE, TWO
 
 import mxnet as mx  # isort: skip
@@ -211,9 +208,3 @@ def test_the_number_of_calls() -> None:
     many = make_parameters(ONE, [(2,)] * (GROUP_SIZE + 1) + [(110, 100)])
     assert FusedUpdate(gluon.Trainer(many, "sgd", update_on_kvstore=False)).calls == 3
     assert FusedUpdate(gluon.Trainer(many[:5], "adam", update_on_kvstore=False)).calls == 1
-    trainers, problems = bind_trainers(
-        {"a": TrainerSpec("p0_weight"), "b": gluon.Trainer(many[1:2], "sgd", kvstore=mx.kv.create("local"))},
-        {"p0_weight": many[0], "p1_weight": many[1]}, (), ONE,
-    )  # fmt: skip
-    assert problems == [] and isinstance(trainers, Trainers)
-    assert (trainers.calls("a"), trainers.calls("b")) == (1, None)

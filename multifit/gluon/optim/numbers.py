@@ -1,16 +1,71 @@
-"""Give another engine the numbers of a trainer's optimizer: options, rates, counts and states."""
+"""Parameters' values, and the numbers of a trainer's optimizer, for another engine: in NumPy's arrays."""
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Sequence
+from collections import defaultdict
+from typing import Any, Iterable, Mapping, Sequence
+
+import numpy as np
 
 from ..compat import mx
 from ..data.host_memory import host_view
 from ..data.new_array import new_array
 from ..waiting import wait_for_operators
-from .named_schedule import named_schedule
-from .trainer_handle import TrainerHandle
-from .zero_rates import refuse_rates
+from .handle import TrainerHandle
+
+
+def values_of(parameters: Mapping[str, mx.gluon.Parameter]) -> dict[str, np.ndarray]:
+    """Return the values of the parameters that have values; waits for the engine once.
+
+    The arrays share the memory of the parameters, if possible: copy what you keep, and do not write to them.
+    """
+    wait_for_operators()
+    present = {name: p for name, p in parameters.items() if p._data is not None}
+    return {
+        name: host_view(p._data[0], idle=True) if _is_plain(p) else p._data[0].asnumpy()
+        for name, p in present.items()
+    }
+
+
+def set_values(parameters: Mapping[str, mx.gluon.Parameter], values: Mapping[str, np.ndarray]) -> None:
+    """Set the values of parameters on all of their devices; this also works while autograd records.
+
+    Waits for the engine once, and then writes to the memory of the arrays. ``set_data`` takes .3 ms for each
+    parameter, as the engine copies one after the other.
+    """
+    wait_for_operators()
+    written: dict[Any, list[Any]] = defaultdict(list)
+    with mx.autograd.pause(train_mode=mx.autograd.is_training()):
+        for name, value in values.items():
+            parameter = parameters[name]
+            if _takes(parameter, value):
+                for array in parameter._data:
+                    host_view(array, idle=True)[...] = value
+                written[value.dtype] += parameter._data
+            else:
+                parameter.set_data(new_array(value, mx.cpu()))
+        for arrays in written.values():
+            _mark_changed(arrays)
+
+
+def _is_plain(parameter: mx.gluon.Parameter) -> bool:
+    """Whether all values of a parameter are in the memory of the host."""
+    return all(each.device_type == "cpu" for each in parameter._ctx_list)
+
+
+def _takes(parameter: mx.gluon.Parameter, value: np.ndarray) -> bool:
+    """Whether a value can be written to a parameter as it is."""
+    if parameter._data is None or not _is_plain(parameter):
+        return False
+    return parameter.shape == value.shape and parameter.dtype == value.dtype and value.size > 0
+
+
+def _mark_changed(arrays: list[mx.nd.NDArray]) -> None:
+    """Let one operator write arrays of one dtype to themselves.
+
+    Operators of oneDNN keep a copy of weights in a layout of their own until an operator has written to them.
+    """
+    mx.nd.amp_multicast(*arrays, num_outputs=len(arrays), out=arrays)
 
 
 class UpdateNumbers:
@@ -29,7 +84,7 @@ class UpdateNumbers:
 
     def __init__(self, handle: TrainerHandle, parameters: Sequence[mx.gluon.Parameter]) -> None:
         trainer = handle.trainer
-        self._name, self._trainer, self.options = handle.name, trainer, trainer.optimizer
+        self._trainer, self.options = trainer, trainer.optimizer
         self._names = [parameter.name for parameter in parameters]
 
     @property
@@ -38,18 +93,13 @@ class UpdateNumbers:
         return type(self._trainer.optimizer).__name__.lower()
 
     def count(self, places: Sequence[int]) -> tuple[list[float], list[float], list[int]]:
-        """Count an update of some parameters; return the rate, the weight decay and the count of each.
-
-        If the schedule returns no rate, or one that the optimizer cannot use, the error names the trainer.
-        """
+        """Count an update of some parameters; return the rate, the weight decay and the count of each."""
         optimizer, indices = self._trainer.optimizer, self._indices(places)
         self.options, optimizer.rescale_grad = optimizer, self._trainer._scale
         optimizer._set_current_context(0)
         optimizer._update_count(indices)
         counts = optimizer._index_update_count
-        with named_schedule(self._name, optimizer):
-            rates = optimizer._get_lrs(indices)
-        refuse_rates(self._name, optimizer, indices, rates)
+        rates = [float(rate) for rate in optimizer._get_lrs(indices)]  # a schedule may return any number
         return rates, optimizer._get_wds(indices), [counts[i] for i in indices]
 
     def states(self) -> list[Any]:
@@ -82,7 +132,7 @@ def _in_numpy(state: Any) -> Any:
         return type(state)(_in_numpy(part) for part in state)
     if state is None:
         return None
-    return host_view(state, idle=True) if state.stype == "default" else state.asnumpy()
+    return host_view(state, idle=True)
 
 
 def _written(before: Any, state: Any) -> Any:
@@ -92,7 +142,7 @@ def _written(before: Any, state: Any) -> Any:
         return type(state)(_written(*pair) for pair in zip((*parts, *[None] * len(state)), state))
     if state is None:
         return None
-    if getattr(before, "stype", "") == "default":
+    if isinstance(before, mx.nd.NDArray):
         view = host_view(before, idle=True)
         if view.shape == state.shape and view.dtype == state.dtype:
             view[...] = state
