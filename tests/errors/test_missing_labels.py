@@ -42,9 +42,8 @@ def test_other_declarations_that_do_not_fit() -> None:
         TaskSpec(
             outputs=["digit", "coverage_digit"],
             labels=[LabelSpec("digit", missing="nan"), "coverage_digit"],
-            losses={"digit": LossSpec(CE(), scope="batch"), "coverage_digit": L2()},
+            losses={"digit": CE(), "coverage_digit": L2()},
         )
-    assert 'losses["digit"]: takes "digit", which may be missing, with scope="batch"' in str(caught.value)
     assert 'the figure "coverage_digit" is produced by losses["coverage_digit"] and labels["digit"]' in str(
         caught.value
     )

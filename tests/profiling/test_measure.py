@@ -171,11 +171,7 @@ def test_the_parts_of_a_real_step() -> None:
     assert not profile.hybridizable and "one graph" in profile.how
 
 
-def joint(predictions: Any, labels: Any) -> Any:
-    return [((p - t) ** 2).mean() for p, t in zip(predictions, labels)]
-
-
-JOINT = {"digit": CE, "size": LossSpec(joint, outputs="size", labels="size", scope="batch")}
+OWN = {"digit": CE, "size": LossSpec(lambda p, t: ((p - t) ** 2).mean(), outputs="size", labels="size")}
 EVALUATE = TaskSpec(inputs=["image"], outputs=["digit", ...], labels=["digit", "size"], unused=["size"])
 
 
@@ -184,7 +180,7 @@ EVALUATE = TaskSpec(inputs=["image"], outputs=["digit", ...], labels=["digit", "
     [
         ({}, ONE, False), ({}, TWO, True),
         ({"metrics": {}}, TWO, True),
-        ({"losses": JOINT}, ONE, True), ({"losses": JOINT}, TWO, False),
+        ({"losses": OWN}, ONE, True), ({"losses": OWN}, TWO, False),
         ({"evaluate": EVALUATE}, ONE, False),
     ],
 )  # fmt: skip

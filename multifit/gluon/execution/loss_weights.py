@@ -47,21 +47,9 @@ class BatchLossScale:
 
     def factor(self, term: Term, context: Context) -> Any:
         """Return a term's weight / divisor, float64 of shape (1,); 0 if the divisor is 0."""
-        return self._cached(term, context, self.weights[term.key], "factor")
-
-    def part(self, term: Term, context: Context) -> Any:
-        """Return this process's part of a term's normalizer, from 0 to 1, in the form of :meth:`factor`."""
-        return self._cached(term, context, self.own[term.key], "part")
-
-    def is_empty(self, term: Term) -> bool:
-        """Whether a term's normalizer is 0; this waits if it is computed from slots."""
-        norm = self.norms[term.key]
-        return not np.any(norm.asnumpy() if isinstance(norm, mx.nd.NDArray) else norm)
-
-    def _cached(self, term: Term, context: Context, value: Any, kind: str) -> Any:
-        key = kind, term.key, context
+        key = term.key, context
         if key not in self.vectors:
-            self.vectors[key] = _quotient(value, self.divisors[term.key], context)
+            self.vectors[key] = _quotient(self.weights[term.key], self.divisors[term.key], context)
         return self.vectors[key]
 
 
@@ -106,6 +94,11 @@ class LossScaler:
             {term.key: by_key.get(term.key, float(samples or 0)) for term in self.terms}
             for by_key, samples in ((sums, batch.total), (local, batch.samples))
         )
+        for term in normalized:
+            if least := getattr(term.spec.normalize_by, "least", 0):  # see MatchedAnchors
+                empty = norms[term.key] < least
+                norms[term.key] = norms[term.key] + empty * least
+                parts[term.key] = parts[term.key] + empty * (least * batch.samples / (batch.total or 1))
         divisors = norms
         if normalized and self._shares is not None:
             divisors = {**norms, **self._shares(normalized, batch.total or 0)}
@@ -123,12 +116,6 @@ class LossScaler:
             pairs = [(scale.weights[term.key], scale.divisors[term.key]) for term in losses.terms]
             scale.vectors[key] = self._quotients(pairs, context)
         return scale.vectors[key]
-
-    def parts(self, terms: Sequence[Term], scale: BatchLossScale, context: Context) -> Array:
-        """Return the weights of losses of scope "batch", times this process's parts, as one NDArray."""
-        keys = [term.key for term in terms]
-        pairs = [(scale.weights[key] * scale.own[key], scale.divisors[key]) for key in keys]
-        return self._quotients(pairs, context)
 
     def drop_empty(self, losses: LossGraph, statistics: Any, scale: BatchLossScale) -> Array:
         """Return statistics in which the losses of terms with a normalizer of 0 are 0."""

@@ -122,7 +122,7 @@ def _not_in_one_graph(stage: Stage) -> list[Problem]:
         else hybridizing(stage.network.net)[1]
     )
     problems = [] if stage.network.joins_losses else [f"the net is not in it: {reason}"]
-    problems += [f"{term.where} is not in it: {_why_not(term)}" for term in outside]
+    problems += [f"{term.where} is not in it: make it a HybridBlock and hybridize it" for term in outside]
     return [Problem("spec", f"{start}, and {problem}; {use}") for problem in problems]
 
 
@@ -135,12 +135,6 @@ def _updates_the_rest(stage: Stage) -> list[Problem]:
     )
     way_out = "do not hybridize the net itself but its parts, such as net.body.hybridize()"
     return [Problem("spec", f"sampling: loaders cannot take turns, {why}; {way_out}, or use Together()")]
-
-
-def _why_not(term: Term) -> str:
-    if term.spec.scope == "batch":
-        return 'with scope="batch", it is computed for all devices at once'
-    return "make it a HybridBlock and hybridize it"
 
 
 def _unchangeable(stage: Stage) -> list[Problem]:

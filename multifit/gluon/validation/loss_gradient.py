@@ -41,11 +41,11 @@ def check_loss_gradient(
     for variable in variables:
         variable.attach_grad()
     with mx.autograd.record(train_mode=False) if variables else mx.autograd.pause(train_mode=False):
-        values = _call(term, copies)
+        values = call_loss(term, copies)
     is_double = any(np.dtype(array.dtype) == "float64" for array in outputs if array is not None)
     message = _result_problem(term, values, "float64" if is_double else "float32")
     if message is None:
-        losses = _minimized(term, values)
+        losses = [values[term.minimized]]
         wait_for(losses, lambda: term.where, *((str(ref), copy) for ref, copy in copies.items()))
         if variables and training and _is_constant(term, copies, losses):
             message = NO_GRADIENT
@@ -63,37 +63,21 @@ def is_recorded(array: mx.nd.NDArray) -> bool:
     return True
 
 
-def _call(term: Term, arrays: Mapping[Ref, Any]) -> list[Any]:
-    batch_scope = term.spec.scope == "batch"
-    return call_loss(term, {ref: [array] for ref, array in arrays.items()} if batch_scope else arrays)
-
-
-def _minimized(term: Term, values: list[Any]) -> list[Array]:
-    minimized = values[term.minimized] if term.spec.scope != "batch" or term.spec.returns else values
-    return list(minimized) if isinstance(minimized, (list, tuple)) else [minimized]
-
-
 def _result_problem(term: Term, values: Sequence[Any], dtype: str) -> str | None:
-    declared, batch_scope = listed(term.spec.returns), term.spec.scope == "batch"
-    leaves = [leaf for value in values for leaf in (value if isinstance(value, (list, tuple)) else [value])]
-    per_device = batch_scope and not declared and all(isinstance(value, mx.nd.NDArray) for value in values)
-    returned = describe.structure(list(values))
-    if not values or not all(isinstance(leaf, mx.nd.NDArray) for leaf in leaves):
+    declared, returned = listed(term.spec.returns), describe.structure(list(values))
+    if not values or not all(isinstance(value, mx.nd.NDArray) for value in values):
         return f"returns {returned[1:-1] or 'nothing'}; a loss must return an array, or several"
     if declared and len(values) != len(declared):
         parts = f"returns= names {len(declared)}: {', '.join(declared)}"
         return (
             f"returns {counted(len(values), 'part')}, {returned}, but {parts}; name each part that it returns"
         )
-    if not declared and len(values) > 1 and not per_device:
+    if not declared and len(values) > 1:
         way_out = "name them with returns=[...], and the one that counts with minimize="
         return f"returns {len(values)} parts, {returned}; {way_out}"
-    kinds = {np.dtype(leaf.dtype).name for leaf in leaves}
+    kinds = {np.dtype(value.dtype).name for value in values}
     if not kinds <= {"float32", dtype}:
         return f'returns {returned[1:-1]}; a loss must return {dtype}: cast it, with astype("{dtype}")'
-    nested = [leaf for value in values if isinstance(value, (list, tuple)) for leaf in value]
-    if nested and not batch_scope:
-        return f'returns {returned}, lists within parts; that is for scope="batch" only'
     return None
 
 
@@ -103,7 +87,7 @@ def _is_constant(term: Term, copies: Mapping[Ref, Any], losses: list[Array]) -> 
     if not is_suspect or not any(loss.asnumpy().any() for loss in losses):
         return False
     with mx.autograd.record():  # some losses have a gradient in training mode only
-        return not any(map(is_recorded, _minimized(term, _call(term, copies))))
+        return not is_recorded(call_loss(term, copies)[term.minimized])
 
 
 def _weight_problem(
@@ -123,7 +107,7 @@ def _weight_problem(
     ]
     if all(_equal(four, 4 * one) for one, four in decidable):
         return None
-    is_plain = term.spec.weight == 1 and term.counts_samples and term.spec.scope == "device"
+    is_plain = term.spec.weight == 1 and term.counts_samples
     ignored = all(_equal(four, one) for one, four in decidable)
     if is_plain and ignored and _decreases(term, copies, losses, variables, gradients[0]):
         own_gradients.add(term.key)
@@ -157,9 +141,9 @@ def _decreases(
     rate = 0.1 / max(float(mx.nd.abs(gradient).max().asscalar()) for gradient in gradients)
     stepped = {id(array): array - rate * gradient for array, gradient in zip(variables, gradients)}
     with mx.autograd.pause(train_mode=False):
-        values = _call(term, {ref: stepped.get(id(copy), copy) for ref, copy in copies.items()})
+        values = call_loss(term, {ref: stepped.get(id(copy), copy) for ref, copy in copies.items()})
     before, after = (
         sum(float(mx.nd.sum(array).asscalar()) for array in arrays)
-        for arrays in (losses, _minimized(term, values))
+        for arrays in (losses, [values[term.minimized]])
     )
     return before - after > 1e-5 * abs(before)

@@ -75,7 +75,7 @@ def opposing_losses(engine: Engine, result: StepResult) -> Iterator[str]:
     adversarial net may return its score for a generated sample twice, once of the detached sample.
     """
     trainers = engine.trainers.get()
-    terms = [term for term in engine.spec.terms if term.spec.weight != 0 and term.spec.scope != "batch"]
+    terms = [term for term in engine.spec.terms if term.spec.weight != 0]
     if len(trainers) < 2 or len(terms) < 2:
         return
     arrays = result.arrays()[0]
