@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from multifit.gluon.data.new_array import new_array, new_rows
-from tests.gluon.data.test_array_batching import DTYPES, column
+from tests.gluon.data.test_by_index import DTYPES, column
 
 import mxnet as mx  # isort: skip
 
