@@ -63,8 +63,7 @@ def _with_missing(row: Row, declarations: Declarations) -> Row:
     label = declarations.label_specs.get(row.name) if row.what == "label" else None
     if label is None or label.missing is None:
         return row
-    rule = getattr(label.missing, "__name__", label.missing)
-    return row._replace(goes_to=f"{row.goes_to}; missing: {rule}")
+    return row._replace(goes_to=f"{row.goes_to}; missing: {label.missing}")
 
 
 def _loss_rows(term: Term, parts: Mapping[str, Any]) -> Iterator[Row]:

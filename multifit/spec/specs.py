@@ -135,18 +135,18 @@ class LabelSpec(_OneLineRepr):
         Number of classes: values lie in ``0 … classes - 1``.
     ignore : number, optional
         A value that means "no label" and may lie outside the classes.
-    missing : {"nan"}, number, str or callable, optional
+    missing : {"nan"}, number or str, optional
         Says where the label is missing. ``"nan"``: where it is NaN. A number: where it has this value. The
-        name of another slot: where that slot is 0. A function: where ``missing(label)`` is not 0. A batch
-        may also hold None in place of the label. Losses, gradients and metrics leave out missing labels,
-        except functions and classes of your own that also take the slot `missing`: these get all samples.
+        name of another slot: where that slot is 0. A batch may also hold None in place of the label. Losses,
+        gradients and metrics leave out missing labels, except functions and classes of your own that also
+        take the slot `missing`: these get all samples.
     """
 
     name: str
     dtype: str | None = None
     classes: int | None = None
     ignore: float | None = None
-    missing: str | float | Callable[[Array], Array] | None = None
+    missing: str | float | None = None
 
 
 @with_known_arguments

@@ -164,5 +164,3 @@ def _unmissable(spec: TaskSpec, per_loader: Mapping[str, set[str]]) -> Iterator[
         where = f'labels["{name}"]: with Together, samples of {quoted(without)} lack it; declare '
         if not is_missable(spec.label_specs[name]):
             yield f'{where}LabelSpec("{name}", missing="nan"), or another value that it never has'
-        elif callable(spec.label_specs[name].missing):
-            yield f"{where}missing= as a number or the name of a slot, so that it is known what to put there"
