@@ -9,9 +9,8 @@ import pytest
 
 from multifit import LossSpec, TrainerSpec
 from multifit.gluon.compat import mx
-from multifit.gluon.data.arrays import shared
-from multifit.gluon.data.batches import Batch
-from multifit.gluon.data.new_array import new_array
+from multifit.gluon.data.arrays import new_array, shared
+from multifit.gluon.data.batch import Batch
 from multifit.gluon.engine import Engine
 from multifit.gluon.execution.carried_state import CarriedState
 from multifit.gluon.execution.stage import FEW

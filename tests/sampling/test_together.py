@@ -10,7 +10,7 @@ import pytest
 from multifit import DataError, GradientConflicts, LabelSpec, LossSpec, MultiEstimator, SpecError, TaskSpec
 from multifit.balance import DWA, UPGrad
 from multifit.gluon.data.arrays import to_numpy
-from multifit.gluon.data.joined_batches import joined_batch
+from multifit.gluon.data.task_splitter import joined_batch
 from multifit.sampling import RoundRobin, Together
 from tests.common.compare import assert_same_parameters, twins
 from tests.common.data import in_batches

@@ -15,6 +15,7 @@ from ...errors import DataError, raise_problems
 from ...protocols import Loader
 from ...sampling import TaskLoaders
 from ..data.arrays import to_numpy
+from ..data.batch import CurrentShare, Part, Slice
 from ..data.loaders import (
     has_order,
     in_order,
@@ -24,8 +25,7 @@ from ..data.loaders import (
     replay_epochs,
     seed_of_pass,
 )
-from ..data.raw_batches import arrays_in
-from ..data.shares import CurrentShare, Part, Slice
+from ..data.splitter import arrays_in
 from ..data.workers import has_own_workers, seedable
 from .collectives import from_first
 from .task_reader import Read, TaskReader, nothing
@@ -209,10 +209,7 @@ def _index(sample: Any) -> int:
 
 def _checksum(raw: Any) -> int:
     """Return a checksum of a batch's arrays."""
-    try:
-        arrays: Any = arrays_in(raw, 0)
-    except DataError:  # it is raised again where the batch is split
-        return 0
+    arrays: Any = arrays_in(raw, 0)
     total = 0
     for array in arrays.values() if isinstance(arrays, dict) else arrays:
         if hasattr(array, "shape"):

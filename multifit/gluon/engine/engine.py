@@ -18,7 +18,7 @@ from ...stages import STAGES, TRAIN
 from ...state import RunState
 from ..balance.make import AnyBalancer
 from ..compat import mx
-from ..data.batches import Batch
+from ..data.batch import Batch
 from ..distributed.joint_gradients import JointGradients
 from ..distributed.parameters import SharedParameters
 from ..distributed.reader import Reader

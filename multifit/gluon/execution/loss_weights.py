@@ -15,8 +15,8 @@ from ...spec.terms import Term
 from ...spec.validate import weight_problem
 from ...state import RunState
 from ..compat import mx
-from ..data.batches import Batch
-from ..data.new_array import new_array
+from ..data.arrays import new_array
+from ..data.batch import Batch
 from ..distributed.normalizers import Normalizers
 from ..user_code import user_code
 from .loss_graph import LossGraph

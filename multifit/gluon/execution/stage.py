@@ -13,7 +13,7 @@ from ...spec import TaskSpec
 from ...state import RunState
 from ..compat import mx
 from ..data.arrays import signature_of
-from ..data.batches import Batch
+from ..data.batch import Batch
 from ..distributed.host_metrics import gathered
 from ..distributed.normalizers import Normalizers
 from ..metrics.host_update import Measured

@@ -14,7 +14,7 @@ from ...spec.missing import presence
 from ...spec.names import LABELS, Ref, listed
 from ...spec.terms import Term
 from ..compat import mx
-from ..data.new_array import new_array
+from ..data.arrays import new_array
 from ..execution.loss_calls import call_loss
 from ..execution.loss_weights import BatchLossScale
 from .loss_blend import BEFORE_PENALTIES, LossBlend, selected_terms

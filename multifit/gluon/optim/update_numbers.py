@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any, Iterable, Sequence
 
 from ..compat import mx
-from ..data.host_memory import host_view
-from ..data.new_array import new_array
+from ..data.arrays import host_view, new_array
 from ..waiting import wait_for_operators
 from .named_schedule import named_schedule
 from .trainer_handle import TrainerHandle

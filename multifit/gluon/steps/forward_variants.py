@@ -6,7 +6,7 @@ from typing import Any, Callable
 
 from ...errors import raise_problems
 from ...stages import TRAIN
-from ..data.batches import Batch
+from ..data.batch import Batch
 from ..engine import Engine
 from ..execution.stage import Stage
 from ..validation.first_batch import check_first_batch

@@ -10,7 +10,7 @@ from ...spec.terms import Term
 from ...state import RunState
 from ..compat import mx
 from ..data.arrays import cast_line, fewest_casts, has_other_dtype
-from ..data.batches import Batch
+from ..data.batch import Batch
 from ..execution.correct_gradients import uncorrected
 from ..execution.loss_calls import by_reference
 from ..execution.recordable import blocks_of

@@ -14,8 +14,8 @@ from ...spec import TaskSpec
 from ...spec.missing import is_missable
 from ...spec.task_slots import TaskSlots, task_slots, with_optional
 from ...stages import TRAIN
-from ..data.batches import Shards
-from ..data.raw_batches import arrays_in
+from ..data.batch import Shards
+from ..data.splitter import arrays_in
 from ..engine import Engine
 from ..metrics.loader_counts import LoaderCounts
 from ..user_code import user_code

@@ -24,7 +24,7 @@ from ...spec.names import Ref
 from ...spec.terms import MetricTerm, Taker, Term
 from ..compat import mx
 from ..data.arrays import joined
-from ..data.batches import Batch
+from ..data.batch import Batch
 from ..execution.loss_calls import by_reference
 from ..loss_kinds import ELEMENTWISE, class_axis
 from ..metrics.binary_accuracy import BinaryAccuracy

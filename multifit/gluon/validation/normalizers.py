@@ -7,7 +7,7 @@ import math
 from ...errors import Problem, SpecError
 from ...spec.terms import Term
 from ..compat import mx
-from ..data.batches import Batch
+from ..data.batch import Batch
 from ..execution.loss_weights import VALID_NORMALIZER, normalizer
 
 

@@ -7,7 +7,7 @@ from weakref import ref
 
 import torch
 
-from ...gluon.data.batches import Batch
+from ...gluon.data.batch import Batch
 from ...gluon.execution.loss_weights import BatchLossScale
 from ...gluon.execution.stage import Stage as GluonStage
 from ...gluon.execution.step_graph import StepGraph

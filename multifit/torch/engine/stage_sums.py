@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ...gluon.data.batches import Batch
+from ...gluon.data.batch import Batch
 from ...gluon.execution.loss_graph import LossGraph
 from ...gluon.execution.loss_weights import BatchLossScale
 from ...gluon.metrics.label_checks import LabelColumns

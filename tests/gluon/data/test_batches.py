@@ -10,8 +10,8 @@ import pytest
 from multifit import LabelSpec, LossSpec, TaskSpec
 from multifit.errors import DataError
 from multifit.gluon.data.arrays import signature_of
-from multifit.gluon.data.batch_splitter import BatchSplitter
-from multifit.gluon.data.batches import Batch
+from multifit.gluon.data.batch import Batch
+from multifit.gluon.data.splitter import BatchSplitter
 
 import mxnet as mx  # isort: skip
 from mxnet import gluon, nd  # isort: skip

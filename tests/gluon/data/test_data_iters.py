@@ -12,7 +12,7 @@ import pytest
 
 from multifit.gluon.compat import mx
 from multifit.gluon.data.loaders import iterate
-from multifit.gluon.data.raw_batches import arrays_in
+from multifit.gluon.data.splitter import arrays_in
 
 
 def csv(path: Path, rows: int, size: int, **options: Any) -> Any:
