@@ -114,7 +114,12 @@ class LossScaler:
         key = losses.layout, context  # not the graph, of which ever new sizes of samples have ever new ones
         if key not in scale.vectors:
             pairs = [(scale.weights[term.key], scale.divisors[term.key]) for term in losses.terms]
-            scale.vectors[key] = self._quotients(pairs, context)
+            if any(isinstance(norm, mx.nd.NDArray) for _, norm in pairs):
+                quotients = [_quotient(weight, norm, context).astype(self._dtype) for weight, norm in pairs]
+                scale.vectors[key] = mx.nd.concat(*quotients, dim=0)
+            else:
+                numbers = tuple(weight / norm if norm else 0.0 for weight, norm in pairs)
+                scale.vectors[key] = self.constant(numbers, context)
         return scale.vectors[key]
 
     def drop_empty(self, losses: LossGraph, statistics: Any, scale: BatchLossScale) -> Array:
@@ -128,12 +133,6 @@ class LossScaler:
             part = losses.slices[term.where]
             statistics[part] = without_empty(statistics[part], norm)
         return statistics
-
-    def _quotients(self, pairs: Sequence[tuple[Any, Any]], context: Context) -> Array:
-        if any(isinstance(norm, mx.nd.NDArray) for _, norm in pairs):
-            quotients = [_quotient(value, norm, context).astype(self._dtype) for value, norm in pairs]
-            return mx.nd.concat(*quotients, dim=0)
-        return self.constant(tuple(value / norm if norm else 0.0 for value, norm in pairs), context)
 
     def constant(self, values: tuple[float, ...], context: Context) -> Array:
         """Return numbers as an NDArray, the same one each time."""
@@ -206,9 +205,9 @@ def _as_array(value: Any, context: Context) -> Any:
     return mx.nd.full((1,), value, ctx=context, dtype="float64")
 
 
-def _quotient(value: Any, norm: Any, context: Context) -> Any:
+def _quotient(value: float, norm: Any, context: Context) -> Any:
     """Return value / norm, or 0 where the norm is 0, as an NDArray."""
-    if not any(isinstance(each, mx.nd.NDArray) for each in (value, norm)):
+    if not isinstance(norm, mx.nd.NDArray):
         return _as_array(value / norm if norm else 0.0, context)
-    value, norm = _as_array(value, context), _as_array(norm, context)
+    norm = norm.as_in_context(context)
     return mx.nd.where(norm == 0, mx.nd.zeros_like(norm), value / norm)
