@@ -5,7 +5,7 @@ from .distributed import Sharded, World, connect
 from .errors import DataError, HandlerError, PeerError, Problem, SpecError, TrainerError
 from .estimator import MultiEstimator
 from .events import CHANGES, MOMENTS, Priority
-from .gluon.data.batches import Shards
+from .gluon.data.batch import Shards
 from .gluon.handlers import (
     GradientConflicts,
     GradientNoise,

@@ -59,9 +59,7 @@ def spec(net, weight=1.0):
                 outputs=["cls_preds", "box_preds"],
                 labels=["cls_targets", "box_targets"],
                 returns=["sum", "cls", "box"],
-                scope="batch",
                 weight=weight,
-                normalize_by=_matched,
             )
         },
         unused=["anchors"],
@@ -80,11 +78,6 @@ def spec(net, weight=1.0):
             },
         ),
     )
-
-
-def _matched(slots):
-    """Return which anchors are matched with an object: the loss is the mean over these anchors."""
-    return slots["cls_targets"] > 0
 
 
 def _as_voc(boxes, ids, scores, truth):

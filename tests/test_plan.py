@@ -24,7 +24,7 @@ SPEC = TaskSpec(
     losses={
         "ce": LossSpec(fn, outputs="logits", labels=["target", "length"], normalize_by="length"),
         "part": LossSpec(fn, "logits", "target", 0.5, returns=["a", "b"], normalize_by=lambda slots: 1.0),
-        "whole": LossSpec(fn, outputs="logits", weight=lambda state: 1.0, scope="batch"),
+        "whole": LossSpec(fn, outputs="logits", weight=lambda state: 1.0),
     },
     metrics={
         "mean": MetricSpec(fn, losses="part.b", mode="min"),
@@ -58,7 +58,7 @@ def test_a_row_for_every_name() -> None:
         ("loss", "part", "None", "0.5 x fn(outputs.logits, labels.target) / a function of the slots"),
         ("part", "part.a", "None", "minimized"),
         ("part", "part.b", "None", "measured"),
-        ("loss", "whole", "None", "<lambda>(state) x fn(outputs.logits) / the batch"),
+        ("loss", "whole", "None", "<lambda>(state) x fn(outputs.logits) / samples"),
         ("metric", "mean", "mean", "fn(part.b), batch by batch"),
         ("metric", "several", "first, second", "fn(outputs.logits), on the device"),
     )

@@ -8,7 +8,7 @@ import pytest
 
 from multifit import LossSpec, TaskSpec, protocols
 from multifit.gluon.compat import mx
-from multifit.gluon.data.batches import Batch
+from multifit.gluon.data.batch import Batch
 from multifit.gluon.execution.result import StepResult
 from multifit.gluon.optim.handle import TrainerHandle
 

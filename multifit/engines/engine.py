@@ -75,15 +75,11 @@ class Reader(Protocol):
     def peek(self, data: Loader, what: str) -> tuple[Peeked, Iterator[Any]]:
         """Return a loader's first batch, and an iterator over all batches, the first included.
 
-        `what` is the loader's name in messages. Raises DataError if `data` is not a loader, is empty, or is
-        an iterator that the running epoch reads.
+        `what` is the loader's name in messages. Raises DataError if `data` is not a loader, or is empty.
         """
 
     def peek_first(self, data: Any, what: str, number: int | None = None) -> tuple[Any, Iterator[Any]]:
         """Return what :meth:`peek` returns, with the first batch as the loader yielded it."""
-
-    def reading(self, data: Loader) -> ContextManager[None]:
-        """Return a context manager in which an epoch reads a loader, and nothing else reads its iterators."""
 
     def workers(self, data: Loader) -> int:
         """Return the number of processes that make a loader's batches, besides this one."""

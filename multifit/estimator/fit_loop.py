@@ -139,8 +139,7 @@ class FitLoop:
         self._handlers.emit(events.begin, batches=total)
         step, windows = partial(self._step, fit_batch), self._engine.windows
         batches = windows.read(batches, self._handlers.batches_left, run.seed_read, first, resume)
-        with self._reader.reading(data):
-            done = run_pass(batches, step, events, self._handlers, state, lambda: state.place, first)
+        done = run_pass(batches, step, events, self._handlers, state, lambda: state.place, first)
         if not done:
             raise_problems(no_batch_problems("train_data", state.epoch, read=self._train_step is not None))
         if state.stopped and done > first:

@@ -56,13 +56,6 @@ def start_together(
     seed = world.gather_json(int(np.random.get_state(legacy=False)["state"]["key"][0]))[0]
     if not world.first:
         seed_everything(seed_of_rank(seed, world.rank))
-    for term in engine.spec.terms:
-        if term.spec.scope == "batch" and term.counts_samples:
-            log_once(
-                f'{term.where} has scope="batch": each process computes it for its share of the batch, '
-                "weighted by its number of samples; if it is a mean over something else, declare over "
-                "what with normalize_by="
-            )
 
 
 def _acting_everywhere(handlers: Iterable[object]) -> dict[str, dict[str, str]]:

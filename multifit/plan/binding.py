@@ -7,7 +7,7 @@ from typing import Any, Iterable, Iterator, Mapping, Sequence
 from ..checks import describe
 from ..spec import Declarations
 from ..spec.links import FEEDS, Link, links, targets
-from ..spec.summary import bound_text, call_text, carried_text, loss_text
+from ..spec.summary import bound_text, call_text, carried_text, divisor_text, loss_text
 from ..spec.terms import MetricTerm, Term
 from .stage import Row, StagePlan
 
@@ -63,26 +63,16 @@ def _with_missing(row: Row, declarations: Declarations) -> Row:
     label = declarations.label_specs.get(row.name) if row.what == "label" else None
     if label is None or label.missing is None:
         return row
-    rule = getattr(label.missing, "__name__", label.missing)
-    return row._replace(goes_to=f"{row.goes_to}; missing: {rule}")
+    return row._replace(goes_to=f"{row.goes_to}; missing: {label.missing}")
 
 
 def _loss_rows(term: Term, parts: Mapping[str, Any]) -> Iterator[Row]:
-    computed = f"{loss_text(term)} / {_divisor(term)}{bound_text(term)}"
+    computed = f"{loss_text(term)} / {divisor_text(term)}{bound_text(term)}"
     yield Row("loss", term.key, describe.array(parts.get(term.key)), computed)
     for i, part in enumerate(name for name in term.parts if name):
         name = f"{term.key}.{part}"
         role = "minimized" if i == term.minimized else "measured"
         yield Row("part", name, describe.array(parts.get(name)), role)
-
-
-def _divisor(term: Term) -> str:
-    by = term.spec.normalize_by
-    if term.spec.scope == "batch":
-        return "the batch"
-    if by is None:
-        return "samples present" if term.present else "samples"
-    return by if isinstance(by, str) else "a function of the slots"
 
 
 def _metric_row(metric: MetricTerm, figures: Sequence[str], how: str) -> Row:

@@ -12,7 +12,7 @@ from .declarations import Declarations
 from .missing import NAN
 from .names import LABELS, OUTPUTS, Ref, Tree, bare_slots, listed, resolve
 from .specs import LabelSpec, LossSpec, MetricSpec
-from .terms import MetricTerm, Term
+from .terms import MatchedAnchors, MetricTerm, Term
 
 
 def combined_fields(parts: Mapping[str, Declarations], shared: Sequence[str]) -> dict[str, Any]:
@@ -135,7 +135,9 @@ class _Part:
 
     def loss(self, term: Term) -> LossSpec:
         by: Any = term.spec.normalize_by
-        if by is not None:
+        if isinstance(by, MatchedAnchors):
+            by = None  # the default
+        elif by is not None:
             by = self._on_own_names(by) if callable(by) else self.slot(by)
         arguments = [self.ref(ref) for ref in term.args]
         return replace(term.spec, outputs=None, labels=None, normalize_by=by, arguments=arguments)

@@ -7,7 +7,6 @@ from typing import Any, Collection, Iterator, Mapping, Sequence
 
 from ..arguments import is_finite_number
 from ..errors import quoted, shown, suggest
-from ..signatures import arity_problem
 from .names import LABELS, Ref
 from .specs import LabelSpec
 from .terms import MetricTerm, Term
@@ -70,15 +69,10 @@ def missing_messages(label: LabelSpec, slots: Collection[str]) -> Iterator[str]:
     """Yield what is wrong with a label's `missing`; `slots` are all slots of a batch."""
     missing: Any = label.missing
     where = f'labels["{label.name}"]: missing'
-    if callable(missing):
-        problem = arity_problem(where, missing, ["label"], fix="let it take the label, and return 1 or 0")
-        if problem:
-            yield problem
-    elif isinstance(missing, str):
+    if isinstance(missing, str):
         masks = [name for name in slots if name != label.name]
         if missing != NAN and missing not in masks:
             near = suggest(missing, [NAN, *masks])
-            valid = f'valid are "nan", a number, a slot ({quoted(masks)}) or a function'
-            yield f"{where} is {shown(missing)}{near}; {valid}"
+            yield f'{where} is {shown(missing)}{near}; valid are "nan", a number, or a slot ({quoted(masks)})'
     elif missing is not None and not is_finite_number(missing):
-        yield f'{where} is {shown(missing)}; valid are "nan", a number, the name of a slot or a function'
+        yield f'{where} is {shown(missing)}; valid are "nan", a number, or the name of a slot'

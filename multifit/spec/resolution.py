@@ -9,7 +9,7 @@ from ..arguments import is_finite_number
 from ..errors import quoted, suggest
 from .names import LABELS, LOSSES, OUTPUTS, PLURAL, SINGULAR, Ref, listed, resolve
 from .specs import LossSpec, MetricSpec
-from .terms import MetricTerm, Term
+from .terms import MatchedAnchors, MetricTerm, Term, is_multi_box
 
 Spaces = Mapping[str, Sequence[str]]
 
@@ -52,6 +52,8 @@ class _Resolver:
         by, weight = spec.normalize_by, spec.weight
         if by is not None and not callable(by):
             by = next((ref.name for ref in self._refs(by, LABELS, field="normalize_by: ")), None)
+        if by is None and is_multi_box(spec.fn) and len(args) == 4:
+            by = MatchedAnchors(args[2].name, least=int(spec.fn._min_hard_negatives > 0))  # type: ignore
         if not callable(weight) and is_finite_number(weight):
             weight = float(weight)
         parts = tuple(part for part in listed(spec.returns) if isinstance(part, str)) or ("",)

@@ -26,8 +26,9 @@ class LossSpec(_OneLineRepr):
     Parameters
     ----------
     fn : callable, optional
-        A ``gluon.loss.Loss``, a Block or a function on arrays, called with the outputs, then the labels, in
-        the order declared. None: the net returns the loss itself, as the only output that the loss takes.
+        A ``gluon.loss.Loss``, a Block or a function on arrays, called with each device's outputs, then its
+        labels, in the order declared. A single number counts as the mean over the device's samples. None: the
+        net returns the loss itself, as the only output that the loss takes.
     outputs, labels : str or sequence of str, optional
         The outputs and labels that `fn` takes. If both are left out, `fn` takes the output and the label
         that are named like the loss. If only `outputs` is given, the loss takes no labels. An input of the
@@ -42,11 +43,8 @@ class LossSpec(_OneLineRepr):
     normalize_by : str or callable, optional
         What divides the loss: a slot, whose sum over the whole batch is used, or a function of all slots. The
         function is called with each device's slots and returns an array or a number; what it returns is
-        summed over all devices and processes. Values must be at least 0. Defaults to the number of samples.
-    scope : {"device", "batch"}
-        With ``"device"``, `fn` is called for each device, with that device's arrays. With ``"batch"``, it is
-        called once, and every argument is a list with one array per device. The sum of what it returns then
-        counts as already divided by `normalize_by`, which only weights means over batches and processes.
+        summed over all devices and processes. Values must be at least 0. Defaults to the number of samples;
+        for gluoncv's ``SSDMultiBoxLoss``, to the number of anchors that are matched with an object.
     arguments : sequence of str, optional
         All outputs and labels in the order in which `fn` takes them, if the outputs do not come first. Write
         ``outputs.x`` or ``labels.x`` if a name is both.
@@ -62,7 +60,6 @@ class LossSpec(_OneLineRepr):
     returns: Sequence[str] | None = None
     minimize: str | None = None
     normalize_by: str | Callable[[Slots], Array | float] | None = None
-    scope: str = "device"
     arguments: Sequence[str] | None = None
     trainers: str | Sequence[str] | None = None
 
@@ -138,18 +135,18 @@ class LabelSpec(_OneLineRepr):
         Number of classes: values lie in ``0 … classes - 1``.
     ignore : number, optional
         A value that means "no label" and may lie outside the classes.
-    missing : {"nan"}, number, str or callable, optional
+    missing : {"nan"}, number or str, optional
         Says where the label is missing. ``"nan"``: where it is NaN. A number: where it has this value. The
-        name of another slot: where that slot is 0. A function: where ``missing(label)`` is not 0. A batch
-        may also hold None in place of the label. Losses, gradients and metrics leave out missing labels,
-        except functions and classes of your own that also take the slot `missing`: these get all samples.
+        name of another slot: where that slot is 0. A batch may also hold None in place of the label. Losses,
+        gradients and metrics leave out missing labels, except functions and classes of your own that also
+        take the slot `missing`: these get all samples.
     """
 
     name: str
     dtype: str | None = None
     classes: int | None = None
     ignore: float | None = None
-    missing: str | float | Callable[[Array], Array] | None = None
+    missing: str | float | None = None
 
 
 @with_known_arguments

@@ -8,7 +8,7 @@ from ..tables import table
 from .declarations import Declarations
 from .links import FEEDS, Link, links, targets
 from .names import Tree
-from .terms import MetricTerm, Term
+from .terms import MatchedAnchors, MetricTerm, Term
 
 
 class SummaryRow(NamedTuple):
@@ -74,6 +74,16 @@ def bound_text(term: Term) -> str:
     return f", trains {', '.join(term.trainers)}" if term.trainers else ""
 
 
+def divisor_text(term: Term) -> str:
+    """Return what divides a loss."""
+    by = term.spec.normalize_by
+    if by is None:
+        return "samples present" if term.present else "samples"
+    if isinstance(by, MatchedAnchors):
+        return "matched anchors"
+    return by if isinstance(by, str) else "a function of the slots"
+
+
 def call_text(fn: Any, args: Iterable[object]) -> str:
     """Return the text of a call, such as ``L2Loss(outputs.a, labels.a)``; None as `fn` is "the output"."""
     name = "the output" if fn is None else function_name(fn)
@@ -89,8 +99,7 @@ def _targets_text(arrows: Iterable[Link], what: str, name: str) -> str:
 
 
 def _loss_row_text(term: Term) -> str:
-    by = term.spec.normalize_by
-    divisor = "" if by is None else f" / {by}" if isinstance(by, str) else " / a function of the slots"
+    divisor = "" if term.spec.normalize_by is None else f" / {divisor_text(term)}"
     minimized = term.parts[term.minimized]
     parts = f" -> {', '.join(term.parts)}; minimizes {minimized}" if term.spec.returns else ""
     return f"{loss_text(term)}{divisor}{parts}{bound_text(term)}"

@@ -5,8 +5,31 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Mapping, Union
 
+from ..protocols import Slots
 from .names import LABELS, OUTPUTS, Ref, listed
 from .specs import LossSpec, MetricSpec
+
+MULTI_BOX = "gluoncv.loss.SSDMultiBoxLoss"
+
+
+def is_multi_box(fn: object) -> bool:
+    """Whether a loss is gluoncv's for SSD; a subclass may compute anything."""
+    return f"{type(fn).__module__}.{type(fn).__qualname__}" == MULTI_BOX
+
+
+@dataclass(frozen=True)
+class MatchedAnchors:
+    """What gluoncv's SSD loss is divided by: the anchors in a batch that are matched with an object.
+
+    If none is, the loss is divided by `least`.
+    """
+
+    slot: str
+    least: int
+
+    def __call__(self, slots: Slots) -> Any:
+        """Return 1 for each anchor of a device that is matched, else 0."""
+        return slots[self.slot] > 0  # type: ignore[operator]
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,10 @@ from ..errors import quoted, shown, suggest
 from ..signatures import arity_problem
 from ..stages import EVALUATE, STAGES
 from .declarations import Declarations
-from .missing import coverage, is_missable, label_of
+from .missing import coverage, is_missable
 from .names import PRINTABLE, is_name, listed
 from .terms import MetricTerm, Term
 
-SCOPES = ("device", "batch")
 MODES = ("min", "max")
 
 
@@ -67,17 +66,9 @@ def _loss(term: Term) -> Iterator[str]:
         isinstance(loss.minimize, str) and loss.minimize and loss.minimize in term.parts
     ):
         yield _minimize(where, loss.minimize, [part for part in term.parts if part])
-    yield from _choice(where, "scope", loss.scope, SCOPES)
     yield from _strings(where, "trainers", loss.trainers)
     if loss.trainers is not None and not term.trainers:
         yield f"{where}: trainers is empty; name at least one, or leave it out to train all parameters"
-    of_batch = isinstance(loss.scope, str) and loss.scope == "batch"
-    if term.trainers and of_batch:
-        yield f'{where}: is bound to trainers, with scope="batch"; use scope="device", or leave trainers= out'
-    if term.present and of_batch:
-        labels = quoted([label_of(ref).name for ref in term.present])
-        fix = 'use scope="device", or take the mask too'
-        yield f'{where}: takes {labels}, which may be missing, with scope="batch"; {fix}'
 
 
 def _minimize(where: str, minimize: object, parts: list[str]) -> str:

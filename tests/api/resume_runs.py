@@ -125,10 +125,10 @@ def loader(dataset: Any = gluon.data.ArrayDataset, kind: Any = gluon.data.DataLo
     return kind(dataset(*samples()), **options)
 
 
-def data_iter(**options: Any) -> Any:
+def data_iter() -> Any:
     image, digit, size = samples()
     labels = {"digit": digit, "size": size}
-    return mx.io.NDArrayIter({"image": image}, labels, BATCH, shuffle=True, **options)
+    return mx.io.NDArrayIter({"image": image}, labels, BATCH)
 
 
 DATA: dict[str, Callable[[], Any]] = {
@@ -138,7 +138,6 @@ DATA: dict[str, Callable[[], Any]] = {
     "noisy": Noisy,
     "cards": lambda: loader(batch_sampler=Cards()),
     "loader with rollover": lambda: loader(last_batch="rollover"),
-    "iter with roll_over": lambda: data_iter(last_batch_handle="roll_over"),
     "augmenting processes": lambda: loader(Augmented, num_workers=2),
     "augmenting processes, in order": lambda: loader(Augmented, num_workers=2, shuffle=False),
     "processes that cannot be seeded": lambda: loader(kind=OwnLoader, num_workers=1),

@@ -248,7 +248,6 @@ DECLARED = {
     "no name": (lambda: bound(trainers=[]), "trainers is empty; name at least one, or leave it out"),
     "a number": (lambda: bound(trainers=[1]), "trainers holds 1; give a list of strings"),
     "twice": (lambda: bound(trainers=["generator", "generator"]), 'trainers names "generator" 2 times'),
-    "scope batch": (lambda: bound(scope="batch"), 'is bound to trainers, with scope="batch"; use scope="dev'),
     "balanced": (lambda: MultiEstimator(make_net(), make_spec(), balance=DWA()),
         'balance: the losses "real", "made", "fool" are bound to trainers'),
 }

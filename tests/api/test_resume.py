@@ -58,7 +58,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
         ("noisy", 1, TWO, [7]),
         ("cards", 1, TWO, [7]),
         ("loader with rollover", 1, TWO, [7]),
-        ("iter with roll_over", 1, TWO, [7]),
         ("augmenting processes", 1, TWO, [7]),
         ("augmenting processes, in order", 1, TWO, [7]),
     ],

@@ -109,19 +109,6 @@ def noise_of(world: World) -> Any:
     return draw
 
 
-def batch_loss(preds: list[Any], labels: list[Any]) -> list[Any]:
-    """Return the mean over the samples of all devices, as a list."""
-    samples = sum(len(label) for label in labels)
-    return [nd.sum(CE(pred, label)) / samples for pred, label in zip(preds, labels)]
-
-
-def batch_loss_of_odd(preds: list[Any], labels: list[Any]) -> list[Any]:
-    """Return the mean over the samples with an odd label."""
-    odd = sum(float((label % 2).sum().asscalar()) for label in labels)
-    sums = [nd.sum(CE(pred, label) * (label % 2)) for pred, label in zip(preds, labels)]
-    return [value / odd if odd else value * 0 for value in sums]
-
-
 def _of_its_own(spec: Any) -> LossSpec:
     """Return a LossSpec with a new loss: threads must not trace the same one."""
     spec = spec if isinstance(spec, LossSpec) else LossSpec(spec)
@@ -190,12 +177,12 @@ class Weighted(gluon.loss.SigmoidBCELoss):
         return super().hybrid_forward(F, pred, label) * weight
 
 
-def _normalized(scope: str = "device", fn: Any = BCE, **more: Any) -> Any:
-    return LossSpec(lambda p, y, w: fn(p, y) * w, "parity", ["parity", "weight"], normalize_by="weight")
+def _normalized() -> Any:
+    return LossSpec(lambda p, y, w: BCE(p, y) * w, "parity", ["parity", "weight"], normalize_by="weight")
 
 
-BATCH_SCOPE = LossSpec(
-    batch_loss_of_odd, "digit", "digit", scope="batch", normalize_by=lambda slots: slots["digit"] % 2
+OF_ODD = LossSpec(
+    lambda p, y: CE(p, y) * (y % 2), "digit", "digit", normalize_by=lambda slots: slots["digit"] % 2
 )
 MISSING = [LabelSpec("digit", missing=3), LabelSpec("parity", missing="weight"), "weight"]
 LACKING = [LabelSpec("digit", missing=6), "parity", "weight"]  # in `ragged`, a batch has no other digit
@@ -205,10 +192,8 @@ CASES: dict[str, dict[str, Any]] = {
     "clipping": {"clip_norm": 0.1},
     "adam": {"optimizer": "adam"},
     "a normalizer": {"parity": _normalized()},
-    "scope batch": {"digit": LossSpec(batch_loss, "digit", "digit", scope="batch")},
-    "scope batch with a normalizer": {"digit": BATCH_SCOPE},
     "several at once": {
-        "digit": replace(BATCH_SCOPE, weight=lambda state: 1.0 + 0.1 * state.step),
+        "digit": replace(OF_ODD, weight=lambda state: 1.0 + 0.1 * state.step),
         "parity": _normalized(),
         "clip_norm": 0.1,
         "accumulate": 2,

@@ -67,7 +67,7 @@ def fake_torch() -> dict[str, ModuleType]:
 def fake_horovod(calls: list[str]) -> dict[str, ModuleType]:
     """Return horovod.mxnet; names of sums are added to `calls`."""
     from multifit.gluon.compat import mx
-    from multifit.gluon.data.host_memory import host_view
+    from multifit.gluon.data.arrays import host_view
 
     horovod = ModuleType("horovod.mxnet")
 

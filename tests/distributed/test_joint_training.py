@@ -434,10 +434,3 @@ def test_the_first_ranks_trainers_count():
         return {"updates": trainer.optimizer.num_update, **snapshot(net)}
 
     assert assert_as_alone(train)["updates"] == 4
-
-
-@pytest.mark.parametrize("case", ["scope batch", "scope batch with a normalizer"])
-def test_what_a_batch_wide_loss_is_a_mean_over_is_asked_for(case, caplog):
-    run_ranks(2, lambda world: joint_training(world, **CASES[case]))
-    asked = 'losses["digit"] has scope="batch"' in caplog.text
-    assert asked == (case == "scope batch")

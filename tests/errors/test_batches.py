@@ -13,7 +13,6 @@ from multifit.checks import bind_slots
 import mxnet as mx  # isort: skip
 
 from .setups import Setup, fault
-from .test_later_batches import deep, holding_itself
 
 STRINGS = np.array(["a", "b"] * 4)
 OBJECTS = np.array([{"a": 1}] * 8, dtype=object)
@@ -72,17 +71,8 @@ FAULTS = [
         "declare it as a label, or name it in batch= and in unused="),
     fault("keys of another kind", lambda x, d, a: {0: x, 1: d, 2: a},
         'the batch has no "x"; its keys are "0", "1"'),
-    fault("a list that contains itself", lambda x, d, a: [x, holding_itself(d, a)],
-        "the batch is nested 100 levels deep, or contains itself; make it a list of arrays"),
-    fault("too deep", lambda x, d, a: [x, deep(d), a], "the batch is nested 100 levels deep"),
-    fault("pad is text", lambda x, d, a: padded("a", x, d, a),
-        "the DataBatch's pad is 'a'; valid is a number of rows up to 8, or None"),
-    fault("pad is negative", lambda x, d, a: padded(-2, x, d, a), "the DataBatch's pad is -2; valid is"),
-    fault("pad is too large", lambda x, d, a: padded(9, x, d, a), "the DataBatch's pad is 9; valid is"),
     fault("all padding", lambda x, d, a: padded(8, x, d, a), "the batch holds no sample: x (0, 6)"),
     fault("strings in a DataBatch", lambda x, d, a: padded(0, "x", d, a), "the slot \"x\" holds 'x'"),
-    fault("several DataBatches, one with strings", lambda x, d, a: [padded(0, x, d, a), padded(0, "x", d, a)],
-        "the DataBatches of one batch hold (8, 6) float32, str; valid are arrays of one kind"),
     fault("more shards than devices", lambda x, d, a: Shards([(x, d, a), (x, d, a)]),
         "the batch is split into 2 parts for 1 device; give one part for each, or fewer"),
     fault("no shards", lambda x, d, a: Shards(), "the batch is split into 0 parts"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -146,29 +145,6 @@ class Reading:
 def data_iter() -> Any:
     x, digit, amount = arrays(24)
     return mx.io.NDArrayIter({"x": x}, {"digit": digit, "amount": amount}, 8)
-
-
-MOVED = {
-    "an iterator": (data_iter, lambda data: data),
-    "what reads it": (data_iter, lambda data: mx.io.ResizeIter(data, 3)),
-    "what it reads": (lambda: mx.io.ResizeIter(data_iter(), 3), lambda data: data.data_iter),
-    "what threads read": (lambda: mx.io.PrefetchingIter(data_iter()), lambda data: data.iters[0]),
-    "one of several": (data_iter, lambda data: {"digit": data_iter(), "amount": data}),
-    "a generator": (lambda: (batch for batch in [arrays()] * 3), lambda data: data),
-}
-
-
-@pytest.mark.parametrize(("make", "other"), MOVED.values(), ids=MOVED)
-def test_an_iterator_is_not_read_while_an_epoch_reads_it(setup: Setup, make: Any, other: Any) -> None:
-    ways = ["evaluate"] if isinstance(other(make()), dict) else ["evaluate", "predict"]
-    for way in ways:
-        estimator, data = setup.make(), make()
-        read = Reading(partial(getattr(estimator, way), other(data)))
-        with pytest.raises(
-            DataError, match="would advance the (NDArrayIter|generator) that the running epoch reads"
-        ):
-            estimator.fit(data, epochs=1, event_handlers=read)
-        assert estimator.state.step == 1
 
 
 @pytest.mark.parametrize(

@@ -47,11 +47,11 @@ FAULTS = [
     fault("data and an initializer", lambda s: short(s).with_trainers(None, initializer="xavir"), DataError,
         ["data", "trainer"], [SHORT]),
     fault("a spec", lambda s: s.but(
-            losses={"digit": LossSpec(3, weight=-1, scope="x", minimize="y", normalize_by="z"),
+            losses={"digit": LossSpec(3, weight=-1, minimize="y", normalize_by="z"),
                     "amount": LossSpec(L2, outputs="amont")},
             metrics={"figure": LossSpec(), "accuracy": 5}, unused=["nothing"]),
         SpecError, None,
-        ["3 cannot", "weight is -1", "scope", "minimize", "normalize_by", "is a class", '"amont"',
+        ["3 cannot", "weight is -1", "minimize", "normalize_by", "is a class", '"amont"',
          "5 is not"]),
 ]
 # fmt: on

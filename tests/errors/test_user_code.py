@@ -68,8 +68,6 @@ CASES = [
     case("loss", lambda s: s.with_loss(lambda a, b: fails(), **BOTH), 'losses["digit"]',
         f"{OUTPUT}, {LABEL}"),
     case("loss Block", lambda s: s.with_loss(FailingLoss(), **BOTH), 'losses["digit"]', f"{OUTPUT}, {LABEL}"),
-    case("loss of the whole batch", lambda s: s.with_loss(lambda a, b: fails(), **BOTH, scope="batch"),
-        'losses["digit"]', "outputs.digit [(8, 3) float32], labels.digit [(8,) float32]"),
     case("weight", lambda s: s.with_loss(CE(), weight=fails), 'losses["digit"].weight', "state RunState"),
     case("normalizer", lambda s: s.with_loss(CE(), normalize_by=fails), 'losses["digit"].normalize_by',
         SLOTS),

@@ -78,7 +78,6 @@ FIELDS = {
         "returns",
         "minimize",
         "normalize_by",
-        "scope",
         "arguments",
         "trainers",
     ],

@@ -9,13 +9,12 @@ import pytest
 
 from multifit import LossSpec, TrainerSpec
 from multifit.gluon.compat import mx
-from multifit.gluon.data.arrays import shared
-from multifit.gluon.data.batches import Batch
-from multifit.gluon.data.new_array import new_array
+from multifit.gluon.data.arrays import new_array, shared
+from multifit.gluon.data.batch import Batch
 from multifit.gluon.engine import Engine
 from multifit.gluon.execution.carried_state import CarriedState
 from multifit.gluon.execution.stage import FEW
-from multifit.gluon.execution.traced_graph import OUTPUT, SAMPLES, WEIGHTS, TracedGraph
+from multifit.gluon.execution.traced_graph import SAMPLES, WEIGHTS, TracedGraph
 from multifit.gluon.model.model import Model
 from multifit.gluon.model.model_trainers import ModelTrainers
 from multifit.gluon.optim.gradients import pending_gradients, set_pending
@@ -27,18 +26,11 @@ from multifit.seeding import SEEDERS, seed_everything
 from multifit.state import RunState
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.language import STATE
-from tests.common.nets import TWO_HEADS, PlainHeads, as_tuple, hybridized, two_heads
+from tests.common.nets import TWO_HEADS, PlainHeads, as_tuple, two_heads
 from tests.common.specs import CE, L2, two_head_spec
 from tests.engines import new_engine
 
 BATCHES = in_batches(two_head_arrays(21).values(), 8)
-
-
-class OfAll(mx.gluon.HybridBlock):
-    """The squares of all devices."""
-
-    def hybrid_forward(self, F: Any, sizes: Any, labels: Any) -> Any:
-        return [F.mean(F.square(size - label)) for size, label in zip(sizes, labels)]
 
 
 @pytest.fixture
@@ -77,26 +69,7 @@ def test_the_graph_of_a_step_can_run_on_another_engine(engine: Any, training: bo
     for part, array in result.parts[0].items():
         np.testing.assert_allclose(values[f"part.{part}"].asnumpy(), array.asnumpy(), rtol=1e-5)
     assert ("objective" in values) is training
-    assert not any(scale.is_empty(term) for term in engine.spec.terms)
-
-
-@pytest.mark.parametrize("net", [two_heads("hybridized"), two_heads()], ids=["with the net", "behind it"])
-def test_losses_of_scope_batch_are_part_of_the_graph(net: Any) -> None:
-    of_all = LossSpec(
-        hybridized(OfAll()), "size", "size", 2.0, scope="batch", normalize_by=lambda slots: slots["digit"] + 1
-    )
-    engine = new_engine(net, two_head_spec(losses={"digit": CE, "all": of_all}), TrainerSpec(".*"))
-    dry_run(engine, BATCHES[0])
-    stage, split = engine.stages["train"], engine.splitter("train").split(BATCHES[1])
-    graph, scale, given = stage.prepare(split, engine.state)
-    assert not stage.graphs.untraceable_terms
-    traced, result = graph.trace(split.slots[0], weighted=True), stage.run(split, engine.state)
-    outputs = {OUTPUT + name: array for name, array in result.outputs[0].items()}
-    values = computed(traced, engine, {**given, **outputs, **split.slots[0]})
-    total = result.parts[0]["all"].asnumpy().sum()
-    np.testing.assert_allclose(values["part.all"].asnumpy(), result.parts[0]["all"].asnumpy(), rtol=1e-5)
-    np.testing.assert_allclose(values["sums.all"].asnumpy(), [total], rtol=1e-5)
-    np.testing.assert_allclose(values["objective.all"].asnumpy(), [2 * total], rtol=1e-5)
+    assert all(scale.norms[term.key] for term in engine.spec.terms)
 
 
 def test_a_form_of_batches_that_is_new_runs_once_and_changes_nothing(engine: Any) -> None:
@@ -137,7 +110,7 @@ def test_a_normalizer_of_0_is_seen() -> None:
     engine = new_engine(two_heads("hybridized"), two_head_spec(losses=losses), TrainerSpec(".*"))
     dry_run(engine, BATCHES[0])
     scale = engine.stages["train"].prepare(engine.splitter("train").split(BATCHES[0])).scale
-    assert all(scale.is_empty(term) for term in engine.spec.terms)
+    assert not any(scale.norms[term.key] for term in engine.spec.terms)
 
 
 def test_the_net_alone_can_run_on_another_engine(engine: Any) -> None:

@@ -73,10 +73,6 @@ def test_equals_the_hand_written_loop(devices: list, hybrid: bool) -> None:
     assert estimator.predict(batches[0][0])["digit"].dtype == np.float64
 
 
-def each_device(out: Any, y: Any) -> Any:
-    return [BCE(*pair) / 20 for pair in zip(out, y)]
-
-
 def in_float32(out: Any, y: Any) -> Any:
     return CE(out.astype("float32"), y)
 
@@ -88,7 +84,6 @@ LOSSES = {
         "parity": LossSpec(BCE, weight=lambda state: 0.5),
     },
     "parts": {"digit": CE, "parts": LossSpec(Parts(), *PARITY, returns=["mean", "sample", "all"])},
-    "batch": {"digit": CE, "all": LossSpec(each_device, *PARITY, scope="batch")},
     "single precision": {"digit": LossSpec(in_float32, "digit", "digit"), "parity": BCE},
 }
 

@@ -45,8 +45,6 @@ RULES: dict[str, tuple[Any, float]] = {
     "NaN": ("nan", NAN),
     "a number": (-1, -1.0),
     "a slot": ("known", 7.0),
-    "a function": (lambda label: label < 0, -3.0),
-    "a function with NumPy": (lambda label: label.asnumpy() < 0, -3.0),
 }
 
 

@@ -321,20 +321,14 @@ def test_a_hybridized_loss_may_have_other_users(missing: str) -> None:
     assert loss(mx.nd.ones((2, 3)), mx.nd.zeros((2, 3))).asnumpy().tolist() == [0.5, 0.5]
 
 
-@pytest.mark.parametrize("scope", ["device", "batch"])
-def test_a_loss_or_a_metric_that_takes_the_mask_gets_all_samples(scope: str) -> None:
+def test_a_loss_or_a_metric_that_takes_the_mask_gets_all_samples() -> None:
     x, y = inputs()[0], with_gaps(8, 3)
     known = np.isfinite(y).astype("float32")
 
     def error(output: Any, label: Any, mask: Any) -> Any:
         return (mx.nd.abs(output - label) * mask).sum(axis=1)
 
-    def of_batch(*arguments: Any) -> Any:
-        return [error(*each).sum() / mask.sum() for *each, mask in zip(*arguments, arguments[-1])]
-
     loss = LossSpec(error, "y", ["y", "known"], normalize_by="known")
-    if scope == "batch":
-        loss = LossSpec(of_batch, "y", ["y", "known"], scope="batch")
     metric = MetricSpec(
         lambda labels, output: np.average(np.abs(output - labels[0]), weights=labels[1]), "y", ["y", "known"]
     )

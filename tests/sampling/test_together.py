@@ -10,7 +10,7 @@ import pytest
 from multifit import DataError, GradientConflicts, LabelSpec, LossSpec, MultiEstimator, SpecError, TaskSpec
 from multifit.balance import DWA, UPGrad
 from multifit.gluon.data.arrays import to_numpy
-from multifit.gluon.data.joined_batches import joined_batch
+from multifit.gluon.data.task_splitter import joined_batch
 from multifit.sampling import RoundRobin, Together
 from tests.common.compare import assert_same_parameters, twins
 from tests.common.data import in_batches
@@ -234,9 +234,6 @@ def test_labels_must_be_declared_as_missing() -> None:
         'labels["digit"]: with Together, samples of "size" lack it; declare LabelSpec("digit", mi' in message
     )
     assert 'labels["size"]: with Together, samples of "digit" lack it' in message
-    own = [LabelSpec("digit", missing=lambda label: label < 0), LabelSpec("size", missing="nan")]
-    message = refused(two_head_spec(labels=own), parts())
-    assert "declare missing= as a number or the name of a slot" in message and "1 problem" in message
 
 
 def test_samples_must_have_one_shape() -> None:

@@ -21,20 +21,11 @@ from tests.common.specs import CE, L2, two_head_spec
 from .runs import MOVING, SGD, by_hand, in_turn, parts
 
 import mxnet as mx  # isort: skip
-from mxnet import gluon  # isort: skip
 
 
 def own_loss(output: Any, label: Any) -> Any:
     """A loss that cannot be traced."""
     return mx.nd.square(output - label).mean(axis=1)
-
-
-class BatchLoss(gluon.HybridBlock):
-    """A loss of scope "batch": it gets lists of arrays, and returns one sum that is normalised."""
-
-    def forward(self, outputs: Any, labels: Any) -> Any:
-        count = sum(map(len, labels))
-        return [((o - y) ** 2).sum() / count for o, y in zip(outputs, labels)]
 
 
 @every_setting
@@ -49,7 +40,6 @@ def test_turns_are_those_of_a_hand_written_loop(devices: Any, hybrid: bool) -> N
 
 LOSSES = {
     "own": LossSpec(own_loss),
-    "of a batch": LossSpec(BatchLoss(), scope="batch"),
     "weighted": LossSpec(L2, weight=lambda s: 0.5),
 }
 

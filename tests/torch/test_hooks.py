@@ -20,7 +20,6 @@ from multifit.seeding import seed_everything
 from tests.common.specs import CE, L2, two_head_spec
 from tests.torch.fits import assert_engines_agree
 from tests.torch.runs import BATCHES, PAIRS, assert_resumes, estimator_of, values
-from tests.torch.test_batch_scope import OfAll
 from tests.torch.test_engine import Scaled
 
 
@@ -72,7 +71,7 @@ def with_parameters() -> Any:
 
 def with_normalizer() -> Any:
     by = LossSpec(CE, normalize_by=lambda slots: slots["digit"] + 1)
-    return two_head_spec(losses={"digit": by, "size": LossSpec(OfAll(), scope="batch")})
+    return two_head_spec(losses={"digit": by, "size": L2})
 
 
 CASES: dict[str, Any] = {
@@ -80,7 +79,7 @@ CASES: dict[str, Any] = {
     "MixUp of one loss": (lambda: [MixUp(loss="digit")], two_head_spec),
     "MixUp of a loss with parameters": (lambda: [MixUp(random=3)], with_parameters),
     "LabelSmoothing": (lambda: [LabelSmoothing(0.2)], two_head_spec),
-    "LabelSmoothing beside scope batch": (lambda: [LabelSmoothing(0.2)], with_normalizer),
+    "LabelSmoothing of a loss with a normalizer": (lambda: [LabelSmoothing(0.2)], with_normalizer),
     "MixUp and LabelSmoothing": (lambda: [MixUp(), LabelSmoothing(), Penalty()], two_head_spec),
     "MixUp that adds up": (lambda: [MixUp()], two_head_spec, 2),
     "a penalty": (lambda: [Penalty()], two_head_spec),
@@ -89,7 +88,7 @@ CASES: dict[str, Any] = {
     "the net once more": (lambda: [Calls()], two_head_spec),
     "outputs": (lambda: [Double()], two_head_spec),
     "outputs, and a loss with parameters": (lambda: [Double()], with_parameters),
-    "outputs, and a loss of scope batch": (lambda: [Double()], with_normalizer),
+    "outputs, and a loss with a normalizer": (lambda: [Double()], with_normalizer),
     "outputs and objective": (lambda: [Double(), Penalty(), MixUp()], two_head_spec),
     "a constant output": (lambda: [Constant()], two_head_spec),
 }

@@ -7,7 +7,7 @@ from typing import Any, Callable, Mapping, Protocol
 from ...distributed import World
 from ...protocols import Array, Context
 from ..compat import mx
-from ..data.new_array import new_array
+from ..data.arrays import new_array
 from ..metrics.accumulators import Accumulator
 from ..metrics.means import Sums
 from .parameter_gradients import ParameterGradients

@@ -10,7 +10,7 @@ import numpy as np
 from ...distributed import ALONE, World
 from ...protocols import Array, Numbers
 from ..compat import mx
-from ..data.new_array import new_array
+from ..data.arrays import new_array
 from ..distributed.collectives import all_reduce
 from ..execution.result import StepResult
 from ..execution.shared_features import Rows, SharedFeatures

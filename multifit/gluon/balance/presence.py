@@ -8,7 +8,7 @@ import numpy as np
 
 from ...protocols import Array, Numbers
 from ..compat import mx
-from ..data.new_array import new_array
+from ..data.arrays import new_array
 from ..metrics.means import measured_rows
 from .tasks import Tasks
 

@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from typing import Any, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Callable, Iterator, Sequence
 
 from ...distributed import unwrapped
 from ...protocols import Loader
 from ..compat import mx
-from .array_batching import by_index
-from .batchify import batchify_of
-from .data_iters import is_resettable, read_pass, replay_pass
-from .worker_seeding import (
-    has_threads,
-    iterate_seeded,
-    iterate_threads,
-    iterates_as_gluon,
-    pass_seed,
-    seedable,
-)
+from .by_index import by_index
+from .workers import batchify_of, has_own_workers, iterate_seeded, iterates_as_gluon, pass_seed, seedable
 
 
 def iterate(data: Loader, number: int | None = None) -> Iterator[Any]:
@@ -30,26 +22,34 @@ def iterate(data: Loader, number: int | None = None) -> Iterator[Any]:
     :func:`pass_seed`.
     """
     data = unwrapped(data)
-    if is_resettable(data):
-        yield from read_pass(data)
+    if _is_resettable(data):
+        yield from _read_pass(data)
     else:
         yield from _batches(data, seed_of_pass(data, number))
 
 
-def _batches(data: Any, seed: int | None, first: int = 0) -> Iterable[Any]:
-    """Return a loader's batches; `seed` and `first` are as for :func:`iterate_seeded`."""
+def _batches(data: Any, seed: int | None, first: int = 0) -> Iterator[Any]:
+    """Yield a loader's batches; `seed` and `first` are as for :func:`iterate_seeded`."""
     if seed is not None:
-        return iterate_seeded(data, seed, first)
-    return iterate_threads(data, first) if has_threads(data) else _in_this_process(data)
+        yield from iterate_seeded(data, seed, first)
+    elif (batches := by_index(data)) is not None:
+        yield from batches
+    elif type(data) is mx.gluon.data.DataLoader and not has_own_workers(data):
+        with _copied(data, _batchify_fn=batchify_of(data)) as copied:
+            yield from copied
+    else:
+        yield from data
 
 
-def _in_this_process(data: Any) -> Iterable[Any]:
-    batches = by_index(data)
-    if batches is None and type(data) is mx.gluon.data.DataLoader and data._num_workers == 0:
-        data = copy.copy(data)
-        data._batchify_fn = batchify_of(data)
-        data._iter, data.auto_reload = None, False  # a pass of the copy would use up the original's iterator
-    return data if batches is None else batches
+@contextmanager
+def _copied(data: Any, **changes: Any) -> Iterator[Any]:
+    """Return a DataLoader with other attributes; a pass over `data` meanwhile still reads all of it."""
+    copied = copy.copy(data)
+    vars(copied).update(changes, _iter=None, auto_reload=False)
+    try:
+        yield copied
+    finally:
+        copied._worker_pool = None  # a loader ends its workers when it is deleted, and `data` needs them
 
 
 def iterate_from(
@@ -97,12 +97,8 @@ def in_order(
     data: mx.gluon.data.DataLoader, order: Sequence[Any], seed: int | None, first: int
 ) -> Iterator[Any]:
     """Yield a loader's batches of the samples in `order`; for `seed`, `first` see :func:`iterate_seeded`."""
-    rest = copy.copy(data)  # an evaluation on the same loader meanwhile still reads all of it
-    rest._batch_sampler, rest._iter, rest.auto_reload = order, None, False
-    try:
+    with _copied(data, _batch_sampler=order) as rest:
         yield from _batches(rest, seed, first)
-    finally:
-        rest._worker_pool = None  # a loader ends its workers when it is deleted, and `data` needs them
 
 
 def repeat(data: Loader) -> Iterator[Any]:
@@ -118,18 +114,14 @@ def repeat(data: Loader) -> Iterator[Any]:
 def replay_epochs(data: Loader, epochs: int, seed_epoch: Callable[[int], None]) -> None:
     """Bring a loader to the state that it has after a number of epochs.
 
-    That matters for a DataIter or a sampler that shuffles the order of the previous epoch, or that carries
-    samples over to the next epoch. Batches are loaded only from a DataIter that carries samples over; of a
-    DataLoader, only the sampler runs. ``seed_epoch(epoch)`` seeds the generators as at the start of that
+    That matters for a sampler that shuffles the order of the previous epoch, or that carries samples over to
+    the next epoch. No batch is loaded. ``seed_epoch(epoch)`` seeds the generators as at the start of that
     epoch.
     """
-    data = unwrapped(data)
-    sampler = getattr(data, "_batch_sampler", None)
-    for epoch in range(epochs):
-        seed_epoch(epoch)
-        if is_resettable(data):
-            replay_pass(data)
-        elif sampler is not None and not _is_stateless(sampler):
+    sampler = getattr(unwrapped(data), "_batch_sampler", None)
+    if sampler is not None and not _is_stateless(sampler):
+        for epoch in range(epochs):
+            seed_epoch(epoch)
             deque(sampler, maxlen=0)
 
 
@@ -141,3 +133,47 @@ def _is_stateless(sampler: Any) -> bool:
         and type(sampler._sampler) in (gluon.RandomSampler, gluon.SequentialSampler)
         and sampler._last_batch != "rollover"
     )
+
+
+def _is_resettable(data: Any) -> bool:
+    """Whether a loader is an iterator that starts again when it is reset, such as MXNet's DataIters."""
+    return callable(getattr(data, "reset", None))
+
+
+def _read_pass(data: Any) -> Iterator[Any]:
+    """Yield an iterator's batches from its start, with the names of their arrays."""
+    provided = [getattr(data, name, None) for name in ("provide_data", "provide_label")]
+    for batch in _from_start(data):
+        for part in batch if isinstance(batch, list) else [batch]:
+            if isinstance(part, mx.io.DataBatch) and part.provide_data is None:
+                part.provide_data, part.provide_label = provided
+        yield batch
+
+
+def _from_start(data: Any) -> Iterator[Any]:
+    """Reset an iterator, and yield its batches with as much padding as they have."""
+    sources = data.iters if isinstance(data, mx.io.PrefetchingIter) else [data]
+    if not any(isinstance(source, mx.io.MXDataIter) for source in sources):
+        data.reset()
+        rolls_over = any(getattr(source, "last_batch_handle", "") == "roll_over" for source in sources)
+        for batch in data:
+            if rolls_over:
+                batch.pad = 0  # NDArrayIter counts the first rows of the new pass as padding
+            yield batch
+        return
+    if getattr(data, "first_batch", None) is None:
+        data.reset()
+        data.reset()  # the first only says that the rows that filled the last batch may be read again
+    padded = None
+    for batch in data:
+        if padded is not None:  # ImageRecordIter keeps the padding of an earlier pass
+            padded.pad = 0
+            yield padded
+        padded = None
+        if batch.pad:  # the next batch takes the same memory
+            arrays = [[array.copy() for array in part] for part in (batch.data, batch.label)]
+            padded = mx.io.DataBatch(*arrays, batch.pad, batch.index)
+        else:
+            yield batch
+    if padded is not None:
+        yield padded

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import Any, Callable, Mapping, Sequence
 
-from ...errors import Problem, raise_problems
+import numpy as np
+
+from ...checks import describe
+from ...errors import Problem, quoted, raise_problems
 from ...sampling import TaskBatch
 from ...spec import TaskSpec
 from ...spec.task_slots import TaskSlots
-from .batch_splitter import BatchSplitter
-from .batches import Batch
-from .joined_batches import joined_batch
+from ..compat import mx
+from .arrays import mxnet_dtype, place
+from .batch import Batch
+from .missing import MissingLabels
+from .splitter import BatchSplitter
 
 
 class TaskSplitter:
@@ -58,3 +63,57 @@ class TaskSplitter:
         """Place named arrays on the devices."""
         splitter = self._splitters[raw.name] if len(raw.batches) == 1 else self._whole
         return splitter.distribute(raw, parts)
+
+
+def joined_batch(
+    spec: TaskSpec, parts: Mapping[str, Mapping[str, Any]]
+) -> tuple[dict[str, Any], list[Problem]]:
+    """Join the batches of several loaders into one; return its slots, and the problems found.
+
+    `parts` holds each loader's slots by name. If every loader has all inputs, the samples are concatenated in
+    the order of the loaders, and labels that a loader lacks are missing for its samples. Otherwise no two
+    loaders have the same slot, and the slots are put together.
+    """
+    if not all(set(spec.inputs) <= part.keys() for part in parts.values()):
+        return {name: array for part in parts.values() for name, array in part.items()}, []
+    slots: dict[str, Any] = {}
+    problems: list[Problem] = []
+    missing = MissingLabels(spec.label_specs)
+    sizes = {task: _samples(part) for task, part in parts.items()}
+    for name in dict.fromkeys(name for part in parts.values() for name in part):
+        arrays = {task: part[name] for task, part in parts.items() if part.get(name) is not None}
+        like = next(iter(arrays.values()), None)
+        dtype = np.result_type(*[array.dtype for array in arrays.values()]) if arrays else None
+        if like is None:
+            slots[name] = None
+        elif len({array.shape[1:] for array in arrays.values()}) > 1:
+            problems.append(_shapes_differ(name, arrays))
+        elif len(arrays) < len(parts) and (why := missing.problem_of(name, dtype)):
+            problems.append(Problem("data", f"{why}: samples of other loaders lack it"))
+        else:
+            slots[name] = _concatenated(
+                [
+                    arrays[task] if task in arrays else missing.rows(name, size, like.shape, dtype)
+                    for task, size in sizes.items()
+                ],
+                dtype,
+            )
+    return slots, problems
+
+
+def _samples(part: Mapping[str, Any]) -> int:
+    return next((len(array) for array in part.values() if array is not None), 0)
+
+
+def _shapes_differ(name: str, arrays: Mapping[str, Any]) -> Problem:
+    found = ", ".join(f"{describe.array(array)} of {quoted([task])}" for task, array in arrays.items())
+    way_out = "give samples of one shape, or let the loaders take turns, as with Proportional()"
+    return Problem("data", f'the slot "{name}" cannot be joined in one batch: {found}; {way_out}')
+
+
+def _concatenated(arrays: Sequence[Any], dtype: Any) -> Any:
+    """Concatenate NumPy arrays or NDArrays; `dtype` is their common dtype according to NumPy."""
+    first = next((array for array in arrays if isinstance(array, mx.nd.NDArray)), None)
+    if first is None:
+        return np.concatenate(arrays)
+    return mx.nd.concat(*(place(array, first.context, mxnet_dtype(dtype)) for array in arrays), dim=0)

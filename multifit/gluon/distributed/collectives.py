@@ -11,9 +11,7 @@ import numpy as np
 from ...distributed import World
 from ...protocols import Array
 from ..compat import mx
-from ..data.arrays import size_in_bytes
-from ..data.host_memory import host_view
-from ..data.new_array import new_array
+from ..data.arrays import host_view, new_array, size_in_bytes
 
 GROUP = 8 * 2**20  # bytes that are summed while the gradients of earlier layers are computed
 

@@ -19,8 +19,7 @@ import numpy as np
 from ...distributed.star import Star
 from ...protocols import Array
 from ..compat import mx
-from ..data.host_memory import host_view
-from ..data.new_array import new_array
+from ..data.arrays import host_view, new_array
 from .collectives import backward_groups
 
 GROUP = 16 * 2**20  # bytes that are summed at once

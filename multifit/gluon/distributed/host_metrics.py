@@ -8,8 +8,7 @@ import numpy as np
 
 from ...distributed import World
 from ...spec.terms import MetricTerm
-from ..data.arrays import to_numpy
-from ..data.new_array import new_array
+from ..data.arrays import new_array, to_numpy
 from ..metrics.host_update import Measured
 from ..metrics.joining import Joining
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from ...distributed import World
 from ..compat import mx
-from ..data.batches import Batch
+from ..data.batch import Batch
 from .collectives import all_reduce
 
 

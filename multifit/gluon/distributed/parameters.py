@@ -9,7 +9,7 @@ import numpy as np
 from ...distributed import World
 from ...errors import DataError, Problem, SpecError, counted, limited, raise_problems
 from ..compat import mx
-from ..data.batches import Batch
+from ..data.batch import Batch
 from ..optim.parameters import statistics
 from .collectives import all_reduce, broadcast
 

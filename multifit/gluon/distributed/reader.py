@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from itertools import chain
-from typing import Any, Callable, ContextManager, Iterator
+from typing import Any, Callable, Iterator
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from ...errors import DataError, raise_problems
 from ...protocols import Loader
 from ...sampling import TaskLoaders
 from ..data.arrays import to_numpy
-from ..data.in_use import LoadersInUse
+from ..data.batch import CurrentShare, Part, Slice
 from ..data.loaders import (
     has_order,
     in_order,
@@ -25,9 +25,8 @@ from ..data.loaders import (
     replay_epochs,
     seed_of_pass,
 )
-from ..data.raw_batches import arrays_in
-from ..data.shares import CurrentShare, Part, Slice
-from ..data.worker_seeding import has_own_workers, seedable
+from ..data.splitter import arrays_in
+from ..data.workers import has_own_workers, seedable
 from .collectives import from_first
 from .task_reader import Read, TaskReader, nothing
 
@@ -41,11 +40,11 @@ class Reader:
     :class:`Sharded` loader has been divided by the user.
 
     `current` is the share of the batch that was read last. A rank reads None for a batch of which it has no
-    sample. `in_use` are the loaders that the running epoch reads, in any stage.
+    sample.
     """
 
-    def __init__(self, world: World, in_use: LoadersInUse) -> None:
-        self._world, self._in_use = world, in_use
+    def __init__(self, world: World) -> None:
+        self._world = world
         self.current = CurrentShare()
         self._read: Read = iterate_from if world.alone else self._iterate
         self._of_tasks = TaskReader(world, self._read)
@@ -86,22 +85,17 @@ class Reader:
         """Return a loader's first batch, and an iterator over all batches, including the first.
 
         `what` is the loader's name in messages; `number` is as for :meth:`iterate`. Raises DataError if
-        `data` is not a loader, is empty, or is an iterator that the running epoch reads.
+        `data` is not a loader, or is empty.
         """
         if isinstance(data, Peeked):
             self.current.share = data.share
             return data.raw, iter([data.raw])
         if not isinstance(data, TaskLoaders):  # several loaders were checked one by one
             raise_problems(loader_problems(what, data, once=True))
-        raise_problems(self._in_use.problems(what, data))
         batches = self.iterate(data, number)
         for first in batches:
             return first, chain([first], batches)
         raise DataError(no_batch_problems(what))
-
-    def reading(self, data: Loader) -> ContextManager[None]:
-        """Return a block in which an epoch reads a loader: within it, nothing else may read its iterators."""
-        return self._in_use.reading(data)
 
     def workers(self, data: Any) -> int:
         """Return the number of processes that make a loader's batches, beside this one."""
@@ -215,10 +209,7 @@ def _index(sample: Any) -> int:
 
 def _checksum(raw: Any) -> int:
     """Return a checksum of a batch's arrays."""
-    try:
-        arrays: Any = arrays_in(raw, 0)
-    except DataError:  # it is raised again where the batch is split
-        return 0
+    arrays: Any = arrays_in(raw, 0)
     total = 0
     for array in arrays.values() if isinstance(arrays, dict) else arrays:
         if hasattr(array, "shape"):

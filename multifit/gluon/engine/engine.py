@@ -18,8 +18,7 @@ from ...stages import STAGES, TRAIN
 from ...state import RunState
 from ..balance.make import AnyBalancer
 from ..compat import mx
-from ..data.batches import Batch
-from ..data.in_use import LoadersInUse
+from ..data.batch import Batch
 from ..distributed.joint_gradients import JointGradients
 from ..distributed.parameters import SharedParameters
 from ..distributed.reader import Reader
@@ -69,8 +68,7 @@ class Engine:
         self.loaders: TaskLoaders | None = None
         self._metrics = declared_metrics(spec) if metrics is None else metrics
         self.world, self.gradients = world, JointGradients(world)
-        in_use = LoadersInUse()
-        self.readers = {name: Reader(world, in_use) for name in STAGES}
+        self.readers = {name: Reader(world) for name in STAGES}
         self.splitters = Splitters(model, self.readers, log_once)
         self.shared = SharedParameters(world, model.parameters, trainers.frozen.statistics)
         self.windows = Windows(self)

@@ -9,8 +9,8 @@ from ...events import TrainingHooks
 from ...spec import TaskSpec
 from ...spec.task_slots import TaskSlots
 from ...stages import STAGES
-from ..data.batch_splitter import BatchSplitter, SlotSignature
-from ..data.missing_labels import KnownLabels
+from ..data.missing import KnownLabels
+from ..data.splitter import BatchSplitter, SlotSignature
 from ..data.task_splitter import TaskSplitter
 from ..distributed.reader import Reader
 from ..execution.stage import Stage

@@ -8,7 +8,7 @@ from ...checks import describe
 from ...errors import DataError, SpecError
 from ...protocols import Array, Context
 from ..compat import mx
-from ..data.batches import Batch
+from ..data.batch import Batch
 from ..metrics.stage_figures import OtherEngineValues
 
 States = list[dict[str, Array]]  # of each device

@@ -13,7 +13,7 @@ from ...events import TrainingHooks
 from ...protocols import Array
 from ...spec import TaskSpec
 from ..compat import mx
-from ..data.batches import Batch
+from ..data.batch import Batch
 from ..optim.gradients import is_fresh
 from .changed_objective import change_objective, identities
 from .loss_separation import LossSeparation

@@ -38,26 +38,22 @@ class ResultForms:
     def check_outputs(self, outputs: Mapping[str, Any]) -> None:
         """Check one device's outputs; raises SpecError if one does not have its form of the first batch."""
         for name, value in outputs.items():
-            self._check((f'outputs: the net returns "{name}" as', 0), value, self.samples)
+            self._check((f'outputs: the net returns "{name}" as', 0), value)
 
-    def check_loss(self, term: Term, parts: Sequence[Any], samples: int | None = None) -> None:
-        """Check the parts of a loss on one device; raises SpecError as :meth:`check_outputs` does.
-
-        With ``samples=0``, the shape may change, because the elements are added up in any case.
-        """
-        samples = self.samples if samples is None else samples
+    def check_loss(self, term: Term, parts: Sequence[Any]) -> None:
+        """Check the parts of a loss on one device; raises SpecError as :meth:`check_outputs` does."""
         before = self._parts.setdefault(term.where, len(parts))
         if len(parts) != before:
             returned = f"returns {counted(len(parts), 'part')}, {describe.structure(list(parts))}"
             raise SpecError(f"{term.where}: {returned}, but {before} in the first batch; {_WAY_OUT}")
         for i, value in enumerate(parts):
-            self._check((term.where, i), value, samples, of_loss=True)
+            self._check((term.where, i), value, of_loss=True)
 
-    def _check(self, key: tuple[str, int], value: Any, samples: int, of_loss: bool = False) -> None:
+    def _check(self, key: tuple[str, int], value: Any, of_loss: bool = False) -> None:
         first = self._forms.get(key)
         if isinstance(value, mx.nd.NDArray):
-            is_number = of_loss and samples > 1 and value.size == 1
-            form = _Form(value.shape, value.dtype, samples, is_number)
+            is_number = of_loss and self.samples > 1 and value.size == 1
+            form = _Form(value.shape, value.dtype, self.samples, is_number)
             if first is None or _is_alike(first, form, has_rows=self.batch_axis == 0):
                 if first is None or first.samples == 1:
                     self._forms[key] = form
@@ -83,8 +79,8 @@ _WAY_OUT = (
 
 def _is_alike(first: _Form, form: _Form, has_rows: bool) -> bool:
     """Whether an array has the form of the first batch; `has_rows` if the first axis holds the samples."""
-    if form.dtype != first.dtype or form.samples == 0:
-        return form.dtype == first.dtype
+    if form.dtype != first.dtype:
+        return False
     if first.is_number:
         return all(length == 1 for length in form.shape)
     if len(form.shape) != len(first.shape):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Callable, Mapping, Sequence
 
 from ...spec.names import LABELS, OUTPUTS, Ref
-from ...spec.terms import Term
+from ...spec.terms import Term, is_multi_box
 from ..compat import mx
 from ..user_code import user_code
+from .multi_box import multi_box_loss
 from .present_losses import present_loss
 
 
@@ -23,6 +25,8 @@ def call_loss(
     """
     arguments = [arrays[ref] for ref in term.args]
     call = function or term.spec.fn
+    if is_multi_box(call):
+        call = partial(multi_box_loss, call)
     if call is None:
         return arguments[:1]
     with user_code(lambda: term.where, *zip(map(str, term.args), arguments)):

@@ -15,8 +15,8 @@ from ...spec.terms import Term
 from ...spec.validate import weight_problem
 from ...state import RunState
 from ..compat import mx
-from ..data.batches import Batch
-from ..data.new_array import new_array
+from ..data.arrays import new_array
+from ..data.batch import Batch
 from ..distributed.normalizers import Normalizers
 from ..user_code import user_code
 from .loss_graph import LossGraph
@@ -47,21 +47,9 @@ class BatchLossScale:
 
     def factor(self, term: Term, context: Context) -> Any:
         """Return a term's weight / divisor, float64 of shape (1,); 0 if the divisor is 0."""
-        return self._cached(term, context, self.weights[term.key], "factor")
-
-    def part(self, term: Term, context: Context) -> Any:
-        """Return this process's part of a term's normalizer, from 0 to 1, in the form of :meth:`factor`."""
-        return self._cached(term, context, self.own[term.key], "part")
-
-    def is_empty(self, term: Term) -> bool:
-        """Whether a term's normalizer is 0; this waits if it is computed from slots."""
-        norm = self.norms[term.key]
-        return not np.any(norm.asnumpy() if isinstance(norm, mx.nd.NDArray) else norm)
-
-    def _cached(self, term: Term, context: Context, value: Any, kind: str) -> Any:
-        key = kind, term.key, context
+        key = term.key, context
         if key not in self.vectors:
-            self.vectors[key] = _quotient(value, self.divisors[term.key], context)
+            self.vectors[key] = _quotient(self.weights[term.key], self.divisors[term.key], context)
         return self.vectors[key]
 
 
@@ -106,6 +94,11 @@ class LossScaler:
             {term.key: by_key.get(term.key, float(samples or 0)) for term in self.terms}
             for by_key, samples in ((sums, batch.total), (local, batch.samples))
         )
+        for term in normalized:
+            if least := getattr(term.spec.normalize_by, "least", 0):  # see MatchedAnchors
+                empty = norms[term.key] < least
+                norms[term.key] = norms[term.key] + empty * least
+                parts[term.key] = parts[term.key] + empty * (least * batch.samples / (batch.total or 1))
         divisors = norms
         if normalized and self._shares is not None:
             divisors = {**norms, **self._shares(normalized, batch.total or 0)}
@@ -121,14 +114,13 @@ class LossScaler:
         key = losses.layout, context  # not the graph, of which ever new sizes of samples have ever new ones
         if key not in scale.vectors:
             pairs = [(scale.weights[term.key], scale.divisors[term.key]) for term in losses.terms]
-            scale.vectors[key] = self._quotients(pairs, context)
+            if any(isinstance(norm, mx.nd.NDArray) for _, norm in pairs):
+                quotients = [_quotient(weight, norm, context).astype(self._dtype) for weight, norm in pairs]
+                scale.vectors[key] = mx.nd.concat(*quotients, dim=0)
+            else:
+                numbers = tuple(weight / norm if norm else 0.0 for weight, norm in pairs)
+                scale.vectors[key] = self.constant(numbers, context)
         return scale.vectors[key]
-
-    def parts(self, terms: Sequence[Term], scale: BatchLossScale, context: Context) -> Array:
-        """Return the weights of losses of scope "batch", times this process's parts, as one NDArray."""
-        keys = [term.key for term in terms]
-        pairs = [(scale.weights[key] * scale.own[key], scale.divisors[key]) for key in keys]
-        return self._quotients(pairs, context)
 
     def drop_empty(self, losses: LossGraph, statistics: Any, scale: BatchLossScale) -> Array:
         """Return statistics in which the losses of terms with a normalizer of 0 are 0."""
@@ -141,12 +133,6 @@ class LossScaler:
             part = losses.slices[term.where]
             statistics[part] = without_empty(statistics[part], norm)
         return statistics
-
-    def _quotients(self, pairs: Sequence[tuple[Any, Any]], context: Context) -> Array:
-        if any(isinstance(norm, mx.nd.NDArray) for _, norm in pairs):
-            quotients = [_quotient(value, norm, context).astype(self._dtype) for value, norm in pairs]
-            return mx.nd.concat(*quotients, dim=0)
-        return self.constant(tuple(value / norm if norm else 0.0 for value, norm in pairs), context)
 
     def constant(self, values: tuple[float, ...], context: Context) -> Array:
         """Return numbers as an NDArray, the same one each time."""
@@ -219,9 +205,9 @@ def _as_array(value: Any, context: Context) -> Any:
     return mx.nd.full((1,), value, ctx=context, dtype="float64")
 
 
-def _quotient(value: Any, norm: Any, context: Context) -> Any:
+def _quotient(value: float, norm: Any, context: Context) -> Any:
     """Return value / norm, or 0 where the norm is 0, as an NDArray."""
-    if not any(isinstance(each, mx.nd.NDArray) for each in (value, norm)):
+    if not isinstance(norm, mx.nd.NDArray):
         return _as_array(value / norm if norm else 0.0, context)
-    value, norm = _as_array(value, context), _as_array(norm, context)
+    norm = norm.as_in_context(context)
     return mx.nd.where(norm == 0, mx.nd.zeros_like(norm), value / norm)

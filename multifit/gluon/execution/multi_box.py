@@ -1,46 +1,43 @@
-"""gluoncv's SSD loss as a graph on one device: the original cannot be traced, as it reads an array."""
+"""gluoncv's SSD loss as a graph, for each sample: the original reads arrays, and so cannot be traced."""
 
 from __future__ import annotations
 
 from typing import Any
 
-NAME = "gluoncv.loss.SSDMultiBoxLoss"
+from ..compat import mx
 
 
-def multi_box_loss(loss: Any, F: Any, *arguments: list[Any]) -> tuple[list[Any], list[Any], list[Any]]:
-    """Return the sum, class and box losses of an ``SSDMultiBoxLoss``, each a list of one array (N,).
+def multi_box_loss(loss: Any, scores: Any, boxes: Any, classes: Any, targets: Any) -> tuple[Any, Any, Any]:
+    """Return the sum, class and box losses of an ``SSDMultiBoxLoss``, each of shape (N,).
 
     The class loss is the cross entropy of the anchors that are matched with an object, and of the unmatched
     anchors where it is largest, at most `negative_mining_ratio` of these for each matched anchor. The box
-    loss is a smooth L1 distance of the matched boxes. Both are divided by the number of matched anchors in
-    the batch.
+    loss is a smooth L1 distance of the matched boxes. Both are sums: the number of matched anchors in the
+    batch, by which gluoncv divides them, is the loss's default normalizer.
 
     Parameters
     ----------
     loss : gluoncv.loss.SSDMultiBoxLoss
         Its options are used.
-    F : module
-        ``mx.nd`` or ``mx.sym``.
-    arguments : lists of one array
+    scores, boxes, classes, targets : NDArray or Symbol
         Scores (N, A, C + 1), offsets (N, 4 A) or (N, A, 4), and their targets (N, A) and (N, A, 4).
 
     References
     ----------
     W. Liu et al.: SSD: Single Shot MultiBox Detector. ECCV 2016, arXiv:1512.02325, section 2.2.
     """
-    scores, boxes, classes, targets = (argument[0] for argument in arguments)
+    F = mx.nd if isinstance(scores, mx.nd.NDArray) else mx.sym
     matched = classes > 0
-    count = F.maximum(F.sum(matched), 1)
     entropy = -F.pick(F.log_softmax(scores, axis=-1), classes, axis=-1)
     counted = F.cast(matched, "float32") + _hard_negatives(loss, F, entropy, matched)
     entropy = F.where(counted > 0, entropy, F.zeros_like(entropy))
-    by_class = F.broadcast_div(F.sum(entropy, axis=0, exclude=True), count)
+    by_class = F.sum(entropy, axis=0, exclude=True)
     distance = F.abs(F.reshape_like(boxes, targets) - targets)
     smooth = F.square(distance) * (0.5 / loss._rho)
     distance = F.where(distance > loss._rho, distance - 0.5 * loss._rho, smooth)
     distance = F.broadcast_mul(distance, F.expand_dims(matched, axis=-1))
-    by_box = F.broadcast_div(F.sum(distance, axis=0, exclude=True), count)
-    return [by_class + loss._lambd * by_box], [by_class], [by_box]
+    by_box = F.sum(distance, axis=0, exclude=True)
+    return by_class + loss._lambd * by_box, by_class, by_box
 
 
 def _hard_negatives(loss: Any, F: Any, entropy: Any, matched: Any) -> Any:

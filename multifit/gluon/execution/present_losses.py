@@ -16,7 +16,7 @@ from ...spec.missing import label_of, presence
 from ...spec.names import OUTPUTS, Ref
 from ...spec.terms import Term
 from ..compat import mx
-from ..data.new_array import new_array
+from ..data.arrays import new_array
 from ..loss_kinds import ELEMENTWISE, class_axis, is_kind
 from ..losses import SegmentationCELoss
 

@@ -10,8 +10,8 @@ from ...protocols import Array, Numbers
 from ...spec import TaskSpec
 from ...spec.names import Ref, listed
 from ..compat import mx
-from ..data.batches import Batch
-from ..data.new_array import new_array
+from ..data.arrays import new_array
+from ..data.batch import Batch
 from .loss_calls import by_reference
 from .loss_graph import Backward
 from .loss_weights import BatchLossScale

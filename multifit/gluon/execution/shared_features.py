@@ -10,7 +10,7 @@ import numpy as np
 
 from ...protocols import Array, Numbers
 from ..compat import mx
-from ..data.new_array import new_array
+from ..data.arrays import new_array
 from ..in_place_call import InPlaceCall
 from ..optim.preserve_state import kept_statistics
 

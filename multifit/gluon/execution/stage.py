@@ -13,7 +13,7 @@ from ...spec import TaskSpec
 from ...state import RunState
 from ..compat import mx
 from ..data.arrays import signature_of
-from ..data.batches import Batch
+from ..data.batch import Batch
 from ..distributed.host_metrics import gathered
 from ..distributed.normalizers import Normalizers
 from ..metrics.host_update import Measured
@@ -21,7 +21,6 @@ from ..metrics.joining import Joining
 from ..metrics.stage_figures import StageFigures
 from ..metrics.stage_metric import StageMetric
 from ..optim.preserve_state import kept_statistics
-from .batch_losses import BatchLosses
 from .cached_graph import forget_errors
 from .carried_state import CarriedState
 from .loss_graph import LossGraph, LossOutputs
@@ -32,7 +31,7 @@ from .result import StepResult
 from .step_graph import StepGraph
 from .step_graph_cache import StepGraphCache
 from .throttle import Throttle
-from .traced_graph import BATCH_WEIGHTS, SAMPLES, WEIGHTS
+from .traced_graph import SAMPLES, WEIGHTS
 
 FEW = 13  # samples show what net and losses return; it is hardly the size of another axis
 
@@ -83,10 +82,7 @@ class Stage:
         self.separation, self._rank = separation, world.rank
         self.figures = StageFigures(self.spec, metrics, finite_only, separation.means, network.stage)
         self._world = world
-        batch_terms = [term for term in self.spec.terms if term.spec.scope == "batch"]
-        differentiable = bool(batch_terms) or changes_objective
-        self.graphs = StepGraphCache(self.network, self.spec, self.figures, differentiable, dtype, separation)
-        self._batch_losses = BatchLosses(batch_terms, training, self.graphs.forms)
+        self.graphs = StepGraphCache(network, self.spec, self.figures, changes_objective, dtype, separation)
         self._scaler = LossScaler(
             self.spec.terms, dtype, Normalizers(world), network.precision.on_other_engine, shares
         )
@@ -129,11 +125,9 @@ class Stage:
                 with context:
                     ran.append(self._run_device(result, slots, size, scale, state, first_outputs))
                 first_outputs = None
-            batch_sums = self._batch_losses(result, scale)
         if self.carried is not None:
             self.carried.keep(batch, result.outputs)
         self._add(ran, scale, batch)  # after recording, so that sums are not part of the graph
-        self._batch_losses.add(batch_sums, scale, self.figures.sums)
         self._throttle.push(_last_arrays(ran))
         return result
 
@@ -144,7 +138,6 @@ class Stage:
             for context, slots, size in zip(batch.contexts, batch.slots, batch.sizes):
                 with context:
                     self._run_device(result, slots, size, scale, state)
-            self._batch_losses(result, scale)
         return result
 
     def prepare(self, batch: Batch, state: RunState | None = None) -> Prepared:
@@ -167,8 +160,6 @@ class Stage:
             SAMPLES: self._scaler.constant((float(size),), context),
             WEIGHTS: self._weights(graph, scale, context)[0],
         }
-        if self.training and graph.batch_losses is not None:
-            constants[BATCH_WEIGHTS] = self._scaler.parts(graph.batch_losses.terms, scale, context)
         return Prepared(graph, scale, {name: array for name, array in constants.items() if array is not None})
 
     def _rehearse(self, batch: Batch, scale: BatchLossScale, state: RunState | None) -> StepGraph:
@@ -224,8 +215,7 @@ class Stage:
     def describe(self) -> str:
         """Return one line that says what is traced into graphs and what is not; needs a first batch."""
         assert self.graphs.first is not None
-        batch_scope = "; losses of scope batch run on all devices at once" if self._batch_losses.terms else ""
-        return f"{self.graphs.first.describe()}{self.network.precision_note}{batch_scope}"
+        return f"{self.graphs.first.describe()}{self.network.precision_note}"
 
     def _run_device(
         self,

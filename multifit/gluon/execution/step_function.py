@@ -7,14 +7,13 @@ from typing import Any, Collection, Mapping
 from ...errors import SpecError
 from ...spec.names import OUTPUTS
 from ..compat import mx
-from .batch_loss_graph import BatchLossGraph
 from .bound_graph import bound_graph, reaches_any
 from .cached_graph import CachedGraph
 from .loss_calls import by_reference
 from .loss_graph import LossGraph
 from .loss_separation import LossSeparation
 from .network import Network
-from .traced_graph import BATCH_WEIGHTS, OUTPUT, SAMPLES, WEIGHTS, TracedGraph, as_json
+from .traced_graph import OUTPUT, SAMPLES, WEIGHTS, TracedGraph, as_json
 
 
 class StepFunction:
@@ -73,22 +72,21 @@ class StepFunction:
         names[:] = results
         return self._bind(F, results)
 
-    def trace(self, slots: Mapping[str, Any], weighted: bool, of_batch: BatchLossGraph | None) -> TracedGraph:
-        """Trace everything for another engine, with all outputs and the losses `of_batch`.
+    def trace(self, slots: Mapping[str, Any], weighted: bool) -> TracedGraph:
+        """Trace everything for another engine, with all outputs.
 
         A net that takes no symbols is recorded, for batches of the same form as these slots. `weighted` says
-        whether there is an objective. Besides the slots, the inputs are SAMPLES, and WEIGHTS and
-        BATCH_WEIGHTS if there are such losses. If the net is not part of the graph, its outputs are inputs
-        too; their names begin with OUTPUT.
+        whether there is an objective. Besides the slots, the inputs are SAMPLES, and WEIGHTS if there are
+        losses. If the net is not part of the graph, its outputs are inputs too; their names begin with
+        OUTPUT.
         """
         names: list[str] = []
         network = self._network
         with_net = self.with_net or (network.recorded and network.change_outputs is None)
         inputs = network.spec.inputs if with_net else ()
-        slot_names = sorted({*self.slot_names, *inputs, *(of_batch.slots if of_batch else ())})
-        read = sorted({*self.outputs_read, *(of_batch.outputs if of_batch else ())})
+        slot_names = sorted({*self.slot_names, *inputs})
+        read = sorted(self.outputs_read)
         inputs_in_order = [SAMPLES, *[WEIGHTS] * bool(weighted and self._losses.terms)]
-        inputs_in_order += [BATCH_WEIGHTS] * bool(weighted and of_batch)
         inputs_in_order += [*slot_names, *([] if with_net else [OUTPUT + name for name in read])]
 
         def trace(F: Any, *arrays: Any) -> list[Any]:
@@ -99,9 +97,6 @@ class StepFunction:
                 outputs = network.symbols([values[name] for name in inputs], [slots[name] for name in inputs])
             loss_inputs = of_slots, values.get(WEIGHTS), values[SAMPLES]
             results = self._results(F, outputs, *loss_inputs, full=True, with_net=with_net)
-            if of_batch is not None:
-                refs = by_reference(outputs, of_slots)
-                results.update(of_batch(F, refs, values.get(BATCH_WEIGHTS)))
             names[:] = results
             return self._bind(F, results)
 

@@ -10,7 +10,6 @@ from ..compat import mx
 from ..metrics.label_checks import LabelRows
 from ..ops import whole_maps
 from ..user_code import user_code
-from .batch_loss_graph import BatchLossGraph
 from .cached_graph import CachedGraph
 from .executed_graph import ExecutedGraph
 from .forms import ResultForms
@@ -37,8 +36,8 @@ class StepGraph:
     graph. `differentiable` says whether something outside of the graph differentiates through the outputs.
     If `separation` has tasks, the graph is cut where these branch; if it binds losses to trainers, their
     gradients reach some parameters only. In both cases, net and losses must be one graph. `taken` is as for
-    :class:`StepFunction`. `label_rows` are labels that are kept until they are checked. `batch_losses` are
-    only part of the graph that :meth:`trace` returns. `kind` is what all batches of the graph have in common.
+    :class:`StepFunction`. `label_rows` are labels that are kept until they are checked. `kind` is what all
+    batches of the graph have in common.
     """
 
     def __init__(
@@ -51,11 +50,10 @@ class StepGraph:
         separation: LossSeparation,
         taken: Collection[str] | None,
         label_rows: LabelRows | None,
-        batch_losses: BatchLossGraph | None,
         kind: Hashable,
     ) -> None:
         self.network, self.traced, self.eager = network, traced, eager
-        self.loss_graphs, self.label_rows, self.batch_losses = (traced, eager), label_rows, batch_losses
+        self.loss_graphs, self.label_rows = (traced, eager), label_rows
         self._separation, self._forms, self._kind = separation, forms, kind
         self._differentiable = differentiable or bool(eager.terms)
         self._function = StepFunction(network, traced, self._differentiable, separation, taken)
@@ -113,7 +111,7 @@ class StepGraph:
     def trace(self, slots: Mapping[str, Any], weighted: bool) -> TracedGraph:
         """Trace net, losses and metrics for another engine: see :meth:`StepFunction.trace`."""
         with whole_maps():
-            return self._function.trace(slots, weighted, self.batch_losses)
+            return self._function.trace(slots, weighted)
 
     @cached_property
     def form(self) -> Hashable:

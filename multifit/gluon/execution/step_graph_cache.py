@@ -12,7 +12,6 @@ from ..data.arrays import Signature
 from ..metrics.label_rules import LabelRule
 from ..metrics.stage_figures import StageFigures
 from ..user_code import user_code
-from .batch_loss_graph import BatchLossGraph, is_graph
 from .forms import ResultForms
 from .fused_losses import cross_entropy, fused_loss
 from .loss_calls import by_reference
@@ -49,12 +48,8 @@ class StepGraphCache:
     ) -> None:
         self._network, self._figures, self.differentiable = network, figures, differentiable
         self._dtype, self._separation = dtype, separation
-        terms = [term for term in spec.terms if term.spec.scope != "batch"]
-        self._of_batch = [
-            term for term in spec.terms if term.spec.scope == "batch" and is_graph(term.spec.fn)
-        ]
-        self._traced = [term for term in terms if term.spec.fn is None or is_traceable(term.spec.fn)]
-        self._eager = [term for term in terms if term not in self._traced]
+        self._traced = [term for term in spec.terms if term.spec.fn is None or is_traceable(term.spec.fn)]
+        self._eager = [term for term in spec.terms if term not in self._traced]
         self._graphs: dict[Hashable, StepGraph] = {}
         self._shared: dict[Hashable, StepGraph] = {}  # by form
         self._fixed_sizes = False
@@ -68,13 +63,8 @@ class StepGraphCache:
 
     @property
     def outside_terms(self) -> list[Term]:
-        """The losses outside of the graphs: they run operator by operator, or on all devices at once."""
-        return [term for term in self._network.spec.terms if term not in self._traced]
-
-    @property
-    def untraceable_terms(self) -> list[Term]:
-        """The losses that the graph of :meth:`StepGraph.trace` does not contain."""
-        return [term for term in self.outside_terms if term not in self._of_batch]
+        """The losses outside of the graphs: they run operator by operator."""
+        return self._eager
 
     @property
     def first(self) -> StepGraph | None:
@@ -116,7 +106,6 @@ class StepGraphCache:
         fused = self._fused(traced_terms, arrays)
         traced = new(traced_terms, traced_metrics, fused=fused, label_checks=labels if is_graph else None)
         eager = new(eager_terms, eager_metrics, label_checks=None if is_graph else labels)
-        of_batch = [term for term in self._of_batch if term.has_slots(arrays)]
         return StepGraph(
             self._network,
             traced,
@@ -126,7 +115,6 @@ class StepGraphCache:
             separation=self._separation,
             taken=self._outputs_taken(arrays),
             label_rows=rows,
-            batch_losses=BatchLossGraph(of_batch, self._dtype) if of_batch else None,
             kind=self._kind(signature, size),
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...spec.terms import is_multi_box
 from ..compat import mx
 from .recordable import STOCK
 
@@ -13,7 +14,10 @@ def is_traceable(block: Any) -> bool:
 
     A user's own HybridBlock that is not hybridized may hold state that changes while training, and a function
     may do anything: a graph would silently freeze what they do. SDMLLoss reads shapes, which symbols lack.
+    Of gluoncv's SSD loss, there is a graph of ours.
     """
+    if is_multi_box(block):
+        return True
     takes_symbols = isinstance(block, mx.gluon.HybridBlock) and not isinstance(block, mx.gluon.loss.SDMLLoss)
     return takes_symbols and (is_hybridized(block) or _is_stock(block))
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Mapping
 
 # The names of inputs that are not slots; slots cannot have these names.
-SAMPLES, WEIGHTS, BATCH_WEIGHTS = "#samples", "#weights", "#batch_weights"
+SAMPLES, WEIGHTS = "#samples", "#weights"
 OUTPUT = "#output."  # before the name of an output of the net, if the net is not part of the graph
 
 

@@ -13,7 +13,7 @@ from ...errors import SpecError, quoted
 from ...protocols import Slots
 from ...spec import TaskSpec
 from ...stages import EVALUATE, TRAIN
-from ..data.batch_splitter import SlotSignature
+from ..data.splitter import SlotSignature
 from ..engine import Engine
 from ..steps.evaluation import batches_of, predict_batch
 from .formats import WRITERS

@@ -11,7 +11,7 @@ from ...errors import SpecError, last_line, quoted, raise_problems
 from ...protocols import Array, Net
 from ...spec import TaskSpec
 from ..compat import mx
-from ..data.batch_splitter import SlotSignature
+from ..data.splitter import SlotSignature
 from ..optim.parameters import named_parameters
 from .traced_net import TracedNet, fitting, port_types
 

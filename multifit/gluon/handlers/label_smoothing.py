@@ -65,7 +65,7 @@ class LabelSmoothing:
             types = ", ".join(f"{term.where} is {type(term.spec.fn).__name__}" for term in others)
             raise SpecError(
                 f"LabelSmoothing: {types}; valid are SoftmaxCrossEntropyLoss with sparse_label=True, "
-                'SegmentationCELoss and SequenceCELoss, of scope "device"'
+                "SegmentationCELoss and SequenceCELoss"
             )
         self._blend = LossBlend(estimator.spec, smoothed)
 
@@ -107,7 +107,7 @@ def _uniform_loss(term: Term) -> Callable[..., Any] | None:
     }
     fn = term.spec.fn
     function = functions.get(type(fn))
-    if function is None or not getattr(fn, "_sparse_label", True) or term.spec.scope == "batch":
+    if function is None or not getattr(fn, "_sparse_label", True):
         return None
     return partial(function, fn)
 

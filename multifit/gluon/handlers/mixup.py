@@ -14,7 +14,7 @@ from ...spec.missing import presence
 from ...spec.names import LABELS, Ref, listed
 from ...spec.terms import Term
 from ..compat import mx
-from ..data.new_array import new_array
+from ..data.arrays import new_array
 from ..execution.loss_calls import call_loss
 from ..execution.loss_weights import BatchLossScale
 from .loss_blend import BEFORE_PENALTIES, LossBlend, selected_terms
@@ -159,14 +159,7 @@ class MixUp:
         return np.random if self._generator is None else self._generator
 
     def _is_mixed(self, term: Term) -> bool:
-        if not self._labels_of(term):
-            return False
-        if term.spec.scope == "batch":
-            raise SpecError(
-                f'MixUp: {term.where} has scope="batch" and reads the samples of all devices; leave it '
-                "out with loss="
-            )
-        return True
+        return bool(self._labels_of(term))
 
     def _labels_of(self, term: Term) -> list[Ref]:
         slots = [ref for ref in term.labels if ref.name not in self._inputs]

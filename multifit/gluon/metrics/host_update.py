@@ -13,7 +13,7 @@ from ...signatures import arity_problem, positional
 from ...spec.names import OUTPUTS, Ref
 from ...spec.terms import MetricTerm
 from ..compat import mx
-from ..data.new_array import new_array
+from ..data.arrays import new_array
 from .accuracy import UNCLEAR, read_classes
 from .catalogue import READING, parts_of, updates_as, value_axis
 from .joining import Joining

@@ -10,7 +10,7 @@ import numpy as np
 from ...protocols import Array
 from ...spec.names import Ref
 from ..compat import mx
-from ..data.new_array import new_array
+from ..data.arrays import new_array
 from .label_rules import LabelRule, violations
 
 

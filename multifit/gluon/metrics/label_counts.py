@@ -7,7 +7,7 @@ from typing import Any, Collection, NamedTuple, Sequence, Union
 
 from ...protocols import Array
 from ..compat import mx
-from ..data.new_array import new_array
+from ..data.arrays import new_array
 from .label_checks import LabelColumns, LabelRows
 
 BATCHES = 256  # batches that are checked in one call, which takes as long as checking a single one

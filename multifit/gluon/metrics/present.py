@@ -14,7 +14,7 @@ from ...spec.missing import label_of, presence
 from ...spec.names import LABELS, Ref
 from ...spec.terms import MetricTerm
 from ..compat import mx
-from ..data.new_array import new_array
+from ..data.arrays import new_array
 from .base import DeviceMetric, PairGraph, as_float64, float64_sum
 from .label_rules import count_in_part
 

@@ -13,7 +13,7 @@ from ...errors import CLEAR, Problem, SpecError, counted, last_line
 from ...spec.names import Ref, listed
 from ...spec.terms import MetricTerm
 from ..compat import mx
-from ..data.new_array import new_array
+from ..data.arrays import new_array
 from ..user_code import user_code
 from .base import DeviceMetric
 from .catalogue import counts_whole_pass, device_metric, direction, figure_names

@@ -12,7 +12,7 @@ from typing import Any, Iterable, Mapping, Sequence
 import numpy as np
 
 from ..compat import mx
-from ..data.new_array import new_array
+from ..data.arrays import new_array
 
 
 def is_fresh(values: mx.nd.NDArray) -> bool:

@@ -8,8 +8,7 @@ from typing import Any, Iterable, Mapping, Sequence
 import numpy as np
 
 from ..compat import mx
-from ..data.host_memory import host_view
-from ..data.new_array import new_array
+from ..data.arrays import host_view, new_array
 from ..waiting import wait_for_operators
 from .handle import TrainerHandle
 

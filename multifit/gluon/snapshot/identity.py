@@ -86,7 +86,6 @@ def _loss(term: Term, spec: LossSpec) -> dict[str, Any]:
         "parts": parts,
         "minimize": parts[term.minimized] if parts else None,
         "normalize_by": plain(spec.normalize_by),
-        "scope": spec.scope,
         **({"trainers": sorted(term.trainers)} if term.trainers else {}),
     }
 

@@ -18,7 +18,7 @@ import numpy as np
 from ...errors import shown
 from ...files import atomic_write, read_json, write_arrays
 from ..compat import mx
-from ..data.new_array import new_array
+from ..data.arrays import new_array
 
 MOST_BYTES = 1 << 30  # of a structure: metrics can store much text
 DEEPEST = 60  # nested containers; each takes up to three levels of JSON

@@ -8,7 +8,7 @@ from ...distributed import World
 from ...errors import raise_problems
 from ...stages import EVALUATE
 from ..data.arrays import joined, to_numpy
-from ..data.batches import Shards
+from ..data.batch import Shards
 from ..engine import Engine
 from ..execution.result import StepResult
 from ..user_code import user_code

@@ -13,7 +13,7 @@ from ...state import RunState
 from ..balance.arrays import Arrays, MXNetArrays
 from ..balance.gradient_balancer import GradientBalancer
 from ..compat import mx
-from ..data.batches import Batch
+from ..data.batch import Batch
 from ..engine import Engine
 from ..optim.preserve_state import preserve_state
 from ..validation.first_batch import run_batch

@@ -13,7 +13,7 @@ from ...errors import raise_problems
 from ...events import BEFORE_UPDATE
 from ...stages import TRAIN
 from ..balance.make import of_kind
-from ..data.batches import Batch
+from ..data.batch import Batch
 from ..engine import Engine
 from ..execution.changed_objective import change_objective
 from ..execution.result import StepResult

@@ -11,7 +11,7 @@ from ...plan import LoaderPlan
 from ...sampling import TaskBatch
 from ...seeding import preserve_rng
 from ...stages import EVALUATE, TRAIN
-from ..data.batches import Batch
+from ..data.batch import Batch
 from ..engine import Engine
 from ..execution.result import StepResult
 from ..model.model_trainers import bound_problems

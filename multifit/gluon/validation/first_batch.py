@@ -10,7 +10,7 @@ from ...spec.terms import Term
 from ...state import RunState
 from ..compat import mx
 from ..data.arrays import cast_line, fewest_casts, has_other_dtype
-from ..data.batches import Batch
+from ..data.batch import Batch
 from ..execution.correct_gradients import uncorrected
 from ..execution.loss_calls import by_reference
 from ..execution.recordable import blocks_of
@@ -120,7 +120,7 @@ def _not_in_one_graph(stage: Stage) -> list[Problem]:
         else hybridizing(stage.network.net)[1]
     )
     problems = [] if stage.network.joins_losses else [f"the net is not in it: {reason}"]
-    problems += [f"{term.where} is not in it: {_why_not(term)}" for term in outside]
+    problems += [f"{term.where} is not in it: make it a HybridBlock and hybridize it" for term in outside]
     return [Problem("spec", f"{start}, and {problem}; {use}") for problem in problems]
 
 
@@ -133,12 +133,6 @@ def _updates_the_rest(stage: Stage) -> list[Problem]:
     )
     way_out = "do not hybridize the net itself but its parts, such as net.body.hybridize()"
     return [Problem("spec", f"sampling: loaders cannot take turns, {why}; {way_out}, or use Together()")]
-
-
-def _why_not(term: Term) -> str:
-    if term.spec.scope == "batch":
-        return 'with scope="batch", it is computed for all devices at once'
-    return "make it a HybridBlock and hybridize it"
 
 
 def _unchangeable(stage: Stage) -> list[Problem]:

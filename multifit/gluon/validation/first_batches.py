@@ -14,8 +14,8 @@ from ...spec import TaskSpec
 from ...spec.missing import is_missable
 from ...spec.task_slots import TaskSlots, task_slots, with_optional
 from ...stages import TRAIN
-from ..data.batches import Shards
-from ..data.raw_batches import arrays_in
+from ..data.batch import Shards
+from ..data.splitter import arrays_in
 from ..engine import Engine
 from ..metrics.loader_counts import LoaderCounts
 from ..user_code import user_code
@@ -160,5 +160,3 @@ def _unmissable(spec: TaskSpec, per_loader: Mapping[str, set[str]]) -> Iterator[
         where = f'labels["{name}"]: with Together, samples of {quoted(without)} lack it; declare '
         if not is_missable(spec.label_specs[name]):
             yield f'{where}LabelSpec("{name}", missing="nan"), or another value that it never has'
-        elif callable(spec.label_specs[name].missing):
-            yield f"{where}missing= as a number or the name of a slot, so that it is known what to put there"

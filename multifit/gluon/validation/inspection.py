@@ -24,7 +24,7 @@ from ...spec.names import Ref, listed
 from ...spec.terms import MetricTerm, Taker, Term
 from ..compat import mx
 from ..data.arrays import joined
-from ..data.batches import Batch
+from ..data.batch import Batch
 from ..execution.loss_calls import by_reference, call_loss, detached
 from ..loss_kinds import ELEMENTWISE, class_axis
 from ..losses import SegmentationCELoss
@@ -294,11 +294,11 @@ def _check_result(
     for variable in variables:
         variable.attach_grad()
     with mx.autograd.record(train_mode=False) if variables else mx.autograd.pause(train_mode=False):
-        values = _call(term, copies)
+        values = call_loss(term, copies)
     is_double = any(np.dtype(array.dtype) == "float64" for array in outputs if array is not None)
     message = _result_problem(term, values, "float64" if is_double else "float32")
     if message is None:
-        losses = _minimized(term, values)
+        losses = [values[term.minimized]]
         wait_for(losses, lambda: term.where, *((str(ref), copy) for ref, copy in copies.items()))
         if variables and training and _is_constant(term, copies, losses):
             message = NO_GRADIENT
@@ -316,37 +316,21 @@ def is_recorded(array: mx.nd.NDArray) -> bool:
     return True
 
 
-def _call(term: Term, arrays: Mapping[Ref, Any]) -> list[Any]:
-    batch_scope = term.spec.scope == "batch"
-    return call_loss(term, {ref: [array] for ref, array in arrays.items()} if batch_scope else arrays)
-
-
-def _minimized(term: Term, values: list[Any]) -> list[Array]:
-    minimized = values[term.minimized] if term.spec.scope != "batch" or term.spec.returns else values
-    return list(minimized) if isinstance(minimized, (list, tuple)) else [minimized]
-
-
 def _result_problem(term: Term, values: Sequence[Any], dtype: str) -> str | None:
-    declared, batch_scope = listed(term.spec.returns), term.spec.scope == "batch"
-    leaves = [leaf for value in values for leaf in (value if isinstance(value, (list, tuple)) else [value])]
-    per_device = batch_scope and not declared and all(isinstance(value, mx.nd.NDArray) for value in values)
-    returned = describe.structure(list(values))
-    if not values or not all(isinstance(leaf, mx.nd.NDArray) for leaf in leaves):
+    declared, returned = listed(term.spec.returns), describe.structure(list(values))
+    if not values or not all(isinstance(value, mx.nd.NDArray) for value in values):
         return f"returns {returned[1:-1] or 'nothing'}; a loss must return an array, or several"
     if declared and len(values) != len(declared):
         parts = f"returns= names {len(declared)}: {', '.join(declared)}"
         return (
             f"returns {counted(len(values), 'part')}, {returned}, but {parts}; name each part that it returns"
         )
-    if not declared and len(values) > 1 and not per_device:
+    if not declared and len(values) > 1:
         way_out = "name them with returns=[...], and the one that counts with minimize="
         return f"returns {len(values)} parts, {returned}; {way_out}"
-    kinds = {np.dtype(leaf.dtype).name for leaf in leaves}
+    kinds = {np.dtype(value.dtype).name for value in values}
     if not kinds <= {"float32", dtype}:
         return f'returns {returned[1:-1]}; a loss must return {dtype}: cast it, with astype("{dtype}")'
-    nested = [leaf for value in values if isinstance(value, (list, tuple)) for leaf in value]
-    if nested and not batch_scope:
-        return f'returns {returned}, lists within parts; that is for scope="batch" only'
     return None
 
 
@@ -356,7 +340,7 @@ def _is_constant(term: Term, copies: Mapping[Ref, Any], losses: list[Array]) -> 
     if not is_suspect or not any(loss.asnumpy().any() for loss in losses):
         return False
     with mx.autograd.record():  # some losses have a gradient in training mode only
-        return not any(map(is_recorded, _minimized(term, _call(term, copies))))
+        return not is_recorded(call_loss(term, copies)[term.minimized])
 
 
 def _weight_problem(
@@ -372,7 +356,7 @@ def _weight_problem(
     ]
     if all(_equal(four, 4 * one) for one, four in decidable):
         return None
-    is_plain = term.spec.weight == 1 and term.counts_samples and term.spec.scope == "device"
+    is_plain = term.spec.weight == 1 and term.counts_samples
     ignored = all(_equal(four, one) for one, four in decidable)
     if is_plain and ignored:
         own_gradients.add(term.key)

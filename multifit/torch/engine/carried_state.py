@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...gluon.data.batches import Batch
+from ...gluon.data.batch import Batch
 from ...gluon.execution.carried_state import CarriedState as GluonCarriedState
 from ...gluon.execution.carried_state import States
 from .tensors import Tensors, to_arrays

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable
 
 from ...errors import Problem, SpecError, raise_problems
-from ...gluon.data.batches import Batch
+from ...gluon.data.batch import Batch
 from ...gluon.engine import Engine
 from ...gluon.execution.network import Network
 from ...gluon.steps.evaluation import Piece

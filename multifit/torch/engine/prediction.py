@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ...gluon.data.batches import Batch
+from ...gluon.data.batch import Batch
 from ...gluon.execution.network import Network
 from ...gluon.user_code import user_code
 from .carried_state import CarriedState

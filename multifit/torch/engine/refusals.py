@@ -38,7 +38,7 @@ def of_trainers(engine: Engine) -> list[Problem]:
 def of_graph(stage: Stage) -> list[Problem]:
     """Return why a stage's net and losses are not a single graph; its first batch must have been checked."""
     problems = of_network(stage.network)
-    for term in stage.graphs.untraceable_terms:
+    for term in stage.graphs.outside_terms:
         way_out = "make it a HybridBlock and hybridize it"
         problems.append(refuse(f"{term.where} cannot be part of the graph", way_out))
     for term in stage.spec.terms:

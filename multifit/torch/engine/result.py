@@ -8,7 +8,7 @@ from typing import Any, Sequence
 
 import torch
 
-from ...gluon.data.batches import Batch
+from ...gluon.data.batch import Batch
 from ...gluon.execution.loss_weights import BatchLossScale
 from ...gluon.execution.result import StepResult
 from ...protocols import Numbers

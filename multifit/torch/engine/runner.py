@@ -17,7 +17,7 @@ from ...balance import Sum
 from ...engines import CUDA_GRAPHS, Setup
 from ...errors import raise_problems
 from ...events import NO_HOOKS, TrainingHooks
-from ...gluon.data.batches import Batch
+from ...gluon.data.batch import Batch
 from ...gluon.data.devices import CPU
 from ...gluon.engine import Engine, make_engine
 from ...gluon.optim.preserve_state import kept_statistics

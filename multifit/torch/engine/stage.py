@@ -7,7 +7,7 @@ from weakref import ref
 
 import torch
 
-from ...gluon.data.batches import Batch
+from ...gluon.data.batch import Batch
 from ...gluon.execution.loss_weights import BatchLossScale
 from ...gluon.execution.stage import Stage as GluonStage
 from ...gluon.execution.step_graph import StepGraph
@@ -72,8 +72,6 @@ class Stage:
             self.carried.keep(batch, result.outputs)
         self.gluon.figures.add_labels(graph.label_rows, batch.slots[0], batch.sizes[0], 0, batch.is_reused)
         self._sums.add(graph.traced, values.get("statistics"), scale, batch)
-        if graph.batch_losses is not None:
-            self._sums.add_batch_losses(graph.batch_losses.terms, _of_kind("sums.", values), scale)
         return result
 
     def again(self, batch: Batch, state: RunState) -> Result:

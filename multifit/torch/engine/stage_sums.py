@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Sequence
+from typing import Any
 
 import torch
 
-from ...gluon.data.batches import Batch
+from ...gluon.data.batch import Batch
 from ...gluon.execution.loss_graph import LossGraph
 from ...gluon.execution.loss_weights import BatchLossScale
 from ...gluon.metrics.label_checks import LabelColumns
 from ...gluon.metrics.label_counts import NEVER
 from ...gluon.metrics.stage_figures import StageFigures
-from ...spec.terms import Term
 from .tensors import to_array
 
 
@@ -36,20 +35,12 @@ class StageSums:
         sums = self._figures.sums
         if statistics is not None:
             statistics = _without_empty(losses, statistics, scale)
-            self._add_total(losses.layout, statistics)
+            total = self._totals.get(losses.layout)
+            self._totals[losses.layout] = statistics.clone() if total is None else total.add_(statistics)
             self._add_weighted(losses, statistics, scale)
             if losses.label_columns is not None:
                 self._add_labels(losses.layout, losses.label_columns, statistics, sums.batches + 1)
         sums.count(batch.samples, scale.own)
-
-    def add_batch_losses(self, terms: Sequence[Term], sums: Mapping[str, Any], scale: BatchLossScale) -> None:
-        """Add the sums of the parts of losses of scope "batch", as :meth:`BatchLosses.add` does."""
-        for term in terms:
-            total, norm = sums[term.key], scale.own[term.key]
-            total = total * norm if norm else torch.zeros_like(total)
-            self._add_total(((term.where, len(term.parts)),), total)
-            if term.key in self._figures.sums.weighted:
-                self._add_minimized(term, total[term.minimized], scale)
 
     def fetch(self) -> None:
         """Add everything to the stage's figures, and begin again at 0; this waits for the device."""
@@ -69,7 +60,8 @@ class StageSums:
         for term in losses.terms:
             if term.key in self._figures.sums.weighted:
                 part = statistics[losses.slices[term.where].start + term.minimized]
-                self._add_minimized(term, part, scale)
+                before = self._weighted.get(term.key, 0.0)
+                self._weighted[term.key] = before + part * scale.weights[term.key]
 
     def _add_labels(self, layout: Any, columns: LabelColumns, statistics: torch.Tensor, batch: int) -> None:
         """Keep, for each rule, NEVER minus the first batch with a label that broke it."""
@@ -78,18 +70,10 @@ class StageSums:
             best = torch.maximum(self._labels[layout][1], best)
         self._labels[layout] = columns, best
 
-    def _add_total(self, layout: Any, statistics: torch.Tensor) -> None:
-        total = self._totals.get(layout)
-        self._totals[layout] = statistics.clone() if total is None else total.add_(statistics)
-
-    def _add_minimized(self, term: Term, part: torch.Tensor, scale: BatchLossScale) -> None:
-        before = self._weighted.get(term.key, 0.0)
-        self._weighted[term.key] = before + part * scale.weights[term.key]
-
 
 def _without_empty(losses: LossGraph, statistics: torch.Tensor, scale: BatchLossScale) -> torch.Tensor:
     """Return statistics in which the losses of terms with a normalizer of 0 are 0."""
-    empty = [term for term in losses.terms if not term.counts_samples and scale.is_empty(term)]
+    empty = [term for term in losses.terms if not (term.counts_samples or scale.norms[term.key])]
     if empty:
         statistics = statistics.clone()
         for term in empty:

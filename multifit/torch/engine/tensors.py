@@ -7,8 +7,7 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 
 import torch
 
-from ...gluon.data.arrays import shared, to_numpy
-from ...gluon.data.new_array import new_array
+from ...gluon.data.arrays import new_array, shared, to_numpy
 
 Tensors = dict[str, torch.Tensor]
 

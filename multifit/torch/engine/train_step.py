@@ -11,7 +11,7 @@ from typing import Any, Callable, Collection, Iterable, Sequence
 from ...errors import Problem, raise_problems
 from ...events import BEFORE_UPDATE, TrainingHooks
 from ...gluon.balance.make import of_kind
-from ...gluon.data.batches import Batch
+from ...gluon.data.batch import Batch
 from ...gluon.engine import AnySplitter, Windows
 from ...gluon.execution.result import StepResult
 from ...state import RunState

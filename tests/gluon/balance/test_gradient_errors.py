@@ -55,11 +55,6 @@ ERRORS: dict[str, tuple[Any, Any, Any, str]] = {
         lambda: hybridized(two_heads()), UPGrad(), {"losses": {"digit": CE, "parity": own}},
         f'{CUT}losses["parity"] is not in it: make it a HybridBlock',
     ),
-    "batch loss": (
-        lambda: hybridized(two_heads()), UPGrad(),
-        {"losses": {"digit": CE, "parity": LossSpec(whole, scope="batch")}},
-        'losses["parity"] is not in it: with scope="batch", it is computed for all devices at once',
-    ),
     "nothing shared": (
         lambda: hybridized(Alone()), UPGrad(), {}, "the tasks share no parameter that is trained, so that"
     ),

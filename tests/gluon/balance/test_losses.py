@@ -154,16 +154,9 @@ def own(out: Any, label: Any) -> Any:
     return BCE(out, label)
 
 
-def whole(outs: list, labels: list) -> Any:
-    """A loss over all devices, normalised by itself."""
-    total = sum(len(out) for out in outs)
-    return [nd.sum(BCE(out, label)) / total for out, label in zip(outs, labels)]
-
-
 KINDS = {
     "traced": LossSpec(BCE, weight=0.5),
     "operator by operator": LossSpec(own, weight=0.5),
-    "of all devices": LossSpec(whole, weight=0.5, scope="batch"),
 }
 
 

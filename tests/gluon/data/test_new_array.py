@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit.gluon.data.new_array import new_array, new_rows
-from tests.gluon.data.test_array_batching import DTYPES, column
+from multifit.gluon.data.arrays import new_array, new_rows
+from tests.gluon.data.test_by_index import DTYPES, column
 
 import mxnet as mx  # isort: skip
 

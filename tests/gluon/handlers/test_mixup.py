@@ -135,9 +135,6 @@ def test_its_own_generator_continues_from_a_checkpoint() -> None:
     first.load_state_dict(third.state_dict())
 
 
-BATCH = LossSpec(lambda outs, ys: [CE(o, y).mean() for o, y in zip(outs, ys)], "y", "label", scope="batch")
-
-
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [
@@ -147,7 +144,6 @@ BATCH = LossSpec(lambda outs, ys: [CE(o, y).mean() for o, y in zip(outs, ys)], "
         ({"inputs": ["data", "label"]}, {}, "no loss reads a label that is permuted with the inputs"),
         ({}, {"data": [(x.astype("int32"), y) for x, y in DATA]},
          'the slot "data" is int32, and only real numbers'),
-        ({}, {"losses": {"ce": BATCH}}, r'losses\["ce"\] has scope="batch"'),
     ],
 )  # fmt: skip
 def test_what_cannot_be_mixed_is_an_error(arguments: Any, options: Any, message: str) -> None:

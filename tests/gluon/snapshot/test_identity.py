@@ -80,7 +80,6 @@ DIFFERENCES: dict[str, dict[str, Any]] = {
     f'{EYE}.fn: "mean" in the checkpoint, "L2Loss" here': {"losses": losses(fn=gluon.loss.L2Loss())},
     f'{EYE}.takes: ["outputs.move", "labels.shift"] in the checkpoint, ["outputs.turn"':
         {"losses": losses(outputs="turn")},
-    f'{EYE}.scope: "device" in the checkpoint, "batch" here': {"losses": losses(scope="batch")},
     f'{EYE}.parts: [] in the checkpoint, ["a", "b"] here': {"losses": losses(returns=["a", "b"])},
     f'{EYE}.minimize: null in the checkpoint, "a" here': {"losses": losses(returns=["a", "b"])},
     f'{EYE}.normalize_by: null in the checkpoint, "count" here': {"losses": losses(normalize_by="count")},

@@ -8,7 +8,7 @@ from typing import Any, Callable, Iterator
 import numpy as np
 import pytest
 
-from multifit.gluon.data.array_batching import by_index
+from multifit.gluon.data.by_index import by_index
 from multifit.gluon.data.loaders import iterate, iterate_from
 
 import mxnet as mx  # isort: skip

@@ -8,12 +8,11 @@ from typing import Any, Callable, Mapping
 import numpy as np
 
 from ...checks import describe
-from ...errors import DataError, Problem, shown
+from ...errors import DataError, Problem
 from ...protocols import Array, Shape, Slots
 from ...spec import LabelSpec
 from ...spec.missing import NAN, is_missable, presence
 from ..compat import mx
-from ..user_code import user_code
 from .arrays import mxnet_dtype, place
 
 KnownLabels = dict[str, tuple[Shape, Any]]
@@ -52,8 +51,7 @@ class MissingLabels:
         sizes = [array.shape[0] for array in arrays.values() if array is not None and array.shape]
         if not left_out or not sizes:
             return arrays, []
-        problems = [problem for name in left_out if (problem := self._cannot_fill(name))]
-        if problems:
+        if problems := [problem for name in left_out if (problem := self._cannot_fill(name))]:
             return arrays, problems
         return {**arrays, **{name: self.rows(name, sizes[0], *self._known[name]) for name in left_out}}, []
 
@@ -61,7 +59,7 @@ class MissingLabels:
         """Return why an array of this dtype cannot say that a label is missing, or None."""
         missing = self._labels[name].missing if name in self._labels else None
         value = np.nan if missing == NAN else missing
-        if isinstance(value, (str, type(None))) or callable(value) or _can_represent(dtype, value):
+        if isinstance(value, (str, type(None))) or _can_represent(dtype, value):
             return None
         kind, lacks = np.dtype(dtype).name, "NaN" if missing == NAN else f"{value:g}"
         return f'the label "{name}" is {kind}, which has no {lacks}; give floats, or missing= another value'
@@ -82,7 +80,7 @@ class MissingLabels:
             values = slots.get(name)
             if values is not None:  # labels may be left out when predicting
                 dtype = cast(name, values)
-                present = _present(label, slots, dtype)
+                present = _present(label, slots)
                 known = mx.nd.where(present, values, mx.nd.zeros_like(values))
                 replaced[name] = place(known, values.context, dtype)
                 replaced[presence(name)] = present
@@ -92,11 +90,8 @@ class MissingLabels:
         return [*dict.fromkeys([*self._labels, *self._masks])]
 
     def _cannot_fill(self, name: str) -> Problem | None:
-        if name not in self._known:
-            why = "its shape is not known before a batch has it; begin with a batch that has it"
-        elif callable(getattr(self._labels.get(name), "missing", None)):
-            why = "its missing= is a function; give an array that the function takes for missing"
-        else:
+        why = "its shape is not known before a batch has it; begin with a batch that has it"
+        if name in self._known:
             why = self.problem_of(name, self._known[name][1]) or ""
         return Problem("data", f'the slot "{name}" is None, and {why}') if why else None
 
@@ -123,24 +118,11 @@ def sought_in(dtype: Any, cast: str | None) -> np.dtype[Any]:
     return target if is_shorter else mxnet_dtype(source)
 
 
-def _present(label: LabelSpec, slots: Slots, dtype: str | None) -> Array:
-    """Return 1 where a label is present, else 0: float32, of the label's shape.
-
-    If `missing` is a function, it gets the label cast to `dtype`, as the loss does.
-    """
+def _present(label: LabelSpec, slots: Slots) -> Array:
+    """Return 1 where a label is present, else 0: float32, of the label's shape."""
     values: Any = slots[label.name]
-    missing = label.missing
-    if callable(missing):
-        values = place(values, values.context, dtype)
-        with user_code(lambda: f'labels["{label.name}"].missing', (label.name, values)):
-            absent = missing(values)
-        if isinstance(absent, np.ndarray):
-            absent = place(absent, values.context, "float32")
-        if not isinstance(absent, mx.nd.NDArray):
-            found = f"{shown(absent)}; it must return an array"
-            raise DataError(f'labels["{label.name}"].missing returned {found}')
-        present = absent == 0
-    elif missing == NAN:
+    missing: Any = label.missing
+    if missing == NAN:
         present = values == values
     elif isinstance(missing, str):
         mask = slots[missing]
@@ -158,8 +140,7 @@ def _like(label: LabelSpec, present: Any, values: Any) -> Any:
         return present.reshape(values.shape)
     if present.size == len(values):
         return present.reshape((0,) + (1,) * (values.ndim - 1)).broadcast_like(values)
-    what = f'"{label.missing}"' if isinstance(label.missing, str) else "what missing= returned"
     raise DataError(
-        f'labels["{label.name}"]: {what} is {describe.array(present)}, and the label is '
+        f'labels["{label.name}"]: "{label.missing}" is {describe.array(present)}, and the label is '
         f"{describe.array(values)}; give one number for each sample, or one for each of its values"
     )

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...protocols import Array
 from ..compat import mx
-from .new_array import new_array, new_rows
+from .arrays import new_array, new_rows
 
 DTYPES = {"float16", "float32", "float64", "uint8", "int8", "int32", "int64", "bool"}  # MXNet's
 
