@@ -14,8 +14,8 @@ from ...state import RunState
 from ..compat import mx
 from ..data.arrays import signature_of
 from ..data.batches import Batch
-from ..distributed.host_metrics import gathered
-from ..distributed.normalizers import Normalizers
+from ..distributed.collectives import Normalizers
+from ..distributed.figures import gathered
 from ..metrics.host_update import Measured
 from ..metrics.joining import Joining
 from ..metrics.stage_figures import StageFigures
