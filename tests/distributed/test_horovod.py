@@ -44,7 +44,6 @@ def fake(monkeypatch):
         grouped_allreduce_=grouped_allreduce_,
         allreduce=lambda array, average, name: mx.nd.array(of_thread.world.sum(array.asnumpy())),
         broadcast_=lambda array, root_rank, name: of_thread.world.broadcast([host_view(array)]),
-        broadcast_object=lambda value, name: of_thread.world.from_first(value),
         allgather_object=lambda value, name: of_thread.world.gather(value),
     )
     monkeypatch.setitem(sys.modules, "horovod", ModuleType("horovod"))

@@ -15,8 +15,7 @@ from ...stages import TRAIN
 from ..compat import mx
 from ..data.arrays import to_numpy
 from ..data.new_array import new_array
-from ..metrics.host_update import Measured
-from ..metrics.joining import Joining
+from ..metrics.host_update import Joining, Measured
 from ..metrics.kept_arrays import KeptArrays
 from ..metrics.stage_figures import StageFigures, WrongLabels
 

@@ -60,9 +60,12 @@ class HorovodWorld(World):
         return values
 
     def from_first(self, value: Any) -> Any:
-        """Return rank 0's value."""
-        with with_peers():
-            return self._horovod.broadcast_object(value, name="multifit.from_first")
+        """Return rank 0's value.
+
+        Horovod's ``broadcast_object`` does not wait on rank 0, where the next one would then use a name that
+        is still in use: the other ranks would wait without end.
+        """
+        return self.gather(value if self.first else None)[0]
 
     def all_reduce(self, arrays: Iterable[Array]) -> None:
         """Queue sums over the ranks, in a few groups of arrays, the last arrays first.

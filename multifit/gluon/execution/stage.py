@@ -16,8 +16,7 @@ from ..data.arrays import signature_of
 from ..data.batches import Batch
 from ..distributed.collectives import Normalizers
 from ..distributed.figures import gathered
-from ..metrics.host_update import Measured
-from ..metrics.joining import Joining
+from ..metrics.host_update import Joining, Measured
 from ..metrics.stage_figures import StageFigures
 from ..metrics.stage_metric import StageMetric
 from ..optim.preserve_state import kept_statistics
