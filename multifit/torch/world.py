@@ -43,8 +43,7 @@ class TorchWorld(World):
     def sum(self, vector: Any) -> Vector:
         """Return the sum over all ranks, float64, of the same shape."""
         total = np.array(vector, np.float64)
-        with with_peers():
-            self._begin_sum(torch.from_numpy(total)).wait()
+        self._sum([torch.from_numpy(total)])
         return total
 
     def gather(self, value: Any) -> list[Any]:
@@ -63,26 +62,21 @@ class TorchWorld(World):
 
     def all_reduce(self, arrays: Iterable[Vector]) -> None:
         """Sum NumPy arrays over the ranks in place: large ones one by one, small ones of a dtype together."""
-        works, small = [], dict[Any, list[Vector]]()
-        with with_peers():
-            for array in arrays:
-                if array.nbytes >= MIN_SEPARATE_BYTES and array.flags.c_contiguous:
-                    works.append(self._begin_sum(torch.from_numpy(array)))
-                else:
-                    small.setdefault(array.dtype, []).append(array)
-            joined = [(np.concatenate([each.ravel() for each in group]), group) for group in small.values()]
-            works += [self._begin_sum(torch.from_numpy(flat)) for flat, _ in joined]
-            for work in works:
-                work.wait()
+        begun, small = [], dict[Any, list[Vector]]()
+        for array in arrays:  # this may wait for the engine, whose errors are no other rank's
+            if array.nbytes >= MIN_SEPARATE_BYTES and array.flags.c_contiguous:
+                begun.append(self._begin_sum(torch.from_numpy(array)))
+            else:
+                small.setdefault(array.dtype, []).append(array)
+        joined = [(np.concatenate([each.ravel() for each in group]), group) for group in small.values()]
+        self._sum([torch.from_numpy(flat) for flat, _ in joined], begun)
         for flat, group in joined:
             for part, array in zip(np.split(flat, np.cumsum([each.size for each in group])[:-1]), group):
                 array[...] = part.reshape(array.shape)
 
     def all_reduce_tensors(self, tensors: Sequence[torch.Tensor]) -> None:
         """Sum contiguous tensors over the ranks in place, on the device where they are."""
-        with with_peers():
-            for work in [self._begin_sum(tensor) for tensor in tensors]:
-                work.wait()
+        self._sum(tensors)
 
     def broadcast(self, arrays: Sequence[Vector]) -> None:
         """Copy rank 0's NumPy arrays into those of the others."""
@@ -97,4 +91,12 @@ class TorchWorld(World):
             dist.destroy_process_group()
 
     def _begin_sum(self, tensor: torch.Tensor) -> Any:
-        return dist.all_reduce(tensor, group=self._group, async_op=True)
+        with with_peers():
+            return dist.all_reduce(tensor, group=self._group, async_op=True)
+
+    def _sum(self, tensors: Sequence[torch.Tensor], begun: Sequence[Any] = ()) -> None:
+        """Sum tensors in place, and wait until this and what was `begun` before is done."""
+        works = [*begun, *map(self._begin_sum, tensors)]
+        with with_peers():
+            for work in works:
+                work.wait()

@@ -41,7 +41,7 @@ class JointGradients:
         return held_back, overflowed
 
     def add_up(self, gradients: Gradients, due: Collection[str]) -> None:
-        """Replace gradients by their sums over the ranks, which must have met just before."""
+        """Replace gradients by their sums over the ranks."""
         if self._world.alone:
             return
         tensors: dict[int, torch.Tensor] = {}
