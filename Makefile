@@ -65,7 +65,7 @@ nightly: $(if $(ON_TORCH),$(TORCHED)/.installed,$(STAMP))
 		--device $(or $(DEVICE),cpu)
 
 distributed: $(DISTRIBUTED)/.installed
-	$(DISTRIBUTED)/bin/python -m pytest tests/distributed nightly/test_distributed*.py
+	$(DISTRIBUTED)/bin/python -m pytest tests/distributed tests/torch/test_world.py nightly/test_distributed*.py
 
 torch: $(TORCHED)/.installed
 	$(TORCHED)/bin/python -m pytest tests/torch -n 2 --cov=multifit/torch --cov-config=tests/torch/coverage.ini

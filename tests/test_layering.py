@@ -109,13 +109,12 @@ def test_mxnet_is_imported_under_gluon_only():
 
 
 def test_torch_is_imported_under_torch_only():
-    communicator = ROOT / "distributed" / "torch_communicator.py"
     others = [path for path in FILES if not layer(module_name(path)).startswith("torch")]
     assert not [
         f"{path.relative_to(ROOT)} imports {module}"
         for path in others
         for module, _ in imports_of(path)
-        if module.split(".")[0] == "torch" and path != communicator
+        if module.split(".")[0] == "torch"
     ]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from multifit.state import JointRunState, RunState
+from multifit.state import RunState
 from tests.common.ranks import run_ranks
 
 
@@ -62,9 +62,9 @@ def test_ranks_agree_on_a_handlers_reason_before_an_interrupt(
     asked: list[list[str]], reason: str, interrupted: bool
 ) -> None:
     def agree(world: Any) -> tuple[str | None, bool]:
-        state = JointRunState(world)
-        for method in asked[world.rank]:
-            getattr(state, method)("SIGINT" if method == "interrupt" else "20 epochs")
+        state = RunState(world=world)
+        for how in asked[world.rank]:
+            state.stop("SIGINT" if how == "interrupt" else "20 epochs", interrupted=how == "interrupt")
         assert not state.stopped
         state.agree()
         return state.stop_reason, state.interrupted

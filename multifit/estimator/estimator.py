@@ -49,7 +49,7 @@ from ..sampling import Sampling, TaskLoaders
 from ..seeding import preserve_rng
 from ..spec import TaskSpec, TrainerSpec
 from ..stages import EVALUATE, PREFIXES, STAGE_OF_PREFIX, TRAIN, figure_name, split_figure
-from ..state import JointRunState, RunState
+from ..state import RunState
 from .calls import Calls
 from .evaluation import run_evaluation
 from .fit_loop import FitLoop
@@ -164,7 +164,7 @@ class MultiEstimator:
         setup = Setup(
             net, spec, trainers, context, initializer, frozen, precision, balance, compile, world, accumulate
         )
-        run = Run(RunState() if world.alone else JointRunState(world), world=world)
+        run = Run(RunState(world=world), world=world)
         self._assemble(engine_module(name).make_runner(setup, run.state, self._log_once), run)
 
     def _assemble(self, runner: Runner, run: Run) -> None:
@@ -225,7 +225,7 @@ class MultiEstimator:
             Both or neither of `epochs` and `batches` are given, a handler cannot work here, `resume` is a
             file or has only damaged checkpoints, or `batch_axis` is negative.
         """
-        with self._calls.running("fit"), self.world.guarded():
+        with self._calls.running("fit"):
             train_data, val_data = task_loaders(
                 self._engine, train_data, val_data, sampling, once=epochs == 1
             )
@@ -309,7 +309,7 @@ class MultiEstimator:
         Python's random states are restored; MXNet's generator may advance. Raises SpecError, DataError or
         TrainerError with everything that does not fit.
         """
-        with self._calls.running("check"), self.world.guarded(), preserve_rng():
+        with self._calls.running("check"), preserve_rng():
             return self._check(data, val_data, batch_axis, sampling)
 
     def _check(self, data: Loader, val_data: Loader | None, batch_axis: int, sampling: Any) -> Plan:
@@ -367,7 +367,7 @@ class MultiEstimator:
             A handler calls this in the middle of an evaluation, or at the end of each one without end.
         """
         within = self._calls.running("evaluate", within=True)
-        with within, self.world.guarded(), self._engine.model.evaluating():
+        with within, self._engine.model.evaluating():
             figures = self._evaluate(val_data if data is None else data, event_handlers, batch_axis)
         handlers = self._handlers
         if handlers.running and self.history.epochs:  # there is no row before the first epoch
@@ -432,7 +432,7 @@ class MultiEstimator:
         """
         with self._calls.running("predict", within=True), self._engine.model.evaluating():
             check_divisible(self.world, {"data": data})
-            with self.world.guarded(), self._runner.session(), self._engine.samples_along(batch_axis):
+            with self._runner.session(), self._engine.samples_along(batch_axis):
                 return self._runner.predict(data, gather)
 
     # ---- tools: they leave net, trainers and run as they are -----------------------------------------------

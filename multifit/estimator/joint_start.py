@@ -40,10 +40,14 @@ def start_together(
     engine, snapshot, world = runner.engine, runner.snapshot, runner.engine.world
     if world.alone:
         return
-    own: dict[str, Any] = {"limits": limits, "handlers": _acting_everywhere(handlers)}
+    own: dict[str, Any] = {
+        "versions": snapshot.versions(),
+        "limits": limits,
+        "handlers": _acting_everywhere(handlers),
+    }
     if not engine.trainers.build():  # else the first batch's check says what is wrong
         own.update(snapshot.identity())
-    every: list[dict[str, Any]] = world.gather_json(own, "the start of a fit")
+    every: list[dict[str, Any]] = world.gather(own)
     common = [key for key in own if all(key in other for other in every)]
     trees = [{key: other[key] for key in common} for other in every]
     raise_problems(
@@ -53,7 +57,7 @@ def start_together(
     )
     if "trainers" in common and not engine.shared.are_shared:
         snapshot.share_trainers()
-    seed = world.gather_json(int(np.random.get_state(legacy=False)["state"]["key"][0]))[0]
+    seed = world.from_first(int(np.random.get_state(legacy=False)["state"]["key"][0]))
     if not world.first:
         seed_everything(seed_of_rank(seed, world.rank))
 

@@ -66,7 +66,7 @@ class Run:
 
     def agree_on_seed(self) -> None:
         """Take the first rank's seed; all ranks must call this."""
-        self.state.seed = self.world.gather_json(self.state.seed, "the seed")[0]
+        self.state.seed = self.world.from_first(self.state.seed)
 
     def seed_epoch(self, epoch: int) -> None:
         """Seed all generators from the run's seed and an epoch."""

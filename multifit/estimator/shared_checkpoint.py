@@ -13,7 +13,6 @@ from ..distributed import World
 from ..files import sha256
 from ..protocols import Numbers
 
-MOMENT = "a checkpoint to resume from"
 FromFirst = Callable[[Sequence[Numbers]], "list[Numbers]"]
 
 
@@ -27,13 +26,13 @@ class SharedCheckpoint:
 
     def __init__(self, world: World, found: Path | None, from_first: FromFirst) -> None:
         self._copy: Any = None  # a temporary folder that lives as long as this object
-        path = world.gather_json(None if found is None else str(found), MOMENT)[0]
+        path = world.from_first(None if found is None else str(found))
         self.path = None if path is None else Path(path)
-        if self.path is not None and len(set(world.gather_json(_manifest_hash(self.path), MOMENT))) > 1:
+        if self.path is not None and len(set(world.gather(_manifest_hash(self.path)))) > 1:
             self._receive(world, self.path, from_first)
 
     def _receive(self, world: World, path: Path, from_first: FromFirst) -> None:
-        names = world.gather_json([MANIFEST, *read_manifest(path).files] if world.first else None)[0]
+        names = world.from_first([MANIFEST, *read_manifest(path).files] if world.first else None)
         contents = [np.fromfile(path / name, "uint8") for name in names] if world.first else []
         contents = from_first(contents)
         if world.first:

@@ -111,7 +111,7 @@ def _of_unknown_size(what: str, data: Mapping[str, Any]) -> list[Problem]:
 
 def _sizes(world: World, data: Mapping[str, Any]) -> dict[str, int]:
     """Return the loaders' numbers of batches; if ranks have parts of a loader, that of the largest part."""
-    ranks = world.gather_json({name: batch_count(unwrapped(loader)) for name, loader in data.items()})
+    ranks = world.gather({name: batch_count(unwrapped(loader)) for name, loader in data.items()})
     return {name: max(sizes.get(name, 0) for sizes in ranks) for name in data}
 
 

@@ -51,7 +51,7 @@ class CheckpointWriter:
         """
         estimator.collect_checkpoint()
         path = self._write(estimator, complete, exact) if estimator.world.first else None
-        written = bool(estimator.world.meet("a checkpoint", float(path is not None))[0, 0])
+        written = estimator.world.from_first(path is not None)
         return path or (self.store.folder if written else None)
 
     def _write(self, estimator: EstimatorProtocol, complete: bool, exact: bool) -> Path | None:

@@ -83,7 +83,7 @@ class InterruptHandler:
     def batch_end(self, estimator: EstimatorProtocol, **_: Any) -> bool:
         """Stop the fit if a signal has arrived."""
         if self._reason and not estimator.state.stopped:
-            estimator.state.interrupt(self._reason)
+            estimator.state.stop(self._reason, interrupted=True)
         return estimator.state.interrupted
 
     epoch_end = batch_end  # a signal may arrive during the validation
@@ -92,7 +92,7 @@ class InterruptHandler:
         """Remove the signal handlers; the state shows a signal that came too late to stop the fit."""
         self._uninstall()
         if self._reason:
-            estimator.state.interrupt(self._reason)
+            estimator.state.stop(self._reason, interrupted=True)
         self._estimator = None  # this handler may live longer than the estimator
         if self._log_thread is not None:
             self._log_queue.put(None)

@@ -32,7 +32,7 @@ from multifit.distributed import ALONE, World
 from tests.common.handlers import CutsPower, Freezes, PowerCut
 from tests.common.joint_data import Shuffled, batches, loader, ragged, uneven_parts
 from tests.common.nets import Heads, sequential
-from tests.common.ranks import ThreadCommunicator, run_ranks
+from tests.common.ranks import ThreadWorld, run_ranks
 
 import mxnet as mx  # isort: skip
 from mxnet import gluon, nd  # isort: skip
@@ -290,7 +290,7 @@ def assert_equal_training(alone: dict[str, Any], joint: dict[str, Any]) -> None:
 def assert_as_alone(
     train: Callable[[World], dict[str, Any]],
     size: int = 2,
-    kind: type[ThreadCommunicator] = ThreadCommunicator,
+    kind: type[ThreadWorld] = ThreadWorld,
 ) -> dict[str, Any]:
     """Check that ranks end with what one process ends with, and do not differ at all; return the latter."""
     alone = train(ALONE)

@@ -60,7 +60,7 @@ class InterruptOn:
 
     def batch_end(self, estimator: Any, **_: Any) -> None:
         if estimator.state.step == self.step:
-            estimator.state.interrupt("SIGINT")
+            estimator.state.stop("SIGINT", interrupted=True)
 
 
 def train(

@@ -29,7 +29,7 @@ from tests.common.data import Limited, Repeating, regression_batches
 from tests.common.grids import TWO
 from tests.common.joint_training import CASES, ByShape, assert_as_alone, joint_training, normed_heads
 from tests.common.nets import Heads
-from tests.common.ranks import EngineCommunicator, ThreadCommunicator, run_ranks
+from tests.common.ranks import EngineWorld, ThreadWorld, run_ranks
 from tests.common.specs import regression_spec
 
 import mxnet as mx  # isort: skip
@@ -45,11 +45,11 @@ QUICK = [
 @pytest.mark.parametrize(
     ("case", "kind"),
     [
-        *[(case, ThreadCommunicator) for case in QUICK],
-        ("several at once", EngineCommunicator),
-        ("balance of parameters", EngineCommunicator),
-        ("balance of a task that is absent", EngineCommunicator),
-        ("balance of a task that is absent, every third batch", EngineCommunicator),
+        *[(case, ThreadWorld) for case in QUICK],
+        ("several at once", EngineWorld),
+        ("balance of parameters", EngineWorld),
+        ("balance of a task that is absent", EngineWorld),
+        ("balance of a task that is absent, every third batch", EngineWorld),
     ],
 )
 def test_two_ranks_train_as_one(case, kind):

@@ -13,7 +13,6 @@ import pytest
 
 import multifit
 from multifit import Every, losses, metrics, schedules
-from multifit.distributed import ALONE
 
 NAN, INF = float("nan"), float("inf")
 MODULES: list[Any] = [multifit, losses, metrics, schedules]
@@ -29,7 +28,6 @@ NEEDED: dict[str, dict[str, Any]] = {
     "TensorBoardHandler": {"folder": "run"},
     "ValidationHandler": {"val_data": [1]},
     "WarmUp": {"scheduler": mx.lr_scheduler.FactorScheduler(10), "steps": 10},
-    "World": {"communicator": ALONE.communicator},
     "piecewise": {"weights": {0: 1.0}},
     "ramp": {"start": 0.0, "end": 1.0, "steps": 3},
 }
@@ -72,7 +70,6 @@ GROUPS = 'a dict of lists of losses, such as {"detection": ["cls", "box"]} or No
 SEED = f"{FROM_0} and below 4294967296 or None"
 MIN_MAX, FIGURES = '"min", "max" or None', 'a name such as "val_loss", a list of names'
 CLOCK, FLAG = "a function without arguments", "True or False"
-COMMUNICATOR = "an object with name, rank, size, asynchronous, all_reduce, broadcast, all_gather, close"
 SIGNALS = "InterruptHandler: signals: there is no"
 # fmt: off
 ARGUMENTS: list[tuple[str, str, str, list[Any]]] = [  # constructor, argument, what is valid, what is not
@@ -127,9 +124,8 @@ ARGUMENTS: list[tuple[str, str, str, list[Any]]] = [  # constructor, argument, w
     ("ValidationHandler", "epoch_period", f"{FROM_1} or None", [0]),
     ("ValidationHandler", "batch_period", f"{FROM_1} or None", [1.5]),
     ("ValidationHandler", "skip", FROM_0, [-1]),
-    ("World", "communicator", COMMUNICATOR, [None, "x"]),
-    ("World", "timeout", f"{POSITIVE} and below {TIMEOUT_MAX:.10g}", [0, INF]),
-    ("connect", "kind", f'"auto", "none", "horovod", "torch" or {COMMUNICATOR}', [3]),
+    ("connect", "kind", '"auto", "none", "horovod" or "torch"', [3]),
+    ("connect", "timeout", f"{POSITIVE} and below {TIMEOUT_MAX:.10g}", [0, INF]),
     ("WeightAveraging", "kind", '"ema" or "swa"', [None]),
     ("WeightAveraging", "decay", SHARE, [1]),
     ("WeightAveraging", "start", FROM_0, [-1]),

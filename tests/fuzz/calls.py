@@ -88,7 +88,6 @@ CALLS: dict[str, dict[str, Any]] = {
     "losses.SequenceCELoss": {"axis": -1, "sparse_label": True, "weight": None},
     "losses.SegmentationCELoss": {"ignore_label": -1, "axis": 1, "weight": None},
     "metrics.BinaryAccuracy": {"threshold": 0.0, "name": "b"},
-    "World": {"communicator": multifit.connect("none").communicator, "timeout": 5.0},
     "connect": {"kind": "none", "timeout": 5.0},
     "estimator.fit": {"epochs": 1, "batches": None, "event_handlers": None, "resume": None},
     "estimator.evaluate": {"event_handlers": None, "batch_axis": 0},

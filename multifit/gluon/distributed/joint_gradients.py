@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import zlib
 from itertools import compress
 from typing import Any, Iterator, Mapping, Sequence
-
-import numpy as np
 
 from ...distributed import World
 from ...errors import Problem
@@ -16,17 +13,14 @@ from ..optim.trainers import Trainers
 from .collectives import all_reduce
 
 
-def meet(world: World, reached: Sequence[bool], *facts: bool) -> tuple[np.ndarray, list[bool]]:
+def of_any_rank(world: World, reached: Sequence[bool], *facts: bool) -> tuple[list[bool], list[bool]]:
     """Return which parameters any rank's samples have reached; and, for each fact, whether any rank has it.
 
     `reached` says for each parameter whether this rank's samples have reached it; the parameters are the same
     on all ranks.
     """
-    flags = np.array(reached, bool)
-    table = world.meet("the gradients", *map(float, facts), float(zlib.crc32(flags.tobytes())))
-    if len(set(table[:, -1])) > 1:  # the net branches on its samples, or a rank has none
-        flags = world.sum(flags) > 0
-    return flags, table[:, :-1].any(axis=0).tolist()
+    flags = (world.sum([*reached, *facts]) > 0).tolist()
+    return flags[: len(reached)], flags[len(reached) :]
 
 
 class JointGradients:
@@ -46,7 +40,7 @@ class JointGradients:
             return held_back
         parameters = [each for trainer in trainers.values() for each in updated_parameters(trainer)]
         flags = [any(fresh_flags(parameter)) for parameter in parameters]
-        reached, (held_back,) = meet(self._world, flags, held_back)
+        reached, (held_back,) = of_any_rank(self._world, flags, held_back)
         self._fresh = list(compress(parameters, reached))
         return held_back
 

@@ -14,10 +14,9 @@ from ...state import RunState
 from ..compat import mx
 from ..data.arrays import signature_of
 from ..data.batch import Batch
-from ..distributed.host_metrics import gathered
-from ..distributed.normalizers import Normalizers
-from ..metrics.host_update import Measured
-from ..metrics.joining import Joining
+from ..distributed.collectives import Normalizers
+from ..distributed.figures import gathered
+from ..metrics.host_update import Joining, Measured
 from ..metrics.stage_figures import StageFigures
 from ..metrics.stage_metric import StageMetric
 from ..optim.preserve_state import kept_statistics

@@ -59,7 +59,6 @@ class GradientNoise:
             for name, arrays in parameters.items()
         }
         noises = [self._noise(name, arrays[0], sigma) for name, arrays in gradients.items()]
-        estimator.world.meet("the noise")
         broadcast(estimator.world, noises)
         for arrays, noise in zip(gradients.values(), noises):
             for gradient in arrays:

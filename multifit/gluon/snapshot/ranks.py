@@ -23,17 +23,12 @@ Files = dict[str, bytes]
 def gather_trees(world: World, trees: Mapping[str, Any]) -> list[Files]:
     """Return, for every rank, the files of its trees that differ from those of the first rank."""
     digests = {name: _digest(name, tree) for name, tree in trees.items()}
-    first = world.gather_json(digests, "a checkpoint")[0]
+    first = world.from_first(digests)
     differing: Files = {}
     for name, tree in trees.items():
         if digests[name] != first.get(name):
             differing.update(_files_of(name, tree))
-    names = world.gather_json(list(differing), "a checkpoint")
-    contents = world.gather_arrays([np.frombuffer(content, "uint8") for content in differing.values()])
-    return [
-        {name: value.tobytes() for name, value in zip(rank_names, values)}
-        for rank_names, values in zip(names, contents)
-    ]
+    return world.gather(differing)
 
 
 def write_ranks(folder: Path, ranks: list[Files]) -> None:

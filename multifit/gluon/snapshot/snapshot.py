@@ -14,7 +14,6 @@ from ...protocols import Array
 from ...seeding import random_state, seed_everything, seed_of_rank, set_random_state
 from ...stages import TRAIN, figure_name
 from ..compat import mx
-from ..distributed.collectives import from_first
 from ..engine import Engine
 from ..installed import installed_versions
 from ..optim.parameters import statistics
@@ -138,12 +137,12 @@ class Snapshot:
         names = {name: self._parameter_names(trainer) for name, trainer in trainers.items()}
         trees = {name: save_trainer(trainer, names[name], name, []) for name, trainer in trainers.items()}
         used = any(states for tree in trees.values() for states in tree["states"])
-        if not any(world.gather_json(used, "the trainers")):
+        if not any(world.gather(used)):
             return
         arrays: list[np.ndarray] = []
         structure = encode(trees, TRAINERS, arrays)
-        structure = world.gather_json(structure, "the trainers")[0]
-        trees = decode(structure, from_first(world, arrays))
+        structure, arrays = world.from_first((structure, arrays))
+        trees = decode(structure, arrays)
         for name, trainer in trainers.items() if world.rank else ():
             load_trainer(trainer, trees[name], names[name], f'trainers["{name}"]')
 
@@ -159,7 +158,7 @@ class Snapshot:
 
     def from_first(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Return the first rank's arrays; those of other ranks are ignored."""
-        return from_first(self._engine.world, arrays)
+        return list(self._engine.world.from_first(arrays))
 
     def identity(self) -> dict[str, Any]:
         """Return the identity of the run, as a JSON tree."""

@@ -24,10 +24,9 @@ def refuse(what: str, way_out: str = "", kind: str = "spec") -> Problem:
 
 def of_world(world: World) -> list[Problem]:
     """Return why tensors cannot be added up over the ranks."""
-    if world.alone or not world.communicator.asynchronous:
+    if world.alone or not world.asynchronous:
         return []
-    library = world.communicator.name
-    return [refuse(f"{library} sums MXNet's arrays only", 'give world=multifit.connect("torch")')]
+    return [refuse(f"{world.name} sums MXNet's arrays only", 'give world=multifit.connect("torch")')]
 
 
 def of_trainers(engine: Engine) -> list[Problem]:
