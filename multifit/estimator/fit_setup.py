@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable, Iterable
 
 from ..checks import loader_problems, one_shot
-from ..engines import Engine, FirstBatches, Peeked, Reader, Runner
+from ..engines import FirstBatches, Peeked, Runner
 from ..errors import limited, quoted, raise_problems, suggest
 from ..events import EventDispatcher, handler_name, unwrapped
 from ..handlers import acting_on, validation_data, with_defaults
@@ -67,14 +67,14 @@ def fit_events(
     return events, first
 
 
-def log_oversubscription(log_once: Callable[[str], None], reader: Reader, train_data: Any) -> None:
+def log_oversubscription(log_once: Callable[[str], None], reader: Any, train_data: Any) -> None:
     """Log once that OpenMP's threads and the loader's workers outnumber the cores, if they do."""
     message = oversubscription(sum(map(reader.workers, each_loader("train_data", train_data).values())))
     if message is not None:
         log_once(message)
 
 
-def check_copies(engine: Engine, handlers: Iterable[Any]) -> None:
+def check_copies(engine: Any, handlers: Iterable[Any]) -> None:
     """Raise ValueError if a handler copies parameters and one of them is sparse.
 
     Of a sparse parameter, the net holds only some rows.
@@ -87,7 +87,7 @@ def check_copies(engine: Engine, handlers: Iterable[Any]) -> None:
         raise ValueError(f"{kind}: it copies parameters, and {quoted(sparse)} is row_sparse; {way_out}")
 
 
-def check_monitors(engine: Engine, handlers: Iterable[Any], evaluated: bool) -> None:
+def check_monitors(engine: Any, handlers: Iterable[Any], evaluated: bool) -> None:
     """Check the figures that handlers monitor, after the engine's dry run.
 
     Raises ValueError if a handler's `monitor` is not a figure of this run, or if its `mode` is None and the

@@ -8,7 +8,6 @@ import numpy as np
 
 from ..checks import batch_count, describe, is_array, loader_problems
 from ..distributed import World, unwrapped
-from ..engines import Engine
 from ..errors import Problem, quoted, raise_problems, shown
 from ..sampling import Proportional, Sampling, TaskLoaders
 
@@ -16,7 +15,7 @@ SAMPLINGS = "Proportional(), RoundRobin(), Ratios(...) or Together()"
 
 
 def task_loaders(
-    engine: Engine, train: Any, val: Any, sampling: Sampling | None, once: bool, what: str = "train_data"
+    engine: Any, train: Any, val: Any, sampling: Sampling | None, once: bool, what: str = "train_data"
 ) -> list[Any]:
     """Return the training data and the validation data, with one loader in place of a dict of loaders.
 
@@ -130,7 +129,7 @@ def _counts_problems(loaders: TaskLoaders) -> list[Problem]:
     return [Problem("data", f"sampling: {kind}.counts returned {shown(counts)}; valid is {valid}")]
 
 
-def _sampling_problems(engine: Engine, sampling: Any, data: Mapping[str, Any]) -> list[Problem]:
+def _sampling_problems(engine: Any, sampling: Any, data: Mapping[str, Any]) -> list[Problem]:
     has_methods = all(callable(getattr(sampling, name, None)) for name in ("messages", "counts", "updates"))
     if not has_methods or not hasattr(sampling, "joins") or isinstance(sampling, type):
         return [Problem("data", f"sampling is {shown(sampling)}; valid are {SAMPLINGS}")]
