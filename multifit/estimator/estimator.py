@@ -23,6 +23,7 @@ from ..engines import (
     choose_engine,
     engine_module,
 )
+from ..errors import raise_problems
 from ..events import EVALUATION_EVENTS, TRAINING_EVENTS, TrainingHooks
 from ..history import History
 from ..log_once import LogOnce, get_logger
@@ -48,15 +49,15 @@ from ..seeding import preserve_rng
 from ..spec import TaskSpec, TrainerSpec
 from ..stages import EVALUATE, PREFIXES, STAGE_OF_PREFIX, TRAIN, figure_name, split_figure
 from ..state import JointRunState, RunState
+from .data import check_data, check_evaluated, rank_problems
 from .evaluation import run_evaluation
 from .fit_loop import FitLoop
-from .fit_setup import check_limits, check_loaders, fit_events, log_oversubscription
+from .fit_setup import fit_events, log_oversubscription
 from .gluon_view import BatchProcessor, single_loss, single_trainer
 from .handler_runner import HandlerRunner
-from .joint_start import check_divisible, start_together
+from .joint_start import start_together
 from .resume import RunCheckpointer
 from .run import Calls, Run
-from .task_data import evaluation_loaders, task_loaders
 
 _Engine = Annotated[str, one_of(*ENGINES)]
 _Compile = Annotated[
@@ -232,10 +233,14 @@ class MultiEstimator:
             file or has only damaged checkpoints, or `batch_axis` is negative.
         """
         with self._calls.running("fit"), self.world.guarded():
-            train_data, val_data = task_loaders(
-                self._engine, train_data, val_data, sampling, once=epochs == 1
+            train_data, val_data = check_data(
+                train_data, val_data, sampling, self._engine, epochs in (1, None), epochs == 1
             )
-            check_limits(epochs, batches)
+            if (epochs is None) == (batches is None):
+                raise ValueError(
+                    f"fit was given epochs={epochs} and batches={batches}; "
+                    "give exactly one: epochs=10, or batches=1000"
+                )
             try:
                 return self._fit(train_data, val_data, epochs, batches, event_handlers, resume, batch_axis)
             finally:
@@ -251,8 +256,6 @@ class MultiEstimator:
         resume: PathLike | None,
         batch_axis: int,
     ) -> History:
-        check_loaders(train_data, val_data, epochs)
-        check_divisible(self.world, {"train_data": train_data, "val_data": val_data})
         log_oversubscription(self._log_once, self._engine.readers[TRAIN], train_data)
         events, val_batch = fit_events(self, event_handlers, val_data, self._runner)
         hooks = TrainingHooks(events)
@@ -317,7 +320,7 @@ class MultiEstimator:
         runner = self._runner.fork(self.state)
         engine = runner.engine
         with engine.samples_along(batch_axis):
-            data, val_data = task_loaders(engine, data, val_data, sampling, once=True, what="data")
+            data, val_data = check_data(data, val_data, sampling, engine, what="data")
             if isinstance(data, TaskLoaders):
                 first: Any = runner.first_batches(TRAIN, data, "data")
             else:
@@ -377,8 +380,7 @@ class MultiEstimator:
     def _evaluate(self, data: Any, event_handlers: Any, batch_axis: int) -> dict[str, float]:
         engine, handlers = self._engine, self._handlers
         turn = self.state.step if handlers.running else None  # tells evaluations within a fit apart
-        data = evaluation_loaders(data, "data")
-        check_divisible(self.world, {"data": data})
+        data = check_evaluated(data, self.world)
         if isinstance(data, TaskLoaders) and not data.slots:
             with engine.samples_along(batch_axis):
                 self._runner.first_batches(EVALUATE, data, "data")
@@ -422,7 +424,7 @@ class MultiEstimator:
             The data or the net does not fit the spec.
         """
         with self._calls.running("predict", within=True), self._engine.model.evaluating():
-            check_divisible(self.world, {"data": data})
+            raise_problems(rank_problems(self.world, "data", data))
             with self.world.guarded(), self._runner.session(), self._engine.samples_along(batch_axis):
                 return self._runner.predict(data, gather)
 

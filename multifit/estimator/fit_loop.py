@@ -16,10 +16,10 @@ from ..protocols import BatchResult
 from ..sampling import TaskLoaders
 from ..seeding import set_random_state
 from ..stages import EVALUATE, TRAIN
+from .data import each_loader
 from .fit_setup import check_copies, check_monitors
 from .handler_runner import HandlerRunner
 from .run import Run
-from .task_data import each_loader
 
 OWN_WORKERS = (
     "the loader's workers cannot be seeded: if they draw random numbers, the resumed run is not bit for bit "
