@@ -9,6 +9,7 @@ from typing import Annotated, Any, Callable, Mapping, Optional, Sequence, Union
 
 from ..arguments import Count, FromZero, PathLike, Valid, checked, checked_value, one_of, with_known_arguments
 from ..balance import Balance, Sum
+from ..batch_pass import run_pass
 from ..checks import batch_count
 from ..distributed import ALONE, World
 from ..engines import (
@@ -50,7 +51,6 @@ from ..spec import TaskSpec, TrainerSpec
 from ..stages import EVALUATE, PREFIXES, STAGE_OF_PREFIX, TRAIN, figure_name, split_figure
 from ..state import JointRunState, RunState
 from .data import check_data, check_evaluated, rank_problems
-from .evaluation import run_evaluation
 from .fit_loop import FitLoop
 from .fit_setup import fit_events, log_oversubscription
 from .gluon_view import BatchProcessor, single_loss, single_trainer
@@ -389,7 +389,22 @@ class MultiEstimator:
         with handlers.evaluation(event_handlers):
             needs_outputs = self._overrides("evaluate_batch") or handlers.needs_outputs(EVALUATION_EVENTS)
             with self._runner.evaluation(needs_outputs, batch_axis):
-                return run_evaluation(self._runner, batches, batch_count(data), self.evaluate_batch, handlers)
+                stage, state, events = engine.stages[EVALUATE], RunState(), EVALUATION_EVENTS
+                with stage.figures.alone():
+                    stage.reset()
+                    handlers.emit(events.begin, batches=batch_count(data))
+                    run_pass(
+                        batches,
+                        self.evaluate_batch,
+                        events,
+                        handlers,
+                        state,
+                        lambda: f"evaluating, batch {state.batch + 1}",
+                    )
+                    self._runner.join_figures(EVALUATE)
+                    figures = stage.figures.read()
+                handlers.emit(events.end, figures=figures)
+                return figures
 
     def evaluate_batch(self, batch: Any) -> BatchResult:
         """Measure one batch, as the loader yielded it; may be overridden."""
