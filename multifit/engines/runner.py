@@ -178,11 +178,9 @@ class Runner(ABC):
 
     def publish(self) -> None:
         """Write the engine's current values into the net and its trainers, for others to read."""
-        return
 
     def refresh(self) -> None:
         """Read the values of the net and its trainers again, as handlers may have changed them."""
-        return
 
     @abstractmethod
     def wait(self) -> None:
@@ -194,7 +192,6 @@ class Runner(ABC):
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state` returned."""
-        return
 
     def why_inexact(self) -> str:
         """Return why a resumed run may differ in the last bits, and how to avoid it; "" if it does not."""
@@ -230,7 +227,6 @@ class Runner(ABC):
 
     def check_tool(self, tool: str) -> None:
         """Raise ValueError if a tool, such as the profiler, does not work with this engine."""
-        return
 
     @abstractmethod
     def trial_run(
