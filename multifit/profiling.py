@@ -14,9 +14,9 @@ from .batch_pass import run_pass
 from .checks import batch_count, loader_problems, no_batch_problems
 from .engines import Runner
 from .errors import DataError, counted, raise_problems
-from .events import TRAINING_EVENTS, EstimatorProtocol, EventDispatcher, TrainingHooks, handler_name
+from .events import TRAINING_EVENTS, EventDispatcher, TrainingHooks, handler_name
 from .events.dispatcher import HandlerMethod
-from .protocols import BatchResult
+from .protocols import BatchResult, MultiEstimator
 from .stages import TRAIN
 from .tables import table
 
@@ -175,7 +175,7 @@ class Stopwatch:
 class TimedEvents(EventDispatcher):
     """Calls the handlers, and times each of them by its name."""
 
-    def __init__(self, estimator: EstimatorProtocol, handlers: Any, watch: Stopwatch) -> None:
+    def __init__(self, estimator: MultiEstimator, handlers: Any, watch: Stopwatch) -> None:
         super().__init__(estimator, handlers)
         self._watch = watch
 
@@ -196,7 +196,7 @@ class TimedSteps:
     ) -> None:
         self._state, self._hooks, self._events = state, runner.engine.hooks, events
         self._raw, self._watch = batches, watch
-        self._step = runner.phased_step(self._time)
+        self._step = runner.train_step(self._time)
         self.sizes: list[int] = []
 
     def run(self, count: int) -> None:
@@ -219,14 +219,14 @@ class TimedSteps:
 
     def _train(self, raw: Any) -> BatchResult:
         with self._hooks.step(raw):
-            result = self._step(raw)
+            result: BatchResult = self._step(raw)
         self.sizes.append(result.batch.samples)
         return result
 
 
 @checked
 def profile(
-    estimator: EstimatorProtocol,
+    estimator: MultiEstimator,
     runner: Runner,
     run_handlers: Callable[[TimedEvents], Any],
     data: Any,

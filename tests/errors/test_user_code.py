@@ -128,7 +128,7 @@ def test_the_users_own_notes_stay(setup: Setup) -> None:
 
 
 def test_before_python_3_11_the_notes_are_logged(setup: Setup, monkeypatch: Any, caplog: Any) -> None:
-    monkeypatch.setattr("multifit.estimator.calls.NOTES_ARE_SHOWN", False)
+    monkeypatch.setattr("multifit.estimator.run.NOTES_ARE_SHOWN", False)
     estimator = setup.with_loss(lambda a, b: fails(), **BOTH).make()
     monkeypatch.setattr(estimator.logger, "propagate", True)
     with pytest.raises(Lost):
