@@ -7,7 +7,6 @@ from .estimator import MultiEstimator
 from .events import CHANGES, MOMENTS, Priority
 from .gluon.data.batches import Shards
 from .gluon.handlers import (
-    GradientConflicts,
     GradientNoise,
     LabelSmoothing,
     MixUp,
@@ -42,7 +41,6 @@ __all__ = [
     "DataError",
     "EarlyStoppingHandler",
     "Every",
-    "GradientConflicts",
     "GradientNoise",
     "HandlerError",
     "History",

@@ -6,7 +6,6 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Callable, ContextManager, Iterator, Mapping, Protocol, Sequence
 
-from ..balance import Sum
 from ..events import NO_HOOKS, TrainingHooks
 from ..plan import Plan
 from ..protocols import Array, BatchResult
@@ -141,9 +140,6 @@ class Runner(Protocol):
 
     def gradients(self) -> dict[str, dict[str, list[Array]]]:
         """Return the gradients that no update has used yet, by trainer and parameter."""
-
-    def gradient_meter(self, method: Sum) -> Any:
-        """Return a meter that measures the tasks' gradients on batches, without changing the training."""
 
     def figure_metrics(self, stage: str) -> list[Any]:
         """Return a stage's metrics, then its objective, as Gluon metrics that read the figures."""

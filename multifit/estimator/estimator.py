@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Callable, ContextManager, Mapping, Optional, Sequence, Union
 
 from ..arguments import Count, FromZero, PathLike, Valid, checked, checked_value, one_of, with_known_arguments
-from ..balance import Balance, Sum
+from ..balance import Balance
 from ..checks import batch_count
 from ..distributed import ALONE, World
 from ..engines import (
@@ -652,10 +652,6 @@ class MultiEstimator:
     def learning_rates(self) -> dict[str, float]:
         """Return the learning rates: ``lr``, or ``lr_<trainer>`` if there are several trainers."""
         return self._engine.trainers.learning_rates()
-
-    def gradient_meter(self, method: Sum) -> Any:
-        """Return a meter that measures the tasks' gradients on batches, without changing the training."""
-        return self._runner.gradient_meter(method)
 
     def gradients(self) -> dict[str, dict[str, list[Array]]]:
         """Return the gradients that no update has used yet, by trainer and parameter: one array per device.

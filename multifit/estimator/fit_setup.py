@@ -129,7 +129,5 @@ def check_monitors(engine: Engine, handlers: Iterable[Any], evaluated: bool) -> 
 
 
 def _may_record(handler: Any) -> bool:
-    """Whether a handler may record figures of its own: the user's may, and few of multifit's."""
-    handler = unwrapped(handler)
-    is_own = type(handler).__module__.startswith("multifit.")
-    return not is_own or getattr(handler, "records_figures", False)
+    """Whether a handler may record figures of its own: the user's may."""
+    return not type(unwrapped(handler)).__module__.startswith("multifit.")

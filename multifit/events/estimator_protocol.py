@@ -76,9 +76,6 @@ class EstimatorProtocol(Protocol):
     def reseed_epoch(self) -> None:
         """Seed all generators from the run's seed and the current epoch."""
 
-    def gradient_meter(self, method: Any) -> Any:
-        """Return a meter that measures the tasks' gradients on batches, without changing the training."""
-
     def gradients(self) -> dict[str, dict[str, list[Array]]]:
         """Return the gradients not yet used by an update, by trainer and parameter: one array per device."""
 

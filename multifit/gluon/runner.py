@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Callable, ContextManager, Iterator, Mapping, Sequence
 
 from .. import engines
-from ..balance import Sum
 from ..engines import FirstBatches, Setup, Timer, needs_torch, untimed
 from ..events import NO_HOOKS, TrainingHooks
 from ..log_once import LogOnce
@@ -26,7 +25,6 @@ from .operator_times import operator_times
 from .snapshot.snapshot import Snapshot
 from .steps.evaluation import evaluate_batch, predict
 from .steps.forward_variants import forward_variants
-from .steps.gradient_meter import GradientMeter
 from .steps.train_step import TrainStep
 from .steps.trial_run import trial_run
 from .validation.dry_run import DryRun, dry_run
@@ -155,10 +153,6 @@ class Runner(engines.Runner):
     def gradients(self) -> dict[str, dict[str, list[Array]]]:
         """Return the gradients that no update has used, by trainer and parameter."""
         return self._engine.trainers.gradients()
-
-    def gradient_meter(self, method: Sum) -> GradientMeter:
-        """Return an object that measures the tasks' gradients on batches."""
-        return GradientMeter(self._engine, method)
 
     def figure_metrics(self, stage: str) -> list[FigureMetric]:
         """Return a stage's metrics, then its objective, as metrics of Gluon that read the figures."""

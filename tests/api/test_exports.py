@@ -13,7 +13,7 @@ import multifit
 
 EXPORTS = [
     "CHANGES", "MOMENTS", "CheckpointHandler", "DataError", "EarlyStoppingHandler", "Every",
-    "GradientConflicts", "GradientNoise", "HandlerError", "History",
+    "GradientNoise", "HandlerError", "History",
     "InterruptHandler", "LabelSmoothing", "LabelSpec", "LivePlot", "LogFile", "LoggingHandler",
     "LossSpec", "MetricHandler", "MetricSpec", "MixUp", "MultiEstimator", "PeerError", "Plan",
     "PlateauHandler", "Priority", "Problem", "ProgressBar", "RunState", "Sharded", "Shards",

@@ -38,7 +38,6 @@ CALLS: dict[str, dict[str, Any]] = {
         "restore_best": False,
     },
     "Every": {"n": 2, "unit": "batch", "handler": None, "skip": 0},
-    "GradientConflicts": {"every": 2, "on": "features", "tasks": {"a": ["x"]}},
     "GradientNoise": {"eta": 0.1, "gamma": 0.5, "random": None},
     "History": {"figures": {"train_loss": [1.0]}},
     "InterruptHandler": {"signals": ()},

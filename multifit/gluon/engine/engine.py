@@ -92,7 +92,6 @@ class Engine:
         self.model.static_graphs.discard_stale()
         self.trainers.frozen.forget()
         self.hooks, self.loaders = hooks, None
-        self.further_checks: list[Callable[[Any], None]] = []  # called with the first batch, still raw
         for metric in (metric for metrics in self._metrics.values() for metric in metrics):
             metric.restart()
         self.splitters.restart()
@@ -154,11 +153,6 @@ class Engine:
         hooks = self.hooks if name == TRAIN and changes else NO_HOOKS
         return self.splitters.get(self.stages[name], hooks, labels, self.batch_axis)
 
-    def split_as(self, other: Engine) -> None:
-        """Split the batches that another engine reads: share its readers and its knowledge of labels."""
-        self.readers = other.readers
-        self.splitters.follow(other.splitters)
-
     def begin_stage(self, name: str, batch: Batch, problems: Sequence[Problem] = ()) -> None:
         """Prepare a stage for its first batch: all ranks get the first rank's parameters.
 
@@ -171,18 +165,16 @@ class Engine:
         """Wait until the devices have done all their work."""
         mx.nd.waitall()
 
-    def fork(self, state: RunState, balancer: AnyBalancer | None = None) -> Engine:
+    def fork(self, state: RunState) -> Engine:
         """Return an engine for the same model and trainers with metrics, figures and graphs of its own.
 
-        Both engines share what they learn about the shapes of batches. `balancer` replaces this engine's, of
-        which the fork otherwise gets a copy.
+        Both engines share what they learn about the shapes of batches.
         """
         metrics = {
             name: [StageMetric(metric.term, copy_metric(metric.metric)) for metric in stage_metrics]
             for name, stage_metrics in self._metrics.items()
         }
-        if balancer is None and self.balancer is not None:
-            balancer = self.balancer.fork()
+        balancer = None if self.balancer is None else self.balancer.fork()
         fork = Engine(
             self.model, self.trainers, self.spec, state, self._log_once, metrics, balancer, self.world
         )

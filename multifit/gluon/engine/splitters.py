@@ -40,10 +40,6 @@ class Splitters:
         self._joined = dict.fromkeys(STAGES, False)
         self._made: dict[Any, AnySplitter] = {}
 
-    def follow(self, other: Splitters) -> None:
-        """Use the readers and the known labels of other splitters."""
-        self._readers, self.known_labels = other._readers, other.known_labels
-
     def read_tasks(self, name: str, slots: Mapping[str, TaskSlots], joined: bool) -> bool:
         """Prepare for the batches of several loaders of a stage; return whether slots or `joined` changed."""
         if (slots, joined) == (self._tasks[name], self._joined[name]):

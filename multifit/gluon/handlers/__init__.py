@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from .gradient_conflicts import GradientConflicts
 from .gradient_noise import GradientNoise
 from .label_smoothing import LabelSmoothing
 from .mixup import MixUp
@@ -11,7 +10,6 @@ from .terminate_on_nan import TerminateOnNaN
 from .weight_averaging import WeightAveraging
 
 __all__ = [
-    "GradientConflicts",
     "GradientNoise",
     "LabelSmoothing",
     "MixUp",

@@ -75,8 +75,6 @@ def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
     raise_problems(engine.model.ran() + engine.trainers.unreached())
     joint_problems = engine.gradients.problems(engine.trainers.get())
     raise_problems(joint_problems + out_of_step(engine) + stuck_biases(engine) + stale_states(engine))
-    for check in () if isinstance(raw, FirstBatches) else engine.further_checks:
-        check(raw)
     results = {  # training last, as a fit then computes its gradients
         stage: [_run(engine, *each) for each in checked if each[0] == stage] for stage in (EVALUATE, TRAIN)
     }
