@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from os import PathLike
 from pathlib import Path
-from typing import Any, Callable, ContextManager, Iterator, Mapping, Protocol, Sequence
+from typing import Any, Callable, ContextManager, Iterator, Mapping, Protocol
 
 from ..events import NO_HOOKS, TrainingHooks
 from ..plan import Plan
@@ -140,12 +140,6 @@ class Runner(Protocol):
 
     def gradients(self) -> dict[str, dict[str, list[Array]]]:
         """Return the gradients that no update has used yet, by trainer and parameter."""
-
-    def figure_metrics(self, stage: str) -> list[Any]:
-        """Return a stage's metrics, then its objective, as Gluon metrics that read the figures."""
-
-    def figures_in_handlers(self, handlers: Sequence[object]) -> ContextManager[None]:
-        """Return a context manager in which Gluon's handlers read figures in place of their metrics."""
 
     # ---- tools
 

@@ -54,7 +54,6 @@ from .calls import Calls
 from .evaluation import run_evaluation
 from .fit_loop import FitLoop
 from .fit_setup import check_limits, check_loaders, fit_events, log_oversubscription
-from .gluon_view import BatchProcessor, single_loss, single_trainer
 from .handler_runner import HandlerRunner
 from .joint_start import check_divisible, start_together
 from .resume import RunCheckpointer
@@ -257,7 +256,6 @@ class MultiEstimator:
             loop.read_tasks(train_data)
         with (
             self._engine.samples_along(batch_axis),
-            self._runner.figures_in_handlers(events.handlers),
             hooks.around("fit"),
             self._engine.trainers.training(),
             self._handlers.fit(events),
@@ -333,10 +331,9 @@ class MultiEstimator:
     @checked
     def evaluate(
         self,
-        data: Optional[Loader] = None,
+        data: Loader,
         event_handlers: Union[Handler, Sequence[Handler], None] = None,
         batch_axis: FromZero = 0,
-        val_data: Optional[Loader] = None,
     ) -> dict[str, float]:
         """Measure losses and metrics on `data`.
 
@@ -346,13 +343,10 @@ class MultiEstimator:
             A dict has a loader for each task. Its loaders are read one after the other, and each measures the
             losses and metrics that it has labels for.
         event_handlers : handler or list of handlers, optional
-            Called at the evaluation's events. A handler that has methods only for training is called at
-            ``epoch_…`` and ``batch_…`` instead, as in Gluon's Estimator. Defaults to those of the running
-            fit, or else to a progress bar.
+            Called at the evaluation's events. Defaults to those of the running fit, or else to a progress
+            bar.
         batch_axis : int
             The axis of the samples in all slots.
-        val_data : as `data`, optional
-            Another name for `data`, which Gluon's ValidationHandler uses.
 
         Returns
         -------
@@ -368,7 +362,7 @@ class MultiEstimator:
         """
         within = self._calls.running("evaluate", within=True)
         with within, self.world.guarded(), self._engine.model.evaluating():
-            figures = self._evaluate(val_data if data is None else data, event_handlers, batch_axis)
+            figures = self._evaluate(data, event_handlers, batch_axis)
         handlers = self._handlers
         if handlers.running and self.history.epochs:  # there is no row before the first epoch
             self.history.record({figure_name(EVALUATE, name): value for name, value in figures.items()})
@@ -656,11 +650,11 @@ class MultiEstimator:
     def gradients(self) -> dict[str, dict[str, list[Array]]]:
         """Return the gradients that no update has used yet, by trainer and parameter: one array per device.
 
-        They can be read between backward and update: in ``hold_update``, in ``change_gradients``, and in the
-        ``batch_end`` of handlers up to `Priority.UPDATE`. The update consumes them: in any later
-        ``batch_end`` and in ``epoch_end``, a trainer that has updated its parameters has none. Parameters
-        that the batch did not reach are left out, and so are trainers that do not update after this batch.
-        Within ``change_gradients``, the arrays may be changed in place; the trainers use the changed values.
+        They can be read between backward and update: in ``hold_update`` and in ``change_gradients``. The
+        update consumes them: in ``batch_end`` and ``epoch_end``, a trainer that has updated its parameters
+        has none. Parameters that the batch did not reach are left out, and so are trainers that do not update
+        after this batch. Within ``change_gradients``, the arrays may be changed in place; the trainers use
+        the changed values.
         """
         return self._runner.gradients()
 
@@ -687,41 +681,6 @@ class MultiEstimator:
         or do not cover the parameters.
         """
         return self._engine.trainers.get()
-
-    @property
-    def trainer(self) -> Any:
-        """The trainer, for handlers that expect only one; if there are several, a stand-in for all."""
-        return single_trainer(self.trainers)
-
-    @property
-    def loss(self) -> Any:
-        """The function of the only loss, or a dict of functions by the losses' names."""
-        return single_loss(self.spec)
-
-    @property
-    def val_loss(self) -> Any:
-        """The same for evaluation; that of training if the evaluation's spec declares no loss."""
-        return single_loss(self.spec.evaluation) or self.loss
-
-    @property
-    def val_net(self) -> Net:
-        """The net. The TaskSpec says how evaluation calls it."""
-        return self.net
-
-    @property
-    def batch_processor(self) -> BatchProcessor:
-        """Trains on single batches and evaluates them, as handlers for Gluon's Estimator expect."""
-        return BatchProcessor()
-
-    @property
-    def train_metrics(self) -> list[Any]:
-        """The training figures as EvalMetrics: the metrics, then the objective."""
-        return self._runner.figure_metrics(TRAIN)
-
-    @property
-    def val_metrics(self) -> list[Any]:
-        """The validation figures as EvalMetrics: the metrics, then the objective."""
-        return self._runner.figure_metrics(EVALUATE)
 
     def collect_checkpoint(self) -> None:
         """Gather each rank's own state; all ranks must call this before the first one writes a checkpoint."""

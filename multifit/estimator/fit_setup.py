@@ -7,7 +7,7 @@ from typing import Any, Callable, Iterable
 from ..checks import loader_problems, one_shot
 from ..engines import Engine, FirstBatches, Peeked, Reader, Runner
 from ..errors import limited, quoted, raise_problems, suggest
-from ..events import EventDispatcher, handler_name, unwrapped
+from ..events import EventDispatcher, attribute, handler_name, unwrapped
 from ..handlers import acting_on, validation_data, with_defaults
 from ..sampling import TaskLoaders
 from ..seeding import preserve_rng
@@ -80,7 +80,7 @@ def check_copies(engine: Engine, handlers: Iterable[Any]) -> None:
     Of a sparse parameter, the net holds only some rows.
     """
     sparse = engine.trainers.sparse()
-    copying = [handler for handler in handlers if getattr(handler, "copies_parameters", False)]
+    copying = [handler for handler in handlers if attribute(handler, "copies_parameters")]
     if sparse and copying:
         kind = type(copying[0]).__name__
         way_out = "leave the handler out, or use a layer with dense weights, such as nn.Embedding"
@@ -102,10 +102,9 @@ def check_monitors(engine: Engine, handlers: Iterable[Any], evaluated: bool) -> 
     directions.update(dict.fromkeys(engine.trainers.learning_rates()))
     messages = []
     for handler in handlers:
-        monitored = getattr(handler, "monitor", None)
-        kind, has_mode = handler_name(handler), getattr(handler, "mode", None)
-        for each in monitored if isinstance(monitored, (list, tuple)) else [monitored]:
-            figure = getattr(each, "figure", each)  # one of the estimator's metrics has the figure's name
+        monitored, has_mode = attribute(handler, "monitor"), attribute(handler, "mode")
+        kind = handler_name(handler)
+        for figure in monitored if isinstance(monitored, (list, tuple)) else [monitored]:
             if not isinstance(figure, str):
                 continue
             if figure not in directions:
@@ -119,7 +118,7 @@ def check_monitors(engine: Engine, handlers: Iterable[Any], evaluated: bool) -> 
                 messages.append(
                     f'{kind}: there is no figure "{figure}"{near}; figures are {quoted(directions)}{hint}'
                 )
-            elif directions[figure] is None and isinstance(each, str) and not has_mode:
+            elif directions[figure] is None and not has_mode:
                 messages.append(
                     f'{kind}: it is not known whether a lower or a higher "{figure}" is better; '
                     'give mode="min" or "max" in the MetricSpec or in the handler'

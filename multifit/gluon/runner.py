@@ -6,7 +6,7 @@ import os
 from contextlib import nullcontext
 from os import PathLike
 from pathlib import Path
-from typing import Any, Callable, ContextManager, Iterator, Mapping, Sequence
+from typing import Any, Callable, ContextManager, Iterator, Mapping
 
 from .. import engines
 from ..engines import FirstBatches, Setup, Timer, needs_torch, untimed
@@ -20,7 +20,6 @@ from .data.devices import can_compute as has
 from .distributed.figures import join_figures
 from .engine import Engine, make_engine
 from .export.export import export
-from .figure_metrics import FigureMetric, figure_metrics, figures_in_handlers
 from .operator_times import operator_times
 from .snapshot.snapshot import Snapshot
 from .steps.evaluation import evaluate_batch, predict
@@ -153,14 +152,6 @@ class Runner(engines.Runner):
     def gradients(self) -> dict[str, dict[str, list[Array]]]:
         """Return the gradients that no update has used, by trainer and parameter."""
         return self._engine.trainers.gradients()
-
-    def figure_metrics(self, stage: str) -> list[FigureMetric]:
-        """Return a stage's metrics, then its objective, as metrics of Gluon that read the figures."""
-        return figure_metrics(self._engine, stage)
-
-    def figures_in_handlers(self, handlers: Sequence[object]) -> ContextManager[None]:
-        """Return a block in which handlers of Gluon's classes read figures where they hold metrics."""
-        return figures_in_handlers(self._engine, handlers)
 
     def check_tool(self, tool: str) -> None:
         """Refuse no tool: all of them measure this engine."""

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Optional
 
 from ..arguments import Count, FromZero, checked
-from ..events import EstimatorProtocol, Priority
-from ..events.handler_validation import checked_handlers
+from ..events import EstimatorProtocol, Priority, checked_handlers
 from ..protocols import Loader
 from ..triggers import Every
 

@@ -9,7 +9,7 @@ from typing import Any, Iterator
 
 from ..batch_pass import run_pass
 from ..engines import Runner
-from ..events import BEFORE_UPDATE, TRAINING_EVENTS, EstimatorProtocol, EventDispatcher, handler_name
+from ..events import TRAINING_EVENTS, EstimatorProtocol, EventDispatcher, handler_name
 from ..events.dispatcher import HandlerMethod
 from ..protocols import BatchResult
 from ..stages import TRAIN
@@ -89,10 +89,10 @@ class TimedSteps:
 
     def _train(self, raw: Any) -> BatchResult:
         hooks = self._engine.hooks
-        watched = hooks.active("around_step", BEFORE_UPDATE)
+        watched = hooks.active("around_step")
         with ExitStack() as around:
             with self._watch("handlers") if watched else nullcontext():
-                around.enter_context(hooks.step(raw))
+                around.enter_context(hooks.around("step"))
             result = self._step(raw)
             with self._watch("handlers") if watched else nullcontext():
                 around.close()

@@ -64,8 +64,7 @@ def test_a_property_that_does_not_hold_is_found(monkeypatch: pytest.MonkeyPatch)
 def test_all_public_classes_are_called() -> None:
     """What is called is all that multifit exports, except what cases use in other ways."""
     others = {
-        "CHANGES",
-        "MOMENTS",
+        "Handler",
         "MetricHandler",
         "MultiEstimator",
         "Plan",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Iterator
 
 from ...errors import Problem
-from ...events import BEFORE_UPDATE
 from ...stages import TRAIN
 from ..engine import Engine
 
@@ -16,17 +15,12 @@ def out_of_step(engine: Engine) -> list[Problem]:
 
 
 def _messages(engine: Engine) -> Iterator[str]:
-    hooks, stage, trainers = engine.hooks, engine.stages[TRAIN], engine.trainers.get()
+    stage, trainers = engine.stages[TRAIN], engine.trainers.get()
     windows = {name: trainers.window(name) for name in trainers}
     for name, batches in windows.items():
         if batches == 1:
             continue
         adds = f'trainers["{name}"]: accumulates the gradients of {batches} batches'
-        if hooks.active(BEFORE_UPDATE):
-            yield (
-                f"{adds}, but {hooks.names(BEFORE_UPDATE)} sees those of each batch before its update; leave "
-                "accumulate out, or implement change_gradients in place of batch_end"
-            )
         if stage.separation.repeats:
             yield (
                 f"{adds}, but balance= compares the tasks' gradients of parameters, of one batch at a time; "

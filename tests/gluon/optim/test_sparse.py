@@ -89,15 +89,6 @@ def estimator_of(net: Any, optimizer: str = "adam", contexts: Any = None, **opti
     return MultiEstimator(net, L2, trainer, context=contexts)
 
 
-class BeforeUpdate:
-    """Is called between backward pass and update, where Gluon's Estimator calls handlers."""
-
-    priority = -3000
-
-    def batch_end(self, estimator: Any, **arguments: Any) -> None:
-        """Look at nothing."""
-
-
 EMBEDDINGS = {"weight": SPARSE_WEIGHT, "gradient": sparse_gradient}
 DEVICES = {"one": ONE, "two": TWO}
 # Every pair of settings: an optimizer with each kind of embedding, and so on.
@@ -123,7 +114,7 @@ def test_trains_as_by_hand(optimizer: str, kind: str, devices: str, by: str) -> 
         estimator = MultiEstimator(net, L2, trainer, context=contexts)
     estimator.check(batches())
     before = values(net)
-    estimator.fit(batches(), batches(1), epochs=1, event_handlers=[*SILENT, BeforeUpdate()])
+    estimator.fit(batches(), batches(1), epochs=1, event_handlers=SILENT)
     assert_same(net, by_hand(embedding, contexts, optimizer), rtol=1e-5, atol=1e-6)
     assert all((values(net)[name] != value).any() for name, value in before.items())
 
