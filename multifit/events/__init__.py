@@ -7,7 +7,6 @@ Events and their arguments are a superset of those of Gluon's Fit API
 from __future__ import annotations
 
 from .dispatcher import NO_HOOKS, EventDispatcher, TrainingHooks
-from .estimator_protocol import EstimatorProtocol
 from .handler import (
     AFTER_LAST_BATCH,
     EVALUATION_EVENTS,
@@ -31,7 +30,6 @@ __all__ = [
     "HOOKS",
     "NO_HOOKS",
     "TRAINING_EVENTS",
-    "EstimatorProtocol",
     "EventDispatcher",
     "Handler",
     "PassEvents",

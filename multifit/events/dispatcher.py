@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, cast
 
 from ..errors import HandlerError, counted, note_call, quoted, suggest, user_code
-from .estimator_protocol import EstimatorProtocol
+from ..protocols import MultiEstimator
 from .handler import (
     AFTER_LAST_BATCH,
     EVENTS,
@@ -78,7 +78,7 @@ class EventDispatcher:
     used.
     """
 
-    def __init__(self, estimator: EstimatorProtocol, handlers: object = None) -> None:
+    def __init__(self, estimator: MultiEstimator, handlers: object = None) -> None:
         self.handlers = sorted(checked_handlers(handlers), key=lambda each: attribute(each, "priority"))
         self._estimator = estimator
         self._begun: list[object] = []

@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from ..protocols import Array
+from ..protocols import Array, MultiEstimator
 from ..triggers import Every
-from .estimator_protocol import EstimatorProtocol
 
 _OF_BATCH = ("batch", "pred", "label", "loss")
 
@@ -122,74 +121,74 @@ class Handler:
 
     # ---- events
 
-    def train_begin(self, estimator: EstimatorProtocol, *args: Any, **arguments: Any) -> Any:
+    def train_begin(self, estimator: MultiEstimator, *args: Any, **arguments: Any) -> Any:
         """Begin a fit, before a checkpoint is loaded."""
 
-    def epoch_begin(self, estimator: EstimatorProtocol, *args: Any, **arguments: Any) -> Any:
+    def epoch_begin(self, estimator: MultiEstimator, *args: Any, **arguments: Any) -> Any:
         """Begin an epoch. `batches` is its number of batches; None if the loader does not know it."""
 
-    def batch_begin(self, estimator: EstimatorProtocol, *args: Any, **arguments: Any) -> Any:
+    def batch_begin(self, estimator: MultiEstimator, *args: Any, **arguments: Any) -> Any:
         """Begin a training batch: `batch`, as the loader returned it."""
 
-    def batch_end(self, estimator: EstimatorProtocol, *args: Any, **arguments: Any) -> Any:
+    def batch_end(self, estimator: MultiEstimator, *args: Any, **arguments: Any) -> Any:
         """End a training batch, after the update: `batch`, `pred`, `label`, `loss`.
 
         These are lists with an array per device; with several outputs, labels or losses, dicts of such lists
         by name. A true return value ends the fit.
         """
 
-    def epoch_end(self, estimator: EstimatorProtocol, *args: Any, **arguments: Any) -> Any:
+    def epoch_end(self, estimator: MultiEstimator, *args: Any, **arguments: Any) -> Any:
         """End an epoch. `complete` is False if the fit was asked to stop within it. True ends the fit."""
 
-    def train_end(self, estimator: EstimatorProtocol, *args: Any, **arguments: Any) -> Any:
+    def train_end(self, estimator: MultiEstimator, *args: Any, **arguments: Any) -> Any:
         """End a fit, even if it failed."""
 
-    def evaluate_begin(self, estimator: EstimatorProtocol, *args: Any, **arguments: Any) -> Any:
+    def evaluate_begin(self, estimator: MultiEstimator, *args: Any, **arguments: Any) -> Any:
         """Begin an evaluation of `batches` batches; None if the loader does not know it."""
 
-    def evaluate_batch_begin(self, estimator: EstimatorProtocol, *args: Any, **arguments: Any) -> Any:
+    def evaluate_batch_begin(self, estimator: MultiEstimator, *args: Any, **arguments: Any) -> Any:
         """Begin a batch of an evaluation: `batch`."""
 
-    def evaluate_batch_end(self, estimator: EstimatorProtocol, *args: Any, **arguments: Any) -> Any:
+    def evaluate_batch_end(self, estimator: MultiEstimator, *args: Any, **arguments: Any) -> Any:
         """End a batch of an evaluation; the arguments are those of :meth:`batch_end`."""
 
-    def evaluate_end(self, estimator: EstimatorProtocol, *args: Any, **arguments: Any) -> Any:
+    def evaluate_end(self, estimator: MultiEstimator, *args: Any, **arguments: Any) -> Any:
         """End an evaluation, with its `figures` by name, without prefix."""
 
     # ---- hooks, which change a training step; None changes nothing
 
-    def change_batch(self, estimator: EstimatorProtocol, *args: Any, **arguments: Any) -> Any:
+    def change_batch(self, estimator: MultiEstimator, *args: Any, **arguments: Any) -> Any:
         """Return the slots of one device to replace, as a dict of arrays.
 
         `slots` are its inputs and labels. The number of samples must stay the same.
         """
 
-    def change_outputs(self, estimator: EstimatorProtocol, *args: Any, **arguments: Any) -> Any:
+    def change_outputs(self, estimator: MultiEstimator, *args: Any, **arguments: Any) -> Any:
         """Return the net's outputs on one device to replace, as a dict; autograd records what is computed.
 
         `outputs` are all of them, and `slots` are the inputs and labels. The dtypes must stay the same.
         """
 
-    def change_objective(self, estimator: EstimatorProtocol, *args: Any, **arguments: Any) -> Any:
+    def change_objective(self, estimator: MultiEstimator, *args: Any, **arguments: Any) -> Any:
         """Return a list of arrays of shape (1,), whose sum is minimised; autograd records the computation.
 
         `objectives` are those so far, weighted and normalised; `pred`, `label` and `loss` are dicts of lists,
         always by name; `scale` has the factors by which losses are multiplied.
         """
 
-    def hold_update(self, estimator: EstimatorProtocol, *args: Any, **arguments: Any) -> Any:
+    def hold_update(self, estimator: MultiEstimator, *args: Any, **arguments: Any) -> Any:
         """Return true to leave out this batch's update; `loss` is a dict of lists, by name."""
 
-    def change_gradients(self, estimator: EstimatorProtocol, *args: Any, **arguments: Any) -> Any:
+    def change_gradients(self, estimator: MultiEstimator, *args: Any, **arguments: Any) -> Any:
         """Change the arrays of ``estimator.gradients()`` in place, before they are clipped."""
 
-    def around_step(self, estimator: EstimatorProtocol, *args: Any, **arguments: Any) -> Any:
+    def around_step(self, estimator: MultiEstimator, *args: Any, **arguments: Any) -> Any:
         """Return a context manager around a training step."""
 
-    def around_evaluation(self, estimator: EstimatorProtocol, *args: Any, **arguments: Any) -> Any:
+    def around_evaluation(self, estimator: MultiEstimator, *args: Any, **arguments: Any) -> Any:
         """Return a context manager around every evaluation."""
 
-    def around_fit(self, estimator: EstimatorProtocol, *args: Any, **arguments: Any) -> Any:
+    def around_fit(self, estimator: MultiEstimator, *args: Any, **arguments: Any) -> Any:
         """Return a context manager around a fit."""
 
     # ---- what a checkpoint holds

@@ -8,7 +8,6 @@ from typing import Any
 from ..distributed import World
 from ..errors import quoted, shown
 from ..events import (
-    EstimatorProtocol,
     Handler,
     Priority,
     attribute,
@@ -16,6 +15,7 @@ from ..events import (
     handler_name,
     unwrapped,
 )
+from ..protocols import MultiEstimator
 from .interrupt import InterruptHandler
 from .logging import LoggingHandler
 from .metric import MetricHandler
@@ -34,7 +34,7 @@ class StopAgreement(Handler):
 
     priority = (Priority.STOPPING + Priority.CHECKPOINT) / 2
 
-    def batch_end(self, estimator: EstimatorProtocol, **_: Any) -> None:
+    def batch_end(self, estimator: MultiEstimator, **_: Any) -> None:
         """Agree on whether this was the last batch, or the last epoch."""
         estimator.state.agree()
 
