@@ -197,8 +197,8 @@ class MultiEstimator:
         epochs, batches : int
             The number of *further* epochs or batches to train. Give exactly one of them.
         event_handlers : handler or list of handlers, optional
-            Added to the defaults: stopping, metrics, validation, interrupts, logging and progress bars. A
-            handler whose class has the name of one of the last four defaults replaces it.
+            Added to the defaults: stopping, metrics, validation, interrupts, logging and progress bars. One
+            that derives from one of the last four, or names it in its attribute `replaces`, replaces it.
         resume : path, optional
             A run's folder, a folder of checkpoints or one checkpoint. Training resumes from the newest intact
             checkpoint, even in the middle of an epoch, as if the fit that saved it had never stopped. Use the

@@ -16,7 +16,7 @@ from ..protocols import BatchResult
 from ..sampling import TaskLoaders
 from ..seeding import set_random_state
 from ..stages import EVALUATE, TRAIN
-from .fit_setup import check_copies, check_monitors
+from .fit_setup import check_monitors
 from .handler_runner import HandlerRunner
 from .run import Run
 from .task_data import each_loader
@@ -96,7 +96,6 @@ class FitLoop:
         with self._runner.checking():
             run = self._runner.dry_run(batch, self._val_data if self._checked is None else None)
         check_monitors(self._engine, self._handlers.handlers, self._val_data is not None)
-        check_copies(self._engine, self._handlers.handlers)
         self._run.plan = self._runner.make_plan(self._checked or run, trained=True)
         self._val_data = self._checked = None
         result: BatchResult = run.train

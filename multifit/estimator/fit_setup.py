@@ -74,19 +74,6 @@ def log_oversubscription(log_once: Callable[[str], None], reader: Reader, train_
         log_once(message)
 
 
-def check_copies(engine: Engine, handlers: Iterable[Any]) -> None:
-    """Raise ValueError if a handler copies parameters and one of them is sparse.
-
-    Of a sparse parameter, the net holds only some rows.
-    """
-    sparse = engine.trainers.sparse()
-    copying = [handler for handler in handlers if attribute(handler, "copies_parameters")]
-    if sparse and copying:
-        kind = type(copying[0]).__name__
-        way_out = "leave the handler out, or use a layer with dense weights, such as nn.Embedding"
-        raise ValueError(f"{kind}: it copies parameters, and {quoted(sparse)} is row_sparse; {way_out}")
-
-
 def check_monitors(engine: Engine, handlers: Iterable[Any], evaluated: bool) -> None:
     """Check the figures that handlers monitor, after the engine's dry run.
 

@@ -98,8 +98,6 @@ class Handler:
     first_rank_only : bool
         Whether only the first of several processes that train together calls the handler, because it shows
         or writes something.
-    copies_parameters : bool
-        Whether the handler copies parameters, so that all of them must be dense.
     blends_losses : bool
         Whether ``change_objective`` replaces a share of each loss by another loss, as MixUp does.
     handles_non_finite : bool
@@ -114,7 +112,6 @@ class Handler:
     mode: str | None = None
     val_data: Any = None
     first_rank_only: bool = False
-    copies_parameters: bool = False
     blends_losses: bool = False
     handles_non_finite: bool = False
     evaluated_parameters: Mapping[str, Array] = MappingProxyType({})

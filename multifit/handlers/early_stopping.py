@@ -7,14 +7,14 @@ from contextlib import suppress
 from typing import Any, Optional
 
 from ..arguments import FromZero, Mode, NotNegative, checked
-from ..events import Priority
+from ..events import Handler, Priority
 from ..history import figure_text
 from ..protocols import Array, MultiEstimator
 from ..stages import PREFIXES, TRAIN, split_figure
 from .monitor import Monitor, Monitored
 
 
-class EarlyStoppingHandler:
+class EarlyStoppingHandler(Handler):
     """Stops a fit when no monitored figure has improved for `patience` epochs.
 
     At the end of each epoch, the figure's value v is compared with the best so far, b. It improves if v < b -
@@ -67,7 +67,7 @@ class EarlyStoppingHandler:
         self._monitor = Monitor(type(self).__name__, monitor, mode, min_delta)
         self.monitor, self.mode, self.min_delta = monitor, mode, min_delta
         self.patience, self.baseline = patience, baseline
-        self.restore_best = self.copies_parameters = restore_best
+        self.restore_best = restore_best
         self._waited = self._best_epoch = 0
         self._best_values: dict[str, float] = {}  # of that epoch
         self._best_parameters: dict[str, Array] = {}  # of the first device

@@ -8,14 +8,14 @@ from typing import Annotated, Any, Callable, Optional, Union
 
 from ..arguments import Count, Positive, Valid, checked
 from ..errors import counted, shown
-from ..events import Priority
+from ..events import Handler, Priority
 from ..protocols import MultiEstimator
 from ..state import RunState
 
 _Condition = Annotated[Callable[[RunState], Union[bool, str]], Valid("a function of the run's state")]
 
 
-class StoppingHandler:
+class StoppingHandler(Handler):
     """Stops a fit at the first of several limits, counted from the beginning of the fit.
 
     The limits are checked at the end of each batch and of each epoch. A resumed fit continues the counts,

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from ...events import Handler
 from ...protocols import MultiEstimator
 from ..compat import mx
 
 CHUNK = 200  # MXNet takes no more arrays at once
 
 
-class SkipNonFinite:
+class SkipNonFinite(Handler):
     """Sets all gradients of a trainer to 0 in batches where one of them is not finite.
 
     These are batches in which the norm of the gradients, computed in float32, is NaN or infinite: one NaN,

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from ...arguments import Count, checked
+from ...events import Handler
 from ...protocols import MultiEstimator
 from ...triggers import Every
 from ..optim.parameters import statistics
 from .skip_non_finite import all_finite
 
 
-class TerminateOnNaN:
+class TerminateOnNaN(Handler):
     """Stops a fit at the first batch in which a loss or a gradient is NaN or infinite, and logs which.
 
     The parameters stay as they were before that batch, including the running statistics of BatchNorm.

@@ -10,12 +10,10 @@ import pytest
 
 from multifit import (
     CheckpointHandler,
-    EarlyStoppingHandler,
     LossSpec,
     MultiEstimator,
     TaskSpec,
     TrainerSpec,
-    WeightAveraging,
 )
 from multifit.errors import TrainerError
 
@@ -238,12 +236,3 @@ def test_a_second_trainer_is_refused() -> None:
     ):
         estimator_of(net).check(batches())
     MultiEstimator(net, L2, estimator.trainers["trainer"]).check(batches())
-
-
-@pytest.mark.parametrize(
-    "handler", [WeightAveraging, lambda: EarlyStoppingHandler("train_loss", restore_best=True)]
-)
-def test_handlers_that_copy_parameters_are_refused(handler: Any) -> None:
-    estimator = estimator_of(Net(SPARSE_WEIGHT, ONE))
-    with pytest.raises(ValueError, match='copies parameters, and "words.weight" is row_sparse'):
-        estimator.fit(batches(), epochs=1, event_handlers=[handler(), *SILENT])
