@@ -7,7 +7,7 @@ from typing import Any, Mapping
 from ...checks import sample_weight_problem
 from ...errors import Problem
 from ...protocols import Shape
-from ...signatures import positional
+from ...signatures import signature_of
 from ...spec.names import LABELS, Ref
 from ...spec.terms import Term
 from ..compat import mx
@@ -23,8 +23,8 @@ def inspect_sample_weights(term: Term, arrays: Mapping[Ref, Any]) -> list[Proble
     if losses is None:
         return []
     fn: Any = term.spec.fn
-    parameters, _, _ = positional(fn.hybrid_forward, skip=["F"]) or ([], 0, False)
-    taken = dict(zip(parameters, term.args)).get(PARAMETER)
+    signature = signature_of(fn.hybrid_forward, skip=["F"])
+    taken = None if signature is None else dict(zip(signature.parameters, term.args)).get(PARAMETER)
     if taken is None or taken.space != LABELS or arrays[taken] is None:
         return []
     message = sample_weight_problem(term.where, (taken.name, arrays[taken]), losses)
