@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterable, Mapping
+from typing import Any, Callable, Iterable
 
 import numpy as np
 
-from ..checks import one_shot
-from ..distributed import WAY_OUT, Sharded, World
 from ..engines import Runner
 from ..errors import Problem, raise_problems
 from ..events import attribute, unwrapped
 from ..seeding import seed_everything, seed_of_rank
 from .handler_states import by_name, options_of
-from .task_data import each_loader
-
-
-def check_divisible(world: World, loaders: Mapping[str, Any]) -> None:
-    """Raise DataError for loaders, by name, that several processes cannot read in the same order."""
-    if world.alone:
-        return
-    single = {key: each for name, data in loaders.items() for key, each in each_loader(name, data).items()}
-    raise_problems(
-        Problem("data", f"{name} is a {type(data).__name__}{why}; {WAY_OUT}")
-        for name, data in single.items()
-        if (why := _indivisible(data))
-    )
 
 
 def start_together(
@@ -81,18 +66,3 @@ def _common_options(handler: object) -> dict[str, str]:
 def _is_own(handler: object) -> bool:
     """Whether a handler is one of multifit's own."""
     return type(unwrapped(handler)).__module__.startswith(f"{__name__.partition('.')[0]}.")
-
-
-def _indivisible(data: Any) -> str:
-    """Return why processes cannot read a loader in the same order; "" if they can."""
-    if data is None or isinstance(data, Sharded):
-        return ""
-    if one_shot(data):
-        return ", whose batches cannot be divided among processes"
-    return " that shuffles, in another order in every process" if _shuffles(data) else ""
-
-
-def _shuffles(data: Any) -> bool:
-    """Whether an iterator, or one that it reads, says that it shuffles."""
-    inner = [*getattr(data, "iters", ()), *([data.data_iter] if hasattr(data, "data_iter") else ())]
-    return getattr(data, "shuffle", False) is True or any(map(_shuffles, inner))

@@ -65,7 +65,7 @@ class TimedSteps:
     ) -> None:
         self._state, self._engine, self._raw, self._events = estimator.state, runner.engine, batches, events
         self._watch = watch
-        self._step = runner.phased_step(self._time)
+        self._step = runner.train_step(self._time)
         self.stage = runner.engine.stages[TRAIN]
         self.batches: deque[Any] = deque(maxlen=KEPT_BATCHES)
         self.sizes: list[int] = []
@@ -93,7 +93,7 @@ class TimedSteps:
         with ExitStack() as around:
             with self._watch("handlers") if watched else nullcontext():
                 around.enter_context(hooks.around("step"))
-            result = self._step(raw)
+            result: BatchResult = self._step(raw)
             with self._watch("handlers") if watched else nullcontext():
                 around.close()
         self.batches.append(result.batch)

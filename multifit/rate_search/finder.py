@@ -10,7 +10,7 @@ import numpy as np
 
 from ..arguments import Positive, bounds, checked
 from ..checks import one_shot
-from ..engines import PhasedStep, Runner
+from ..engines import Runner
 from ..errors import TrainerError, note_place, quoted, shown, suggest
 from ..protocols import Trainer
 from ..stages import TRAIN
@@ -76,7 +76,7 @@ def _train(
     trainers: Sequence[Trainer],
 ) -> list[float]:
     """Train with one rate after the other; return the loss before each update."""
-    step, losses = runner.phased_step(), list[float]()
+    step, losses = runner.train_step(), list[float]()
     optimizers: list[Any] = [trainer.optimizer for trainer in trainers]
     best, mean = math.inf, RunningMean()
     while True:
@@ -101,7 +101,7 @@ def _train(
     return losses
 
 
-def _forward(step: PhasedStep, raw: Any, number: int) -> Any:
+def _forward(step: Any, raw: Any, number: int) -> Any:
     try:
         return step.forward(step.fetch(raw))
     except Exception as error:

@@ -139,7 +139,7 @@ def test_training_goes_on_as_if_nothing_had_been(kind: str, contexts: Any, begun
                 estimator.history,
                 estimator.plan,
                 estimator._engine.stages,
-                estimator._engine.splitters.signatures,
+                estimator._engine.signatures,
             ]
             tool(estimator, Shuffled())
             with pytest.raises(OSError, match="the disk is gone"):
@@ -147,7 +147,7 @@ def test_training_goes_on_as_if_nothing_had_been(kind: str, contexts: Any, begun
             assert observable(estimator) == before
             np.testing.assert_equal(arrays(estimator), values)
             engine = estimator._engine
-            now = [estimator.history, estimator.plan, engine.stages, engine.splitters.signatures]
+            now = [estimator.history, estimator.plan, engine.stages, engine.signatures]
             assert all(one is other for one, other in zip(now, held))
         histories.append(estimator.fit(Shuffled(), epochs=2, event_handlers=[]))
         results.append((arrays(estimator), histories, np.random.rand(), random.random()))

@@ -58,16 +58,6 @@ class Once:
         return 3
 
 
-class Own(RoundRobin):
-    """A sampling of a user's own, whose counts are wrong."""
-
-    def __init__(self, wrong: Any) -> None:
-        self.wrong = wrong
-
-    def counts(self, sizes: Any) -> Any:
-        return self.wrong
-
-
 def combined() -> TaskSpec:
     digit = TaskSpec(outputs="class", labels=["class"], losses={"class": CE}, inputs=["image"])
     size = TaskSpec(outputs="size", labels=["size"], losses={"size": L2}, inputs=["image"])
@@ -123,11 +113,6 @@ FAULTS: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"sampling": RoundRobin},
         ["RoundRobin'>; valid are Proportional(), RoundRobin(), Ratios(...)"],
     ),
-    "counts of other loaders": (
-        {"sampling": Own({"digit": 3})},
-        ['Own.counts returned {\'digit\': 3}; valid is a whole number for each of "digit", "size", not all'],
-    ),
-    "no batch at all": ({"sampling": Own({"digit": 0, "size": 0})}, ["Own.counts returned {'digit': 0, "]),
     "a loader that is divided": (
         {"train_data": {**GOOD, "digit": Sharded(Unknown())}},
         [f'train_data["digit"] {NO_LENGTH}'],

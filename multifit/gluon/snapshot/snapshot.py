@@ -34,10 +34,7 @@ OTHER_RANKS = "what each process has measured cannot be divided among another nu
 
 
 class Snapshot:
-    """Writes an engine's part of a run into a folder, and reads it back; no pickle.
-
-    See :class:`multifit.engines.Snapshot`.
-    """
+    """Writes an engine's part of a run into a folder, and reads it back; no pickle."""
 
     versions = staticmethod(installed_versions)
     differing = staticmethod(differing)
@@ -122,7 +119,7 @@ class Snapshot:
         for name, state in trees[FIGURES].items():
             load_figures(engine.stages[name].figures, state)
         for name, known in read_own_tree(folder, rank_read, LABELS).items():
-            engine.splitters.known_labels[name].update(known)
+            engine.known_labels[name].update(known)
         if engine.balancer is not None:
             engine.balancer.load(read_own_tree(folder, rank_read, BALANCE))
         if ranks != world.size:
@@ -173,7 +170,7 @@ class Snapshot:
         carried = self._engine.stages[TRAIN].carried
         known = {
             stage: {name: (shape, np.dtype(dtype).name) for name, (shape, dtype) in labels.items()}
-            for stage, labels in self._engine.splitters.known_labels.items()
+            for stage, labels in self._engine.known_labels.items()
         }
         return {
             DEVICES: save_device_state(self._engine.model.parameters, self._engine.trainers.updated()),
