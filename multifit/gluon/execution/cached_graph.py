@@ -157,8 +157,8 @@ def has_control_flow(symbol: Any) -> bool:
 def give_graph(net: mx.gluon.HybridBlock, inputs: Sequence[Any]) -> None:
     """Trace a hybridized net that has no graph of its own yet, in evaluation mode.
 
-    Gluon traces a net when it is called directly, which the graphs here never do; ``net.export`` and Gluon's
-    CheckpointHandler need that graph. Gluon keeps the mode of the first call. A net that cannot be traced in
+    Gluon traces a net when it is called directly, which the graphs here never do; ``net.export`` needs that
+    graph. Gluon keeps the mode of the first call. A net that cannot be traced in
     evaluation mode, or that has parameters of unknown shape, gets no graph.
     """
     if not net._cached_graph and not any(p._deferred_init for p in net.collect_params().values()):
