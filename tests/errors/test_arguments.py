@@ -42,9 +42,9 @@ def test_wrong_epochs_and_batches(setup: Setup, lengths: dict, text: str) -> Non
 
 # fmt: off
 CALLS: list[tuple[str, dict[str, Any]]] = [
-    ("fit", {"epochs": 1, "resume": 3}), ("fit", {"epochs": 10**400}), ("evaluate", {"batch_axis": -3}),
+    ("fit", {"epochs": 1, "resume": 3}), ("evaluate", {"batch_axis": -3}),
     ("export", {"folder": 3}), ("export", {"folder": "out", "format": []}), ("figures", {"stage": []}),
-    ("direction", {"figure": []}), ("find_learning_rate", {"trainer": 3}), ("profile", {"batches": 10**400}),
+    ("direction", {"figure": []}), ("find_learning_rate", {"trainer": 3}), ("profile", {"batches": 0}),
     ("profile", {"clock": 3}), ("write_checkpoint", {"folder": []}),
 ]
 # fmt: on

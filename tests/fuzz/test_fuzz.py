@@ -8,9 +8,6 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-import multifit
-
-from .calls import CALLS
 from .cases import Case
 from .corpus import CORPUS
 from .every import every_case
@@ -56,18 +53,3 @@ def test_a_property_that_does_not_hold_is_found(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(AssertionError, match="a raw ZeroDivisionError"):
         judge(Case("declare", (("label.classes", 3),)))
     judge(Case("declare", (("label.classes", Named("!1/2")),)))
-
-
-def test_all_public_classes_are_called() -> None:
-    """What is called is all that multifit exports, except what cases use in other ways."""
-    others = {
-        "Handler",
-        "MetricHandler",
-        "MultiEstimator",
-        "Plan",
-        "Priority",
-        "RunState",
-        "Shards",
-    }
-    public = {name for name in multifit.__all__ if not name.endswith(("Error", "Problem"))} - others
-    assert {name.partition(".")[0] for name in CALLS} - {"estimator"} == public
