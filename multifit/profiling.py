@@ -218,7 +218,7 @@ class TimedSteps:
             self._watch.lap()
 
     def _train(self, raw: Any) -> BatchResult:
-        with self._hooks.step(raw):
+        with self._hooks.around("step"):
             result: BatchResult = self._step(raw)
         self.sizes.append(result.batch.samples)
         return result

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,16 +64,6 @@ class RunState:
         """Count a batch that was trained on, and its samples, if it has any."""
         self.step += 1
         self.samples += samples or 0
-
-    @contextmanager
-    def counted(self, samples: int | None) -> Iterator[None]:
-        """Count a batch, and its samples, within the block only."""
-        before = self.step, self.samples
-        self.count(samples)
-        try:
-            yield
-        finally:
-            self.step, self.samples = before
 
     def start(self) -> None:
         """Reset the reason to stop, at the beginning of a fit."""

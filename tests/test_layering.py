@@ -37,7 +37,7 @@ ONLY = {
 ROOMS = [
     "compat", "waiting", "installed", "saved_net", "user_code", "in_place_call", "graph_builder",
     "operator_times", "ops", "losses", "loss_kinds", "data", "optim", "precision", "metrics",
-    "distributed", "execution", "model", "balance", "engine", "figure_metrics", "validation", "steps",
+    "distributed", "execution", "model", "balance", "engine", "validation", "steps",
     "export", "snapshot", "runner", "handlers", "__init__",
 ]  # fmt: skip
 ENGINE = {"mxnet", "gluoncv", "gluonnlp"}

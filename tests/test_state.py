@@ -24,14 +24,6 @@ def test_the_first_reason_to_stop_counts(first: str) -> None:
     assert state.stopped and state.stop_reason == first
 
 
-def test_a_batch_counts_within_a_block_even_if_that_fails() -> None:
-    state = RunState(step=3, samples=24)
-    with pytest.raises(OSError), state.counted(8):
-        assert (state.step, state.samples) == (4, 32)
-        raise OSError
-    assert (state.step, state.samples) == (3, 24)
-
-
 def test_a_second_fit_goes_on_counting_and_is_not_stopped() -> None:
     state = RunState(epoch=19, batch=3, step=80, samples=640, stop_reason="20 epochs", interrupted=True)
     state.start()

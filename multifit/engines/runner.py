@@ -10,7 +10,6 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..balance import Sum
 from ..distributed import World
 from ..events import NO_HOOKS, TrainingHooks
 from ..plan import LoaderPlan, Plan
@@ -210,18 +209,6 @@ class Runner(ABC):
     @abstractmethod
     def gradients(self) -> dict[str, dict[str, list[Array]]]:
         """Return the gradients that no update has used yet, by trainer and parameter."""
-
-    @abstractmethod
-    def gradient_meter(self, method: Sum) -> Any:
-        """Return a meter that measures the tasks' gradients on batches, without changing the training."""
-
-    @abstractmethod
-    def figure_metrics(self, stage: str) -> list[Any]:
-        """Return a stage's metrics, then its objective, as Gluon metrics that read the figures."""
-
-    @abstractmethod
-    def figures_in_handlers(self, handlers: Sequence[object]) -> AbstractContextManager[None]:
-        """Return a context manager in which Gluon's handlers read figures in place of their metrics."""
 
     # ---- tools
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Callable, Mapping, Optional, Sequence, Union
 
 from ..arguments import Count, FromZero, PathLike, Valid, checked, checked_value, one_of, with_known_arguments
-from ..balance import Balance, Sum
+from ..balance import Balance
 from ..batch_pass import run_pass
 from ..checks import batch_count
 from ..distributed import ALONE, World
@@ -53,7 +53,6 @@ from ..state import RunState
 from .data import check_data, check_evaluated, rank_problems
 from .fit_loop import FitLoop
 from .fit_setup import fit_events, log_oversubscription
-from .gluon_view import BatchProcessor, single_loss, single_trainer
 from .handler_runner import HandlerRunner
 from .joint_start import start_together
 from .resume import RunCheckpointer
@@ -205,8 +204,8 @@ class MultiEstimator:
         epochs, batches : int
             The number of *further* epochs or batches to train. Give exactly one of them.
         event_handlers : handler or list of handlers, optional
-            Added to the defaults: stopping, metrics, validation, interrupts, logging and progress bars. A
-            handler whose class has the name of one of the last four defaults replaces it.
+            Added to the defaults: stopping, metrics, validation, interrupts, logging and progress bars. One
+            that derives from one of the last four, or names it in its attribute `replaces`, replaces it.
         resume : path, optional
             A run's folder, a folder of checkpoints or one checkpoint. Training resumes from the newest intact
             checkpoint, even in the middle of an epoch, as if the fit that saved it had never stopped. Use the
@@ -265,7 +264,6 @@ class MultiEstimator:
             self._run.start(epochs, batches)
             loop.read_tasks(train_data)
             with (
-                self._runner.figures_in_handlers(events.handlers),
                 hooks.around("fit"),
                 self._handlers.fit(events),
             ):
@@ -336,10 +334,9 @@ class MultiEstimator:
     @checked
     def evaluate(
         self,
-        data: Optional[Loader] = None,
+        data: Loader,
         event_handlers: Union[Handler, Sequence[Handler], None] = None,
         batch_axis: FromZero = 0,
-        val_data: Optional[Loader] = None,
     ) -> dict[str, float]:
         """Measure losses and metrics on `data`.
 
@@ -349,13 +346,10 @@ class MultiEstimator:
             A dict has a loader for each task. Its loaders are read one after the other, and each measures the
             losses and metrics that it has labels for.
         event_handlers : handler or list of handlers, optional
-            Called at the evaluation's events. A handler that has methods only for training is called at
-            ``epoch_…`` and ``batch_…`` instead, as in Gluon's Estimator. Defaults to those of the running
-            fit, or else to a progress bar.
+            Called at the evaluation's events. Defaults to those of the running fit, or else to a progress
+            bar.
         batch_axis : int
             The axis of the samples in all slots.
-        val_data : as `data`, optional
-            Another name for `data`, which Gluon's ValidationHandler uses.
 
         Returns
         -------
@@ -371,7 +365,7 @@ class MultiEstimator:
         """
         within = self._calls.running("evaluate", within=True)
         with within, self._engine.model.evaluating():
-            figures = self._evaluate(val_data if data is None else data, event_handlers, batch_axis)
+            figures = self._evaluate(data, event_handlers, batch_axis)
         handlers = self._handlers
         if handlers.running and self.history.epochs:  # there is no row before the first epoch
             self.history.record({figure_name(EVALUATE, name): value for name, value in figures.items()})
@@ -659,18 +653,14 @@ class MultiEstimator:
         """Return the learning rates: ``lr``, or ``lr_<trainer>`` if there are several trainers."""
         return self._engine.trainers.learning_rates()
 
-    def gradient_meter(self, method: Sum) -> Any:
-        """Return a meter that measures the tasks' gradients on batches, without changing the training."""
-        return self._runner.gradient_meter(method)
-
     def gradients(self) -> dict[str, dict[str, list[Array]]]:
         """Return the gradients that no update has used yet, by trainer and parameter: one array per device.
 
-        They can be read between backward and update: in ``hold_update``, in ``change_gradients``, and in the
-        ``batch_end`` of handlers up to `Priority.UPDATE`. The update consumes them: in any later
-        ``batch_end`` and in ``epoch_end``, a trainer that has updated its parameters has none. Parameters
-        that the batch did not reach are left out, and so are trainers that do not update after this batch.
-        Within ``change_gradients``, the arrays may be changed in place; the trainers use the changed values.
+        They can be read between backward and update: in ``hold_update`` and in ``change_gradients``. The
+        update consumes them: in ``batch_end`` and ``epoch_end``, a trainer that has updated its parameters
+        has none. Parameters that the batch did not reach are left out, and so are trainers that do not update
+        after this batch. Within ``change_gradients``, the arrays may be changed in place; the trainers use
+        the changed values.
         """
         return self._runner.gradients()
 
@@ -697,41 +687,6 @@ class MultiEstimator:
         or do not cover the parameters.
         """
         return self._engine.trainers.get()
-
-    @property
-    def trainer(self) -> Any:
-        """The trainer, for handlers that expect only one; if there are several, a stand-in for all."""
-        return single_trainer(self.trainers)
-
-    @property
-    def loss(self) -> Any:
-        """The function of the only loss, or a dict of functions by the losses' names."""
-        return single_loss(self.spec)
-
-    @property
-    def val_loss(self) -> Any:
-        """The same for evaluation; that of training if the evaluation's spec declares no loss."""
-        return single_loss(self.spec.evaluation) or self.loss
-
-    @property
-    def val_net(self) -> Net:
-        """The net. The TaskSpec says how evaluation calls it."""
-        return self.net
-
-    @property
-    def batch_processor(self) -> BatchProcessor:
-        """Trains on single batches and evaluates them, as handlers for Gluon's Estimator expect."""
-        return BatchProcessor()
-
-    @property
-    def train_metrics(self) -> list[Any]:
-        """The training figures as EvalMetrics: the metrics, then the objective."""
-        return self._runner.figure_metrics(TRAIN)
-
-    @property
-    def val_metrics(self) -> list[Any]:
-        """The validation figures as EvalMetrics: the metrics, then the objective."""
-        return self._runner.figure_metrics(EVALUATE)
 
     def collect_checkpoint(self) -> None:
         """Gather each rank's own state; all ranks must call this before the first one writes a checkpoint."""

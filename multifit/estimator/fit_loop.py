@@ -166,7 +166,7 @@ class FitLoop:
             self._run.reseed()
 
     def _step(self, fit_batch: Callable[[Any], BatchResult], batch: Any) -> BatchResult:
-        with self._engine.hooks.step(batch):
+        with self._engine.hooks.around("step"):
             return fit_batch(batch)
 
 

@@ -7,7 +7,7 @@ from typing import Any, Callable, Iterable
 from ..checks import one_shot
 from ..engines import FirstBatches, Peeked, Runner
 from ..errors import limited, quoted, suggest
-from ..events import EventDispatcher, handler_name, unwrapped
+from ..events import EventDispatcher, attribute, handler_name, unwrapped
 from ..handlers import acting_on, validation_data, with_defaults
 from ..sampling import TaskLoaders
 from ..seeding import preserve_rng
@@ -66,10 +66,9 @@ def check_monitors(engine: Any, handlers: Iterable[Any], evaluated: bool) -> Non
     directions.update(dict.fromkeys(engine.trainers.learning_rates()))
     messages = []
     for handler in handlers:
-        monitored = getattr(handler, "monitor", None)
-        kind, has_mode = handler_name(handler), getattr(handler, "mode", None)
-        for each in monitored if isinstance(monitored, (list, tuple)) else [monitored]:
-            figure = getattr(each, "figure", each)  # one of the estimator's metrics has the figure's name
+        monitored, has_mode = attribute(handler, "monitor"), attribute(handler, "mode")
+        kind = handler_name(handler)
+        for figure in monitored if isinstance(monitored, (list, tuple)) else [monitored]:
             if not isinstance(figure, str):
                 continue
             if figure not in directions:
@@ -83,7 +82,7 @@ def check_monitors(engine: Any, handlers: Iterable[Any], evaluated: bool) -> Non
                 messages.append(
                     f'{kind}: there is no figure "{figure}"{near}; figures are {quoted(directions)}{hint}'
                 )
-            elif directions[figure] is None and isinstance(each, str) and not has_mode:
+            elif directions[figure] is None and not has_mode:
                 messages.append(
                     f'{kind}: it is not known whether a lower or a higher "{figure}" is better; '
                     'give mode="min" or "max" in the MetricSpec or in the handler'
@@ -93,7 +92,5 @@ def check_monitors(engine: Any, handlers: Iterable[Any], evaluated: bool) -> Non
 
 
 def _may_record(handler: Any) -> bool:
-    """Whether a handler may record figures of its own: the user's may, and few of multifit's."""
-    handler = unwrapped(handler)
-    is_own = type(handler).__module__.startswith("multifit.")
-    return not is_own or getattr(handler, "records_figures", False)
+    """Whether a handler may record figures of its own: the user's may."""
+    return not type(unwrapped(handler)).__module__.startswith("multifit.")

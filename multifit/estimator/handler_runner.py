@@ -5,12 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import Any, Callable, Iterable, Iterator, Mapping
 
-from ..events import (
-    EventDispatcher,
-    PassEvents,
-    adapt_for_evaluation,
-    unwrapped,
-)
+from ..events import EventDispatcher, PassEvents, attribute, implements
 from ..handlers import ProgressBar, StoppingHandler
 from ..protocols import Array, MultiEstimator
 from .handler_states import Options, by_name, described, options_of, owners
@@ -59,7 +54,7 @@ class HandlerRunner:
 
     def evaluated_parameters(self) -> dict[str, Array]:
         """Return the values that handlers let evaluations use in place of parameters, by name."""
-        of_handlers = [getattr(unwrapped(handler), "evaluated_parameters", {}) for handler in self.handlers]
+        of_handlers = [attribute(handler, "evaluated_parameters") for handler in self.handlers]
         return {name: value for values in of_handlers for name, value in values.items()}
 
     def states(self) -> dict[str, Any]:
@@ -83,7 +78,7 @@ class HandlerRunner:
         return {name: handlers[owner] for name, owner in owner_of.items()}, others
 
     def _stateful(self) -> dict[str, Any]:
-        return by_name(each for each in self.handlers if callable(getattr(each, "state_dict", None)))
+        return by_name(each for each in self.handlers if implements(each, "state_dict"))
 
     @contextmanager
     def fit(self, events: EventDispatcher) -> Iterator[None]:
@@ -109,7 +104,7 @@ class HandlerRunner:
         """Call `handlers` during an evaluation; if None, the running fit's; without a fit, a progress bar."""
         before = self._events
         if handlers is not None:
-            self._events = EventDispatcher(self._estimator, adapt_for_evaluation(handlers))
+            self._events = EventDispatcher(self._estimator, handlers)
         elif before is self._idle:
             self._events = EventDispatcher(self._estimator, ProgressBar())
         try:

@@ -70,7 +70,6 @@ def _matched(
 
 
 def _text(value: Any) -> str:
-    value = getattr(value, "figure", value)  # one of the estimator's metrics has the figure's name
     if value is None or isinstance(value, (str, int, float)):
         return repr(value)
     if isinstance(value, (list, tuple)) and all(isinstance(each, str) for each in value):

@@ -8,8 +8,7 @@ import numpy as np
 
 from ..engines import Runner
 from ..errors import Problem, raise_problems
-from ..events import unwrapped
-from ..handlers import acts_on_first_rank
+from ..events import attribute, unwrapped
 from ..seeding import seed_everything, seed_of_rank
 from .handler_states import by_name, options_of
 
@@ -53,7 +52,7 @@ def _acting_everywhere(handlers: Iterable[object]) -> dict[str, dict[str, str]]:
     The options of users' handlers may depend on the rank, and are left out; so are loaders. A folder is
     compared by its type alone.
     """
-    named = by_name(handler for handler in handlers if not acts_on_first_rank(handler))
+    named = by_name(handler for handler in handlers if not attribute(handler, "first_rank_only"))
     return {name: _common_options(handler) if _is_own(handler) else {} for name, handler in named.items()}
 
 

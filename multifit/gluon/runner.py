@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from os import PathLike
 from pathlib import Path
-from typing import Any, Callable, ContextManager, Iterator, Sequence
+from typing import Any, Callable, ContextManager, Iterator
 
 from .. import engines
-from ..balance import Sum
 from ..engines import FirstBatches, Setup, Timer, needs_torch, untimed
 from ..log_once import LogOnce
 from ..plan import Plan
@@ -20,11 +19,9 @@ from .data.devices import can_compute as has
 from .distributed.figures import join_figures
 from .engine import Engine
 from .export.export import export
-from .figure_metrics import FigureMetric, figure_metrics, figures_in_handlers
 from .operator_times import operator_times
 from .snapshot.snapshot import Snapshot
 from .steps.evaluation import evaluate_batch, predict
-from .steps.gradient_meter import GradientMeter
 from .steps.train_step import TrainStep
 from .steps.trial_run import trial_run
 from .validation.dry_run import DryRun, dry_run
@@ -96,15 +93,6 @@ class Runner(engines.Runner):
 
     def gradients(self) -> dict[str, dict[str, list[Array]]]:
         return self.engine.trainers.gradients()
-
-    def gradient_meter(self, method: Sum) -> GradientMeter:
-        return GradientMeter(self.engine, method)
-
-    def figure_metrics(self, stage: str) -> list[FigureMetric]:
-        return figure_metrics(self.engine, stage)
-
-    def figures_in_handlers(self, handlers: Sequence[object]) -> ContextManager[None]:
-        return figures_in_handlers(self.engine, handlers)
 
     def trial_run(self, data: Any, name: str, tool: str) -> ContextManager[tuple[DryRun, Iterator[Any]]]:
         return trial_run(self.engine, data, name, tool)

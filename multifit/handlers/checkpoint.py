@@ -11,7 +11,7 @@ import numpy as np
 
 from ..arguments import Count, FromZero, Mode, PathLike, Seed, Valid, checked
 from ..checkpoints import CheckpointStore, checkpoints_folder
-from ..events import Priority
+from ..events import Handler, Priority
 from ..locks import locked
 from ..protocols import MultiEstimator
 from ..triggers import Every
@@ -23,7 +23,7 @@ _Schedule = Annotated[
 ]
 
 
-class CheckpointHandler:
+class CheckpointHandler(Handler):
     """Saves checkpoints on a schedule, when a figure improves, and when the fit is asked to stop.
 
     A checkpoint is a folder such as ``epoch-0003-step-00000120``, named by its epoch, counted from 1, and the

@@ -7,14 +7,14 @@ from contextlib import suppress
 from typing import Any, Optional
 
 from ..arguments import FromZero, Mode, NotNegative, checked
-from ..events import Priority
+from ..events import Handler, Priority
 from ..history import figure_text
 from ..protocols import Array, MultiEstimator
 from ..stages import PREFIXES, TRAIN, split_figure
 from .monitor import Monitor, Monitored
 
 
-class EarlyStoppingHandler:
+class EarlyStoppingHandler(Handler):
     """Stops a fit when no monitored figure has improved for `patience` epochs.
 
     At the end of each epoch, the figure's value v is compared with the best so far, b. It improves if v < b -

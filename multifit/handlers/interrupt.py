@@ -12,7 +12,7 @@ from typing import Any
 
 from ..arguments import Patterns, checked
 from ..errors import quoted, shown, suggest
-from ..events import Priority
+from ..events import Handler, Priority
 from ..protocols import MultiEstimator
 
 _UNCATCHABLE = {"SIGKILL", "SIGSTOP"}
@@ -20,7 +20,7 @@ _VALID = sorted(set(signal.Signals.__members__) - _UNCATCHABLE)
 _DEFAULT = tuple(name for name in ("SIGINT", "SIGTERM", "SIGHUP") if name in _VALID)  # Windows has two
 
 
-class InterruptHandler:
+class InterruptHandler(Handler):
     """Lets a fit finish its batch when a signal arrives; a second signal ends it at once.
 
     The fit stops as it does for any other reason: the other handlers are called, and a `CheckpointHandler`

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Callable, Optional
 
 from ..arguments import PathLike, Patterns, checked
-from ..events import Priority
+from ..events import Handler, Priority
 from ..files import atomic_write
 from ..output import in_notebook
 from ..plots import curves
@@ -16,7 +16,7 @@ from ..protocols import MultiEstimator
 from .figure_choice import FigureChoice
 
 
-class LivePlot:
+class LivePlot(Handler):
     """Plots the figures over the epochs at the end of each epoch, in a notebook and into a PNG.
 
     Outside a notebook, it does nothing unless it has a `path`. If it cannot draw (no matplotlib, a full

@@ -10,13 +10,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..arguments import PathLike, checked
+from ..events import Handler
 from ..protocols import MultiEstimator
 
 FORMAT = "%(asctime)s %(levelname)-7s %(message)s"
 FULL_TEXT = "full_text"  # an attribute of log records whose message was shortened to fit the terminal
 
 
-class LogFile:
+class LogFile(Handler):
     """Writes what ``estimator.logger`` logs in a fit to a file, each record with its date and time.
 
     The file has all figures of an epoch, while the terminal shows only those that fit. It is opened before

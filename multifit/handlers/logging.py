@@ -9,7 +9,7 @@ from typing import Annotated, Any, Callable, Optional, Union
 
 from ..arguments import Count, Patterns, checked, one_of
 from ..errors import counted
-from ..events import Priority
+from ..events import Handler, Priority
 from ..protocols import MultiEstimator
 from ..stages import EVALUATE, figure_name, split_figure
 from ..tables import UNLIMITED, terminal_width
@@ -19,7 +19,7 @@ from .format import count_text, epoch_text, figure_lines, figures_text, fitting
 from .log_file import FULL_TEXT
 
 
-class LoggingHandler:
+class LoggingHandler(Handler):
     """Logs each epoch's figures, seconds (with validation) and training samples per second.
 
     A message has one line, or one line per stage if there are many figures. Its lines fit the terminal (80

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..events import Priority
+from ..events import Handler, Priority
 from ..protocols import MultiEstimator
 from ..stages import TRAIN
 
@@ -17,7 +17,7 @@ DIVERGED = (
 LACKING = "no sample has a label that a loss takes; see missing= of the LabelSpecs"
 
 
-class MetricHandler:
+class MetricHandler(Handler):
     """Records the training figures and the learning rates in the history at the end of each epoch.
 
     A warning names the first epoch of a fit in which the objective is NaN or infinite.

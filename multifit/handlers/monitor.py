@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from numbers import Real
 from typing import Annotated, Callable, Mapping, Sequence, Union
 
 from ..arguments import FigureName, Valid
@@ -44,19 +43,14 @@ class Monitor:
         self.best, self._missing = {}, set()
 
     def values(self, estimator: MultiEstimator) -> dict[str, float]:
-        """Return the epoch's values of the figures that were measured.
-
-        Raises ValueError if a function returns something that is not a number.
-        """
+        """Return the epoch's values of the figures that were measured."""
         last = estimator.history.last
         if self._function is None:
             for name in self.figures:
                 self._warn_if_missing(name, estimator)
             return {name: last[name] for name in self.figures if not math.isnan(last.get(name, math.nan))}
-        value = self._function(last)
-        if not isinstance(value, Real):
-            raise ValueError(f"monitor: {self.figures[0]} returned {value!r}; it must return a number")
-        return {} if math.isnan(value) else {self.figures[0]: float(value)}
+        value = float(self._function(last))
+        return {} if math.isnan(value) else {self.figures[0]: value}
 
     def _warn_if_missing(self, name: str, estimator: MultiEstimator) -> None:
         """Log a warning, once in a fit, if a figure that is not the estimator's own was never recorded."""

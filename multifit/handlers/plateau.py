@@ -7,13 +7,13 @@ from typing import Any, Optional
 
 from ..arguments import FromZero, Mode, Names, NotNegative, OpenShare, checked
 from ..errors import Problem, quoted, raise_problems, suggest
-from ..events import Priority
+from ..events import Handler, Priority
 from ..history import figure_text
 from ..protocols import MultiEstimator, Trainer
 from .monitor import Monitor, Monitored
 
 
-class PlateauHandler:
+class PlateauHandler(Handler):
     """Multiplies learning rates by `factor` when a figure has not improved for `patience` epochs.
 
     Improvements and epochs are counted as by `EarlyStoppingHandler`; epochs in which the figure was not

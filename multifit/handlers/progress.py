@@ -11,7 +11,7 @@ from typing import Any, Callable, Optional
 import tqdm.auto
 
 from ..arguments import NotNegative, Patterns, TextStream, checked
-from ..events import Priority
+from ..events import Handler, Priority
 from ..output import Output, in_notebook
 from ..protocols import MultiEstimator
 from ..sampling import TaskBatch
@@ -23,7 +23,7 @@ from .format import epoch_text, figures_text, fitting
 _BAR = 62  # characters of title, bar, counts and times, beside which the figures are shown
 
 
-class ProgressBar:
+class ProgressBar(Handler):
     """Shows a progress bar for each epoch and each evaluation, with the running figures.
 
     Reading figures waits for the device. All bars together read them at most once in `refresh` seconds, and

@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Callable, Optional, Union
 
 from ..arguments import Count, Positive, Valid, checked
-from ..errors import counted, shown
-from ..events import Priority
+from ..errors import counted
+from ..events import Handler, Priority
 from ..protocols import MultiEstimator
 from ..state import RunState
 
 _Condition = Annotated[Callable[[RunState], Union[bool, str]], Valid("a function of the run's state")]
 
 
-class StoppingHandler:
+class StoppingHandler(Handler):
     """Stops a fit at the first of several limits, counted from the beginning of the fit.
 
     The limits are checked at the end of each batch and of each epoch. A resumed fit continues the counts,
@@ -106,12 +106,7 @@ class StoppingHandler:
     def _other_reason(self, estimator: MultiEstimator) -> str | None:
         if self.max_seconds is not None and self._clock() - self._started >= self.max_seconds:
             return f"{self.max_seconds:g} seconds"
-        answer = self.condition is not None and self.condition(estimator.state)
+        answer = self.condition(estimator.state) if self.condition is not None else None
         if isinstance(answer, str):
             return answer or None
-        try:
-            return "its condition" if answer else None
-        except Exception as error:  # an array of several values
-            raise ValueError(
-                f"condition returned {shown(answer)}; valid is True, False or a reason to stop"
-            ) from error
+        return "its condition" if answer else None

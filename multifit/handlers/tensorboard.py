@@ -11,14 +11,14 @@ from typing import Any, Callable, Optional
 
 from ..arguments import Count, PathLike, checked
 from ..errors import reason, shown
-from ..events import Priority
+from ..events import Handler, Priority
 from ..protocols import Array, MultiEstimator, Numbers
 from ..stages import TRAIN, split_figure
 from ..triggers import Every
 from .event_file import EventFile
 
 
-class TensorBoardHandler:
+class TensorBoardHandler(Handler):
     """Writes figures for TensorBoard and, on request, weights and pictures.
 
     At the end of each epoch, all figures of the history that were measured are written as ``train/…``,

@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from typing import Any, Optional
 
 from ..arguments import Count, FromZero, checked
-from ..events import Priority
-from ..events.handler_validation import checked_handlers
+from ..events import Handler, Priority, checked_handlers
 from ..protocols import Loader, MultiEstimator
 from ..triggers import Every
 
 
-class ValidationHandler:
+class ValidationHandler(Handler):
     """Evaluates on `val_data` during a fit; the estimator records the figures as ``val_…``.
 
     If both periods end at the same batch, it evaluates once. It does not evaluate at the end of an epoch in

@@ -11,7 +11,6 @@ import numpy as np
 from multifit import (
     CheckpointHandler,
     Every,
-    GradientConflicts,
     GradientNoise,
     LabelSmoothing,
     LabelSpec,
@@ -228,11 +227,6 @@ CASES: dict[str, dict[str, Any]] = {
     "noise": {"handlers": lambda world: [GradientNoise(random=noise_of(world))]},
     "a plateau": {"handlers": lambda world: [PlateauHandler("val_loss", patience=0, min_delta=10.0)]},
     "a net that branches": {"net": Branching},
-    "conflicts": {"handlers": lambda world: [GradientConflicts(2)], "data": ragged},
-    "conflicts of parameters": {
-        "handlers": lambda world: [GradientConflicts(2, on="body.*")],
-        "data": ragged,
-    },
     "missing labels": {
         "labels": MISSING,
         "data": lambda world: loader(37),

@@ -10,7 +10,6 @@ from mxnet import gluon
 from multifit import (
     CheckpointHandler,
     EarlyStoppingHandler,
-    GradientConflicts,
     MetricSpec,
     MultiEstimator,
     SpecError,
@@ -143,13 +142,6 @@ def test_a_figure_that_a_handler_records_can_be_monitored(setup: Setup, figure: 
     estimator = setup.make()
     estimator.fit(setup.data, epochs=5, event_handlers=[Recorder(figure), stopping])
     assert estimator.state.epoch == 2 and estimator.history[figure] == [0.0, -1.0]
-
-
-def test_the_figures_of_gradient_conflicts_can_be_monitored(setup: Setup) -> None:
-    setup.net.hybridize()
-    handlers = EarlyStoppingHandler("train_conflict", mode="min"), GradientConflicts(every=1)
-    setup.but(handlers=handlers).trains()
-    setup.net.hybridize(False)
 
 
 NO_GAP = 'EarlyStoppingHandler: there is no figure "gap"; figures are "train_loss", '

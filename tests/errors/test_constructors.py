@@ -74,9 +74,6 @@ ARGUMENTS: list[tuple[str, str, str, list[Any]]] = [  # constructor, argument, w
     ("Every", "n", FROM_1, [0, 1.5, True]),
     ("Every", "unit", '"epoch" or "batch"', [[], 3]),
     ("Every", "skip", FROM_0, [-1]),
-    ("GradientConflicts", "every", FROM_1, [0, 1.5]),
-    ("GradientConflicts", "on", '"features", "parameters" or a pattern of parameters', ["", 3]),
-    ("GradientConflicts", "tasks", GROUPS, [{}, 3]),
     ("GradientNoise", "eta", NOT_NEGATIVE, [-1, NAN]),
     ("GradientNoise", "gamma", NOT_NEGATIVE, [INF]),
     ("GradientNoise", "random", "a function or None", [3]),
@@ -135,9 +132,6 @@ ARGUMENTS: list[tuple[str, str, str, list[Any]]] = [  # constructor, argument, w
 ]
 OTHERS: list[tuple[str, dict[str, Any], str]] = [  # constructor, its arguments, the message
     ("Every", {"unit": "batches"}, "Every: unit is 'batches' (did you mean \"batch\"?); valid is"),
-    ("Every", {"handler": Every}, "Every: handler is the class Every; pass an instance, Every(...)"),
-    ("Every", {"n": 3, "unit": "batch", "handler": multifit.MetricHandler()},
-     'Every(3, "batch") would change nothing: the handler MetricHandler has neither batch_begin nor'),
     ("InterruptHandler", {"signals": ["SIGINT", "SIGTREM"]},
      f"{SIGNALS} 'SIGTREM' that can be caught (did you mean \"SIGTERM\"?); valid are"),
     ("InterruptHandler", {"signals": "SIGKILL"}, f"{SIGNALS} 'SIGKILL' that can be caught"),

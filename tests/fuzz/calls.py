@@ -48,7 +48,10 @@ RIGHT: dict[str, dict[str, Any]] = {
 }
 # Arguments that are the same in all cases, or would change what the process writes to or reads from.
 FIXED = {"self", "data", "train_data", "batch_axis", "stream", "clock", "busy", "arguments", "specs"}
-OTHERS = {"MetricHandler", "MultiEstimator", "Plan", "Priority", "Problem", "RunState", "Shards", "TaskSpec"}
+OTHERS = {
+    "Handler", "MetricHandler", "MultiEstimator", "Plan", "Priority", "Problem", "RunState", "Shards",
+    "TaskSpec",
+}  # fmt: skip
 
 
 def target(name: str) -> Any:

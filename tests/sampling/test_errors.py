@@ -8,7 +8,6 @@ import pytest
 
 from multifit import (
     DataError,
-    GradientConflicts,
     LossSpec,
     MultiEstimator,
     Sharded,
@@ -200,16 +199,6 @@ def test_the_same_fits_without_the_faults() -> None:
     )
 
 
-def test_gradients_of_tasks_cannot_be_compared_in_turns() -> None:
-    estimator = make(hybrid=True)
-    before = snapshot(estimator.net)
-    with pytest.raises(SpecError) as caught:
-        handlers = [*SILENT, GradientConflicts(every=9)]
-        estimator.fit(GOOD, epochs=1, event_handlers=handlers, sampling=RoundRobin())
-    assert "but with RoundRobin each batch comes from one loader; give sampling=Together()" in str(
-        caught.value
-    )
-    assert_unchanged(estimator.net, before)
 
 
 @pytest.mark.parametrize(

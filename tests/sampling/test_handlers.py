@@ -157,8 +157,7 @@ HANDLERS: dict[str, Callable[[Path], Any]] = {
 
 def test_every_handler_is_tried() -> None:
     exported = [*multifit.handlers.__all__, *multifit.gluon.handlers.__all__]
-    refused = {"GradientConflicts"}
-    assert set(HANDLERS) == {name for name in exported if name[0].isupper()} - refused
+    assert set(HANDLERS) == {name for name in exported if name[0].isupper()}
 
 
 @pairwise("name", HANDLERS)

@@ -113,18 +113,16 @@ class Engine:
         balancer = make_balancer(setup.balance, spec, first, setup.world, model.parameters, arrays)
         return cls(model, trainers, spec, state, log_once, balancer=balancer, world=setup.world)
 
-    def fork(self, state: RunState, balancer: AnyBalancer | None = None) -> Engine:
+    def fork(self, state: RunState) -> Engine:
         """Return an engine for the same model and trainers with metrics, figures and graphs of its own.
 
-        Both engines share what they learn about the shapes of batches. `balancer` replaces this engine's, of
-        which the fork otherwise gets a copy.
+        Both engines share what they learn about the shapes of batches.
         """
         metrics = {
             name: [StageMetric(metric.term, copy_metric(metric.metric)) for metric in stage_metrics]
             for name, stage_metrics in self._metrics.items()
         }
-        if balancer is None and self.balancer is not None:
-            balancer = self.balancer.fork()
+        balancer = None if self.balancer is None else self.balancer.fork()
         fork = Engine(
             self.model, self.trainers, self.spec, state, self._log_once, metrics, balancer, self.world
         )
@@ -147,7 +145,6 @@ class Engine:
         self.model.discard_static_graphs()
         self.trainers.frozen.forget()
         self.hooks, self._needs_outputs, self.loaders = hooks, needs_outputs, None
-        self.further_checks: list[Callable[[Any], None]] = []  # called with the first batch, still raw
         for metric in (metric for metrics in self._metrics.values() for metric in metrics):
             metric.restart()
         self.known_labels: dict[str, KnownLabels] = {name: {} for name in STAGES}
@@ -261,10 +258,6 @@ class Engine:
             yield
         finally:
             self.batch_axis = before
-
-    def split_as(self, other: Engine) -> None:
-        """Split the batches that another engine reads: share its readers and its knowledge of labels."""
-        self.readers, self.known_labels = other.readers, other.known_labels
 
     def splitter(self, name: str, labels: bool = True, changes: bool = True) -> AnySplitter:
         """Return the batch splitter of a stage, made when it is first needed.

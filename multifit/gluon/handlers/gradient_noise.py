@@ -6,12 +6,13 @@ import math
 from typing import Any, Callable, Optional
 
 from ...arguments import NotNegative, checked
+from ...events import Handler
 from ...protocols import MultiEstimator
 from ..compat import mx
 from ..distributed.collectives import broadcast
 
 
-class GradientNoise:
+class GradientNoise(Handler):
     r"""Adds Gaussian noise to all gradients, which decays during training.
 
     .. math:: g_t \leftarrow g_t + \mathcal N(0, \sigma_t^2), \qquad \sigma_t^2 = \eta / (1 + t)^\gamma

@@ -8,6 +8,7 @@ from typing import Any, Callable, Optional
 
 from ...arguments import Names, Share, checked
 from ...errors import SpecError
+from ...events import Handler
 from ...protocols import MultiEstimator
 from ...spec.terms import Term
 from ..compat import mx
@@ -17,7 +18,7 @@ from ..losses import SegmentationCELoss, SequenceCELoss
 from .loss_blend import BEFORE_PENALTIES, LossBlend, selected_terms
 
 
-class LabelSmoothing:
+class LabelSmoothing(Handler):
     r"""Smooths the labels of softmax losses: a share of each label is spread evenly over all classes.
 
     .. math:: \tilde L = (1 - \varepsilon) L(x, y) + \varepsilon \frac{1}{C} \sum_c L(x, c)

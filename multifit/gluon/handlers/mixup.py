@@ -9,6 +9,7 @@ import numpy as np
 
 from ...arguments import Names, Positive, Seed, checked
 from ...errors import SpecError, quoted, suggest
+from ...events import Handler
 from ...protocols import MultiEstimator
 from ...spec.missing import presence
 from ...spec.names import LABELS, Ref, listed
@@ -20,7 +21,7 @@ from ..execution.loss_weights import BatchLossScale
 from .loss_blend import BEFORE_PENALTIES, LossBlend, selected_terms
 
 
-class MixUp:
+class MixUp(Handler):
     r"""Mixes the samples of each batch in pairs, with the losses of both labels.
 
     .. math::

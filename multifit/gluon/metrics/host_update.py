@@ -9,7 +9,7 @@ import numpy as np
 from ...checks import describe
 from ...errors import SpecError
 from ...protocols import Array
-from ...signatures import arity_problem, positional
+from ...signatures import arity_problem, signature_of
 from ...spec.names import OUTPUTS, Ref
 from ...spec.terms import MetricTerm
 from ..compat import mx
@@ -126,8 +126,8 @@ def update_metric(where: str, metric: Any, labels: Any, *arguments: Any) -> None
 
 def takes_preds(metric: Any) -> bool:
     """Whether `update` has the stock signature ``(labels, preds)``."""
-    signature = positional(metric.update)
-    return signature is None or (len(signature[0]) > 1 and signature[0][1] == "preds")
+    signature = signature_of(metric.update)
+    return signature is None or list(signature.parameters)[1:2] == ["preds"]
 
 
 def _columns(term: MetricTerm, measured: Measured) -> list[tuple[list[Any], list[Any]]]:

@@ -278,11 +278,6 @@ class Trainers(Mapping[str, TrainerHandle]):
         zero_stale(trainer)
         trainer.allreduce_grads()
 
-    def scale_gradients(self, factor: float) -> None:
-        """Multiply all fresh gradients by a factor, on each device."""
-        for trainer in self._trainers.values():
-            scale_gradients(updated_parameters(trainer), factor)
-
     def clip(self, name: str) -> None:
         """Scale a trainer's gradients down to its largest global norm; it must have one."""
         clip_gradients(self._trainers[name], self.clip_norms[name])

@@ -1,7 +1,6 @@
 """One training step in named phases.
 
-Fetch, forward, balance, backward, combine, before update, hold, reduce, change, clip, update, look back,
-measure.
+Fetch, forward, balance, backward, combine, hold, reduce, change, clip, update, look back, measure.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from typing import Any, Container, Iterable, Mapping
 
 from ...engines import Timer, untimed
 from ...errors import raise_problems
-from ...events import BEFORE_UPDATE
 from ...stages import TRAIN
 from ..balance.make import of_kind
 from ..data.batch import Batch
@@ -81,7 +79,6 @@ class TrainStep:
         trainers.make_room(samples)
         self.backward(result)
         self.combine(result)
-        self.before_update(result)
         due = trainers.due(self._state.step, samples, self._windows.ends)
         hooks = self._hooks
         held_back = hooks.active("hold_update") and hooks.hold_update(loss=result.named()["loss"])
@@ -124,22 +121,6 @@ class TrainStep:
         if self._of_gradients is not None:
             with self._timer("balance"):
                 self._of_gradients.combine(result, self._state)
-
-    def before_update(self, result: StepResult) -> None:
-        """Call the handlers that Gluon's Estimator calls before the update, with its gradients and counters.
-
-        The gradients are not yet added up over the devices, and are those of the sum over the batch, not of
-        the mean. The batch counts as done, as at any other ``batch_end``.
-        """
-        if not self._hooks.active(BEFORE_UPDATE):
-            return
-        samples, trainers = result.batch.total, self._trainers.get()
-        assert samples is not None
-        with self._timer("change"):
-            trainers.scale_gradients(samples)
-            with self._state.counted(samples):
-                self._hooks.before_update(result.views)
-            trainers.scale_gradients(1 / samples)
 
     def reduce(self, due: Iterable[str]) -> None:
         """Add up the gradients over the devices, and over the processes that train together.

@@ -71,8 +71,6 @@ def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
     raise_problems(problems)
     raise_problems(engine.model.ran() + engine.trainers.unreached())
     raise_problems(engine.gradients.problems(engine.trainers.get()) + _out_of_step(engine))
-    for check in () if isinstance(raw, FirstBatches) else engine.further_checks:
-        check(raw)
     results = {  # training last, as a fit then computes its gradients
         stage: [_run(engine, *each) for each in checked if each[0] == stage] for stage in (EVALUATE, TRAIN)
     }

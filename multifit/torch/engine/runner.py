@@ -13,11 +13,9 @@ from typing import Any, ContextManager, Iterator, Mapping
 
 import torch
 
-from ...balance import Sum
 from ...engines import CUDA_GRAPHS, Setup, Timer, untimed
 from ...errors import raise_problems
 from ...events import NO_HOOKS, TrainingHooks
-from ...gluon.data.batch import Batch
 from ...gluon.data.devices import CPU
 from ...gluon.engine import Engine
 from ...gluon.optim.preserve_state import kept_statistics
@@ -25,7 +23,6 @@ from ...gluon.precision.precisions import Precision, named_precision
 from ...gluon.runner import Runner as MXNetRunner
 from ...gluon.snapshot.figures import load_figures, save_figures
 from ...gluon.steps import evaluation
-from ...gluon.steps.gradient_meter import GradientMeter
 from ...gluon.validation.dry_run import DryRun
 from ...log_once import LogOnce
 from ...plan import Plan
@@ -35,14 +32,12 @@ from ...stages import TRAIN
 from ...state import RunState
 from ..devices import device_of
 from . import refusals
-from .backward_pass import AutogradPass
 from .balance_arrays import TorchArrays
-from .compile_mode import COMPILE_MODES, CompileMode
+from .compile_mode import COMPILE_MODES
 from .determinism import be_deterministic, why_inexact
 from .evaluation import Evaluation
 from .joint_gradients import JointGradients
 from .parameters import Parameters
-from .result import Result
 from .scaling import Scaled, Scaling, Unscaled
 from .stage import Stage
 from .train_step import TrainStep
@@ -108,7 +103,6 @@ class Runner(MXNetRunner):
     def _discard(self) -> None:
         parts = self.engine, self._parameters, self._uploads, self._mode
         self._evaluation = Evaluation(*parts, self._log_once)
-        self._apart: dict[Engine, Stage] = {}  # of engines that measure
 
     @contextmanager
     def session(self) -> Iterator[None]:
@@ -201,19 +195,6 @@ class Runner(MXNetRunner):
             for trainer, parameters in trainers.parameters.items()
             if trainer not in trainers.waiting
         }
-
-    def gradient_meter(self, method: Sum) -> GradientMeter:
-        return GradientMeter(self.engine, method, self._run_apart, TorchArrays(self._device))
-
-    def _run_apart(self, engine: Engine, batch: Batch, state: RunState) -> Result:
-        """Run a batch of another engine, and run its backward pass down to where the tasks branch."""
-        if engine not in self._apart:
-            self._apart[engine] = Stage(engine.stages[TRAIN], self._parameters, self._uploads, CompileMode())
-        result = self._apart[engine].run(batch, state)
-        for features in result.features:  # a process may have no sample
-            backward_pass = AutogradPass(result.objectives, features.copies)
-            features.set_gradients(backward_pass.gradients(result.head_gradients))
-        return result
 
     def publish(self) -> None:
         """Copy the values of parameters and optimizers' states to the net and its trainers."""

@@ -168,10 +168,6 @@ def test_wrong_rhythms_are_refused(options: Any, text: str) -> None:
     assert text in str(caught.value)
 
 
-def gluons_handler() -> Any:
-    return SimpleNamespace(batch_end=lambda estimator: None, priority=-2000)
-
-
 @pytest.mark.parametrize("accumulate", [False, True])
 def test_handlers_may_hold_updates_back(accumulate: bool) -> None:
     """One that never does so changes nothing; it sees the gradients of the trainers that would update."""
