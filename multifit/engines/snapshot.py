@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Mapping, Protocol, Sequence
+from typing import Any, Mapping, Protocol
 
-from ..protocols import Array, Numbers
+from ..protocols import Array
 
 
 class Snapshot(Protocol):
@@ -23,14 +23,14 @@ class Snapshot(Protocol):
     def differences(self, folder: Path) -> list[str]:
         """Return a line for every difference between the run that wrote a checkpoint and this one."""
 
-    def write(self, folder: Path, evaluated: Mapping[str, Array] = ...) -> list[str]:
-        """Write the engine's whole state, between two batches; return the names of what cannot be saved.
+    def write(self, folder: Path, evaluated: Mapping[str, Array] = ...) -> None:
+        """Write the engine's whole state, between two batches.
 
         `evaluated` are the values that evaluations use in place of some parameters, by name.
         """
 
-    def read(self, folder: Path, ranks: int = 1, complete: bool = False) -> dict[str, str]:
-        """Load what :meth:`write` wrote; return the figures that start from zero, each with the reason.
+    def read(self, folder: Path, ranks: int = 1, complete: bool = False) -> list[str]:
+        """Load what :meth:`write` wrote; return a line for everything that starts anew.
 
         `ranks` is the number of ranks that wrote it, and `complete` says whether an epoch had ended.
         """
@@ -55,6 +55,3 @@ class Snapshot(Protocol):
 
     def write_ranks(self, folder: Path, ranks: list[dict[str, bytes]]) -> None:
         """Write what :meth:`gather_own` returned."""
-
-    def from_first(self, arrays: Sequence[Numbers]) -> list[Numbers]:
-        """Return the first rank's arrays; the arguments of all other ranks are ignored."""

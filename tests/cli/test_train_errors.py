@@ -144,7 +144,7 @@ def test_a_disk_that_is_full_at_the_end_costs_only_what_did_not_fit(write, multi
     monkeypatch.setattr("multifit.cli.results.save_net", save)
     Path("half").mkdir()
     Path("half/checkpoints").mkdir()
-    monkeypatch.setattr("multifit.checkpoints.store.write_checkpoint", save)
+    monkeypatch.setattr("multifit.checkpoints.write_checkpoint", save)
     result = multifit("train", write(), "--output", "half")
     assert result.code == 2 and "half/final.params'" in result.err
     assert result.out.endswith("2 epochs; wrote half: log.txt, tensorboard\n")
