@@ -48,7 +48,7 @@ class CheckpointInfo(NamedTuple):
     @property
     def values(self) -> Mapping[str, float]:
         """The values of the monitored figures that were measured."""
-        return self.facts.get("values", {})
+        return dict(self.facts.get("values", {}))
 
     @property
     def order(self) -> tuple[int, int, bool]:

@@ -50,7 +50,8 @@ def locked(folder: Path, warn: Callable[[str], None]) -> Iterator[None]:
 def _close_in_fork() -> None:
     """Close the locks in a forked worker: it may outlive its killed parent, and would hold them as long."""
     for lock in _held.values():
-        os.close(lock._context.lock_file_fd)  # releasing would release the parent's
+        if lock._context.lock_file_fd is not None:
+            os.close(lock._context.lock_file_fd)  # releasing would release the parent's
         lock._context.lock_file_fd = None
 
 

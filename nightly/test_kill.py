@@ -107,9 +107,7 @@ DAMAGES: dict[str, Callable[[Path], Any]] = {
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("devices", [1, 2])
-@pytest.mark.parametrize(
-    "kind", [k for k in DATA if k not in ("processes that cannot be seeded", "numbered")]
-)
+@pytest.mark.parametrize("kind", sorted({*DATA} - {"processes that cannot be seeded", "numbered"}))
 def test_a_resume_past_damage(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str, devices: int, damage: str
 ) -> None:

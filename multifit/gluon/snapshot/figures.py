@@ -64,7 +64,7 @@ def merge_figures(figures: StageFigures, state: Mapping[str, Any]) -> None:
 
 def _save_metric(metric: StageMetric) -> dict[str, Any]:
     # a metric of the whole pass has no state of its own: it is computed when it is read
-    inner = None if metric.is_whole else metric.metric
+    inner: Any = None if metric.is_whole else metric.metric
     has_state = hasattr(inner, "state_dict") and hasattr(inner, "load_state_dict")
     return {
         "names": metric.names,

@@ -112,8 +112,8 @@ class Snapshot:
         load_device_state(
             engine.model.parameters, engine.trainers.updated(), read_own_tree(folder, rank, DEVICES)
         )
-        if engine.stages[TRAIN].carried is not None:
-            engine.stages[TRAIN].carried.load(read_own_tree(folder, rank, CARRIED))
+        if (carried := engine.stages[TRAIN].carried) is not None:
+            carried.load(read_own_tree(folder, rank, CARRIED))
         measured = read_own_tree(folder, rank, FIGURES)
         for name, stage in engine.stages.items():
             lost = load_figures(stage.figures, measured[name], divisible=same)
