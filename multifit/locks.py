@@ -50,9 +50,9 @@ def locked(folder: Path, warn: Callable[[str], None]) -> Iterator[None]:
 def _close_in_fork() -> None:
     """Close the locks in a forked worker: it may outlive its killed parent, and would hold them as long."""
     for lock in _held.values():
-        if lock._context.lock_file_fd is not None:
-            os.close(lock._context.lock_file_fd)  # releasing would release the parent's
-        lock._context.lock_file_fd = None
+        file, lock._context.lock_file_fd = lock._context.lock_file_fd, None
+        if file is not None:
+            os.close(file)  # releasing would release the parent's
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows

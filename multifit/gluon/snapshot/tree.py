@@ -112,13 +112,11 @@ def decode(structure: Any, arrays: list[np.ndarray]) -> Any:
     device = _context(structure["on"])
     if tag == "ndarray":
         return new_array(arrays[content], device)
-    if tag == "rows":
-        values, indices = (arrays[i] for i in content)
-        options = {"ctx": device, "dtype": values.dtype}
-        if not len(indices):
-            return mx.nd.sparse.zeros("row_sparse", tuple(structure["shape"]), **options)
-        return mx.nd.sparse.row_sparse_array((values, indices), tuple(structure["shape"]), **options)
-    raise ValueError(f'there is no kind of value "{tag}"')
+    values, indices = (arrays[i] for i in content)
+    options = {"ctx": device, "dtype": values.dtype}
+    if not len(indices):
+        return mx.nd.sparse.zeros("row_sparse", tuple(structure["shape"]), **options)
+    return mx.nd.sparse.row_sparse_array((values, indices), tuple(structure["shape"]), **options)
 
 
 def _add(array: np.ndarray, arrays: list[np.ndarray]) -> int:
