@@ -199,8 +199,6 @@ def test_the_same_fits_without_the_faults() -> None:
     )
 
 
-
-
 @pytest.mark.parametrize(
     ("loader", "message"),
     [
