@@ -6,21 +6,20 @@ from contextlib import contextmanager
 from typing import Any, Callable, Iterable, Iterator, Mapping
 
 from ..events import (
-    EstimatorProtocol,
     EventDispatcher,
     PassEvents,
     adapt_for_evaluation,
     unwrapped,
 )
 from ..handlers import ProgressBar, StoppingHandler
-from ..protocols import Array
+from ..protocols import Array, MultiEstimator
 from .handler_states import Options, by_name, described, options_of, owners
 
 
 class HandlerRunner:
     """Passes a run's events on to its handlers; without a run, there are none."""
 
-    def __init__(self, estimator: EstimatorProtocol) -> None:
+    def __init__(self, estimator: MultiEstimator) -> None:
         self._estimator = estimator
         self._events = self._idle = EventDispatcher(estimator)
 

@@ -7,7 +7,6 @@ handlers written for Gluon's Estimator run here unchanged.
 from __future__ import annotations
 
 from .dispatcher import EventDispatcher
-from .estimator_protocol import EstimatorProtocol
 from .events import (
     AFTER_LAST_BATCH,
     BEFORE_UPDATE,
@@ -33,7 +32,6 @@ __all__ = [
     "MOMENTS",
     "NO_HOOKS",
     "TRAINING_EVENTS",
-    "EstimatorProtocol",
     "EventDispatcher",
     "PassEvents",
     "Priority",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import note_call, user_code
-from .estimator_protocol import EstimatorProtocol
+from ..protocols import MultiEstimator
 from .events import (
     AFTER_LAST_BATCH,
     BEFORE_UPDATE,
@@ -80,7 +80,7 @@ class EventDispatcher:
     ValueError, which lists all problems, if some handlers cannot be used.
     """
 
-    def __init__(self, estimator: EstimatorProtocol, handlers: object = None) -> None:
+    def __init__(self, estimator: MultiEstimator, handlers: object = None) -> None:
         self.handlers = sorted(checked_handlers(handlers), key=priority_of)
         self._estimator = estimator
         self._begun: list[object] = []

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..events import EstimatorProtocol, Priority
+from ..events import Priority
+from ..protocols import MultiEstimator
 
 
 class StopAgreement:
@@ -15,7 +16,7 @@ class StopAgreement:
 
     priority = (Priority.STOPPING + Priority.CHECKPOINT) / 2
 
-    def batch_end(self, estimator: EstimatorProtocol, **_: Any) -> None:
+    def batch_end(self, estimator: MultiEstimator, **_: Any) -> None:
         """Agree on whether this was the last batch, or the last epoch."""
         estimator.state.agree()
 

@@ -11,8 +11,9 @@ import numpy as np
 
 from ..arguments import Count, FromZero, Mode, PathLike, Seed, Valid, checked
 from ..checkpoints import CheckpointStore, checkpoints_folder
-from ..events import EstimatorProtocol, Priority
+from ..events import Priority
 from ..locks import locked
+from ..protocols import MultiEstimator
 from ..triggers import Every
 from .checkpoint_writer import CheckpointWriter
 from .monitor import Monitor, Monitored
@@ -90,13 +91,13 @@ class CheckpointHandler:
         self._partial_step: int | None = None  # step of the last checkpoint, if it was within an epoch
         self._started = False
 
-    def around_fit(self, estimator: EstimatorProtocol) -> AbstractContextManager[None]:
+    def around_fit(self, estimator: MultiEstimator) -> AbstractContextManager[None]:
         """Lock the run's folder; raises ValueError if another run writes there."""
         if not estimator.world.first:
             return nullcontext()
         return locked(self.folder.parent, estimator.logger.warning)
 
-    def train_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
+    def train_begin(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Reset the comparison; raise OSError if no checkpoint can ever be written."""
         self._monitor.begin(estimator)
         self._partial_step = self._saved_every = None
@@ -104,7 +105,7 @@ class CheckpointHandler:
         if estimator.world.first:
             self._writer.begin_run()
 
-    def epoch_begin(self, estimator: EstimatorProtocol, batches: int | None = None, **arguments: Any) -> None:
+    def epoch_begin(self, estimator: MultiEstimator, batches: int | None = None, **arguments: Any) -> None:
         """Seed the generators if there is a schedule; the run's first epoch chooses the seed."""
         self._batches = batches
         if not self._started:
@@ -117,18 +118,18 @@ class CheckpointHandler:
                 estimator.state.seed = int(np.random.randint(2**31 - 1)) if self.seed is None else self.seed
             estimator.reseed_epoch()
 
-    def batch_end(self, estimator: EstimatorProtocol, **_: Any) -> None:
+    def batch_end(self, estimator: MultiEstimator, **_: Any) -> None:
         """Save a checkpoint if one is due."""
         if self._is_due(estimator, "batch", "batch_end"):
             self._save_partial(estimator, exact=True)
             estimator.reseed()  # also if the checkpoint could not be written
 
-    def after_last_batch(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
+    def after_last_batch(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Save a checkpoint where the fit was asked to stop, unless one was due there."""
         if self._partial_step != estimator.state.step:
             self._save_partial(estimator, exact=False)
 
-    def epoch_end(self, estimator: EstimatorProtocol, complete: bool = True, **arguments: Any) -> None:
+    def epoch_end(self, estimator: MultiEstimator, complete: bool = True, **arguments: Any) -> None:
         """Save a checkpoint if one is due, the figure improved, or the fit is asked to stop.
 
         An incomplete epoch gets no checkpoint here: other handlers have counted the epoch by now, and a
@@ -151,10 +152,10 @@ class CheckpointHandler:
         saved_every = state.get("every", repr(self.every))
         self._saved_every = None if saved_every == repr(self.every) else saved_every
 
-    def _is_due(self, estimator: EstimatorProtocol, unit: str, event: str) -> bool:
+    def _is_due(self, estimator: MultiEstimator, unit: str, event: str) -> bool:
         return self.every is not None and self.every.unit == unit and self.every.due(estimator.state, event)
 
-    def _save_partial(self, estimator: EstimatorProtocol, exact: bool) -> None:
+    def _save_partial(self, estimator: MultiEstimator, exact: bool) -> None:
         path = self._writer.write(estimator, complete=False, exact=exact)
         if path is None:
             return
@@ -163,7 +164,7 @@ class CheckpointHandler:
         if not exact and estimator.state.batch + 1 != self._batches:
             self._writer.log_inexact(estimator, path)
 
-    def _warn_of_other_schedule(self, estimator: EstimatorProtocol) -> None:
+    def _warn_of_other_schedule(self, estimator: MultiEstimator) -> None:
         if self._saved_every is not None:
             estimator.logger.warning(
                 "the run was started with every=%s and is resumed with every=%r: the resumed run is correct, "

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from ..checkpoints import CheckpointStore
-from ..events import EstimatorProtocol
+from ..protocols import MultiEstimator
 from .monitor import Monitor
 
 _INEXACT = (
@@ -42,7 +42,7 @@ class CheckpointWriter:
                 f"no checkpoint can be written to {folder}, as {nearest} {why}; give another folder"
             )
 
-    def write(self, estimator: EstimatorProtocol, complete: bool, exact: bool) -> Path | None:
+    def write(self, estimator: MultiEstimator, complete: bool, exact: bool) -> Path | None:
         """Write a checkpoint, then delete those that need not be kept; return its path.
 
         Returns None if the disk refused it. `complete` says whether the epoch and so its figures are
@@ -54,7 +54,7 @@ class CheckpointWriter:
         written = bool(estimator.world.meet("a checkpoint", float(path is not None))[0, 0])
         return path or (self.store.folder if written else None)
 
-    def _write(self, estimator: EstimatorProtocol, complete: bool, exact: bool) -> Path | None:
+    def _write(self, estimator: MultiEstimator, complete: bool, exact: bool) -> Path | None:
         state = estimator.state
         name = f"epoch-{state.epoch + 1:04d}-step-{state.step:08d}"
         facts = {
@@ -77,13 +77,13 @@ class CheckpointWriter:
         self._delete_old(estimator)
         return path
 
-    def log_inexact(self, estimator: EstimatorProtocol, path: Path) -> None:
+    def log_inexact(self, estimator: MultiEstimator, path: Path) -> None:
         """Log, once in a fit, that a resumed run would not be bit for bit the same."""
         if not self._inexact_logged:
             self._inexact_logged = True
             estimator.logger.info(_INEXACT, path)
 
-    def warn_of_later(self, estimator: EstimatorProtocol) -> None:
+    def warn_of_later(self, estimator: MultiEstimator) -> None:
         """Log a warning if the folder has intact checkpoints of later steps than the run's."""
         step = estimator.state.step
         latest = self.store.latest_step(after=step)
@@ -97,7 +97,7 @@ class CheckpointWriter:
                 step,
             )
 
-    def _delete_old(self, estimator: EstimatorProtocol) -> None:
+    def _delete_old(self, estimator: MultiEstimator) -> None:
         folder = self.store.folder
         try:
             self.store.delete_old(self.monitor.directions)

@@ -12,7 +12,8 @@ from typing import Any
 
 from ..arguments import Patterns, checked
 from ..errors import quoted, shown, suggest
-from ..events import EstimatorProtocol, Priority
+from ..events import Priority
+from ..protocols import MultiEstimator
 
 _UNCATCHABLE = {"SIGKILL", "SIGSTOP"}
 _VALID = sorted(set(signal.Signals.__members__) - _UNCATCHABLE)
@@ -58,13 +59,13 @@ class InterruptHandler:
                     f"{suggest(name, _VALID)}; valid are {quoted(_VALID)}"
                 )
         self._installed: list[signal.Signals] = []
-        self._estimator: EstimatorProtocol | None = None
+        self._estimator: MultiEstimator | None = None
         self._process = os.getpid()
         self._reason = ""
         self._log_queue: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._log_thread: threading.Thread | None = None
 
-    def train_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
+    def train_begin(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Install the signal handlers."""
         self._estimator, self._process, self._reason = estimator, os.getpid(), ""
         if threading.current_thread() is not threading.main_thread():
@@ -80,7 +81,7 @@ class InterruptHandler:
                 signal.signal(number, self._on_signal)
                 self._installed.append(number)
 
-    def batch_end(self, estimator: EstimatorProtocol, **_: Any) -> bool:
+    def batch_end(self, estimator: MultiEstimator, **_: Any) -> bool:
         """Stop the fit if a signal has arrived."""
         if self._reason and not estimator.state.stopped:
             estimator.state.interrupt(self._reason)
@@ -88,7 +89,7 @@ class InterruptHandler:
 
     epoch_end = batch_end  # a signal may arrive during the validation
 
-    def train_end(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
+    def train_end(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Remove the signal handlers; the state shows a signal that came too late to stop the fit."""
         self._uninstall()
         if self._reason:

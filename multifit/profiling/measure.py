@@ -10,7 +10,8 @@ from ..arguments import Count, checked
 from ..checks import batch_count, loader_problems, no_batch_problems
 from ..engines import Runner
 from ..errors import DataError, raise_problems
-from ..events import TRAINING_EVENTS, EstimatorProtocol, TrainingHooks
+from ..events import TRAINING_EVENTS, TrainingHooks
+from ..protocols import MultiEstimator
 from ..stages import TRAIN
 from .forward_pieces import forward_pieces
 from .measurements import Operator, Part
@@ -23,7 +24,7 @@ Clock = Callable[[], float]
 
 @checked
 def profile(
-    estimator: EstimatorProtocol,
+    estimator: MultiEstimator,
     runner: Runner,
     run_handlers: Callable[[TimedEvents], Any],
     data: Any,

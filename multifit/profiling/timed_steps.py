@@ -9,9 +9,9 @@ from typing import Any, Iterator
 
 from ..batch_pass import run_pass
 from ..engines import Runner
-from ..events import BEFORE_UPDATE, TRAINING_EVENTS, EstimatorProtocol, EventDispatcher, handler_name
+from ..events import BEFORE_UPDATE, TRAINING_EVENTS, EventDispatcher, handler_name
 from ..events.dispatcher import HandlerMethod
-from ..protocols import BatchResult
+from ..protocols import BatchResult, MultiEstimator
 from ..stages import TRAIN
 from .stopwatch import Stopwatch
 
@@ -29,7 +29,7 @@ PARTS = {
 class TimedEvents(EventDispatcher):
     """Calls the handlers, and times each of them by its name; the watch may be replaced at any time."""
 
-    def __init__(self, estimator: EstimatorProtocol, handlers: Any, watch: Stopwatch) -> None:
+    def __init__(self, estimator: MultiEstimator, handlers: Any, watch: Stopwatch) -> None:
         super().__init__(estimator, handlers)
         self.watch = watch
 
@@ -57,7 +57,7 @@ class TimedSteps:
 
     def __init__(
         self,
-        estimator: EstimatorProtocol,
+        estimator: MultiEstimator,
         runner: Runner,
         batches: Iterator[Any],
         events: TimedEvents,

@@ -20,7 +20,7 @@ def host_view(array: Array, idle: bool = False) -> np.ndarray:
     usual layout in place, also for libraries that take the array itself. The view is valid until the engine
     writes to the array again.
     """
-    handle = array.handle  # type: ignore[attr-defined]
+    handle = array.handle
     data = ctypes.c_void_p()
     if not idle:
         mx.base.check_call(mx.base._LIB.MXNDArrayWaitToWrite(handle))

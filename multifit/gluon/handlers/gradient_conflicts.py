@@ -9,7 +9,8 @@ from typing import Any, Optional
 from ...arguments import Count, checked
 from ...balance import Sum
 from ...balance.protocol import Groups, On
-from ...events import EstimatorProtocol, Priority
+from ...events import Priority
+from ...protocols import MultiEstimator
 
 
 class GradientConflicts:
@@ -51,20 +52,20 @@ class GradientConflicts:
         self._meter: Any = None
         self._state: Any = None
 
-    def train_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
+    def train_begin(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Prepare to measure."""
         self._meter = estimator.gradient_meter(Sum(on=self.on, tasks=self.tasks))
 
-    def batch_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
+    def batch_begin(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Remember the state at the beginning of a batch that will be measured."""
         self._state = None if estimator.state.step % self.every else copy.copy(estimator.state)
 
-    def batch_end(self, estimator: EstimatorProtocol, batch: Any, **arguments: Any) -> None:
+    def batch_end(self, estimator: MultiEstimator, batch: Any, **arguments: Any) -> None:
         """Measure every `every`-th batch."""
         if self._state is not None:
             self._meter.measure(batch, self._state)
 
-    def epoch_end(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
+    def epoch_end(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Record the figures, and reset them."""
         figures = self._meter.read()
         estimator.history.record({f"train_{name}": value for name, value in figures.items()})

@@ -6,7 +6,7 @@ import math
 from typing import Any, Callable, Optional
 
 from ...arguments import NotNegative, checked
-from ...events import EstimatorProtocol
+from ...protocols import MultiEstimator
 from ..compat import mx
 from ..distributed.collectives import broadcast
 
@@ -50,7 +50,7 @@ class GradientNoise:
         self.eta, self.gamma = eta, gamma
         self._draw = mx.nd.random.normal if random is None else random
 
-    def change_gradients(self, estimator: EstimatorProtocol) -> None:
+    def change_gradients(self, estimator: MultiEstimator) -> None:
         """Add the noise."""
         sigma = math.sqrt(self.eta / (1 + estimator.state.step) ** self.gamma)
         gradients = {

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...events import EstimatorProtocol
+from ...protocols import MultiEstimator
 from ..compat import mx
 
 CHUNK = 200  # MXNet takes no more arrays at once
@@ -31,11 +31,11 @@ class SkipNonFinite:
         self._updates: dict[str, int] = {}  # by trainer, as are those skipped
         self._skipped: dict[str, Any] = {}
 
-    def train_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
+    def train_begin(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Forget an earlier fit."""
         self._updates, self._skipped = {}, {}
 
-    def change_gradients(self, estimator: EstimatorProtocol) -> None:
+    def change_gradients(self, estimator: MultiEstimator) -> None:
         """Set the gradients of trainers to 0 if some are not finite."""
         for trainer, parameters in estimator.gradients().items():
             flags = [_zero_unless_finite(list(gradients)) for gradients in zip(*parameters.values())]
@@ -43,7 +43,7 @@ class SkipNonFinite:
                 self._updates[trainer] = self._updates.get(trainer, 0) + 1
                 self._skipped[trainer] = self._skipped.get(trainer, 0.0) + (1.0 - flag)
 
-    def epoch_end(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
+    def epoch_end(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Log how many updates were skipped, and reset the counts."""
         for trainer, skipped in self._skipped.items():
             count = int(skipped.asscalar())

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...arguments import Count, checked
-from ...events import EstimatorProtocol
+from ...protocols import MultiEstimator
 from ...triggers import Every
 from ..optim.parameters import statistics
 from .skip_non_finite import all_finite
@@ -44,13 +44,13 @@ class TerminateOnNaN:
         self._trigger = Every(every, "batch")
         self._copies: list[tuple[Any, Any]] = []
 
-    def batch_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
+    def batch_begin(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Copy the statistics that the forward pass changes."""
         due = self._trigger.due(estimator.state, "batch_begin")
         changing = statistics(estimator.parameters).values() if due else ()
         self._copies = [(array, array.copy()) for parameter in changing for array in parameter.list_data()]
 
-    def hold_update(self, estimator: EstimatorProtocol, loss: Mapping[str, list[Any]]) -> bool:
+    def hold_update(self, estimator: MultiEstimator, loss: Mapping[str, list[Any]]) -> bool:
         """Check losses and gradients, and return whether the parameters must not be updated."""
         # The batch is not counted yet, as in batch_begin.
         if not self._trigger.due(estimator.state, "batch_begin"):

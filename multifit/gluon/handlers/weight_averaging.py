@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from typing import Annotated, Any
 
 from ...arguments import Count, FromZero, Share, checked, one_of
-from ...events import EstimatorProtocol, Priority
+from ...events import Priority
+from ...protocols import MultiEstimator
 from ..compat import mx
 
 
@@ -71,12 +72,12 @@ class WeightAveraging:
         """The values that evaluations use in place of parameters, by name."""
         return self.averages
 
-    def train_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
+    def train_begin(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Forget an earlier fit."""
         self._epochs = self._elapsed = self._count = 0
         self.averages = {}
 
-    def batch_end(self, estimator: EstimatorProtocol, **_: Any) -> None:
+    def batch_end(self, estimator: MultiEstimator, **_: Any) -> None:
         """Average after an update."""
         if self.kind != "ema":
             return
@@ -85,14 +86,14 @@ class WeightAveraging:
         if gradients and not any(gradients.values()):
             self._average_if_due(estimator)
 
-    def epoch_end(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
+    def epoch_end(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Average after an epoch."""
         if self.kind == "swa":
             self._average_if_due(estimator)
         self._epochs += 1
 
     @contextmanager
-    def around_evaluation(self, estimator: EstimatorProtocol) -> Iterator[None]:
+    def around_evaluation(self, estimator: MultiEstimator) -> Iterator[None]:
         """Let the net have the averages during an evaluation."""
         arrays = [array for array, _ in self._pairs(estimator)]
         copies = [array.copy() for array in arrays]
@@ -103,7 +104,7 @@ class WeightAveraging:
             for array, copy in zip(arrays, copies):
                 copy.copyto(array)
 
-    def train_end(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
+    def train_end(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Copy the averages to the net, unless `apply` is False; warn if there are none."""
         if not self.averages:
             estimator.logger.warning(
@@ -128,7 +129,7 @@ class WeightAveraging:
         self._epochs, self._elapsed, self._count = state["epochs"], state["due"], state["count"]
         self.averages = {name: value.copy() for name, value in state["averages"].items()}
 
-    def _average_if_due(self, estimator: EstimatorProtocol) -> None:
+    def _average_if_due(self, estimator: MultiEstimator) -> None:
         if self._epochs < self.start:
             return
         self._elapsed += 1
@@ -151,7 +152,7 @@ class WeightAveraging:
             return False
         return parameter.grad_req != "null" or (self.kind == "ema" and not parameter._differentiable)
 
-    def _pairs(self, estimator: EstimatorProtocol) -> list[tuple[Any, Any]]:
+    def _pairs(self, estimator: MultiEstimator) -> list[tuple[Any, Any]]:
         """Return the arrays of the averaged parameters, on all devices, with their averages."""
         return [
             (array, average)
@@ -159,7 +160,7 @@ class WeightAveraging:
             for array in estimator.parameters[name].list_data()
         ]
 
-    def _copy_to_net(self, estimator: EstimatorProtocol) -> None:
+    def _copy_to_net(self, estimator: MultiEstimator) -> None:
         for array, average in self._pairs(estimator):
             average.copyto(array)
 
