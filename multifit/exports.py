@@ -19,7 +19,6 @@ from .handlers import (
     CheckpointHandler,
     EarlyStoppingHandler,
     InterruptHandler,
-    LivePlot,
     LogFile,
     LoggingHandler,
     MetricHandler,
@@ -30,8 +29,8 @@ from .handlers import (
     ValidationHandler,
 )
 from .history import History
-from .plan import Plan
 from .spec import LabelSpec, LossSpec, MetricSpec, TaskSpec, TrainerSpec
+from .spec.plan import Plan
 from .state import RunState
 from .triggers import Every
 
@@ -49,7 +48,6 @@ __all__ = [
     "InterruptHandler",
     "LabelSmoothing",
     "LabelSpec",
-    "LivePlot",
     "LogFile",
     "LoggingHandler",
     "LossSpec",

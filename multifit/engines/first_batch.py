@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Mapping, NamedTuple, Sequence
 
-from ..plan import LoaderPlan
+from ..spec.plan import LoaderPlan
 from ..spec.task_slots import TaskSlots
 
 

@@ -8,9 +8,9 @@ from typing import Any, Callable, ContextManager, Iterator, Mapping, Protocol, S
 
 from ..balance import Sum
 from ..events import NO_HOOKS, TrainingHooks
-from ..plan import Plan
 from ..protocols import Array, BatchResult
 from ..sampling import TaskLoaders
+from ..spec.plan import Plan
 from ..state import RunState
 from .engine import Engine
 from .first_batch import FirstBatches

@@ -7,7 +7,6 @@ from typing import Any
 
 from ..distributed import ALONE, World
 from ..history import History
-from ..plan import Plan
 from ..seeding import (
     AHEAD,
     mixed,
@@ -18,6 +17,7 @@ from ..seeding import (
     seed_operators,
     set_random_state,
 )
+from ..spec.plan import Plan
 from ..state import RunState
 
 

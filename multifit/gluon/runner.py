@@ -13,9 +13,9 @@ from ..balance import Sum
 from ..engines import FirstBatches, Setup, Timer, needs_torch, untimed
 from ..events import NO_HOOKS, TrainingHooks
 from ..log_once import LogOnce
-from ..plan import Plan
 from ..protocols import Array
 from ..sampling import TaskLoaders
+from ..spec.plan import Plan
 from ..state import RunState
 from .data.devices import can_compute as has
 from .distributed.figures import join_figures
