@@ -3,11 +3,10 @@
 ``@checked`` reads a function's annotations at its first call. The annotations also hold bounds and choices::
 
     @checked
-    def __init__(self, monitor: FigureName, mode: Optional[Mode] = None, patience: FromZero = 0) -> None:
+    def __init__(self, monitor: FigureName, mode: Mode | None = None, patience: FromZero = 0) -> None:
 
 NumPy's numbers are valid numbers, and are passed on as Python's; ``True``, ``"1"`` and NaN are not. A
-function must take as many arguments as annotated. ``Any``, ``object`` and protocols are not checked. Python
-3.9 can evaluate ``Optional`` and ``Union``, but not ``|``.
+function must take as many arguments as annotated. ``Any``, ``object`` and protocols are not checked.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ import math
 import numbers
 import os
 import sys
+import types
 import typing
 from collections import abc
 from contextlib import suppress
@@ -187,7 +187,7 @@ def _converted(value: Any, hint: Any) -> Any:
         value = _converted(value, arguments[0])
         if not arguments[1].accepts(value):
             raise ValueError
-    elif origin is Union:
+    elif origin in (Union, types.UnionType):
         for argument in arguments:
             with suppress(TypeError, ValueError):
                 return _converted(value, argument)
@@ -228,7 +228,7 @@ def _wrong_arity(function: Callable[..., Any], arguments: Sequence[Any]) -> bool
 def _words(hint: Any) -> Iterator[str]:
     """Yield what is valid, in words."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is Union:
+    if origin in (Union, types.UnionType):
         for argument in arguments:
             yield from _words(argument)
     elif origin is Annotated:

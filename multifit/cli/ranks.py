@@ -15,7 +15,7 @@ from ..distributed import KINDS, World, connect
 from ..distributed.communicator import Seconds
 from ..distributed.processes import this_process
 from ..errors import PeerError
-from ..handlers.log_file import FORMAT
+from ..handlers.printing import FORMAT
 from ..log_once import get_logger
 from ..taskfile import as_usage_error
 

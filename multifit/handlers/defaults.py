@@ -8,9 +8,8 @@ from ..distributed import World
 from ..events import checked_handlers, unwrapped
 from .agreement import StopAgreement
 from .interrupt import InterruptHandler
-from .logging import LoggingHandler
 from .metric import MetricHandler
-from .progress import ProgressBar
+from .printing import LoggingHandler, ProgressBar
 from .stopping import StoppingHandler
 from .validation import ValidationHandler
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import queue
 import signal
 import threading
 from types import FrameType
@@ -59,23 +57,15 @@ class InterruptHandler:
                     f"{suggest(name, _VALID)}; valid are {quoted(_VALID)}"
                 )
         self._installed: list[signal.Signals] = []
-        self._estimator: MultiEstimator | None = None
         self._process = os.getpid()
+        self._running = False
         self._reason = ""
-        self._log_queue: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        self._log_thread: threading.Thread | None = None
 
     def train_begin(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Install the signal handlers."""
-        self._estimator, self._process, self._reason = estimator, os.getpid(), ""
+        self._running, self._process, self._reason = True, os.getpid(), ""
         if threading.current_thread() is not threading.main_thread():
             return
-        # A signal can arrive while the log is written to, and logging from its handler could then fail or
-        # deadlock, so another thread logs it. Of Python's queues, a signal handler may use only SimpleQueue.
-        self._log_thread = threading.Thread(
-            target=_log_signals, args=(self._log_queue, estimator.logger), daemon=True
-        )
-        self._log_thread.start()
         for number in (signal.Signals[name] for name in self.signals):
             if signal.getsignal(number) == _default(number):
                 signal.signal(number, self._on_signal)
@@ -84,6 +74,10 @@ class InterruptHandler:
     def batch_end(self, estimator: MultiEstimator, **_: Any) -> bool:
         """Stop the fit if a signal has arrived."""
         if self._reason and not estimator.state.stopped:
+            # Not when the signal arrives: it may have interrupted the log, which cannot be entered twice.
+            estimator.logger.warning(
+                "%s: ending the fit; a second Ctrl-C or SIGTERM ends the run at once", self._reason
+            )
             estimator.state.interrupt(self._reason)
         return estimator.state.interrupted
 
@@ -92,39 +86,26 @@ class InterruptHandler:
     def train_end(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Remove the signal handlers; the state shows a signal that came too late to stop the fit."""
         self._uninstall()
+        self._running = False
         if self._reason:
             estimator.state.interrupt(self._reason)
-        self._estimator = None  # this handler may live longer than the estimator
-        if self._log_thread is not None:
-            self._log_queue.put(None)
-            self._log_thread.join()
-            self._log_thread = None
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        estimator = self._estimator
-        if os.getpid() != self._process and number == signal.SIGINT:
+        ours = os.getpid() == self._process
+        if not ours and number == signal.SIGINT:
             return  # a loader's worker: Ctrl-C reaches all processes, and the batch still needs its workers
-        again = bool(self._reason) or (estimator is not None and estimator.state.interrupted)
-        if again and os.getpid() == self._process and number == getattr(signal, "SIGHUP", None):
-            return  # a terminal that is closed may send it twice, by the shell and by the kernel
-        if os.getpid() != self._process or estimator is None or again:
+        if ours and self._running and not self._reason:
+            self._reason = signal.Signals(number).name
+        elif not ours or number != getattr(signal, "SIGHUP", None):  # a closed terminal may send it twice
             self._uninstall()
             signal.signal(number, _default(number))  # also if another handler called this one
             signal.raise_signal(number)
-        else:
-            self._reason = signal.Signals(number).name
-            self._log_queue.put(self._reason)
 
     def _uninstall(self) -> None:
         for number in self._installed:
             if signal.getsignal(number) == self._on_signal:  # else another handler was installed since
                 signal.signal(number, _default(number))
         self._installed = []
-
-
-def _log_signals(signals: queue.SimpleQueue[str | None], logger: logging.Logger) -> None:
-    for name in iter(signals.get, None):
-        logger.warning("%s: finishing the batch; a second Ctrl-C or SIGTERM ends the run at once", name)
 
 
 def _default(number: int) -> Any:

@@ -14,7 +14,7 @@ import multifit
 EXPORTS = [
     "CHANGES", "MOMENTS", "CheckpointHandler", "DataError", "EarlyStoppingHandler", "Every",
     "GradientConflicts", "GradientNoise", "HandlerError", "History",
-    "InterruptHandler", "LabelSmoothing", "LabelSpec", "LivePlot", "LogFile", "LoggingHandler",
+    "InterruptHandler", "LabelSmoothing", "LabelSpec", "LogFile", "LoggingHandler",
     "LossSpec", "MetricHandler", "MetricSpec", "MixUp", "MultiEstimator", "PeerError", "Plan",
     "PlateauHandler", "Priority", "Problem", "ProgressBar", "RunState", "Sharded", "Shards",
     "SkipNonFinite", "SpecError", "StoppingHandler", "TaskSpec", "TensorBoardHandler", "TerminateOnNaN",

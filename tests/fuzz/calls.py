@@ -44,7 +44,6 @@ CALLS: dict[str, dict[str, Any]] = {
     "InterruptHandler": {"signals": ()},
     "LabelSmoothing": {"epsilon": 0.1, "loss": "p"},
     "LabelSpec": {"name": "y", "dtype": None, "classes": 3, "ignore": None, "missing": None},
-    "LivePlot": {"figures": "train_loss", "path": "/plot.png", "display": None},
     "LogFile": {"path": "/log.csv"},
     "LoggingHandler": {"log_interval": 1, "figures": None},
     "LossSpec": {"fn": None, "weight": 1.0, "trainers": None},
