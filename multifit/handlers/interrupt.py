@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Iterable
 from types import FrameType
-from typing import Any
+from typing import Annotated, Any
 
-from ..arguments import Patterns, checked
-from ..errors import quoted, shown, suggest
+from ..arguments import checked, one_of
 from ..events import Priority
 from ..protocols import MultiEstimator
 
-_UNCATCHABLE = {"SIGKILL", "SIGSTOP"}
-_VALID = sorted(set(signal.Signals.__members__) - _UNCATCHABLE)
-_DEFAULT = tuple(name for name in ("SIGINT", "SIGTERM", "SIGHUP") if name in _VALID)  # Windows has two
+_CATCHABLE = sorted(set(signal.Signals.__members__) - {"SIGKILL", "SIGSTOP"})
+_DEFAULT = [name for name in ("SIGINT", "SIGTERM", "SIGHUP") if name in _CATCHABLE]  # Windows has two
+_Signal = Annotated[str, one_of(*_CATCHABLE)]
 
 
 class InterruptHandler:
@@ -48,14 +48,8 @@ class InterruptHandler:
     priority = Priority.STOPPING + 100.0
 
     @checked
-    def __init__(self, signals: Patterns = _DEFAULT) -> None:
+    def __init__(self, signals: _Signal | Iterable[_Signal] = _DEFAULT) -> None:
         self.signals = tuple([signals] if isinstance(signals, str) else signals)
-        for name in self.signals:
-            if name not in _VALID:
-                raise ValueError(
-                    f"InterruptHandler: signals: there is no {shown(name)} that can be caught"
-                    f"{suggest(name, _VALID)}; valid are {quoted(_VALID)}"
-                )
         self._installed: list[signal.Signals] = []
         self._process = os.getpid()
         self._running = False

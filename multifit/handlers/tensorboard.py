@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ..arguments import Count, PathLike, checked
-from ..errors import reason, shown
+from ..errors import reason
 from ..events import Priority
-from ..protocols import Array, MultiEstimator, Numbers
+from ..protocols import Array, MultiEstimator
 from ..stages import TRAIN, split_figure
 from ..triggers import Every
 
@@ -96,10 +96,6 @@ class TensorBoardHandler:
         if self._epochs is None:
             return
         pictures = {} if self.pictures is None else self.pictures(estimator)
-        if not isinstance(pictures, Mapping) or not all(hasattr(p, "savefig") for p in pictures.values()):
-            raise ValueError(
-                f"pictures must return a dict of matplotlib figures by name, not {shown(pictures)}"
-            )
         with self._until_it_fails(estimator):
             epoch = estimator.state.epoch + 1
             if estimator.plan is not None and not self._plan_written:
@@ -108,8 +104,11 @@ class TensorBoardHandler:
                 text = "".join(f"    {line}\n" for line in str(estimator.plan).splitlines())
                 self._epochs.add_text("plan", text, epoch)
             _write_figures(self._epochs, estimator.history.last, epoch)
-            for name, values in _histograms(estimator) if self.weights else ():
-                self._epochs.add_histogram(name, values, epoch)
+            for name, array in _arrays(estimator) if self.weights else ():
+                values = array.asnumpy().astype("float64").ravel()
+                values = values[abs(values) < math.inf]
+                if values.size:
+                    self._epochs.add_histogram(name, values, epoch)
             for name, picture in pictures.items():
                 self._epochs.add_figure(name, picture, epoch, close=False)
             for writer in filter(None, (self._epochs, self._batches)):
@@ -161,16 +160,9 @@ def _tag(figure: str) -> str:
     return f"{prefix}/{name}" if prefix else figure
 
 
-def _histograms(estimator: MultiEstimator) -> Iterator[tuple[str, Numbers]]:
-    """Yield the finite values of parameters and gradients on the first device."""
+def _arrays(estimator: MultiEstimator) -> Iterator[tuple[str, Array]]:
+    """Yield parameters and gradients on the first device."""
     for name, parameter in estimator.parameters.items():
-        yield from _finite(f"weights/{name}", parameter.list_data()[0])
+        yield f"weights/{name}", parameter.list_data()[0]
         if parameter.grad_req != "null":
-            yield from _finite(f"gradients/{name}", parameter.list_grad()[0])
-
-
-def _finite(name: str, array: Array) -> Iterator[tuple[str, Numbers]]:
-    values = array.asnumpy().astype("float64").ravel()
-    values = values[abs(values) < math.inf]
-    if values.size:
-        yield name, values
+            yield f"gradients/{name}", parameter.list_grad()[0]

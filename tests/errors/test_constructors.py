@@ -73,7 +73,7 @@ SEED = f"{FROM_0} and below 4294967296 or None"
 MIN_MAX, FIGURES = '"min", "max" or None', 'a name such as "val_loss", a list of names'
 CLOCK, FLAG = "a function without arguments", "True or False"
 COMMUNICATOR = "an object with name, rank, size, asynchronous, all_reduce, broadcast, all_gather, close"
-SIGNALS = "InterruptHandler: signals: there is no"
+SIGNALS = "InterruptHandler: signals is"
 # fmt: off
 ARGUMENTS: list[tuple[str, str, str, list[Any]]] = [  # constructor, argument, what is valid, what is not
     ("CheckpointHandler", "folder", "a path", [3]),
@@ -99,7 +99,6 @@ ARGUMENTS: list[tuple[str, str, str, list[Any]]] = [  # constructor, argument, w
     ("GradientNoise", "eta", NOT_NEGATIVE, [-1, NAN]),
     ("GradientNoise", "gamma", NOT_NEGATIVE, [INF]),
     ("GradientNoise", "random", "a function or None", [3]),
-    ("InterruptHandler", "signals", "a name or a list of names", [(15,), 3]),
     ("LabelSmoothing", "epsilon", SHARE, [-0.1, 1, NAN]),
     ("LabelSmoothing", "loss", NAMES, [(), 3]),
     ("LogFile", "path", "a path", [3]),
@@ -156,9 +155,9 @@ OTHERS: list[tuple[str, dict[str, Any], str]] = [  # constructor, its arguments,
     ("Every", {"handler": Every}, "Every: handler is the class Every; pass an instance, Every(...)"),
     ("Every", {"n": 3, "unit": "batch", "handler": multifit.MetricHandler()},
      'Every(3, "batch") would change nothing: the handler MetricHandler has neither batch_begin nor'),
-    ("InterruptHandler", {"signals": ["SIGINT", "SIGTREM"]},
-     f"{SIGNALS} 'SIGTREM' that can be caught (did you mean \"SIGTERM\"?); valid are"),
-    ("InterruptHandler", {"signals": "SIGKILL"}, f"{SIGNALS} 'SIGKILL' that can be caught"),
+    ("InterruptHandler", {"signals": "SIGTREM"}, f"{SIGNALS} 'SIGTREM' (did you mean \"SIGTERM\"?); valid"),
+    ("InterruptHandler", {"signals": ["SIGINT", "SIGKILL"]}, f"{SIGNALS} ['SIGINT', 'SIGKILL']; valid is"),
+    ("InterruptHandler", {"signals": 3}, f"{SIGNALS} 3; valid is"),
     ("ValidationHandler", {"epoch_period": None}, "ValidationHandler would never evaluate: give"),
     *((name, {"figures": "("}, 'figures: "(" is not a valid regular expression')
       for name in ("LoggingHandler", "ProgressBar")),

@@ -140,13 +140,6 @@ def test_pictures(run: Any, tmp_path: Path) -> None:
     assert asked == [run, run]
 
 
-@pytest.mark.parametrize("drawn", [None, {"a": 5}, [1]])
-def test_pictures_of_another_type_are_an_error(run: Any, tmp_path: Path, drawn: Any) -> None:
-    with pytest.raises(ValueError, match=r"pictures must return a dict of matplotlib figures"):
-        run.fit(handler := TensorBoardHandler(tmp_path, pictures=lambda estimator: drawn))
-    handler.train_end(run)
-
-
 def test_a_full_disk_is_one_warning(run: Any, tmp_path: Path, log: Any) -> None:
     writer = MagicMock()
     writer.flush.side_effect = OSError(errno.ENOSPC, "No space left on device")
