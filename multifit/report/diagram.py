@@ -80,26 +80,23 @@ def _box(row: Row, rows: Sequence[Row], links: Sequence[Link]) -> Box:
         figures = [row.value] if row.what == "metric" and row.value != row.name else []
         lines = (row.goes_to, *figures, *(f"{part.name}: {part.goes_to}" for part in parts))
         return Box(row.what, row.name, lines)
-    unused = row.what != "input" and not any(link[:2] == row[:2] for link in links)
-    return Box(row.what, row.name, (row.value, "unused") if unused else (row.value,), unused)
+    alone = row.what != "input" and not any(link[:2] == row[:2] for link in links)
+    return Box(row.what, row.name, (row.value, row.goes_to) if alone else (row.value,), alone)
 
 
 def _tasks(boxes: Mapping[tuple[str, str], Box], links: Sequence[Link]) -> list[Task]:
-    """Return the losses and metrics by what they take, in the order of the outputs, then what is unused."""
+    """Return the losses and metrics by what they take, in the order of the outputs, then what none takes."""
     order = list(boxes)
-    terms: dict[tuple[tuple[Box, ...], tuple[Box, ...]], list[Box]] = {}
-    for key in sorted(
-        filter(lambda key: key[0] in COMPUTED, order), key=lambda key: _first(key, links, order)
-    ):
-        into = [link for link in links if (link.to, link.target) == key]
-        sources = dict.fromkeys(_source(boxes[link[:2]]) for link in into if link.what in ("output", "loss"))
-        labels = dict.fromkeys(
-            _label(boxes[link[:2]], link) for link in into if link.what in ("label", "input")
-        )
-        terms.setdefault((tuple(sources), tuple(labels)), []).append(boxes[key])
-    tasks = [Task(sources, grouped, labels) for (sources, labels), grouped in terms.items()]
-    unused = [box for box in boxes.values() if box.dashed]
-    return tasks + [Task([box], [], []) if box.kind == "output" else Task([], [], [box]) for box in unused]
+    groups: dict[tuple[tuple[Box, ...], tuple[Box, ...]], list[Box]] = {}
+    computed = [key for key in order if key[0] in COMPUTED]
+    for key in sorted(computed, key=lambda key: _first(key, links, order)):
+        taken = [(boxes[link[:2]], link) for link in links if (link.to, link.target) == key]
+        sources = dict.fromkeys(_source(box) for box, link in taken if link.what in ("output", "loss"))
+        labels = dict.fromkeys(_label(box, link) for box, link in taken if link.what in ("label", "input"))
+        groups.setdefault((tuple(sources), tuple(labels)), []).append(boxes[key])
+    tasks = [Task(sources, terms, labels) for (sources, labels), terms in groups.items()]
+    alone = [box for box in boxes.values() if box.dashed]
+    return tasks + [Task([box], [], []) if box.kind == "output" else Task([], [], [box]) for box in alone]
 
 
 def _first(term: tuple[str, str], links: Sequence[Link], order: Sequence[tuple[str, str]]) -> int:
