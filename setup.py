@@ -49,7 +49,7 @@ setup(
         "psutil>=5.9",
         "filelock>=3.12",
         "tqdm>=4.63",
-        "rich>=13",
+        "tabulate>=0.10",
         "jinja2>=3.1",
     ],
     extras_require={

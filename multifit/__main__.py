@@ -6,7 +6,7 @@ import os
 import sys
 
 from .distributed import local_size
-from .output import safe_output
+from .output import Output
 from .threads import VARIABLES, usable_cores
 
 INTERRUPTED = 130  # the status that shells give a program that SIGINT, signal 2, has ended
@@ -22,14 +22,17 @@ def run() -> int:
     """
     if not any(name in os.environ for name in VARIABLES):
         os.environ[VARIABLES[0]] = str(max(1, usable_cores() // local_size()))
-    with safe_output():
-        try:
-            from .cli import main
+    sys.stdout, sys.stderr = (
+        Output(sys.stdout),
+        Output(sys.stderr),
+    )  # until Python has flushed them at its end
+    try:
+        from .cli import main
 
-            return main()
-        except KeyboardInterrupt:
-            print("multifit: interrupted", file=sys.stderr)
-            return INTERRUPTED
+        return main()
+    except KeyboardInterrupt:
+        print("multifit: interrupted", file=sys.stderr)
+        return INTERRUPTED
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ from .handlers import (
     CheckpointHandler,
     EarlyStoppingHandler,
     InterruptHandler,
-    LivePlot,
     LogFile,
     LoggingHandler,
     MetricHandler,
@@ -29,8 +28,8 @@ from .handlers import (
     ValidationHandler,
 )
 from .history import History
-from .plan import Plan
 from .spec import LabelSpec, LossSpec, MetricSpec, TaskSpec, TrainerSpec
+from .spec.plan import Plan
 from .state import RunState
 from .triggers import Every
 
@@ -46,7 +45,6 @@ __all__ = [
     "InterruptHandler",
     "LabelSmoothing",
     "LabelSpec",
-    "LivePlot",
     "LogFile",
     "LoggingHandler",
     "LossSpec",

@@ -63,13 +63,6 @@ def test_recording_before_an_epoch_is_an_error() -> None:
         History().record({"loss": 1.0})
 
 
-def test_the_name_of_a_figure_is_a_string(history: History) -> None:
-    before = history.to_json()
-    with pytest.raises(TypeError, match="3 is not the name of a figure; give a string"):
-        history.record({"lr": 2.0, 3: 1.0})
-    assert history.to_json() == before
-
-
 def test_an_unknown_figure_names_the_nearest(history: History) -> None:
     with pytest.raises(KeyError) as caught:
         history["val_los"]
@@ -148,21 +141,6 @@ def test_a_table_of_limited_width(history: History, width: int | None, blocks: i
     assert len(parts) == blocks
     assert all(part.startswith("epoch  ") and len(part.splitlines()) == 4 for part in parts)
     assert width in (None, 1) or max(map(len, history.table(width).splitlines())) <= width
-
-
-def test_a_table_of_many_figures_has_a_row_per_figure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "70")
-    figures = {f"val_part/figure {i}": [2.0 + i, 1.0, 3.0, 1.0] for i in range(10)}
-    lines = (
-        History({**figures, "val_never": [NAN] * 4, "val_late": [NAN, NAN, 7.0, 7.0]}).table().splitlines()
-    )
-    assert max(map(len, lines)) <= 70
-    assert [line.split() for line in lines[:1] + lines[3:4] + lines[-2:]] == [
-        ["figure", "first", "lowest", "epoch", "highest", "epoch", "last"],
-        ["val_part/figure", "1", "3.0000", "1.0000", "2", "3.0000", "1", "1.0000"],
-        ["val_never", "-", "-", "-", "-"],
-        ["val_late", "7.0000", "7.0000", "3", "7.0000", "3", "7.0000"],
-    ]
 
 
 def test_the_table_of_an_empty_history() -> None:

@@ -16,7 +16,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 LAYERS = [
     "version", "errors", "stages", "protocols", "signatures", "arguments", "files", "output", "locks",
     "threads", "seeding", "checkpoints", "tables", "settings", "recorded_settings", "distributed", "log_once",
-    "sampling", "balance", "spec", "checks", "plan", "state", "triggers", "history", "plots", "events",
+    "sampling", "balance", "spec", "checks", "state", "triggers", "history", "plots", "events",
     "batch_pass", "handlers", "engines", "gluon", "torch", "torch.engine", "losses", "metrics", "schedules",
     "profiling", "rate_search", "estimator", "taskfile", "report", "exports", "__init__", "cli", "__main__",
 ]  # fmt: skip
@@ -24,12 +24,12 @@ LAYERS = [
 ONLY = {
     "gluon": {
         "errors", "stages", "protocols", "signatures", "arguments", "files", "threads", "seeding", "tables",
-        "spec", "checks", "plan", "state", "triggers", "plots", "events", "distributed", "log_once",
+        "spec", "checks", "state", "triggers", "plots", "events", "distributed", "log_once",
         "balance", "sampling", "engines", "version",
     },
     "torch": {
         "errors", "stages", "protocols", "signatures", "arguments", "files", "threads", "seeding", "tables",
-        "spec", "checks", "plan", "state", "triggers", "plots", "events", "distributed", "log_once",
+        "spec", "checks", "state", "triggers", "plots", "events", "distributed", "log_once",
         "balance", "engines",
     },
 }  # fmt: skip

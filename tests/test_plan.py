@@ -1,4 +1,4 @@
-"""The plan as data and as text: what feeds what, through JSON and back, and within a terminal."""
+"""The plan as data and as text: what feeds what, and within a terminal."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import json
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
-from multifit.plan import Plan, TrainerPlan, stage_plan
 from multifit.spec import LossSpec, MetricSpec, TaskSpec
+from multifit.spec.plan import Plan, TrainerPlan
+from multifit.spec.stage_plan import stage_plan
 
 
 def fn(*args: Any) -> Any:
@@ -33,12 +33,12 @@ SPEC = TaskSpec(
     },
     unused=["more"],
 )
-ONES = np.ones((8, 4), "float32")
+ARRAY = "(8, 4) float32"
 STAGE = stage_plan(
     SPEC,
-    {"logits": ONES, "more": ONES},
-    {"source": ONES, "target": ONES},
-    {"ce": ONES},
+    {"logits": ARRAY, "more": ARRAY},
+    {"source": ARRAY, "target": ARRAY},
+    {"ce": ARRAY},
     [("mean", ["mean"], "batch by batch"), ("several", ["several.first", "several.second"], "on the device")],
     "one graph",
 )
@@ -50,15 +50,15 @@ PLAN = Plan(("cpu(0)",), 8, STAGE, None, (TRAINER,), ("b.weight",), NOTICES)
 def test_a_row_for_every_name() -> None:
     assert STAGE.rows == (
         ("input", "source", "(8, 4) float32", "net"),
-        ("input", "length", "None", "net, ce, normalizes ce"),
+        ("input", "length", "", "net, ce, normalizes ce"),
         ("output", "logits", "(8, 4) float32", "ce, part, whole, several"),
         ("output", "more", "(8, 4) float32", "unused"),
         ("label", "target", "(8, 4) float32", "ce, part"),
         ("loss", "ce", "(8, 4) float32", "1 x fn(outputs.logits, labels.target, labels.length) / length"),
-        ("loss", "part", "None", "0.5 x fn(outputs.logits, labels.target) / a function of the slots"),
-        ("part", "part.a", "None", "minimized"),
-        ("part", "part.b", "None", "measured"),
-        ("loss", "whole", "None", "<lambda>(state) x fn(outputs.logits) / samples"),
+        ("loss", "part", "", "0.5 x fn(outputs.logits, labels.target) / a function of the slots"),
+        ("part", "part.a", "", "minimized"),
+        ("part", "part.b", "", "measured"),
+        ("loss", "whole", "", "<lambda>(state) x fn(outputs.logits) / samples"),
         ("metric", "mean", "mean", "fn(part.b), batch by batch"),
         ("metric", "several", "first, second", "fn(outputs.logits), on the device"),
     )
@@ -103,26 +103,8 @@ def test_a_precision_other_than_float32_is_named() -> None:
     assert replace(PLAN, precision="bfloat16").where == "batches of 8 on cpu(0), computed in bfloat16"
 
 
-def test_json_and_back() -> None:
-    plan = Plan.from_dict(json.loads(json.dumps(PLAN.to_dict())))
-    assert plan == PLAN and str(plan) == str(PLAN)
-    older = {key: value for key, value in PLAN.to_dict().items() if key != "precision"}
-    older["trainers"] = [{k: v for k, v in older["trainers"][0].items() if k != "losses"}]
-    assert Plan.from_dict(older) == replace(PLAN, trainers=(replace(TRAINER, losses=()),))
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"samples": None},
-        {"devices": "cpu(0)"},
-        {"devices": None},
-        {"train": {"rows": [["input", "image"]], "links": [], "how": ""}},
-        {"train": {"rows": [], "links": [["a", "b"]], "how": ""}},
-        {"train": []},
-        {"trainers": [{"parameters": []}]},
-    ],
-)
-def test_anything_else_is_not_a_plan(change: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="not a plan: "):
-        Plan.from_dict({**PLAN.to_dict(), **change})
+def test_json_holds_a_plan() -> None:
+    saved = json.loads(json.dumps(PLAN.to_dict()))
+    assert (
+        saved["train"]["rows"] == [list(row) for row in STAGE.rows] and saved["trainers"][0]["name"] == "body"
+    )

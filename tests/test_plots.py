@@ -10,6 +10,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from multifit.plots import (
+    COLOURS,
     compare_curves,
     curves,
     new_figure,
@@ -18,7 +19,6 @@ from multifit.plots import (
     task_figures,
     to_svg,
 )
-from multifit.plots.panels import COLOURS
 
 NAN = math.nan
 

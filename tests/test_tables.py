@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from multifit.tables import UNLIMITED, table, terminal_width, wrap
+from multifit.tables import UNLIMITED, table, terminal_width
 
 
 @pytest.mark.parametrize(
@@ -47,43 +47,16 @@ def test_numbers_are_never_broken() -> None:
     assert "1.234e-05" in text and "0.1234" in text
 
 
-@pytest.mark.parametrize("width", [7, 2, 1, 0, -1])
-def test_a_terminal_that_is_too_narrow_shows_numbers_and_broken_words(width: int) -> None:
-    text = table(("epoch", "train_loss", "name"), [(1, 0.123456, "digit")], width)
-    assert "0.123456" in text and "".join(wrap("digit of a scene", width).split()) == "digitofascene"
-
-
 def test_the_default_width_is_the_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     assert terminal_width() == 40
     assert max(map(len, table((), ROWS).splitlines())) <= 40
 
 
-@pytest.mark.parametrize(
-    ("text", "lines"),
-    [
-        ("", [""]),
-        ("it fits", ["it fits"]),
-        ("several words, wrapped", ["several", "  words,", "  wrapped"]),
-        ("Loss(first, second)", ["Loss(first,", "  second)"]),
-        ("body.first.weight", ["body.first.", "  weight"]),
-        ("a_long/path.name", ["a_long/", "  path.name"]),
-        ("unbreakable_" * 2, ["unbreakab", "  le_", "  unbreakab", "  le_"]),
-    ],
-)
-def test_text_is_wrapped_at_spaces_and_brackets(text: str, lines: list[str]) -> None:
-    assert wrap(text, 11).split("\n") == lines
-
-
-def test_the_last_column_is_wrapped_alone() -> None:
-    rows = [("name/with/parts", "some words that need several lines"), ("short",)]
-    assert table((), rows, 40, wrap_last=True).split("\n") == [
-        "name/with/parts  some words that need",
-        "                   several lines",
+def test_the_widest_columns_of_texts_are_wrapped() -> None:
+    rows = [("name", "some words that need several lines", 1.5), ("short",)]
+    assert table((), rows, 40).split("\n") == [
+        "name   some words that need several  1.5",
+        "         lines",
         "short",
     ]
-
-
-def test_all_columns_are_wrapped_if_the_last_would_be_too_narrow() -> None:
-    text = table((), [("a column of many words", "some words that need several lines")], 30, wrap_last=True)
-    assert max(map(len, text.split("\n"))) <= 30 and len(text.split("\n")) == 3

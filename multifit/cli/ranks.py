@@ -15,7 +15,7 @@ from ..arguments import checked_value
 from ..distributed import KINDS, World, connect
 from ..distributed.connect import Seconds
 from ..errors import PeerError
-from ..handlers.log_file import FORMAT
+from ..handlers.printing import FORMAT
 from ..log_once import get_logger
 from ..taskfile import as_usage_error
 

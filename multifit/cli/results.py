@@ -15,9 +15,9 @@ from ..files import atomic_path, atomic_write
 from ..gluon.saved_net import save_net
 from ..gluon.snapshot.parameters import write_others
 from ..history import History
-from ..plan import Plan
 from ..plots import curves
 from ..profiling import Profile
+from ..spec.plan import Plan
 from ..taskfile import UsageError
 
 PARAMETERS, HISTORY, CURVES = "final.params", "history.json", "curves.png"

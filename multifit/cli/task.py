@@ -16,8 +16,8 @@ from ..gluon.precision.precisions import named_precision
 from ..gluon.saved_net import load_net
 from ..gluon.snapshot.parameters import read_others
 from ..history import History
-from ..plan import Plan
 from ..seeding import seed_everything
+from ..spec.plan import Plan
 from ..taskfile import Resolver, TaskFile, UsageError, as_usage_error
 from .arguments import NO
 from .data import explained, loaders

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..distributed import World
 from ..events import NO_HOOKS, TrainingHooks
-from ..plan import LoaderPlan, Plan
 from ..protocols import Array, BatchResult
 from ..sampling import TaskLoaders
+from ..spec.plan import LoaderPlan, Plan
 from ..spec.task_slots import TaskSlots
 from ..stages import EVALUATE
 from ..state import RunState

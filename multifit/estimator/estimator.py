@@ -28,7 +28,6 @@ from ..errors import raise_problems
 from ..events import EVALUATION_EVENTS, TRAINING_EVENTS, TrainingHooks
 from ..history import History
 from ..log_once import LogOnce, get_logger
-from ..plan import Plan
 from ..profiling import Profile, profile
 from ..protocols import (
     Array,
@@ -48,6 +47,7 @@ from ..rate_search import RateSearch, find_learning_rate
 from ..sampling import Sampling, TaskLoaders
 from ..seeding import preserve_rng
 from ..spec import TaskSpec, TrainerSpec
+from ..spec.plan import Plan
 from ..stages import EVALUATE, PREFIXES, STAGE_OF_PREFIX, TRAIN, figure_name, split_figure
 from ..state import RunState
 from .data import check_data, check_evaluated, rank_problems

@@ -12,7 +12,6 @@ from typing import Any
 from ..distributed import ALONE, World
 from ..errors import NOTES_ARE_SHOWN, notes
 from ..history import History
-from ..plan import Plan
 from ..seeding import (
     AHEAD,
     mixed,
@@ -23,6 +22,7 @@ from ..seeding import (
     seed_operators,
     set_random_state,
 )
+from ..spec.plan import Plan
 from ..state import RunState
 
 

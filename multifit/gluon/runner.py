@@ -10,9 +10,9 @@ from typing import Any, Callable, ContextManager, Iterator
 from .. import engines
 from ..engines import FirstBatches, Setup, Timer, needs_torch, untimed
 from ..log_once import LogOnce
-from ..plan import Plan
 from ..protocols import Array
 from ..sampling import TaskLoaders
+from ..spec.plan import Plan
 from ..state import RunState
 from .compat import mx
 from .data.devices import can_compute as has

@@ -1,4 +1,4 @@
-"""The event handlers that do not need MXNet, one per file."""
+"""The event handlers that do not need MXNet, one family per file."""
 
 from __future__ import annotations
 
@@ -6,12 +6,9 @@ from .checkpoint import CheckpointHandler
 from .defaults import acting_on, validation_data, with_defaults
 from .early_stopping import EarlyStoppingHandler
 from .interrupt import InterruptHandler
-from .live_plot import LivePlot
-from .log_file import LogFile
-from .logging import LoggingHandler
 from .metric import MetricHandler
 from .plateau import PlateauHandler
-from .progress import ProgressBar
+from .printing import LogFile, LoggingHandler, ProgressBar
 from .stopping import StoppingHandler
 from .tensorboard import TensorBoardHandler
 from .validation import ValidationHandler
@@ -20,7 +17,6 @@ __all__ = [
     "CheckpointHandler",
     "EarlyStoppingHandler",
     "InterruptHandler",
-    "LivePlot",
     "LogFile",
     "LoggingHandler",
     "MetricHandler",

@@ -17,9 +17,8 @@ from ..events import (
 )
 from ..protocols import MultiEstimator
 from .interrupt import InterruptHandler
-from .logging import LoggingHandler
 from .metric import MetricHandler
-from .progress import ProgressBar
+from .printing import LoggingHandler, ProgressBar
 from .stopping import StoppingHandler
 from .validation import ValidationHandler
 

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import queue
 import signal
 import threading
+from collections.abc import Iterable
 from types import FrameType
-from typing import Any
+from typing import Annotated, Any
 
-from ..arguments import Patterns, checked
-from ..errors import quoted, shown, suggest
+from ..arguments import checked, one_of
 from ..events import Handler, Priority
 from ..protocols import MultiEstimator
 
-_UNCATCHABLE = {"SIGKILL", "SIGSTOP"}
-_VALID = sorted(set(signal.Signals.__members__) - _UNCATCHABLE)
-_DEFAULT = tuple(name for name in ("SIGINT", "SIGTERM", "SIGHUP") if name in _VALID)  # Windows has two
+_CATCHABLE = sorted(set(signal.Signals.__members__) - {"SIGKILL", "SIGSTOP"})
+_DEFAULT = [name for name in ("SIGINT", "SIGTERM", "SIGHUP") if name in _CATCHABLE]  # Windows has two
+_Signal = Annotated[str, one_of(*_CATCHABLE)]
 
 
 class InterruptHandler(Handler):
@@ -50,32 +48,18 @@ class InterruptHandler(Handler):
     priority = Priority.STOPPING + 100.0
 
     @checked
-    def __init__(self, signals: Patterns = _DEFAULT) -> None:
+    def __init__(self, signals: _Signal | Iterable[_Signal] = _DEFAULT) -> None:
         self.signals = tuple([signals] if isinstance(signals, str) else signals)
-        for name in self.signals:
-            if name not in _VALID:
-                raise ValueError(
-                    f"InterruptHandler: signals: there is no {shown(name)} that can be caught"
-                    f"{suggest(name, _VALID)}; valid are {quoted(_VALID)}"
-                )
         self._installed: list[signal.Signals] = []
-        self._estimator: MultiEstimator | None = None
         self._process = os.getpid()
+        self._running = False
         self._reason = ""
-        self._log_queue: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        self._log_thread: threading.Thread | None = None
 
     def train_begin(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Install the signal handlers."""
-        self._estimator, self._process, self._reason = estimator, os.getpid(), ""
+        self._running, self._process, self._reason = True, os.getpid(), ""
         if threading.current_thread() is not threading.main_thread():
             return
-        # A signal can arrive while the log is written to, and logging from its handler could then fail or
-        # deadlock, so another thread logs it. Of Python's queues, a signal handler may use only SimpleQueue.
-        self._log_thread = threading.Thread(
-            target=_log_signals, args=(self._log_queue, estimator.logger), daemon=True
-        )
-        self._log_thread.start()
         for number in (signal.Signals[name] for name in self.signals):
             if signal.getsignal(number) == _default(number):
                 signal.signal(number, self._on_signal)
@@ -84,6 +68,10 @@ class InterruptHandler(Handler):
     def batch_end(self, estimator: MultiEstimator, **_: Any) -> bool:
         """Stop the fit if a signal has arrived."""
         if self._reason and not estimator.state.stopped:
+            # Not when the signal arrives: it may have interrupted the log, which cannot be entered twice.
+            estimator.logger.warning(
+                "%s: ending the fit; a second Ctrl-C or SIGTERM ends the run at once", self._reason
+            )
             estimator.state.stop(self._reason, interrupted=True)
         return estimator.state.interrupted
 
@@ -92,39 +80,26 @@ class InterruptHandler(Handler):
     def train_end(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Remove the signal handlers; the state shows a signal that came too late to stop the fit."""
         self._uninstall()
+        self._running = False
         if self._reason:
             estimator.state.stop(self._reason, interrupted=True)
-        self._estimator = None  # this handler may live longer than the estimator
-        if self._log_thread is not None:
-            self._log_queue.put(None)
-            self._log_thread.join()
-            self._log_thread = None
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        estimator = self._estimator
-        if os.getpid() != self._process and number == signal.SIGINT:
+        ours = os.getpid() == self._process
+        if not ours and number == signal.SIGINT:
             return  # a loader's worker: Ctrl-C reaches all processes, and the batch still needs its workers
-        again = bool(self._reason) or (estimator is not None and estimator.state.interrupted)
-        if again and os.getpid() == self._process and number == getattr(signal, "SIGHUP", None):
-            return  # a terminal that is closed may send it twice, by the shell and by the kernel
-        if os.getpid() != self._process or estimator is None or again:
+        if ours and self._running and not self._reason:
+            self._reason = signal.Signals(number).name
+        elif not ours or number != getattr(signal, "SIGHUP", None):  # a closed terminal may send it twice
             self._uninstall()
             signal.signal(number, _default(number))  # also if another handler called this one
             signal.raise_signal(number)
-        else:
-            self._reason = signal.Signals(number).name
-            self._log_queue.put(self._reason)
 
     def _uninstall(self) -> None:
         for number in self._installed:
             if signal.getsignal(number) == self._on_signal:  # else another handler was installed since
                 signal.signal(number, _default(number))
         self._installed = []
-
-
-def _log_signals(signals: queue.SimpleQueue[str | None], logger: logging.Logger) -> None:
-    for name in iter(signals.get, None):
-        logger.warning("%s: finishing the batch; a second Ctrl-C or SIGTERM ends the run at once", name)
 
 
 def _default(number: int) -> Any:

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from .folder import RunFolder, read_run
-from .page import page
+from .html_page import page
 
 __all__ = ["RunFolder", "page", "read_run"]

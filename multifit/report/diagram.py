@@ -1,89 +1,111 @@
-"""The plan as a diagram: inputs, net, outputs, losses and metrics, labels."""
+"""The plan as a diagram: inputs, net, outputs, losses and metrics, labels; the browser places the boxes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-from ..plan import StagePlan, TrainerPlan
-from .boxes import COLUMNS, GAP, Box, net_boxes, place, stack, stage_boxes
+from ..errors import counted
+from ..spec.plan import TrainerPlan
+from ..spec.stage_plan import NORMALIZES, Link, Row
 
-TITLES = {
-    "input": "inputs",
-    "net": "net",
-    "output": "outputs",
-    "term": "losses and metrics",
-    "label": "labels",
-}
+COMPUTED = ("loss", "metric")
 
 
-@dataclass(frozen=True)
-class Arrow:
-    """An arrow between two boxes."""
+class Box(NamedTuple):
+    """A box with a title and lines of small text."""
 
-    path: str  # the line and the arrowhead, as in SVG
-    normalises: bool = False  # whether the label is a loss's normalizer
+    kind: str  # such as "output" or "trainer"; sets the colour
+    name: str
+    lines: tuple[str, ...]
+    dashed: bool = False
+
+
+class Task(NamedTuple):
+    """Losses and metrics that take the same; or an output or label that nothing takes."""
+
+    sources: Sequence[Box]  # outputs, or losses that a metric reads
+    terms: Sequence[Box]
+    labels: Sequence[Box]
 
 
 @dataclass(frozen=True)
 class Diagram:
-    """The content of a diagram, which its template draws."""
+    """What a stage does with a batch, from the left to the right."""
 
-    width: float
-    height: float  # without the row of titles
-    net: tuple[float, float]  # left edge and width
-    titles: Sequence[tuple[float, str]]  # the middle and the text of each column's title
-    boxes: Sequence[Box]
-    arrows: Sequence[Arrow]
-
-
-def diagram(stage: StagePlan, trainers: Sequence[TrainerPlan] = (), frozen: Sequence[str] = ()) -> Diagram:
-    """Return the diagram of a stage, with its trainers and frozen parameters inside the net."""
-    boxes, inner = stage_boxes(stage), net_boxes(trainers, frozen)
-    inner_height = sum(box.height + GAP for box in inner)
-    height = place(list(boxes.values()), inner_height + GAP)
-    stack(inner, (height - inner_height + GAP) / 2, GAP)
-    return Diagram(
-        width=max(x + width for x, width in COLUMNS.values()),
-        height=height,
-        net=COLUMNS["net"],
-        titles=[(x + width / 2, TITLES[column]) for column, (x, width) in COLUMNS.items()],
-        boxes=[*boxes.values(), *inner],
-        arrows=[*_net_arrows(boxes.values()), *_link_arrows(boxes, stage)],
-    )
+    title: str
+    inputs: Sequence[Box]
+    net: Sequence[Box]  # its trainers, and what is frozen
+    tasks: Sequence[Task]
+    how: str
 
 
-def _net_arrows(boxes: Iterable[Box]) -> Iterator[Arrow]:
-    left, width = COLUMNS["net"]
-    for box in boxes:
-        if box.column == "input":
-            yield Arrow(_arrow(box.right, box.middle, left, box.middle))
-        if box.column == "output":
-            yield Arrow(_arrow(left + width, box.middle, box.x, box.middle))
+def diagrams(plan: Mapping[str, Any]) -> list[Diagram]:
+    """Return a diagram for each stage of a plan from JSON, or one if training and evaluating are alike.
+
+    Raises KeyError, TypeError or ValueError if it is not a plan.
+    """
+    where = f"batches of {plan['samples']} on {', '.join(plan['devices'])}"
+    if plan["precision"] != "float32":
+        where += f", computed in {plan['precision']}"
+    net = list(_net_boxes(plan["trainers"], plan["frozen"]))
+    train, evaluate = plan["train"], plan["evaluate"]
+    if train == evaluate and train is not None:
+        return [_diagram(f"training, evaluating and predicting: {where}", train, net)]
+    stages = [("training", train, net), ("evaluating and predicting", evaluate, [])]
+    return [
+        _diagram(f"{title}: {where}", stage, inner) for title, stage, inner in stages if stage is not None
+    ]
 
 
-def _link_arrows(boxes: Mapping[tuple[str, str], Box], stage: StagePlan) -> Iterator[Arrow]:
-    for what, name, to, target, how in stage.links:
-        source, end = boxes["label" if what == "input" else what, name], boxes[to, target]
-        if source.column == "output":
-            path = _arrow(source.right, source.middle, end.x, end.middle)
-        elif source.column == "label":
-            path = _arrow(source.x, source.middle, end.right, end.middle)
-        else:  # the metric of a loss is in the loss's column
-            path = _bow(end.x, source.middle, end.middle)
-        yield Arrow(path, normalises=how != "feeds")
+def _diagram(title: str, stage: Mapping[str, Any], net: Sequence[Box]) -> Diagram:
+    rows, links = [Row(*row) for row in stage["rows"]], [Link(*link) for link in stage["links"]]
+    boxes = {(row.what, row.name): _box(row, rows, links) for row in rows if row.what != "part"}
+    inputs = [boxes["input", row.name] for row in rows if row.what == "input"]
+    return Diagram(title, inputs, net, _tasks(boxes, links), stage["how"])
 
 
-def _arrow(x1: float, y1: float, x2: float, y2: float) -> str:
-    half = (x1 + x2) / 2
-    curve = f"M{x1:g},{y1:.1f} C{half:g},{y1:.1f} {half:g},{y2:.1f} {x2:g},{y2:.1f}"
-    return f"{curve} {_arrowhead(x2, y2, 6 if x2 > x1 else -6)}"
+def _net_boxes(trainers: Iterable[Mapping[str, Any]], frozen: Sequence[str]) -> Iterator[Box]:
+    for trainer in trainers:
+        _, name, *lines = TrainerPlan(**trainer).row()
+        yield Box("trainer", name, tuple(lines))
+    if frozen:
+        yield Box("frozen", "frozen", (f"{counted(len(frozen), 'parameter')}: {', '.join(frozen)}",), True)
 
 
-def _bow(x: float, y1: float, y2: float) -> str:
-    bend = x - 26
-    return f"M{x:g},{y1:.1f} C{bend:g},{y1:.1f} {bend:g},{y2:.1f} {x:g},{y2:.1f} {_arrowhead(x, y2, 6)}"
+def _box(row: Row, rows: Sequence[Row], links: Sequence[Link]) -> Box:
+    if row.what in COMPUTED:
+        parts = [part for part in rows if part.what == "part" and part.name.startswith(f"{row.name}.")]
+        figures = [row.value] if row.what == "metric" and row.value != row.name else []
+        lines = (row.goes_to, *figures, *(f"{part.name}: {part.goes_to}" for part in parts))
+        return Box(row.what, row.name, lines)
+    alone = row.what != "input" and not any(link[:2] == row[:2] for link in links)
+    return Box(row.what, row.name, (row.value, row.goes_to) if alone else (row.value,), alone)
 
 
-def _arrowhead(x: float, y: float, length: float) -> str:
-    return f"M{x - length:g},{y - 3.5:.1f} L{x:g},{y:.1f} L{x - length:g},{y + 3.5:.1f}"
+def _tasks(boxes: Mapping[tuple[str, str], Box], links: Sequence[Link]) -> list[Task]:
+    """Return the losses and metrics by what they take, in the order of the outputs, then what none takes."""
+    order = list(boxes)
+    groups: dict[tuple[tuple[Box, ...], tuple[Box, ...]], list[Box]] = {}
+    computed = [key for key in order if key[0] in COMPUTED]
+    for key in sorted(computed, key=lambda key: _first(key, links, order)):
+        taken = [(boxes[link[:2]], link) for link in links if (link.to, link.target) == key]
+        sources = dict.fromkeys(_source(box) for box, link in taken if link.what in ("output", "loss"))
+        labels = dict.fromkeys(_label(box, link) for box, link in taken if link.what in ("label", "input"))
+        groups.setdefault((tuple(sources), tuple(labels)), []).append(boxes[key])
+    tasks = [Task(sources, terms, labels) for (sources, labels), terms in groups.items()]
+    alone = [box for box in boxes.values() if box.dashed]
+    return tasks + [Task([box], [], []) if box.kind == "output" else Task([], [], [box]) for box in alone]
+
+
+def _first(term: tuple[str, str], links: Sequence[Link], order: Sequence[tuple[str, str]]) -> int:
+    return min([order.index(link[:2]) for link in links if (link.to, link.target) == term], default=0)
+
+
+def _source(box: Box) -> Box:
+    return box if box.kind == "output" else box._replace(lines=())  # a loss is described elsewhere
+
+
+def _label(box: Box, link: Link) -> Box:
+    return box._replace(lines=(*box.lines, "normalizes"), dashed=True) if link.how == NORMALIZES else box

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Callable, TypeVar
+from typing import Any, Callable, TypeVar
 
 from ..files import parse_json
 from ..history import History
-from ..plan import Plan
+from .diagram import COMPUTED, Diagram, diagrams
 
 FILES = SETTINGS, PLAN, PLAN_TEXT, HISTORY = "settings.json", "plan.json", "plan.txt", "history.json"
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
@@ -25,7 +25,9 @@ class RunFolder:
     record: dict[str, object] = field(default_factory=dict)  # settings.json
     directions: Mapping[str, str] = field(default_factory=dict)  # "min" or "max" by figure, where known
     history: History = field(default_factory=History)
-    plan: Plan | None = None
+    diagrams: list[Diagram] = field(default_factory=list)  # of the plan's stages
+    notices: list[str] = field(default_factory=list)
+    declared: set[str] = field(default_factory=set)  # the names of the losses and metrics of training
     plan_text: str = ""
     pictures: dict[str, bytes] = field(default_factory=dict)  # the PNG files, without the curves
     missing: list[str] = field(default_factory=list)  # files that are missing or damaged, and why
@@ -41,7 +43,7 @@ def read_run(folder: Path) -> RunFolder:
     run = RunFolder(str(folder))
     run.record = _read(run, folder / SETTINGS, _parse_record) or {}
     run.directions = _directions(run.record)
-    run.plan = _read(run, folder / PLAN, lambda data: Plan.from_dict(parse_json(data)))
+    _read(run, folder / PLAN, lambda data: _parse_plan(run, parse_json(data)))
     run.plan_text = _read(run, folder / PLAN_TEXT, lambda data: data.decode("utf-8").strip()) or ""
     run.history = _read(run, folder / HISTORY, lambda _: History.from_json(folder / HISTORY)) or run.history
     for path in sorted(folder.glob("*.png")):
@@ -57,9 +59,15 @@ def _read(run: RunFolder, path: Path, parse: Callable[[bytes], Content]) -> Cont
         return parse(path.read_bytes())
     except OSError as error:
         run.missing.append(f"{path.name}: {error.strerror}")
-    except ValueError as error:
+    except (KeyError, TypeError, ValueError) as error:
         run.missing.append(f"{path.name} cannot be read: {error}")
     return None
+
+
+def _parse_plan(run: RunFolder, plan: dict[str, Any]) -> None:
+    run.diagrams, run.notices = diagrams(plan), [str(notice) for notice in plan["notices"]]
+    rows = [] if plan["train"] is None else plan["train"]["rows"]
+    run.declared = {name for what, name, *_ in rows if what in COMPUTED}
 
 
 def _parse_record(data: bytes) -> dict[str, object]:

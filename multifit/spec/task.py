@@ -13,8 +13,8 @@ from .declarations import Declarations, changed
 from .field_parser import FieldParser
 from .routing import routing_messages
 from .specs import LabelSpec, LossSpec, MetricSpec
+from .stage_plan import one_line, summary
 from .state import state_messages
-from .summary import one_line, summary
 from .validate import declaration_messages
 
 
@@ -99,7 +99,7 @@ class TaskSpec(Declarations):
         return self.evaluate or self
 
     def summary(self) -> str:
-        """Return the declarations as a table that fits the terminal."""
+        """Return the declarations as tables that fit the terminal: a plan without arrays."""
         return summary(self)
 
     def __repr__(self) -> str:

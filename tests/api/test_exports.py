@@ -14,7 +14,7 @@ import multifit
 EXPORTS = [
     "CheckpointHandler", "DataError", "EarlyStoppingHandler", "Every",
     "GradientNoise", "Handler", "HandlerError", "History",
-    "InterruptHandler", "LabelSmoothing", "LabelSpec", "LivePlot", "LogFile", "LoggingHandler",
+    "InterruptHandler", "LabelSmoothing", "LabelSpec", "LogFile", "LoggingHandler",
     "LossSpec", "MetricHandler", "MetricSpec", "MixUp", "MultiEstimator", "PeerError", "Plan",
     "PlateauHandler", "Priority", "Problem", "ProgressBar", "RunState", "Sharded", "Shards",
     "SkipNonFinite", "SpecError", "StoppingHandler", "TaskSpec", "TensorBoardHandler", "TerminateOnNaN",

@@ -164,7 +164,6 @@ def test_the_plan_and_the_log_mention_it(caplog):
         estimator.fit(batches(), epochs=1)
     assert str(plan).startswith("batches of 8 on cpu(0), computed in float16\n")
     assert unwrapped(plan).count("; 3 operators of the net in float16") == 2
-    assert type(plan).from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
     assert [line for line in caplog.messages if line.startswith("precision")] == [
         "precision: float16 (Activation and what is between them); parameters and losses in float32"
     ]
@@ -179,9 +178,6 @@ def test_products_and_what_is_between_them_are_computed_in_bfloat16():
 def test_the_plan_of_float32_does_not_mention_it():
     plan = make("float32").check(batches())
     assert "float32" not in str(plan).split("\n")[0] and "operators of the net" not in str(plan)
-    saved = plan.to_dict()
-    del saved["precision"]  # a plan that an older version saved
-    assert type(plan).from_dict(saved).precision == "float32"
 
 
 def test_an_unusable_precision_is_an_error_at_once(monkeypatch):

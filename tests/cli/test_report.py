@@ -12,7 +12,9 @@ def pictures():
 
 
 def test_real_runs_side_by_side(write, multifit, monkeypatch):
-    monkeypatch.setattr("multifit.report.elements.to_svg", lambda figure: b"<svg/>")  # saves half of the time
+    monkeypatch.setattr(
+        "multifit.report.html_page.to_svg", lambda figure: b"<svg/>"
+    )  # saves half of the time
     for rate in (0.01, 0.1):
         options = ("--set", f"rate={rate}", "--epochs", 1, "--output", f"rate-{rate}", "--quiet")
         assert multifit("train", write(PICTURES), *options).code == 0

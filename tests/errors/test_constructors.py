@@ -54,7 +54,7 @@ GROUPS = 'a dict of lists of losses, such as {"detection": ["cls", "box"]} or No
 SEED = f"{FROM_0} and below 4294967296 or None"
 MIN_MAX, FIGURES = '"min", "max" or None', 'a name such as "val_loss", a list of names'
 CLOCK, FLAG = "a function without arguments", "True or False"
-SIGNALS = "InterruptHandler: signals: there is no"
+SIGNALS = "InterruptHandler: signals is"
 # fmt: off
 ARGUMENTS: list[tuple[str, str, str, list[Any]]] = [  # constructor, argument, what is valid, what is not
     ("CheckpointHandler", "folder", "a path", [3]),
@@ -77,11 +77,8 @@ ARGUMENTS: list[tuple[str, str, str, list[Any]]] = [  # constructor, argument, w
     ("GradientNoise", "eta", NOT_NEGATIVE, [-1, NAN]),
     ("GradientNoise", "gamma", NOT_NEGATIVE, [INF]),
     ("GradientNoise", "random", "a function or None", [3]),
-    ("InterruptHandler", "signals", "a name or a list of names", [(15,), 3]),
     ("LabelSmoothing", "epsilon", SHARE, [-0.1, 1, NAN]),
     ("LabelSmoothing", "loss", NAMES, [(), 3]),
-    ("LivePlot", "figures", NAMES, [[3]]),
-    ("LivePlot", "path", "a path or None", [3]),
     ("LogFile", "path", "a path", [3]),
     ("LoggingHandler", "log_interval", f'"epoch" or {FROM_1}', [0, 2.5, True]),
     ("LoggingHandler", "clock", CLOCK, [3]),
@@ -132,12 +129,11 @@ ARGUMENTS: list[tuple[str, str, str, list[Any]]] = [  # constructor, argument, w
 ]
 OTHERS: list[tuple[str, dict[str, Any], str]] = [  # constructor, its arguments, the message
     ("Every", {"unit": "batches"}, "Every: unit is 'batches' (did you mean \"batch\"?); valid is"),
-    ("InterruptHandler", {"signals": ["SIGINT", "SIGTREM"]},
-     f"{SIGNALS} 'SIGTREM' that can be caught (did you mean \"SIGTERM\"?); valid are"),
-    ("InterruptHandler", {"signals": "SIGKILL"}, f"{SIGNALS} 'SIGKILL' that can be caught"),
+    ("InterruptHandler", {"signals": "SIGTREM"}, f"{SIGNALS} 'SIGTREM' (did you mean \"SIGTERM\"?); valid"),
+    ("InterruptHandler", {"signals": ["SIGINT", "SIGKILL"]}, f"{SIGNALS} ['SIGINT', 'SIGKILL']; valid is"),
     ("ValidationHandler", {"epoch_period": None}, "ValidationHandler would never evaluate: give"),
     *((name, {"figures": "("}, 'figures: "(" is not a valid regular expression')
-      for name in ("LivePlot", "LoggingHandler", "ProgressBar")),
+      for name in ("LoggingHandler", "ProgressBar")),
     ("ramp", {"steps": None}, "ramp was given epochs=None and steps=None; give exactly one of them"),
     ("piecewise", {"weights": {0: 1, -1: 1}}, f"piecewise: an epoch of weights is -1; valid is {FROM_0}"),
     ("piecewise", {"weights": {0: 1, 2: -1}}, f"piecewise: weights[2] is -1; valid is {NOT_NEGATIVE}"),

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 from multifit.history import History
-from multifit.plan import Plan, Row, StagePlan, TrainerPlan
-from multifit.spec.links import Link
+from multifit.spec.plan import Plan, TrainerPlan
+from multifit.spec.stage_plan import Link, Row, StagePlan
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"picture"
 

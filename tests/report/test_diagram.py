@@ -1,67 +1,80 @@
-"""The plan's diagram has a box for each name, and an arrow for each link."""
+"""The plan's diagram has a box for each name; losses and metrics stand beside what they take."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from typing import Any
 
-from multifit.report.boxes import Box
-from multifit.report.diagram import Diagram, diagram
+import pytest
 
-from .runs import LINKS, PLAN, STAGE
+from multifit.report.diagram import Box, Diagram, Task, diagrams
+from multifit.spec.plan import Plan
+from multifit.spec.stage_plan import Link, Row
 
-WHOLE = diagram(STAGE, PLAN.trainers, PLAN.frozen)
-
-
-def names(drawing: Diagram) -> list[str]:
-    return [f"{box.kind} {box.name}" for box in drawing.boxes]
+from .runs import PLAN, STAGE
 
 
-def overlap(a: Box, b: Box) -> bool:
-    return a.x < b.right and b.x < a.right and a.y < b.y + b.height and b.y < a.y + a.height
+def drawn(plan: Plan) -> list[Diagram]:
+    return diagrams(json.loads(json.dumps(plan.to_dict())))
+
+
+def names(boxes: Any) -> list[str]:
+    return [f"{box.kind} {box.name}" for box in boxes]
+
+
+def named(task: Task) -> tuple[list[str], ...]:
+    return tuple(map(names, task))
 
 
 def test_every_name_has_a_box() -> None:
-    assert sorted(names(WHOLE)) == [
-        "frozen frozen", "input image", "input image", "label digit", "loss digit", "metric accuracy",
-        "metric mean", "output digit", "output spare", "trainer body", "trainer head",
-    ]  # fmt: skip
-    assert [box.name for box in WHOLE.boxes if box.unused] == ["spare"]
-
-
-def test_boxes_do_not_overlap_and_are_inside_the_diagram() -> None:
-    for i, box in enumerate(WHOLE.boxes):
-        assert box.x >= 0 and box.right <= WHOLE.width and box.y >= 0 and box.y + box.height <= WHOLE.height
-        assert not any(overlap(box, other) for other in WHOLE.boxes[:i])
-
-
-def test_every_link_has_an_arrow() -> None:
-    assert len(WHOLE.arrows) == len(LINKS) + 3  # one input goes into the net, two outputs come out
-    assert [arrow.normalises for arrow in WHOLE.arrows].count(True) == 1
+    (whole,) = drawn(PLAN)
+    assert whole.title == "training, evaluating and predicting: batches of 8 on cpu(0), cpu(1)"
+    assert names(whole.inputs) == ["input image"]
+    assert names(whole.net) == ["trainer body", "trainer head", "frozen frozen"]
+    assert [named(task) for task in whole.tasks] == [
+        (["output digit"], ["loss digit"], ["label digit", "input image"]),
+        (["output digit"], ["metric accuracy"], ["label digit"]),
+        (["loss digit"], ["metric mean"], []),
+        (["output spare"], [], []),
+    ]
 
 
 def test_boxes_describe_what_they_stand_for() -> None:
-    texts = " ".join(text for box in WHOLE.boxes for *_, text in box.texts)
-    for part in (
-        "(8, 10) float32", "unused", "1 x CrossEntropy(outputs.digit,", "digit.sum: minimised",
-        "top1, top5", "2 parameters, 44 numbers", "body.0.weight, body.0.bias", "clipped",
-        "1 parameter: frozen.weight", "the input",
-    ):  # fmt: skip
-        assert part in texts
+    (whole,) = drawn(PLAN)
+    body, head, frozen = whole.net
+    assert body.lines[0] == "2 parameters, 44 numbers" and "body.0.weight, body.0.bias" in body.lines[1]
+    assert "clipped" in head.lines[1] and frozen.lines == ("1 parameter: frozen.weight",)
+    loss, metric = whole.tasks[0].terms[0], whole.tasks[1].terms[0]
+    call = "1 x CrossEntropy(outputs.digit, labels.digit) / image"
+    assert loss.lines == (call, "digit.sum: minimised") and metric.lines[1] == "top1, top5"
+    assert whole.tasks[0].labels[1] == Box("input", "image", ("(8, 4) float32", "normalizes"), True)
+    assert whole.tasks[3].sources[0] == Box("output", "spare", ("(8, 2) float32", "unused"), True)
 
 
-def test_losses_and_metrics_are_in_the_order_of_what_they_take() -> None:
-    rows = [("output", name, "", "") for name in "ab"]
-    rows += [("loss", "a", "", ""), ("loss", "b", "", ""), ("metric", "a", "", ""), ("metric", "b", "", "")]
-    links = [("output", name, what, name, "feeds") for what in ("loss", "metric") for name in "ab"]
-    drawing = diagram(replace(STAGE, rows=tuple(rows), links=tuple(links)))
-    terms = [box for box in drawing.boxes if box.column == "term"]
-    terms.sort(key=lambda box: box.y)
-    assert [f"{box.kind} {box.name}" for box in terms] == ["loss a", "metric a", "loss b", "metric b"]
+def test_losses_and_metrics_stand_together_in_the_order_of_what_they_take() -> None:
+    rows = [Row("output", name, "", "") for name in "ab"] + [Row("label", "c", "", "")]
+    rows += [Row(what, name, "", "") for what in ("loss", "metric") for name in "ba"]
+    links = tuple(Link("output", name, what, name, "feeds") for what in ("loss", "metric") for name in "ab")
+    (drawing,) = drawn(replace(PLAN, train=replace(STAGE, rows=tuple(rows), links=links), evaluate=None))
+    assert [named(task) for task in drawing.tasks] == [
+        (["output a"], ["loss a", "metric a"], []),
+        (["output b"], ["loss b", "metric b"], []),
+        ([], [], ["label c"]),
+    ]
 
 
-def test_long_names_and_many_boxes_fit() -> None:
-    name = "a_name_that_is_much_too_long_for_its_box"
-    rows = tuple(("output", f"{name}_{i}", name * 9, name * 9) for i in range(40))
-    drawing = diagram(replace(STAGE, rows=rows, links=()))
-    assert len(drawing.boxes) == 40
-    assert all(len(box.title) < 22 and box.title.endswith("…") for box in drawing.boxes)
+def test_evaluating_is_drawn_if_it_differs() -> None:
+    other = replace(PLAN, evaluate=replace(STAGE, how="other"), precision="bfloat16")
+    titles = ["training: batches of 8", "evaluating and predicting: batches of 8"]
+    for drawing, title in zip(drawn(other), titles, strict=True):
+        assert drawing.title == f"{title} on cpu(0), cpu(1), computed in bfloat16"
+        assert bool(drawing.net) == title.startswith("training")
+
+
+@pytest.mark.parametrize(
+    "change", [{"devices": None}, {"train": {"rows": [["input", "image"]]}}, {"trainers": [{"name": 1}]}]
+)
+def test_anything_else_is_not_a_plan(change: dict[str, Any]) -> None:
+    with pytest.raises((KeyError, TypeError, ValueError)):
+        diagrams({**PLAN.to_dict(), **change})

@@ -16,7 +16,8 @@ from .runs import HISTORY, PLAN, PNG, write_run
 
 def test_a_complete_run(tmp_path: Path) -> None:
     run = read_run(write_run(tmp_path / "run"))
-    assert (run.plan, run.plan_text, run.history) == (PLAN, str(PLAN), HISTORY)
+    assert (run.plan_text, run.history, run.notices) == (str(PLAN), HISTORY, ["a default was used"])
+    assert len(run.diagrams) == 1 and run.declared == {"digit", "accuracy", "mean"}
     assert run.record["settings"] == {"rate": 0.1}
     assert run.pictures == {"samples": PNG}  # neither the curves nor a file that is being written
     assert run.missing == []
@@ -41,7 +42,7 @@ def test_a_missing_file_is_listed_and_the_rest_is_read(tmp_path: Path, name: str
     assert run.missing == [f"{name}: No such file or directory"]
     contents = {
         "settings.json": bool(run.record),
-        "plan.json": run.plan is not None,
+        "plan.json": bool(run.diagrams),
         "plan.txt": bool(run.plan_text),
         "history.json": bool(run.history),
     }
@@ -54,10 +55,10 @@ def test_a_missing_file_is_listed_and_the_rest_is_read(tmp_path: Path, name: str
         ("settings.json", b"{", "settings.json cannot be read: Expecting property name"),
         ("settings.json", b"[1]", "settings.json cannot be read: it must be an object"),
         ("plan.json", b"\xff\xfe\x00", "plan.json cannot be read: "),
-        ("plan.json", b"{}", "plan.json cannot be read: not a plan: KeyError: 'devices'"),
+        ("plan.json", b"{}", "plan.json cannot be read: "),
         ("plan.txt", b"\xff", "plan.txt cannot be read: 'utf-8' codec"),
-        ("plan.json", changed("trainers", 0, "size", value="x"), "plan.json cannot be read: not a plan: "),
-        ("plan.json", changed("train", "links", 0, 1, value="x"), "plan.json cannot be read: not a plan: "),
+        ("plan.json", changed("trainers", 0, "size", value="x"), "plan.json cannot be read: "),
+        ("plan.json", changed("train", "links", 0, 1, value="x"), "plan.json cannot be read: "),
         ("history.json", b"[1]", "history.json cannot be read: not a history"),
         ("history.json", b"", "history.json cannot be read: "),
         ("samples.png", b"GIF89a", "samples.png cannot be read: it is not a PNG file"),

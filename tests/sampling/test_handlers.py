@@ -18,7 +18,6 @@ from multifit import (
     GradientNoise,
     InterruptHandler,
     LabelSmoothing,
-    LivePlot,
     LogFile,
     LoggingHandler,
     MetricHandler,
@@ -139,7 +138,6 @@ HANDLERS: dict[str, Callable[[Path], Any]] = {
     "GradientNoise": lambda folder: GradientNoise(),
     "InterruptHandler": lambda folder: InterruptHandler(),
     "LabelSmoothing": lambda folder: LabelSmoothing(),
-    "LivePlot": lambda folder: LivePlot("train_error", folder / "live.png"),  # which is NaN in the end
     "LogFile": lambda folder: LogFile(folder / "log.txt"),
     "LoggingHandler": lambda folder: LoggingHandler(1),
     "MetricHandler": lambda folder: MetricHandler(),

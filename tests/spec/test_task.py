@@ -159,28 +159,31 @@ def test_repr_is_one_line() -> None:
     assert repr(TaskSpec(outputs=[["a", "b"], ...])) == "TaskSpec(data -> (a, b), ...)"
 
 
-def test_summary_is_a_table() -> None:
+def test_summary_is_a_plan_without_arrays() -> None:
     text = two_heads(name="heads", evaluate=TaskSpec(outputs="box", inputs=["image"])).summary()
     assert (
         text
         == """\
 TaskSpec heads
-what    name    where it goes, what it takes
-------  ------  -----------------------------------------------------
+what    name    goes to
+------  ------  -----------------------------
 input   image   net
-output  digit   losses["digit"], metrics["acc"]
-output  parity  losses["parity"]
-label   digit   losses["digit"], metrics["acc"], normalizer of losses["parity"]
-label   parity  losses["parity"]
-loss    digit   1 x loss(outputs.digit, labels.digit)
+output  digit   digit, acc
+output  parity  parity
+label   digit   digit, acc, normalizes parity
+label   parity  parity
+
+what    name    computed as
+------  ------  -------------------------------------------------
+loss    digit   1 x loss(outputs.digit, labels.digit) / samples
 loss    parity  0.5 x loss(outputs.parity, labels.parity) / digit
-metric  acc     Accuracy(outputs.digit, labels.digit) (train, evaluate)
+metric  acc     Accuracy(outputs.digit, labels.digit)
 
 when evaluating and predicting:
-what    name   where it goes, what it takes
-------  -----  ----------------------------
+what    name   goes to
+------  -----  -------
 input   image  net
-output  box    unused""".replace("-----------------------------------------------------\n", "-" * 63 + "\n")
+output  box    unused"""
     )
 
 
@@ -191,9 +194,13 @@ def test_summary_of_functions_and_parts() -> None:
         ),
         "b": LossSpec(None, "b"),
     }
-    text = " ".join(TaskSpec(outputs=["a", "b"], losses=losses).summary().split())
-    assert "<lambda>(state) x loss(outputs.a) / a function of the slots -> x, y; minimizes y" in text
-    assert "1 x the output(outputs.b)" in text
+    metrics = {"m": MetricSpec(Accuracy(), outputs="a", labels="c", stage="evaluate")}
+    spec = TaskSpec(outputs=["a", "b"], labels=["c"], losses=losses, metrics=metrics)
+    text = " ".join(spec.summary().split())
+    assert (
+        "<lambda>(state) x loss(outputs.a) / a function of the slots part a.x measured part a.y min" in text
+    )
+    assert "1 x the output(outputs.b)" in text and "Accuracy(outputs.a, labels.c), evaluate only" in text
 
 
 def test_equal_references_are_one() -> None:

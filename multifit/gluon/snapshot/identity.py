@@ -13,7 +13,7 @@ from ...errors import suggest
 from ...sampling import TaskLoaders
 from ...spec import LossSpec, MetricSpec, TaskSpec
 from ...spec.names import listed
-from ...spec.summary import function_name
+from ...spec.stage_plan import function_name
 from ...spec.terms import MetricTerm, Term
 from ..balance.make import AnyBalancer
 from ..compat import mx

@@ -7,9 +7,9 @@ from typing import Any, Mapping, Sequence
 
 from ...engines import FirstBatches, Peeked
 from ...errors import DataError, Problem, raise_problems
-from ...plan import LoaderPlan
 from ...sampling import TaskBatch
 from ...seeding import preserve_rng
+from ...spec.plan import LoaderPlan
 from ...stages import EVALUATE, TRAIN
 from ..data.batch import Batch
 from ..engine import Engine

@@ -7,11 +7,11 @@ from typing import Any, Iterator, Mapping, Sequence
 from ...checks import one_shot
 from ...engines import FirstBatches, Peeked
 from ...errors import DataError, Problem, SpecError, counted, quoted, raise_problems, suggest
-from ...plan import LoaderPlan
 from ...sampling import TaskBatch, TaskLoaders
 from ...seeding import preserve_rng
 from ...spec import TaskSpec
 from ...spec.missing import is_missable
+from ...spec.plan import LoaderPlan
 from ...spec.task_slots import TaskSlots, task_slots, with_optional
 from ...stages import TRAIN
 from ..data.batch import Shards

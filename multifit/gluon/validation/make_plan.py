@@ -6,8 +6,10 @@ from typing import Any, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from ...checks import describe
 from ...log_once import LogOnce
-from ...plan import Plan, StagePlan, TrainerPlan, stage_plan
+from ...spec.plan import Plan, TrainerPlan
+from ...spec.stage_plan import StagePlan, stage_plan
 from ...stages import EVALUATE, TRAIN
 from ..compat import mx
 from ..engine import Engine
@@ -78,11 +80,12 @@ def _place(metric: StageMetric) -> str:
     return PLACES[metric.place] if metric.is_whole else "updated batch by batch"
 
 
-def _first(dicts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return, for each name, the first array that is not None."""
-    found: dict[str, Any] = {}
+def _first(dicts: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Return, for each name, shape and dtype of the first array that is not None."""
+    found: dict[str, str] = {}
     for arrays in dicts:
-        found.update({name: a for name, a in arrays.items() if a is not None and name not in found})
+        new = {name: a for name, a in arrays.items() if a is not None and name not in found}
+        found.update({name: describe.array(a) for name, a in new.items()})
     return found
 
 

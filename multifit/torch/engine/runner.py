@@ -25,9 +25,9 @@ from ...gluon.snapshot.figures import load_figures, save_figures
 from ...gluon.steps import evaluation
 from ...gluon.validation.dry_run import DryRun
 from ...log_once import LogOnce
-from ...plan import Plan
 from ...protocols import Array
 from ...seeding import add_seeder
+from ...spec.plan import Plan
 from ...stages import TRAIN
 from ...state import RunState
 from ..devices import device_of

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 from multifit import MultiEstimator, TrainerSpec
 from multifit.balance import Uncertainty, UPGrad
-from multifit.plan import Plan
 from tests.common.data import digit_batches
 from tests.common.hand_loop import SIZES
 from tests.common.nets import hybridized
@@ -26,8 +24,6 @@ def test_the_plan_names_the_method_and_its_tasks() -> None:
         text = " ".join(str(plan).split())
         (said,) = re.findall(rf"balanced by {name}\((.*?)\): the tasks (.*?) parameters", text)
         assert option in said[0] and said[1] == '"digit", "parity"'
-        assert Plan.from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
-        assert Plan.from_dict({**plan.to_dict(), "balance": ""}).balance == ""
     assert "balanced" not in str(MultiEstimator(hybridized(two_heads()), digit_spec()).check(BATCHES))
 
 

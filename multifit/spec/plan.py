@@ -1,14 +1,31 @@
-"""The plan of a run: every declared name with its array."""
+"""The plan of a run: devices, stages, trainers and loaders."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, Mapping
+from typing import Any
 
 from ..errors import counted
-from ..tables import table, terminal_width, wrap
-from .loaders import LoaderPlan
-from .stage import StagePlan, texts
+from ..tables import table
+from .stage_plan import StagePlan, fill
+
+
+@dataclass(frozen=True)
+class LoaderPlan:
+    """One of several loaders, and what an epoch takes from it."""
+
+    name: str
+    size: int  # how many batches it has
+    batches: int  # how many an epoch takes; if these are more, the loader starts again
+    slots: tuple[str, ...]  # of its batches
+    sampling: str  # how loaders are mixed
+
+    def row(self) -> tuple[str, str, str, str]:
+        """Return what it is, its name, how much is taken, and what its batches hold."""
+        passes = f"{self.batches / self.size:.3g}"
+        word = "pass" if passes == "1" else "passes"
+        taken = f"{counted(self.batches, 'batch', 'batches')}, {passes} {word}"
+        return "loader", self.name, taken, ", ".join(self.slots)
 
 
 @dataclass(frozen=True)
@@ -108,16 +125,16 @@ class Plan:
         width : int, optional
             The longest line, in characters. Defaults to the terminal's width.
         """
-        parts, line = [self.where], terminal_width() if width is None else width
+        parts = [self.where]
         if self.loaders:
             rows = [loader.row() for loader in self.loaders]
             title = f"an epoch, by {self.loaders[0].sampling}"
-            parts.append(f"{title}\n{table((), rows, width, wrap_last=True)}")
+            parts.append(f"{title}\n{table((), rows, width)}")
         stages = [f"{title}\n{stage.to_text(width)}" for title, stage in self.stages.items()]
         trained = 0 if self.train is None else 1
         parts += stages[:trained]
         if self.balance:
-            parts.append(wrap(f"balanced by {self.balance}", line))
+            parts.append(fill(f"balanced by {self.balance}", width))
         if self.trainers:
             rows = [trainer.row() for trainer in self.trainers]
             if self.frozen:
@@ -125,67 +142,15 @@ class Plan:
             if self.frozen_statistics:
                 count = counted(len(self.frozen_statistics), "running statistic")
                 rows.append(("frozen", "", count, f"used in training too: {_span(self.frozen_statistics)}"))
-            parts.append("parameters\n" + table((), rows, width, wrap_last=True))
+            parts.append("parameters\n" + table((), rows, width))
         parts += stages[trained:]
         if self.notices:
-            parts.append("\n".join(wrap(f"note: {notice}", line) for notice in self.notices))
+            parts.append("\n".join(fill(f"note: {notice}", width) for notice in self.notices))
         return "\n\n".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as a dict that JSON can hold."""
         return asdict(self)
-
-    @classmethod
-    def from_dict(cls, saved: Mapping[str, Any]) -> Plan:
-        """Return a plan from what :meth:`to_dict` returned, directly or by way of JSON.
-
-        Raises
-        ------
-        ValueError
-            `saved` is not a plan.
-        """
-        try:
-            return cls(
-                devices=texts(saved["devices"]),
-                samples=int(saved["samples"]),
-                train=_stage(saved["train"]),
-                evaluate=_stage(saved["evaluate"]),
-                trainers=tuple(map(_trainer, saved["trainers"])),
-                frozen=texts(saved["frozen"]),
-                notices=texts(saved["notices"]),
-                precision=str(saved.get("precision", "float32")),  # older plans have none
-                loaders=tuple(map(_loader, saved.get("loaders", ()))),
-                balance=str(saved.get("balance", "")),
-                frozen_statistics=texts(saved.get("frozen_statistics", ())),
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"not a plan: {type(error).__name__}: {error}") from error
-
-
-def _stage(saved: Mapping[str, Any] | None) -> StagePlan | None:
-    return None if saved is None else StagePlan.from_dict(saved)
-
-
-def _loader(saved: Mapping[str, Any]) -> LoaderPlan:
-    loader = LoaderPlan(
-        str(saved["name"]),
-        int(saved["size"]),
-        int(saved["batches"]),
-        texts(saved["slots"]),
-        str(saved["sampling"]),
-    )
-    if loader.size < 1:
-        raise ValueError(f"the loader {loader.name} has no batch")
-    return loader
-
-
-def _trainer(saved: Mapping[str, Any]) -> TrainerPlan:
-    names = {name: str(saved[name]) for name in ("name", "optimizer")}
-    # older plans have no losses
-    lists = {"parameters": texts(saved["parameters"]), "losses": texts(saved.get("losses", ()))}
-    trainer = TrainerPlan(**{**saved, **names, **lists})
-    trainer.row()  # raises if a value that should be a number is not one
-    return trainer
 
 
 def _span(names: tuple[str, ...]) -> str:

@@ -1,4 +1,4 @@
-"""The figures of a fit: one value per figure and epoch."""
+"""The figures of a fit: one value per figure and epoch, as tables, JSON and CSV."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import counted, quoted, shown, suggest
-from ..files import atomic_write, parse_json
-from .format import epoch_table, last_epoch_table
+from .errors import counted, quoted, shown, suggest
+from .files import atomic_write, parse_json
+from .stages import STAGE_OF_PREFIX, split_figure
+from .tables import UNLIMITED, table, terminal_width
+
+LAST_EPOCH_HEADERS = ("figure", *STAGE_OF_PREFIX)
 
 
 class History(Mapping[str, "list[float]"]):
@@ -31,15 +34,9 @@ class History(Mapping[str, "list[float]"]):
     """
 
     def __init__(self, figures: Mapping[str, Sequence[float]] | None = None) -> None:
-        try:
-            given = {} if figures is None else dict(figures)
-            if not all(isinstance(name, str) for name in given):
-                raise TypeError("a figure's name is a string")
-            self._figures = {name: [_number(value) for value in values] for name, values in given.items()}
-        except (TypeError, ValueError, OverflowError):
-            raise ValueError(
-                f"History: figures is {shown(figures)}; valid is a mapping of names to lists of numbers"
-            ) from None
+        self._figures = {
+            name: [_number(value) for value in values] for name, values in dict(figures or {}).items()
+        }
         lengths = {name: len(values) for name, values in self._figures.items()}
         if len(set(lengths.values())) > 1:
             raise ValueError(f"a history needs one value per epoch for each figure; there are {lengths}")
@@ -89,14 +86,9 @@ class History(Mapping[str, "list[float]"]):
         ------
         RuntimeError
             No epoch has begun yet.
-        TypeError
-            A figure's name is not a string; nothing is recorded.
         """
         if not self._epochs:
             raise RuntimeError("no epoch has begun: call open_row() before record()")
-        for name in figures:
-            if not isinstance(name, str):
-                raise TypeError(f"{shown(name)} is not the name of a figure; give a string")
         for name, value in figures.items():
             self._figures.setdefault(name, [math.nan] * self._epochs)[-1] = _number(value)
 
@@ -191,20 +183,48 @@ class History(Mapping[str, "list[float]"]):
     def table(self, width: int | None = None) -> str:
         """Return the figures as a plain-text table; ``-`` marks NaN, mostly a figure that was not measured.
 
-        There is one row per epoch. Columns that do not fit follow below, in up to three blocks. If there are
-        still more figures, the table has one row per figure instead: its first and its last value, and its
-        lowest and its highest with the epochs in which they were first reached.
+        There is one row per epoch. Columns that do not fit the line follow below, in further blocks.
 
         Parameters
         ----------
         width : int, optional
             The length of a line in characters. Defaults to the terminal's width, or 80 without a terminal.
         """
-        return epoch_table(self._figures, self._epochs, width)
+        width = terminal_width() if width is None else width
+        epochs = ["epoch", *map(str, range(1, self._epochs + 1))]
+        blocks, room = [[epochs]], 0
+        for name, values in self._figures.items():
+            column = [name, *map(figure_text, values)]
+            needed = 2 + max(map(len, column))
+            if needed > room and len(blocks[-1]) > 1:
+                blocks.append([epochs])
+            if len(blocks[-1]) == 1:
+                room = width - max(map(len, epochs))
+            blocks[-1].append(column)
+            room -= needed
+        rows = (list(zip(*block)) for block in blocks)
+        return "\n\n".join(table(headers, lines, UNLIMITED) for headers, *lines in rows)
 
     def summary(self) -> str:
         """Return the last epoch's figures as a plain-text table, training beside validation."""
-        return last_epoch_table(self.last)
+        return table(LAST_EPOCH_HEADERS, last_epoch_rows(self.last))
+
+
+def figure_text(value: float) -> str:
+    """Return a figure with four decimals, in scientific notation if it is small or large; ``-`` for NaN."""
+    if math.isnan(value):
+        return "-"
+    return f"{value:.4f}" if value == 0 or 1e-3 <= abs(value) < 1e4 else f"{value:.3e}"
+
+
+def last_epoch_rows(last: Mapping[str, float]) -> list[list[str]]:
+    """Return the rows of a table of one epoch's figures: name, training and validation."""
+    rows: dict[tuple[bool, str], list[str]] = {}  # those of no stage have a row of their own, at the end
+    for figure, value in sorted(last.items(), key=lambda item: not split_figure(item[0])[0]):
+        prefix, name = split_figure(figure)
+        row = rows.setdefault((bool(prefix), name), [name, "", ""])
+        row[LAST_EPOCH_HEADERS.index(prefix) if prefix else 1] = figure_text(value)
+    return list(rows.values())
 
 
 def _number(value: float) -> float:

@@ -1,0 +1,300 @@
+"""Plots of a history's figures, drawn by matplotlib: curves of one run or several, and what tasks do."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+from .errors import quoted, suggest
+from .stages import EVALUATE, PREFIXES, TRAIN, figure_name, split_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+LEARNING_RATE = "learning rate"
+Figures = Mapping[str, Sequence[float]]  # the values per epoch of each figure
+Family = dict[tuple[str, str], Sequence[float]]  # the figures of one panel by (prefix, part)
+
+COLUMNS = 3
+LARGEST = 1e300  # matplotlib computes with sums and multiples of the values
+MANY = 8  # a longer legend goes below the axes
+# Okabe and Ito's palette for all kinds of colour vision, its yellow darkened to be seen on white
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a6a00", "#000000")
+MARKERS = ["", "o", "s", "^", "D", "v", "P", "X", "*", "<", ">"]  # one for each round of colours
+WRITTEN = 8  # with at most this many tasks, every cosine is written into the map
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a panel; values that cannot be drawn are left out."""
+
+    label: str
+    values: Sequence[float]  # one per epoch
+    style: int  # colour and marker; lines of equal style look alike, unless only one is dashed
+    dashed: bool  # and pale, as training is
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """Return an empty matplotlib figure, sizes in inches, that belongs to no window.
+
+    Raises ImportError without matplotlib, or with one that its environment keeps from being imported.
+    """
+    try:
+        from matplotlib.figure import Figure
+        from matplotlib.layout_engine import ConstrainedLayoutEngine
+    except ImportError as error:
+        raise ImportError("pictures need matplotlib: pip install matplotlib") from error
+    except ValueError as error:  # matplotlib reads the environment when it is imported
+        raise ImportError(f"matplotlib cannot be imported, perhaps because of MPLBACKEND: {error}") from error
+    return Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(h_pad=0.1))  # between rows of axes
+
+
+def to_svg(figure: Figure) -> bytes:
+    """Return a figure as an SVG file. Equal figures give equal files."""
+    from matplotlib import rc_context
+
+    data = io.BytesIO()
+    with rc_context({"svg.hashsalt": "multifit"}):  # by default, every file has ids of its own
+        figure.savefig(data, format="svg", metadata={"Date": None})
+    return data.getvalue()
+
+
+def can_draw(value: float) -> bool:
+    """Return whether a value is a number that matplotlib can draw."""
+    return abs(value) <= LARGEST  # NaN is not
+
+
+def draw(panels: Mapping[str, Sequence[Line]]) -> Figure:
+    """Draw the lines of each panel, by its title, in a grid; ImportError without matplotlib."""
+    columns = min(COLUMNS, max(1, len(panels)))
+    rows = max(1, math.ceil(len(panels) / columns))
+    below = [math.ceil(len(lines) / 3) for lines in panels.values() if len(lines) > MANY]  # rows of legends
+    figure = new_figure(4.4 * columns, (3.1 + 0.15 * max(below, default=0)) * rows)
+    for number, (title, lines) in enumerate(panels.items(), 1):
+        draw_panel(figure.add_subplot(rows, columns, number), title, lines)
+    if not panels:
+        figure.text(0.5, 0.5, "nothing was measured", ha="center", va="center")
+    return figure
+
+
+def draw_panel(axes: Axes, title: str, lines: Sequence[Line]) -> None:
+    """Draw lines over the epochs, with a legend."""
+    styles = len({line.style for line in lines})
+    for line in lines:
+        _draw_line(axes, line, styles)
+    axes.set_title(title, fontsize=11, parse_math=False)  # names may hold a $
+    axes.set_xlabel("epoch", fontsize=9)
+    axes.locator_params(axis="x", integer=True)
+    axes.tick_params(labelsize=8)
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    if len(lines) <= MANY:
+        legend = axes.legend(fontsize=7, frameon=False)
+    else:
+        legend = axes.legend(
+            fontsize=6, frameon=False, ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.18)
+        )
+    for text in legend.get_texts():
+        text.set_parse_math(False)
+
+
+def _draw_line(axes: Axes, line: Line, styles: int) -> None:
+    epochs = [epoch for epoch, value in enumerate(line.values, 1) if can_draw(value)]
+    marker_round, colour = divmod(line.style, len(COLOURS))
+    few = len(epochs) <= 12 and styles <= len(COLOURS)
+    axes.plot(
+        epochs,
+        [line.values[epoch - 1] for epoch in epochs],
+        color=COLOURS[colour],
+        linestyle="--" if line.dashed else "-",
+        marker=MARKERS[marker_round % len(MARKERS)] or ("o" if few else ""),
+        markevery=max(1, len(epochs) // 12),
+        markersize=3,
+        alpha=0.65 if line.dashed else 1.0,
+        label=line.label if not line.label.startswith("_") else f" {line.label}",  # legends hide "_..."
+    )
+
+
+def curves(history: Figures, figures: str | Iterable[str] | None = None) -> Figure:
+    """Draw the figures of a history over the epochs.
+
+    There is one panel per family: ``train_digit`` and ``val_digit`` share one, as do the parts of a loss or
+    metric (``val_VOC.mAP``, ``val_VOC.cat``) and all learning rates, ``lr`` and ``lr_body``. Training is
+    dashed, validation solid. A part has the same colour in both. From the ninth part on, markers tell equal
+    colours apart.
+
+    Parameters
+    ----------
+    history : mapping of str to sequence of float
+        Values per epoch by figure, such as a `History`. NaN, infinite values and those beyond 1e300 are left
+        out.
+    figures : str or iterable of str, optional
+        The figures to draw: names, or regular expressions that match whole names, such as ``".*_loss"``.
+        None draws all.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        Save it with ``savefig``.
+
+    Raises
+    ------
+    ImportError
+        matplotlib is not installed.
+    ValueError
+        An item of `figures` matches no figure of the history, or is not a valid regular expression.
+    """
+    selected, unmatched = select_figures(history, figures)
+    if unmatched:
+        raise ValueError(
+            f"curves: no figure {quoted(unmatched)}{suggest(unmatched[0], history)}; "
+            f"there are {quoted(history)}"
+        )
+    families = _families({name: history[name] for name in selected})
+    return draw({title: _lines(title, family) for title, family in families.items()})
+
+
+def compare_curves(histories: Mapping[str, Figures]) -> Figure:
+    """Draw the figures of several runs over the epochs, one panel per figure and one colour per run.
+
+    Raises ImportError without matplotlib.
+    """
+    panels: dict[str, list[Line]] = {}
+    for style, (run, history) in enumerate(histories.items()):
+        for title, family in _families(history).items():
+            for (prefix, part), values in family.items():
+                figure = _joined(title, part, " " if title == LEARNING_RATE else ".")
+                line = Line(_joined(prefix, run), values, style, prefix == PREFIXES[TRAIN])
+                panels.setdefault(figure, []).append(line)
+    return draw(panels)
+
+
+def select_figures(known: Iterable[str], figures: str | Iterable[str] | None) -> tuple[list[str], list[str]]:
+    """Return the known names that `figures` selects, in their order, and the items that match nothing.
+
+    An item is a name, or a regular expression that matches whole names. None selects all. Raises ValueError
+    if an item is not a valid regular expression.
+    """
+    known = list(known)
+    if figures is None:
+        return known, []
+    patterns = [figures] if isinstance(figures, str) else list(figures)
+    matches = {pattern: _matches(pattern, known) for pattern in patterns}
+    selected = {name for names in matches.values() for name in names}
+    return [name for name in known if name in selected], [each for each in patterns if not matches[each]]
+
+
+def _families(history: Figures) -> dict[str, Family]:
+    """Group the measured figures by panel. Those of no stage keep their names; learning rates come last."""
+    families: dict[str, Family] = {}
+    rates: Family = {}
+    for name, values in history.items():
+        if not any(map(can_draw, values)):
+            continue
+        prefix, figure = split_figure(name)
+        kind, _, trainer = name.partition("_")
+        if kind == "lr":
+            rates["", trainer or name] = values
+            continue
+        title, _, part = figure.partition(".") if prefix else (name, "", "")
+        families.setdefault(title, {})[prefix, part] = values
+    if rates:
+        families.setdefault(LEARNING_RATE, {}).update(rates)
+    return families
+
+
+def _lines(title: str, family: Family) -> list[Line]:
+    # A figure without a stage gets another colour than figures with the same name after train_ or val_.
+    styles = [(bool(prefix), part) for prefix, part in family]
+    distinct = list(dict.fromkeys(styles))
+    return [
+        Line(_joined(prefix, part) or title, values, distinct.index(style), prefix == PREFIXES[TRAIN])
+        for style, ((prefix, part), values) in zip(styles, family.items())
+    ]
+
+
+def _joined(first: str, second: str, separator: str = " ") -> str:
+    return separator.join(filter(None, [first, second]))
+
+
+def _matches(pattern: str, known: Sequence[str]) -> list[str]:
+    if pattern in known:  # a name such as VOC.mAP would match more as a regular expression
+        return [pattern]
+    try:
+        expression = re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f'figures: "{pattern}" is not a valid regular expression: {error}') from None
+    return [name for name in known if expression.fullmatch(name)]
+
+
+def task_figures(history: Figures) -> list[str]:
+    """Return the names of the figures that `task_curves` draws, none if tasks were not compared."""
+    weights, norms = _by_task(history, "weight"), _by_task(history, "gradnorm")
+    names = [*weights.values(), *norms.values(), *_cosines(history, list(norms)).values()]
+    conflict = figure_name(TRAIN, "conflict")
+    return [*names, conflict] if norms and conflict in history else names
+
+
+def task_curves(history: Figures) -> Figure:
+    """Draw weights, lengths of gradients and the share of conflicts over the epochs, and a map of cosines.
+
+    The map has the cosines of the last epoch in which they were measured. Raises ImportError without
+    matplotlib.
+    """
+    weights, norms = _by_task(history, "weight"), _by_task(history, "gradnorm")
+    panels = {"weights": weights, "lengths of gradients": norms}
+    conflict = figure_name(TRAIN, "conflict")
+    if norms and conflict in history:
+        panels["share of pairs that conflict"] = {"conflict": conflict}
+    panels = {title: figures for title, figures in panels.items() if figures}
+    cosines = _last_cosines(history, list(norms))
+    count = len(panels) + bool(cosines)
+    figure = new_figure(4.4 * count, 3.4)
+    for number, (title, figures) in enumerate(panels.items(), 1):
+        lines = [Line(task, history[name], i, False) for i, (task, name) in enumerate(figures.items())]
+        draw_panel(figure.add_subplot(1, count, number), title, lines)
+    if cosines:
+        _draw_map(figure.add_subplot(1, count, count), list(norms), cosines)
+    return figure
+
+
+def _by_task(history: Figures, kind: str) -> dict[str, str]:
+    """Return the figures of a kind that only training has, by task; none unless there are several tasks."""
+    start, evaluated = figure_name(TRAIN, f"{kind}_"), figure_name(EVALUATE, f"{kind}_")
+    tasks = {name[len(start) :]: name for name in history if name.startswith(start)}
+    tasks = {task: name for task, name in tasks.items() if evaluated + task not in history}
+    return tasks if len(tasks) > 1 else {}
+
+
+def _cosines(history: Figures, tasks: Sequence[str]) -> dict[tuple[str, str], str]:
+    pairs = {(a, b): figure_name(TRAIN, f"cosine_{a}_{b}") for a, b in combinations(tasks, 2)}
+    return {pair: name for pair, name in pairs.items() if name in history}
+
+
+def _last_cosines(history: Figures, tasks: Sequence[str]) -> dict[tuple[str, str], float]:
+    values = {
+        pair: [value for value in history[name] if math.isfinite(value)]
+        for pair, name in _cosines(history, tasks).items()
+    }
+    return {pair: numbers[-1] for pair, numbers in values.items() if numbers}
+
+
+def _draw_map(axes: Axes, tasks: Sequence[str], cosines: Mapping[tuple[str, str], float]) -> None:
+    rows = [
+        [1.0 if a == b else cosines.get((a, b), cosines.get((b, a), math.nan)) for b in tasks] for a in tasks
+    ]
+    image = axes.imshow(rows, cmap="RdBu", vmin=-1, vmax=1)
+    axes.figure.colorbar(image, ax=axes, shrink=0.8)
+    axes.set_title("cosines of gradients", fontsize=11)
+    axes.set_xticks(range(len(tasks)), tasks, rotation=45, ha="right", fontsize=8, parse_math=False)
+    axes.set_yticks(range(len(tasks)), tasks, fontsize=8, parse_math=False)
+    for y, row in enumerate(rows if len(tasks) <= WRITTEN else ()):
+        for x, value in enumerate(row):
+            colour = "white" if abs(value) > 0.6 else "black"
+            axes.text(x, y, f"{value:.2f}", ha="center", va="center", fontsize=8, color=colour)

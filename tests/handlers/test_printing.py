@@ -1,0 +1,381 @@
+"""LoggingHandler, ProgressBar (with the real tqdm on a text stream), LogFile, and which figures they show."""
+
+from __future__ import annotations
+
+import io
+import logging
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tqdm.auto import tqdm
+
+from multifit.handlers import (
+    LogFile,
+    LoggingHandler,
+    MetricHandler,
+    ProgressBar,
+    StoppingHandler,
+    ValidationHandler,
+    printing,
+)
+from multifit.handlers.printing import key_figures
+from multifit.spec import LossSpec, MetricSpec, TaskSpec
+
+from .conftest import At, spec_of_two_tasks
+
+STAMP = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} "
+
+
+@pytest.fixture(autouse=True)
+def lines(caplog: pytest.LogCaptureFixture) -> Any:
+    caplog.set_level("INFO", "multifit")
+    return lambda: [record.getMessage() for record in caplog.records]
+
+
+def test_a_line_per_epoch(run: Any, clock: Any, lines: Any) -> None:
+    run.max_epoch = 10
+    run.fit(
+        LoggingHandler(clock=clock),
+        MetricHandler(),
+        ValidationHandler("data", epoch_period=2),
+        StoppingHandler(max_batch=6),
+        epochs=10,
+    )
+    assert lines() == [
+        "training for 10 epochs: lr 0.0010",
+        "epoch  1/10      3.00 s         8 samples/s  train_loss 0.3333  lr 0.0010",
+        "epoch  2/10      5.00 s         8 samples/s  "  # two seconds were the validation's
+        "train_loss 0.1667  val_loss 0.3333  lr 0.0010",
+        "trained 2 epochs, 48 samples, in 8.00 s; stopped: 6 batches",
+    ]
+    assert run.read == [("train", 3), ("train", 6)]  # by MetricHandler: logging reads nothing
+
+
+@pytest.mark.parametrize(
+    ("figures", "shown"),
+    [
+        (None, "train_loss 0.5000  train_accuracy 0.5000  train_size 0.5000  lr 0.0010"),
+        (["train_size.*", "lr"], "train_size 0.5000  train_size.far 0.5000  lr 0.0010"),
+        ((), ""),
+    ],
+)
+def test_figures_can_be_chosen(run: Any, clock: Any, lines: Any, figures: Any, shown: str) -> None:
+    names = ["loss", "digit", "size", "size.far", "accuracy"]
+    run.train = lambda state: {f"train_{name}": 0.5 for name in names}
+    run.fit(LoggingHandler(clock=clock, figures=figures), MetricHandler())
+    assert lines()[1] == f"epoch 1      3.00 s         8 samples/s  {shown}".rstrip()
+
+
+def test_a_pattern_without_a_figure_is_a_warning(
+    run: Any, clock: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    run.fit(LoggingHandler(clock=clock, figures=["train_lss", ".*_loss"]), MetricHandler())
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    for fact in ('no figure "train_lss"', 'did you mean "train_loss"?', '"train_loss", "lr"'):
+        assert fact in warning
+
+
+def test_a_second_fit_continues_counting_epochs(run: Any, clock: Any, lines: Any) -> None:
+    run.max_epoch = 2
+    handler = LoggingHandler(clock=clock)
+    run.fit(handler, epochs=2)
+    run.fit(handler, epochs=2)
+    assert [line.split("  ")[0] for line in lines() if line.startswith("epoch")] == [
+        "epoch 1/2",
+        "epoch 2/2",
+        "epoch 3/4",
+        "epoch 4/4",
+    ]
+    assert lines()[-1] == "trained 2 epochs, 48 samples, in 6.00 s; stopped: the data is exhausted"
+
+
+def test_a_fit_that_fails_tells_what_it_did(run: Any, clock: Any, lines: Any) -> None:
+    def refuse(estimator: Any) -> None:
+        raise KeyboardInterrupt
+
+    handler = LoggingHandler(clock=clock)
+    with pytest.raises(KeyboardInterrupt):
+        run.fit(handler, At("batch_end", refuse, 4), epochs=2)
+    run.events.emit("train_end")
+    assert lines()[-1] == "trained 1 epoch, 32 samples, in 4.00 s; stopped: the data is exhausted"
+    run.fit(handler, epochs=0)
+    assert lines()[-1] == "trained 0 epochs, 0 samples, in 0.00 s; stopped: the data is exhausted"
+
+
+def test_messages_within_an_epoch(run: Any, clock: Any, lines: Any) -> None:
+    run.max_batch = 20
+    validation = ValidationHandler("data", epoch_period=None, batch_period=3)
+    run.fit(LoggingHandler(2, clock=clock), validation, batches=10)
+    assert lines()[:3] == [
+        "training for 20 batches: lr 0.0010",
+        "epoch 1  batch  2/10         8 samples/s  train_loss 0.5000",
+        "epoch 1  batch  4/10         8 samples/s  train_loss 0.2500",
+    ]
+    assert len(lines()) == 1 + 5 + 2
+    assert run.read == [("train", step) for step in (2, 4, 6, 8, 10)]
+
+
+def test_messages_without_a_length_and_a_limit(run: Any, clock: Any, lines: Any) -> None:
+    run.fit(LoggingHandler(3, clock=clock), known=False)
+    assert lines()[0] == "training without a limit: lr 0.0010"
+    assert lines()[1] == "epoch 1  batch 3         8 samples/s  train_loss 0.3333"
+
+
+def test_the_first_message_names_both_limits(run: Any, clock: Any, lines: Any) -> None:
+    run.max_epoch, run.max_batch = 3, 7
+    run.fit(LoggingHandler(clock=clock))
+    assert lines()[0] == "training for 3 epochs or 7 batches: lr 0.0010"
+
+
+def test_an_evaluation_outside_a_fit_is_logged(run: Any, clock: Any, lines: Any) -> None:
+    handler = LoggingHandler(clock=clock)
+    run.fit(handler)
+    run.evaluate("data", event_handlers=handler)
+    assert lines()[-1] == "evaluated in 2.00 s: loss 0.6667"
+    run.validation = lambda state: {"loss": 0.5, "size": 0.25, "size.far": 0.125}
+    run.evaluate("data", event_handlers=LoggingHandler(clock=clock, figures=r"val_size\..*"))
+    assert lines()[-1] == "evaluated in 2.00 s: size.far 0.1250"
+
+
+def test_a_clock_that_does_not_advance(run: Any, lines: Any) -> None:
+    run.fit(LoggingHandler(clock=lambda: 0.0))
+    assert "samples/s" in lines()[1]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def drawn(stream: io.StringIO) -> list[str]:
+    """Return everything that was drawn, one entry per drawing."""
+    return [text for text in stream.getvalue().replace("\n", "\r").split("\r") if text.strip()]
+
+
+def test_a_bar_for_training_and_one_for_validation(run: Any, clock: Any) -> None:
+    stream = Terminal()
+    run.max_epoch = 2
+    run.fit(ProgressBar(stream, refresh=0, clock=clock), ValidationHandler("data"), epochs=2)
+    text = stream.getvalue()
+    for part in ("epoch 1/2:   0%", "epoch 2/2: 100%", "3/3", "evaluate: 100%", "2/2"):
+        assert part in text
+    assert "loss 0.1667" in text
+    assert "loss 0.6667" in text
+
+
+def test_a_bar_shows_the_figures_that_are_chosen(
+    run: Any, clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "130")
+    run.train = lambda state: {f"train_{n}": 0.5 for n in ("loss", "digit", "size", "size.far", "accuracy")}
+    for figures, text in ((None, "loss 0.5000  accuracy 0.5000  size 0.5000]"), ("train_size.*", "size.far")):
+        run.fit(ProgressBar(stream := Terminal(), refresh=0, clock=clock, figures=figures))
+        assert text in stream.getvalue()
+
+
+def test_widgets_are_drawn_without_a_terminal(run: Any, clock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(printing, "tqdm_notebook", tqdm)  # as in a notebook with ipywidgets
+    run.fit(ProgressBar(stream := io.StringIO(), clock=clock))
+    assert "epoch 1" in stream.getvalue()
+
+
+def test_bars_disappear_when_they_are_done(run: Any, clock: Any) -> None:
+    stream = Terminal()
+    run.fit(ProgressBar(stream, clock=clock), epochs=3)
+    assert stream.getvalue().split("\r")[-2].strip() == ""
+    assert "\n" not in stream.getvalue()
+    assert not tqdm._instances
+
+
+@pytest.mark.parametrize(
+    ("refresh", "steps"),
+    [(0, [1, 2, 3, 4, 5, 6]), (2, [2, 4, 6]), (4, [4]), (100, [])],
+)
+def test_figures_are_read_at_most_once_per_refresh(
+    run: Any, clock: Any, refresh: float, steps: list[int]
+) -> None:
+    stream = Terminal()
+    run.fit(ProgressBar(stream, refresh=refresh, clock=clock), epochs=2)
+    assert run.read == [("train", step) for step in steps]
+    assert sum("loss" in text for text in drawn(stream)) >= len(steps)
+
+
+def test_all_bars_share_the_refresh(run: Any, clock: Any) -> None:
+    run.fit(ProgressBar(Terminal(), refresh=3, clock=clock), ValidationHandler("data"), epochs=3)
+    # Seconds 3 | 4 5 | 8 | 10 | 13 | 15: the clock goes on in the evaluations, two seconds each.
+    assert run.read == [("train", 3), ("train", 4), ("evaluate", 6), ("train", 8), ("evaluate", 9)]
+
+
+def test_a_slow_reading_is_not_followed_by_another(run: Any, clock: Any) -> None:
+    def slow(state: Any) -> dict[str, float]:
+        clock.now += 10.0
+        return {"train_loss": 0.0}
+
+    run.train = slow
+    run.fit(ProgressBar(Terminal(), refresh=2, clock=clock), batches=5)
+    assert run.read == [("train", 2), ("train", 4)]
+
+
+def test_by_default_bars_are_drawn_in_terminals_only(run: Any, clock: Any) -> None:
+    stream = io.StringIO()
+    run.fit(ProgressBar(stream, refresh=0, clock=clock), ValidationHandler("data"))
+    assert stream.getvalue() == ""
+    assert run.read == []
+
+
+@pytest.mark.parametrize(("stream", "enabled"), [(io.StringIO(), True), (Terminal(), False)])
+def test_bars_can_be_enabled_and_disabled(run: Any, clock: Any, stream: io.StringIO, enabled: bool) -> None:
+    run.fit(ProgressBar(stream, clock=clock, enabled=enabled))
+    assert bool(stream.getvalue()) is enabled
+
+
+def test_stderr_is_looked_up_when_a_bar_is_opened(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    bar = ProgressBar()
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    run.fit(bar)
+    assert "epoch 1" in stream.getvalue()
+
+
+@pytest.mark.parametrize("enabled", [None, True])
+def test_a_closed_stderr_shows_nothing(
+    run: Any, monkeypatch: pytest.MonkeyPatch, enabled: bool | None
+) -> None:
+    monkeypatch.setattr(sys, "stderr", None)
+    run.fit(ProgressBar(enabled=enabled), epochs=2)
+    assert run.state.step == 6
+
+
+def test_without_a_length_the_bar_counts(run: Any, clock: Any) -> None:
+    stream = Terminal()
+    run.fit(ProgressBar(stream, refresh=0, clock=clock), known=False)
+    assert "3 batches" in stream.getvalue()
+
+
+def test_bars_left_open_by_an_aborted_fit_are_closed(run: Any, clock: Any) -> None:
+    def abort(estimator: Any) -> None:
+        raise KeyboardInterrupt
+
+    bar = ProgressBar(Terminal(), clock=clock)
+    with pytest.raises(KeyboardInterrupt):
+        run.fit(bar, At("batch_end", abort))
+    assert len(tqdm._instances) == 1
+    run.fit(bar, epochs=0)
+    assert not tqdm._instances
+
+
+def lines_of(path: Path) -> list[str]:
+    return path.read_text("utf-8").splitlines()
+
+
+def test_it_has_all_messages_with_time_stamps(
+    run: Any, clock: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "runs" / "x" / "log.txt"
+    with LogFile(path).around_fit(run):
+        run.fit(LoggingHandler(clock=clock), MetricHandler(), epochs=2)
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == 4 and messages[-1].startswith("trained 2 epochs")
+    assert all(re.match(STAMP + "INFO    ", line) for line in lines_of(path))
+    assert [re.sub(STAMP + "INFO    ", "", line) for line in lines_of(path)] == messages
+
+
+def test_nothing_is_written_before_and_after_the_fit(run: Any, tmp_path: Path) -> None:
+    path, handlers = tmp_path / "log.txt", list(run.logger.handlers)
+    run.logger.info("before")
+    with LogFile(path).around_fit(run):
+        run.logger.warning("Größe: %d", 5)
+    run.logger.info("after")
+    assert [line[24:] for line in lines_of(path)] == ["WARNING Größe: 5"]
+    assert run.logger.handlers == handlers
+
+
+def test_a_second_fit_appends_to_the_file(run: Any, tmp_path: Path) -> None:
+    log = LogFile(str(tmp_path / "log.txt"))
+    for fit in range(2):
+        with log.around_fit(run):
+            run.logger.info("fit %d", fit)
+    assert [line[-5:] for line in lines_of(tmp_path / "log.txt")] == ["fit 0", "fit 1"]
+
+
+def test_it_is_closed_when_the_fit_fails(run: Any, tmp_path: Path) -> None:
+    handlers = list(run.logger.handlers)
+    with pytest.raises(KeyboardInterrupt), LogFile(tmp_path / "log.txt").around_fit(run):
+        raise KeyboardInterrupt
+    assert run.logger.handlers == handlers
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_does_not_end_the_fit(run: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    with LogFile("/dev/full").around_fit(run):
+        run.fit(LoggingHandler(), MetricHandler())
+    assert run.state.step == 3 and "No space left on device" in capsys.readouterr().err
+
+
+def detection() -> TaskSpec:
+    """Declare a net that has other outputs when evaluating, and a metric with a figure per class."""
+    return TaskSpec(
+        outputs=("classes", "boxes"),
+        labels=["target"],
+        losses={
+            "box": LossSpec(max, outputs=["classes", "boxes"], labels="target", returns=("sum", "class"))
+        },
+        evaluate=TaskSpec(
+            outputs="boxes",
+            labels=["truth"],
+            metrics={"VOC": MetricSpec(max, outputs="boxes", labels="truth")},
+        ),
+    )
+
+
+def of_losses() -> TaskSpec:
+    """Declare a metric that reads a loss."""
+    return TaskSpec(
+        outputs=("a", "b"),
+        labels=["a", "b"],
+        losses={"a": LossSpec(max, returns=("sum", "part"), minimize="sum"), "b": LossSpec(max)},
+        metrics={"perplexity": MetricSpec(max, losses="a.part")},
+    )
+
+
+CASES: dict[str, tuple[TaskSpec, list[str], list[str]]] = {
+    "a metric stands for its task, a loss for the other": (
+        spec_of_two_tasks(),
+        ["train_loss", "train_digit", "train_size", "train_accuracy", "lr", "val_accuracy", "val_digit"],
+        ["train_loss", "train_accuracy", "train_size", "val_accuracy", "lr"],
+    ),
+    "without its metric, a task has its loss": (
+        spec_of_two_tasks(),
+        ["train_loss", "train_digit", "train_size"],
+        ["train_loss", "train_digit", "train_size"],
+    ),
+    "a single loss is the objective, and the last of a metric's figures stands for all": (
+        detection(),
+        ["train_loss", "train_box", "train_box.class", "val_VOC.cat", "val_VOC.dog", "val_VOC.mAP"],
+        ["train_loss", "val_VOC.mAP"],
+    ),
+    "tasks of a combined spec": (
+        TaskSpec.combine(detection=detection(), two=spec_of_two_tasks()),
+        ["train_loss", "train_detection/box", "train_two/digit", "train_two/size", "train_two/accuracy"],
+        ["train_loss", "train_two/accuracy", "train_detection/box", "train_two/size"],
+    ),
+    "a metric of a loss stands for its task": (
+        of_losses(),
+        ["train_loss", "train_a", "train_a.part", "train_b", "train_perplexity"],
+        ["train_loss", "train_perplexity", "train_b"],
+    ),
+    "figures that handlers record": (
+        spec_of_two_tasks(),
+        ["train_loss", "val_mine", "val_mine.part", "lr_body", "lr_heads"],
+        ["train_loss", "val_mine", "lr_body", "lr_heads"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_key_figures(case: str) -> None:
+    spec, names, expected = CASES[case]
+    assert key_figures(names, spec) == expected
