@@ -22,7 +22,7 @@ COMMANDS = {
     "train": "train what a task file declares and write the results",
     "check": "check that net, spec, data and trainers of a task file fit, and print the plan",
     "evaluate": "measure a trained run on the validation data of its task file",
-    "predict": "predict with a trained run, or with an exported net, which works without mxnet",
+    "predict": "predict with a trained run, for inputs that the task file reads",
     "report": "write one HTML page with plan, curves, figures and pictures of one or more runs",
     "export": "write a trained net for use elsewhere, with the spec's names for its inputs and outputs",
     "profile": "measure where the time of a training step goes, as a table and a picture; nothing is trained",
@@ -76,7 +76,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse the command line. Exits with status 2 if a command or an argument is unknown."""
-    # only the given command is imported: help, and predicting with an exported net, work without mxnet
+    # only the given command is imported: help works without mxnet
     command = next(iter(arguments), "")
     parser = build_parser([command])
     if command and command not in COMMANDS and not command.startswith("-"):

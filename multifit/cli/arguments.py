@@ -102,13 +102,13 @@ def add_task_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="print only results and what was written")
 
 
-def add_trained_arguments(parser: argparse.ArgumentParser, required: bool = True) -> None:
+def add_trained_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of every command on a trained run."""
     add_task_arguments(parser)
     parser.add_argument(
         "--from",
         metavar="DIR",
-        required=required,
+        required=True,
         type=Path,
         dest="folder",
         help="folder of the training run, such as runs/digits",

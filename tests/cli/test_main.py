@@ -68,7 +68,7 @@ def test_a_wrong_command_line_shows_the_usage(arguments, message, capsys):
     [
         ("train", "file [options]"),
         ("evaluate", "file --from DIR [options]"),
-        ("predict", "file INPUT [INPUT ...] [options]"),
+        ("predict", "file INPUT [INPUT ...] --from DIR [options]"),
         ("report", "RUN [RUN ...] [options]"),
     ],
 )
