@@ -19,7 +19,7 @@ if find_spec("torch") is None:
 import torch
 
 from multifit.cli import build_parser
-from multifit.cli.task import Task
+from multifit.cli.task import Choices, Task
 from tests.torch.cuda_graphs import counted_replays
 from tests.torch.place import DEVICE
 from tests.torch.runs import assert_equal, values
@@ -30,7 +30,7 @@ TASKS = {path.stem: path for path in sorted((Path(__file__).parents[1] / "tasks"
 def trained(task: str, how: str) -> Any:
     """Return the history, the figures of an evaluation, and the parameters after eight batches."""
     options = ["train", str(TASKS[task]), "--quiet", "--engine", "torch", "--compile", how, "--seed", "1"]
-    run = Task(build_parser().parse_args([*options, "--devices", str(DEVICE)]))
+    run = Task(Choices(build_parser().parse_args([*options, "--devices", str(DEVICE)])))
     train_data, val_data = run.data
     history = run.estimator.fit(train_data, batches=8, event_handlers=[])
     return dict(history), run.estimator.evaluate(list(islice(val_data, 5))), values(run.estimator)

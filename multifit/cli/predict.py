@@ -5,14 +5,11 @@ from __future__ import annotations
 import argparse
 import inspect
 from pathlib import Path
-from typing import Any, Iterable, Iterator
+from typing import Any
 
-from ..errors import shown
 from ..taskfile import UsageError
-from .arguments import add_trained_arguments, quiet
-from .origin import is_raised_in, place_in
-from .outputs import PREDICTIONS, make_folder, print_results
-from .results import draw
+from .common import add_trained_arguments, place_in, print_result, quiet
+from .run_folder import PREDICTIONS, draw
 from .task import Task, trained_run
 
 MAX_LENGTH = 60  # characters of an input that are printed before its prediction
@@ -38,10 +35,21 @@ def run(options: argparse.Namespace) -> None:
     with quiet(options.quiet):
         task = trained_run(options)
         predictions = _predictions(task)
-    print_results(_lines(options.arguments, predictions, task))
+    if len(predictions) != len(options.arguments):
+        raise UsageError(
+            f"show() must return one text or figure for each input: {len(options.arguments)}, "
+            f"not {len(predictions)}"
+        )
+    for number, (argument, prediction) in enumerate(zip(options.arguments, predictions), 1):
+        if hasattr(prediction, "savefig"):
+            name = f"{number}-{Path(argument).stem[:40]}.png"
+            draw(prediction, task.output / name)
+            prediction = task.shown_output / name
+        shortened = argument if len(argument) <= MAX_LENGTH else argument[:MAX_LENGTH] + "..."
+        print_result(f"{shortened}: {prediction}")
 
 
-def _predictions(task: Task) -> Any:
+def _predictions(task: Task) -> list[Any]:
     """Return what the file's ``show`` returns, or without one the outputs as text, a line per sample."""
     if "inputs" not in task.file.functions:
         raise UsageError(
@@ -50,7 +58,8 @@ def _predictions(task: Task) -> Any:
         )
     _read_inputs(task)
     if "show" in task.file.functions:
-        return task.results["show"]
+        shown = task.results["show"]
+        return [shown] if isinstance(shown, str) or hasattr(shown, "savefig") else list(shown)
     outputs = task.results["outputs"]
     samples = zip(*outputs.values())
     return [", ".join(f"{name} {value!s}" for name, value in zip(outputs, sample)) for sample in samples]
@@ -61,29 +70,9 @@ def _read_inputs(task: Task) -> None:
     path = task.file.path
     try:
         task.results["inputs"]
+    except UsageError:
+        raise
     except ValueError as error:
-        if not is_raised_in("inputs", path, error):
-            raise
         text = (inspect.getdoc(task.file.functions["inputs"]) or "").partition("\n\n")[0]
         reads = f"; about its inputs(): {' '.join(text.split())}" if text else ""
         raise UsageError(f"{path} cannot read INPUT: {error}{place_in(path, error)}{reads}") from error
-
-
-def _lines(arguments: list[str], predictions: Any, task: Task) -> Iterator[str]:
-    """Yield a line per input: its prediction as text, or the path of the drawing."""
-    single = isinstance(predictions, str) or hasattr(predictions, "savefig")
-    iterable = single or isinstance(predictions, Iterable)
-    predictions = [predictions] if single else list(predictions) if iterable else predictions
-    if not iterable or len(predictions) != len(arguments):
-        count = len(predictions) if iterable else shown(predictions)
-        raise UsageError(
-            f"show() must return one text or figure for each input: {len(arguments)}, not {count}"
-        )
-    for number, (argument, prediction) in enumerate(zip(arguments, predictions), 1):
-        if hasattr(prediction, "savefig"):
-            name = f"{number}-{Path(argument).stem[:40]}.png"
-            make_folder(task.output)
-            draw(prediction, task.output / name)
-            prediction = task.shown_output / name
-        shortened = argument if len(argument) <= MAX_LENGTH else argument[:MAX_LENGTH] + "..."
-        yield f"{shortened}: {prediction}"

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Callable
 
 from ..history import LAST_EPOCH_HEADERS, History, figure_text, last_epoch_rows
 from ..plots import to_svg
-from ..recorded_settings import PYTHON
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -110,8 +109,6 @@ def _epoch_grid(history: History, names: Sequence[str]) -> Grid:
 def _setting_text(value: object) -> str:
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return ", ".join(value)
-    if isinstance(value, dict) and isinstance(value.get(PYTHON), str):
-        return str(value[PYTHON])
     return value if isinstance(value, str) else json.dumps(value)
 
 

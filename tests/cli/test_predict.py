@@ -65,15 +65,6 @@ def test_without_show_the_outputs_are_printed(predict):
     assert result.out.startswith("3,0,0: kind [") and ", place [" in result.out
 
 
-def test_an_input_of_another_width_is_an_error(predict):
-    result = predict(INPUTS, "3,0,0,0")
-    assert result.code == 2 and result.err.count("\n") == 1
-    assert (
-        "cannot predict for these inputs: " in result.err and "raised in the net's forward pass" in result.err
-    )
-    assert result.err.count("\n") == 1 and "(1, 4)" in result.err
-
-
 @pytest.mark.parametrize(
     ("documented", "end"),
     [("", ")\n"), ('    """Read\n    rows.\n\n    More."""\n', "); about its inputs(): Read rows.\n")],
@@ -82,11 +73,6 @@ def test_an_input_that_cannot_be_read_is_one_line(predict, documented, end):
     result = predict(INPUTS.replace("(arguments):\n", f"(arguments):\n{documented}"), "x.npy")
     assert result.code == 2 and result.err.count("\n") == 1 and result.err.endswith(end)
     assert "small.py cannot read INPUT: could not convert string to float: 'x.npy' (" in result.err
-
-
-def test_an_error_before_the_inputs_are_read_keeps_its_traceback(predict):
-    with pytest.raises(ValueError, match="^broken$"):
-        predict("def data(): raise ValueError('broken')\ndef inputs(arguments, data): pass\n", "1,2,3")
 
 
 def test_an_error_of_the_net_itself_keeps_its_traceback(predict):
@@ -99,10 +85,9 @@ def test_a_file_without_inputs_is_an_error(predict):
     assert result.code == 2 and 'has no function "inputs": predicting needs inputs(arguments)' in result.err
 
 
-@pytest.mark.parametrize(("answer", "shown"), [("['a', 'b']", "2"), ("5", "5"), ("None", "None")])
-def test_another_number_of_answers_than_inputs_is_an_error(predict, answer, shown):
-    result = predict(INPUTS + f"def show(): return {answer}\n", "1,2,3")
-    assert result.code == 2 and f"one text or figure for each input: 1, not {shown}\n" in result.err
+def test_another_number_of_answers_than_inputs_is_an_error(predict):
+    result = predict(INPUTS + "def show(): return ['a', 'b']\n", "1,2,3")
+    assert result.code == 2 and "one text or figure for each input: 1, not 2\n" in result.err
 
 
 @pytest.mark.parametrize("history", ["{", '{"train_loss": [1' + "0" * 400 + "]}", None])
