@@ -75,6 +75,12 @@ def test_an_input_that_cannot_be_read_is_one_line(predict, documented, end):
     assert "small.py cannot read INPUT: could not convert string to float: 'x.npy' (" in result.err
 
 
+def test_an_error_of_the_run_is_not_one_of_the_input(predict):
+    Path("runs/small/final.params").unlink()
+    result = predict("def inputs(arguments, estimator): pass\n", "1,2,3")
+    assert result.code == 2 and "its run has not finished" in result.err and "INPUT" not in result.err
+
+
 def test_an_error_of_the_net_itself_keeps_its_traceback(predict):
     with pytest.raises(ZeroDivisionError, match="raised in the net's forward pass"):
         predict(INPUTS + "TwoHeads.hybrid_forward = lambda self, F, point: 1 / 0\n", "3,0,0")
