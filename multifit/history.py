@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .errors import counted, quoted, shown, suggest
+from .errors import counted, quoted, suggest
 from .files import atomic_write, parse_json
 from .stages import STAGE_OF_PREFIX, split_figure
 from .tables import UNLIMITED, table, terminal_width

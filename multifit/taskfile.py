@@ -13,23 +13,40 @@ returns for each of them a text or a matplotlib figure that shows the prediction
 
 from __future__ import annotations
 
+import ast
 import inspect
 import sys
 import types
-from contextlib import contextmanager
-from functools import partial
+from contextlib import contextmanager, suppress
 from graphlib import CycleError, TopologicalSorter
 from importlib.util import decode_source
 from pathlib import Path
-from symtable import symtable
-from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import (
+    Any,
+    Callable,
+    Iterable,
+    Iterator,
+    Literal,
+    Mapping,
+    Sequence,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
-from .errors import quoted, reason, shown, suggest
-from .recorded_settings import restored
-from .settings import attributes_of, change_setting, parse_setting, settings_of
+from .errors import quoted, suggest
 
 NEEDED = ("net", "spec", "data")
 OPTIONAL = ("trainers", "initializer", "frozen", "balance", "sampling", "pictures", "inputs", "show")
+_SETTINGS: dict[type, str] = {  # the types of settings, in words
+    bool: "True or False",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    tuple: "a list, such as [1, 2]",
+    list: "a list, such as [1, 2]",
+    type(None): "anything",
+}
 
 
 class UsageError(ValueError):
@@ -50,66 +67,69 @@ class TaskFile:
     """A task file, read and executed; an exception in its own code passes through.
 
     Its folder is added to ``sys.path``, so that it can import its neighbours as a script can. `functions` are
-    those that multifit calls, by name: all of `NEEDED`, and those of `OPTIONAL` that it has. Raises
-    UsageError if the file does not exist, is not a Python module, or lacks ``net``, ``spec`` or ``data``.
+    those that multifit calls, by name: all of `NEEDED`, and those of `OPTIONAL` that it has. `defaults` are
+    its settings as it was executed: numbers, texts, booleans, tuples, lists and Nones whose names are neither
+    private nor in capitals. Raises UsageError if the file does not exist, is not a Python module, or lacks
+    ``net``, ``spec`` or ``data``.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self.module, self._assigned = _execute(self.path)
+        self.module = _execute(self.path)
         self.functions = self._find_functions()
-        self._written = self.settings  # before a run's or the command line's replace them
+        self.defaults = {
+            name: value
+            for name, value in vars(self.module).items()
+            if type(value) in _SETTINGS and not name.startswith("_") and not name.isupper()
+        }
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The module's settings: its plain values, such as numbers and strings, that are not constants."""
-        return settings_of(self.module)
+        """The values of the settings by now."""
+        return {name: getattr(self.module, name) for name in self.defaults}
 
     @property
-    def values(self) -> dict[str, Any]:
-        """The settings, by their names and by those in the file, such as ``data_`` for ``data``."""
-        settings, in_file = self.settings, attributes_of(self.module)
-        return {**settings, **{in_file[name]: value for name, value in settings.items()}}
+    def texts(self) -> dict[str, str]:
+        """The settings as texts for `set`; values that no text gives, such as a list of functions, lack."""
+        texts = {}
+        for name, value in self.settings.items():
+            text = value if isinstance(value, str) and self.defaults[name] is not None else repr(value)
+            with suppress(ValueError):
+                if repr(self._parsed(name, text)) == repr(value):
+                    texts[name] = text
+        return texts
 
     def set(self, assignments: Iterable[str]) -> None:
         """Change settings, each by ``name=value``; the value is read as of the type that the file gives it.
 
-        Raises UsageError if an equals sign is missing, the setting is unknown or imported, or the value is of
-        another type.
+        Raises UsageError if the setting is unknown, or the value is of another type.
         """
         for assignment in assignments:
-            name, equals, text = assignment.partition("=")
-            if not equals:
-                raise UsageError(f'cannot read the setting "{assignment}": write name=value')
-            self._change(name.strip(), text.strip() or text, self._parsed)  # a space may be the value
+            name, _, text = assignment.partition("=")
+            name = name.strip()
+            if name not in self.defaults:
+                raise UsageError(
+                    f'{self.path} has no setting "{name}"{suggest(name, self.defaults)}; '
+                    f"it has {quoted(self.defaults)}"
+                )
+            try:
+                setattr(self.module, name, self._parsed(name, text))
+            except ValueError as error:
+                raise UsageError(f"cannot set {name} of {self.path} to {text!r}: {error}") from None
 
-    def restore(self, settings: Mapping[str, Any]) -> None:
-        """Restore the settings of an earlier run, as read from JSON.
-
-        Raises UsageError if the file no longer has a setting, or the setting no longer allows the value.
-        """
-        for name, value in settings.items():
-            self._change(name, value, lambda _, value, model: restored(value, model))
-
-    def _parsed(self, name: str, text: str, model: Any) -> Any:
-        value, present = parse_setting(text, model), self.settings[name]
-        if attributes_of(self.module)[name] not in self._assigned and value != present:
-            raise ValueError(
-                f"the file does not assign it, so it would stay {shown(present)} where it was imported from; "
-                f"write {name} = ... in the file, and pass it to imported functions as a parameter"
-            )
+    def _parsed(self, name: str, text: str) -> Any:
+        value, choices = parse_setting(text, self.defaults[name]), self._choices(name)
+        if choices and value not in choices:
+            raise ValueError(f"it must be one of {quoted(choices)}{suggest(value, choices)}")
         return value
 
-    def _change(self, name: str, value: Any, read: Callable[[str, Any, Any], Any]) -> None:
-        if name not in self.settings:
-            raise UsageError(
-                f'{self.path} has no setting "{name}"{suggest(name, self.settings)}; '
-                f"it has {quoted(self.settings)}"
-            )
+    def _choices(self, name: str) -> tuple[Any, ...]:
+        """Return the values that a setting is declared to have, such as ``Literal["mlp", "lenet"]``."""
         try:
-            change_setting(self.module, name, value, partial(read, name), self._written[name])
-        except ValueError as error:
-            raise UsageError(f"cannot set {name} of {self.path} to {value!r}: {error}") from None
+            hint = get_type_hints(self.module).get(name)
+        except NameError:  # of a name that exists for type checkers only
+            return ()
+        return get_args(hint) if get_origin(hint) is Literal else ()
 
     def _find_functions(self) -> dict[str, Callable[..., Any]]:
         members = vars(self.module)
@@ -128,6 +148,25 @@ class TaskFile:
         return defined
 
 
+def parse_setting(text: str, default: Any) -> Any:
+    """Return a setting's value from a text: a literal of Python of the default's type.
+
+    Where the default is a string, the text is the value; where it is None, the text may be any literal, or
+    else is the value. Raises ValueError for a value of another type.
+    """
+    kind = type(default)
+    if kind is str:
+        return text
+    value: Any = text
+    with suppress(SyntaxError, TypeError, ValueError):
+        value = kind(text) if kind in (int, float) else ast.literal_eval(text.strip())
+    if kind in (tuple, list) and isinstance(value, (tuple, list)):
+        return kind(value)
+    if default is not None and type(value) is not kind:
+        raise ValueError(f"it must be {_SETTINGS[kind]}")
+    return value
+
+
 class Resolver:
     """Calls functions with the results of other functions, or with values, by the names of their parameters.
 
@@ -142,12 +181,12 @@ class Resolver:
         functions: Mapping[str, Callable[..., Any]],
         values: Mapping[str, Any],
         path: str | Path,
-        before: Callable[[str], object] | None = None,
+        before: Callable[[str], object] = lambda name: None,
     ) -> None:
         self._functions = dict(functions)
         self._values = {name: value for name, value in values.items() if name not in functions}
-        self._path = path
-        self._before = before
+        self._path, self._before = path, before
+        self._known = [*self._functions, *self._values]
         for name, function in self._functions.items():
             self._check_names(name, function)
         self._check_circle()
@@ -155,32 +194,19 @@ class Resolver:
     def __getitem__(self, name: str) -> Any:
         """Return the value or the function's result with this name."""
         if name not in self._values:
-            self._values[name] = self._call(name)
+            function = self._functions[name]
+            needed = [each.name for each in _parameters(function) if each.name in self._known]
+            results = {each: self[each] for each in needed}
+            self._before(name)
+            self._values[name] = function(**results)
         return self._values[name]
 
-    def _call(self, name: str) -> Any:
-        function = self._functions[name]
-        positional, keywords = [], {}
-        for parameter in _parameters(function):
-            provided = self._provided(parameter.name)
-            if parameter.kind is parameter.POSITIONAL_ONLY:
-                positional.append(self[parameter.name] if provided else parameter.default)
-            elif provided:
-                keywords[parameter.name] = self[parameter.name]
-        if self._before is not None:
-            self._before(name)
-        return function(*positional, **keywords)
-
-    def _provided(self, name: str) -> bool:
-        return name in self._functions or name in self._values
-
     def _check_names(self, name: str, function: Callable[..., Any]) -> None:
-        valid = [*self._functions, *self._values]
         for parameter in _parameters(function):
-            if parameter.default is parameter.empty and not self._provided(parameter.name):
+            if parameter.default is parameter.empty and parameter.name not in self._known:
                 raise UsageError(
                     f'{name}() of {self._path} has an unknown parameter "{parameter.name}"'
-                    f"{suggest(parameter.name, valid)}; valid are {quoted(valid)}"
+                    f"{suggest(parameter.name, self._known)}; valid are {quoted(self._known)}"
                 )
 
     def _check_circle(self) -> None:
@@ -200,16 +226,13 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     return [each for each in inspect.signature(function).parameters.values() if each.kind not in variadic]
 
 
-def _execute(path: Path) -> tuple[types.ModuleType, set[str]]:
-    """Return a file's module, and the names that the file itself assigns at its top, rather than imports."""
+def _execute(path: Path) -> types.ModuleType:
+    """Return a file's module."""
     if not path.is_file():
         near = suggest(path.name, (each.name for each in path.parent.glob("*.py")))
-        raise UsageError(f"{path} is not a file" if path.exists() else f"there is no file {path}{near}")
+        raise UsageError(f"there is no file {path}{near}")
     try:
-        source = decode_source(path.read_bytes())
-        code, names = compile(source, str(path), "exec"), symtable(source, str(path), "exec").get_symbols()
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {reason(error)}") from None
+        code = compile(decode_source(path.read_bytes()), str(path), "exec")
     except (SyntaxError, ValueError) as error:
         raise UsageError(f"{path} is not a Python module: {error}") from None
     module = types.ModuleType(f"multifit_task_{path.stem}")
@@ -218,4 +241,4 @@ def _execute(path: Path) -> tuple[types.ModuleType, set[str]]:
     # Registered by name, so that data loaders can send its functions to their worker processes.
     sys.modules[module.__name__] = module
     exec(code, vars(module))
-    return module, {name.get_name() for name in names if name.is_assigned()}
+    return module

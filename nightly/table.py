@@ -44,7 +44,9 @@ class Row(NamedTuple):
     def name(self) -> str:
         """The name in reports."""
         lowered = "" if self.precision == "float32" else self.precision
-        return " ".join(filter(None, [self.task, self.settings, self.data and f"data={self.data}", lowered]))
+        return " ".join(
+            filter(None, [self.task, self.settings, self.data and f"dataset={self.data}", lowered])
+        )
 
 
 class Device(NamedTuple):
@@ -72,7 +74,7 @@ ROWS = (
     Row("augmentation", "", 12, {"val_accuracy": 0.98}),
     Row("segmentation", "model=tiny", 15, {"val_seg.mIoU": 0.85}),
     Row("segmentation", "model=fcn", 15, {"val_seg.mIoU": 0.80}),
-    Row("segmentation", "model=tiny data=scenes", 8, {"val_seg.mIoU": 0.75}),
+    Row("segmentation", "model=tiny dataset=scenes", 8, {"val_seg.mIoU": 0.75}),
     Row("detection", "", 10, {"val_VOC.mAP": 0.95}),
     Row("detection", "base=resnet18_v1", 10, {"val_VOC.mAP": 0.95}),
     Row("sentiment", "model=birnn", 8, {"val_accuracy": 0.97}),

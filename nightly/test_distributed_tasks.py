@@ -19,7 +19,7 @@ COMMON = ("epochs=2", "train_count=12", "val_count=6", "batch_size=4")
 # scenes, rounding can change which hard negatives SSD's loss takes, and so later figures by 1e-3.
 TASKS = {
     "scenes": ("size=64", "body_rate=2e-4", "head_rate=4e-4"),
-    "detection": ("size=64", "data=shapes", "base=tiny"),
+    "detection": ("size=64", "dataset=shapes", "base=tiny"),
     "segmentation": ("size=64",),  # gluoncv's head has Dropout
     "translation": ("units=8", "beam=2"),
 }

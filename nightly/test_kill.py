@@ -149,7 +149,7 @@ def start(task: str, folder: Path, *more: str) -> subprocess.Popen[bytes]:
     file, *options = task.split()
     command = [sys.executable, "-m", "multifit", "train", file, "--output", str(folder), *more, *options]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MULTIFIT_PROGRESS": str(progress_of(folder))}
-    with (folder / "out.txt").open("ab") as out:
+    with folder.with_suffix(".txt").open("ab") as out:
         return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=out, stderr=out)
 
 
@@ -212,7 +212,9 @@ def wait_for_first_batch(process: subprocess.Popen[bytes], folder: Path) -> floa
     """Wait until a process trains; return the time."""
     limit = time.monotonic() + LIMIT
     while done_batches(folder) < 0:
-        assert process.poll() is None and time.monotonic() < limit, (folder / "out.txt").read_text("utf-8")
+        assert process.poll() is None and time.monotonic() < limit, folder.with_suffix(".txt").read_text(
+            "utf-8"
+        )
         time.sleep(0.001)
     return time.monotonic()
 

@@ -56,7 +56,7 @@ def _data_set(row: Row, folder: Path) -> list[str]:
     """Return the settings that choose the row's data set; skip the test if it is not there."""
     if row.data and not (folder / row.data).is_dir():
         pytest.skip(f"there is no data set {folder / row.data}")
-    return [f"data={row.data}", f"root={(folder / row.data).absolute()}"] if row.data else []
+    return [f"dataset={row.data}", f"root={(folder / row.data).absolute()}"] if row.data else []
 
 
 def _train(row: Row, settings: list[str], folder: Path, device: Device) -> str:

@@ -1,7 +1,7 @@
 """Image augmentation: a small ResNet tells patches of two photographs apart.
 
 Gluon's transforms crop, mirror and tint each training patch differently in every epoch; the learning rate
-follows a cosine. ``--set augmented=no`` shows what the augmentation is worth.
+follows a cosine. ``--set augmented=False`` shows what the augmentation is worth.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which digit is it? The classical nets of Gluon's model zoo, at sizes that a CPU trains in a minute.
 
-``--set model=lenet`` (or mlp, alexnet, vgg, resnet18) chooses the net, and ``--set data=mnist root=DIR`` uses
-MNIST instead of scikit-learn's 1797 digits.
+``--set model=lenet`` (or mlp, alexnet, vgg, resnet18) chooses the net, and ``--set dataset=mnist root=DIR``
+uses MNIST instead of scikit-learn's 1797 digits.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from mxnet.gluon.model_zoo import vision  # isort: skip
 epochs = 12
 batch_size = 64
 model: Literal["mlp", "lenet", "alexnet", "vgg", "resnet18"] = "lenet"
-data_: Literal["digits", "mnist"] = "digits"
-root = ""  # for data=mnist: the folder with its four files
+dataset: Literal["digits", "mnist"] = "digits"
+root = ""  # for dataset=mnist: the folder with its four files
 
 
 def mlp():
@@ -109,7 +109,7 @@ def data():
     """Return loaders of training and held-out digits, at the size of the net's images."""
     from data.mnist import digits, mnist, resized
 
-    parts = mnist(root) if data_ == "mnist" else digits()
+    parts = mnist(root) if dataset == "mnist" else digits()
     train, val = (gluon.data.ArrayDataset(resized(i, MODELS[model].side), digit) for i, digit in parts)
     return gluon.data.DataLoader(train, batch_size, shuffle=True), gluon.data.DataLoader(val, batch_size)
 

@@ -1,7 +1,7 @@
 """Which digits are where? gluoncv's SSD on scenes of real handwritten digits.
 
-``--set base=resnet18_v1`` uses a ResNet as the body, ``data=shapes`` generated shapes, and
-``data=voc root=VOCdevkit base=resnet18_v1 size=320`` PASCAL VOC with SSD's augmentation.
+``--set base=resnet18_v1`` uses a ResNet as the body, ``dataset=shapes`` generated shapes, and
+``dataset=voc root=VOCdevkit base=resnet18_v1 size=320`` PASCAL VOC with SSD's augmentation.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from parts.drawing import confident, draw_boxes, named, title
 from parts.ssd import Tiny, ssd_on
 
 base: Literal["tiny", "resnet18_v1"] = "tiny"
-data_: Literal["scenes", "shapes", "voc"] = "scenes"
-root = ""  # for data=voc: its folder
+dataset: Literal["scenes", "shapes", "voc"] = "scenes"
+root = ""  # for dataset=voc: its folder
 size = 128  # pixels of each side
 train_count = 1440  # generated images
 val_count = 96
@@ -40,7 +40,7 @@ CLASSES = {"scenes": scenes.CLASSES, "shapes": shapes.CLASSES, "voc": voc.CLASSE
 
 def net(context):
     """Return the SSD with its anchors, which the data need."""
-    ssd = ssd_on(Tiny() if base == "tiny" else base, size, CLASSES[data_])
+    ssd = ssd_on(Tiny() if base == "tiny" else base, size, CLASSES[dataset])
     ssd.initialize(mx.init.Xavier(magnitude=2), ctx=context)
     ssd.anchors = ssd_targets.anchors_of(ssd, size, context[0])  # before the SSD is hybridized
     ssd.hybridize()
@@ -93,9 +93,9 @@ def trainers(data):
 
 def data(net):
     """Return loaders of training images with SSD's targets, and of held-out images with boxes."""
-    if data_ == "voc":
+    if dataset == "voc":
         return _voc(net)
-    train, val = SOURCES[data_](train_count, size), SOURCES[data_](val_count, size, held_out=True)
+    train, val = SOURCES[dataset](train_count, size), SOURCES[dataset](val_count, size, held_out=True)
     targets = ssd_targets.targets(net.anchors, train.boxes)
     train = gluon.data.ArrayDataset(normalize(train.image), *targets)
     val = gluon.data.ArrayDataset(normalize(val.image), val.boxes)

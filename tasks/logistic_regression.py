@@ -18,15 +18,15 @@ from mxnet import gluon, metric  # isort: skip
 epochs = 20
 batch_size = 32
 rate = 0.1
-data_: Literal["cancer", "csv"] = "cancer"
-root = ""  # for data=csv: a file with a line of titles, columns of measures, and last the class, 0 or 1
+dataset: Literal["cancer", "csv"] = "cancer"
+root = ""  # for dataset=csv: a file with a line of titles, columns of measures, and last the class, 0 or 1
 
 KINDS = ("malignant", "benign")
 
 
 def _cases():
     """Return measures (N, M), classes (N,), the names of the measures, and the number of training cases."""
-    if data_ == "cancer":
+    if dataset == "cancer":
         from sklearn.datasets import load_breast_cancer
 
         cases = load_breast_cancer()
@@ -34,8 +34,8 @@ def _cases():
         return cases.data[order], cases.target[order], list(cases.feature_names), 400
     if not Path(root).is_file():
         raise FileNotFoundError(
-            f"data=csv: there is no file {root or '(root is not set)'}; it must hold a line of titles, then "
-            "a case in each line: measures, and last the class, 0 or 1: --set data=csv root=FILE"
+            f"dataset=csv: there is no file {root or '(root is not set)'}; it must hold a line of titles, "
+            "then a case in each line: measures, and last the class, 0 or 1: --set dataset=csv root=FILE"
         )
     titles = Path(root).read_text("utf-8").split("\n", 1)[0].strip().split(",")
     rows = np.loadtxt(root, delimiter=",", skiprows=1, ndmin=2)

@@ -1,7 +1,7 @@
 """The class of each pixel: a fully convolutional net (FCN) on generated shapes.
 
-``--set model=fcn`` uses gluoncv's heads, the auxiliary one included, on a dilated ResNet; ``data=scenes``
-uses scenes of handwritten digits, and ``data=voc root=VOCdevkit model=fcn`` PASCAL VOC.
+``--set model=fcn`` uses gluoncv's heads, the auxiliary one included, on a dilated ResNet; ``dataset=scenes``
+uses scenes of handwritten digits, and ``dataset=voc root=VOCdevkit model=fcn`` PASCAL VOC.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from parts.pyramid import Pyramid
 
 model: Literal["tiny", "fcn"] = "tiny"
 backbone: Literal["resnet18", "resnet34", "resnet50", "resnet101"] = "resnet18"  # for model=fcn
-data_: Literal["shapes", "scenes", "voc"] = "shapes"
-root = ""  # for data=voc: its folder
+dataset: Literal["shapes", "scenes", "voc"] = "shapes"
+root = ""  # for dataset=voc: its folder
 size = 0  # pixels of each side; 0: 64 for shapes, 128 for scenes, 256 for voc
 train_count = 0  # generated images; 0: 240 shapes or 1440 scenes
 val_count = 0  # 0: 60 shapes or 96 scenes
@@ -63,7 +63,7 @@ class ResNetFCN(SegBaseModel):
     """gluoncv's FCN for any ResNet: the original's heads have widths that fit only the deep ResNets."""
 
     def __init__(self, classes: int) -> None:
-        side = size or SIZES[data_]
+        side = size or SIZES[dataset]
         super().__init__(classes, aux=True, backbone=backbone, crop_size=side, pretrained_base=False)
         width = 512 if backbone in ("resnet18", "resnet34") else 2048
         self.head, self.auxlayer = _FCNHead(width, classes), _FCNHead(width // 2, classes)
@@ -73,7 +73,7 @@ class ResNetFCN(SegBaseModel):
 
 def net(context):
     """Return the net, initialised."""
-    fcn = {"tiny": TinyFCN, "fcn": ResNetFCN}[model](1 + len(CLASSES[data_]))  # with the background
+    fcn = {"tiny": TinyFCN, "fcn": ResNetFCN}[model](1 + len(CLASSES[dataset]))  # with the background
     fcn.initialize(mx.init.Xavier(magnitude=2), ctx=context)
     fcn.hybridize()
     return fcn
@@ -110,15 +110,15 @@ def trainers(data):
 
 def data():
     """Return loaders of training and of held-out images with masks."""
-    side = size or SIZES[data_]
-    if data_ == "voc":
+    side = size or SIZES[dataset]
+    if dataset == "voc":
         train, val = voc.segmentation(root, side)
     else:
         train, val = (
             gluon.data.ArrayDataset(normalize(images.image), images.mask)
             for images in (
-                SOURCES[data_](train_count or COUNTS[data_][0], side),
-                SOURCES[data_](val_count or COUNTS[data_][1], side, held_out=True),
+                SOURCES[dataset](train_count or COUNTS[dataset][0], side),
+                SOURCES[dataset](val_count or COUNTS[dataset][1], side, held_out=True),
             )
         )
     return gluon.data.DataLoader(train, batch_size, shuffle=True), gluon.data.DataLoader(val, batch_size)
@@ -146,7 +146,7 @@ def pictures(estimator, data):
 
 def inputs(arguments):
     """Read image files."""
-    return normalize(read_images(arguments, size or SIZES[data_]))
+    return normalize(read_images(arguments, size or SIZES[dataset]))
 
 
 def show(inputs, outputs):
@@ -160,6 +160,6 @@ def show(inputs, outputs):
         title(left, "")
         mask = scores.argmax(axis=0)
         draw_mask(right, mask)
-        classes = [CLASSES[data_][number - 1] for number in np.unique(mask) if number > 0]
+        classes = [CLASSES[dataset][number - 1] for number in np.unique(mask) if number > 0]
         title(right, ", ".join(classes) or "background only")
         yield figure

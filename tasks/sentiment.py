@@ -1,6 +1,6 @@
 """Did somebody like the film? A bidirectional LSTM, or a convolutional net, on sentences full of negation.
 
-The sentences are generated; ``--set data=imdb root=FOLDER length=200`` reads the 50,000 reviews of IMDB.
+The sentences are generated; ``--set dataset=imdb root=FOLDER length=200`` reads the 50,000 reviews of IMDB.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from mxnet.gluon import nn
 from parts.bidirectional import Bidirectional
 
 model: Literal["birnn", "textcnn"] = "birnn"
-data_: Literal["sentences", "imdb"] = "sentences"
-root = ""  # for data=imdb: its folder
+dataset: Literal["sentences", "imdb"] = "sentences"
+root = ""  # for dataset=imdb: its folder
 train_count = 3000  # generated sentences
 val_count = 500
 vocabulary = 20_000  # maximum number of words
@@ -93,7 +93,7 @@ def trainers():
 @cache
 def reviews():
     """Return lists of (text, mood): the training data and the held-out data."""
-    if data_ == "imdb":
+    if dataset == "imdb":
         return read_imdb(root, "train"), read_imdb(root, "test")
     sentences = make_reviews(train_count + val_count)
     return sentences[:train_count], sentences[train_count:]

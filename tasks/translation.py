@@ -1,7 +1,7 @@
 """Numbers in words, translated to digits: a recurrent encoder and an attention decoder, a trainer for each.
 
-``--set model=transformer`` uses gluonnlp's transformer; ``data=parallel root=FOLDER`` reads parallel text in
-the format of IWSLT and WMT. The loss is the mean per token. In evaluation, held-out text is translated by
+``--set model=transformer`` uses gluonnlp's transformer; ``dataset=parallel root=FOLDER`` reads parallel text
+in the format of IWSLT and WMT. The loss is the mean per token. In evaluation, held-out text is translated by
 beam search, and the figure is BLEU.
 """
 
@@ -25,8 +25,8 @@ from mxnet import init, lr_scheduler, nd
 from parts.attention import AttentionDecoder, OneStepDecoder, RecurrentEncoder
 
 model: Literal["rnn", "transformer"] = "rnn"
-data_: Literal["numbers", "parallel"] = "numbers"
-root = ""  # for data=parallel: the folder of train.en, train.vi, tst2012.en and tst2012.vi
+dataset: Literal["numbers", "parallel"] = "numbers"
+root = ""  # for dataset=parallel: the folder of train.en, train.vi, tst2012.en and tst2012.vi
 languages = ("en", "vi")
 segments = ("train", "tst2012")
 train_count = 4920  # spelled numbers
@@ -152,7 +152,7 @@ def trainers(data):
 @cache
 def bitext():
     """Return the sentences of both languages."""
-    if data_ == "parallel":
+    if dataset == "parallel":
         train, val = (read_parallel(root, segment, languages) for segment in segments)
     else:
         pairs = make_pairs(train_count + val_count)

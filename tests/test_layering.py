@@ -15,7 +15,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 # From the bottom to the top: a layer imports itself and what stands before it.
 LAYERS = [
     "version", "errors", "stages", "protocols", "signatures", "arguments", "files", "output", "locks",
-    "threads", "seeding", "checkpoints", "tables", "settings", "recorded_settings", "distributed", "log_once",
+    "threads", "seeding", "checkpoints", "tables", "distributed", "log_once",
     "sampling", "balance", "spec", "checks", "state", "triggers", "history", "plots", "events",
     "batch_pass", "handlers", "engines", "gluon", "torch", "torch.engine", "losses", "metrics", "schedules",
     "profiling", "rate_search", "estimator", "taskfile", "report", "exports", "__init__", "cli", "__main__",

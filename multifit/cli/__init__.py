@@ -6,30 +6,43 @@ import argparse
 import platform
 import shlex
 import sys
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from importlib import import_module, metadata
-from typing import Collection, Sequence
 
 from .. import __version__
-from ..errors import CLEAR, suggest
+from ..errors import CLEAR, shown
+from ..files import OF_DISK
 from ..taskfile import UsageError
-from .arguments import usage
-from .origin import exit_of, is_about_a_file, missing_package, place_in, raised_by_multifit
+from .common import place_in, raised_by_multifit
 
 __all__ = ["main"]
 
-COMMANDS = {
-    "new": "write a small task file to start from; it runs as it is",
-    "train": "train what a task file declares and write the results",
-    "check": "check that net, spec, data and trainers of a task file fit, and print the plan",
-    "evaluate": "measure a trained run on the validation data of its task file",
-    "predict": "predict with a trained run, or with an exported net, which works without mxnet",
-    "report": "write one HTML page with plan, curves, figures and pictures of one or more runs",
-    "export": "write a trained net for use elsewhere, with the spec's names for its inputs and outputs",
-    "profile": "measure where the time of a training step goes, as a table and a picture; nothing is trained",
-    "tasks": "train a few batches and print which tasks' gradients pull together and which apart; "
-    "nothing is written",
+COMMANDS = {  # what a command needs, in an order that works: --set takes all after it; and what it does
+    "new": ("file", "write a small task file to start from; it runs as it is"),
+    "train": ("file", "train what a task file declares and write the results"),
+    "check": ("file", "check that net, spec, data and trainers of a task file fit, and print the plan"),
+    "evaluate": ("file --from DIR", "measure a trained run on the validation data of its task file"),
+    "predict": (
+        "file INPUT [INPUT ...] --from DIR",
+        "predict with a trained run, for inputs that the task file reads",
+    ),
+    "report": (
+        "RUN [RUN ...]",
+        "write one HTML page with plan, curves, figures and pictures of one or more runs",
+    ),
+    "export": (
+        "file --from DIR",
+        "write a trained net for use elsewhere, with the spec's names for its inputs and outputs",
+    ),
+    "profile": ("file", "measure where the time of a training step goes, as a table; nothing is trained"),
+    "tasks": (
+        "file",
+        "train a few batches and print which tasks' gradients pull together and which apart; nothing is "
+        "written",
+    ),
 }
+OF_A_FILE = FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -42,53 +55,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
     not change the status of a command that writes files.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
-    if list(arguments) == ["--version"]:  # works without mxnet, which the commands import
-        print(_version_line())
-        return 0
+    # only the given command is imported: help works without mxnet
+    name = next(iter(arguments), "")
     try:
-        options = _options(arguments)
+        options = build_parser([name]).parse_args(arguments)
         options.command = shlex.join(["multifit", *arguments])
-        return _run(options)
+        return run_command(options)
     except UsageError as error:
         return print_error(str(error), 2)
-    except OSError as error:
-        if not (is_about_a_file(error) or raised_by_multifit(error)):
-            raise
-        return print_error(f"{error}{place_in(getattr(options, 'file', None), error)}", 2)
     except CLEAR as error:
         return print_error(str(error), 1)
+    except OSError as error:  # with the file in it, the message says more than a traceback
+        if not (isinstance(error, OF_A_FILE) or error.filename is not None or error.errno in OF_DISK):
+            raise
+        place = place_in(getattr(options, "file", None), error)  # a report has none
+        return print_error(f"{error}{place}", 2)
     except (ImportError, ValueError) as error:  # mxnet or another library is not installed, or a wrong value
         if not raised_by_multifit(error):
             raise
         return print_error(str(error), 2 if isinstance(error, ImportError) else 1)
 
 
-def _run(options: argparse.Namespace) -> int:
+def run_command(options: argparse.Namespace) -> int:
+    """Run a command; raise UsageError if the task file exits: 0 would say that the command did its work."""
     try:
         return options.run(options) or 0
-    except SystemExit as error:  # in the user's code; 0 would say that the command did its work
-        raise UsageError(exit_of(getattr(options, "file", None), error)) from None
-    except ModuleNotFoundError as error:
-        missing = missing_package(getattr(options, "file", None), error)
-        if missing:
-            raise UsageError(missing) from None
-        raise
-
-
-def _options(arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse the command line. Exits with status 2 if a command or an argument is unknown."""
-    # only the given command is imported: help, and predicting with an exported net, work without mxnet
-    command = next(iter(arguments), "")
-    parser = build_parser([command])
-    if command and command not in COMMANDS and not command.startswith("-"):
-        near = suggest(command, COMMANDS)
-        parser.error(f'there is no command "{command}"{near}; commands are {", ".join(COMMANDS)}')
-    options, unknown = parser.parse_known_args(arguments)
-    if unknown:  # argparse would show the usage of `multifit` alone
-        valid = options.parser._option_string_actions
-        named = " ".join(f"{each}{suggest(each.partition('=')[0], valid)}" for each in unknown)
-        options.parser.error(f"unrecognized arguments: {named}")
-    return options
+    except SystemExit as error:
+        raise UsageError(
+            f"{options.file} called sys.exit({'' if error.code is None else shown(error.code)}); "
+            "to end a command, raise an exception that says why"
+        ) from error
 
 
 def build_parser(names: Collection[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
@@ -96,14 +92,13 @@ def build_parser(names: Collection[str] = tuple(COMMANDS)) -> argparse.ArgumentP
     parser = argparse.ArgumentParser(prog="multifit", description="Train Gluon nets with several outputs.")
     parser.add_argument("--version", action="version", version=_version_line())
     commands = parser.add_subparsers(required=True, metavar="command")
-    for name, text in COMMANDS.items():
-        command = commands.add_parser(name, help=text, description=text)
-        if name not in names:
-            continue
-        module = import_module(f".{name}", __name__)
-        module.add_arguments(command)
-        command.usage = usage(command)
-        command.set_defaults(run=module.run, parser=command)
+    for name, (needed, text) in COMMANDS.items():
+        usage = f"multifit {name} {needed} [options]"
+        command = commands.add_parser(name, help=text, description=text, usage=usage)
+        if name in names:
+            module = import_module(f".{name}", __name__)
+            module.add_arguments(command)
+            command.set_defaults(run=module.run)
     return parser
 
 

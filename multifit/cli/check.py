@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from .arguments import add_task_arguments, quiet
-from .outputs import print_result
-from .task import Task
+from .common import add_task_arguments, print_result, quiet
+from .task import Choices, Task
 
 add_arguments = add_task_arguments
 
@@ -14,6 +13,6 @@ add_arguments = add_task_arguments
 def run(options: argparse.Namespace) -> None:
     """Build what the file declares, run one batch through it and print the plan."""
     with quiet(options.quiet):
-        plan = Task(options).check()
+        plan = Task(Choices(options)).check()
     if not options.quiet:
         print_result(str(plan))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 
+from ..gluon.snapshot.parameters import read_others
 from ..tables import table
 from ..taskfile import UsageError
-from .arguments import add_trained_arguments, quiet
-from .outputs import print_result
-from .task import restore_losses, trained_run
+from .common import add_trained_arguments, print_result, quiet
+from .task import trained_run
 
 add_arguments = add_trained_arguments
 
@@ -18,11 +18,14 @@ def run(options: argparse.Namespace) -> None:
     folder = options.folder.absolute()  # the task file may change the working directory
     with quiet(options.quiet):
         task = trained_run(options)
-        estimator, (_, val_data) = task.estimator, task.data  # in the order of `train`, for older runs
+        estimator, (_, val_data) = task.estimator, task.data
         if val_data is None:
             raise UsageError(
                 f"{task.file.path} has no validation data: data() must return (train_data, val_data)"
             )
-        restore_losses(folder, estimator)
+        try:
+            read_others(folder, estimator.net, estimator.parameters)
+        except ValueError as error:
+            raise UsageError(f"losses of the task have parameters of their own: {error}") from None
         figures = estimator.evaluate(val_data, event_handlers=[] if options.quiet else None)
     print_result(table((), ([name, f"{value:.6g}"] for name, value in figures.items())))

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 
 from ..engines import FORMATS
 from ..taskfile import as_usage_error
-from .arguments import add_trained_arguments, quiet
-from .outputs import make_folder
-from .results import EXPORT
+from .common import add_trained_arguments, quiet
+from .run_folder import EXPORT
 from .task import trained_run
 
 
@@ -33,12 +32,11 @@ def run(options: argparse.Namespace) -> None:
     options.output = options.output or options.folder / EXPORT
     with quiet(options.quiet):
         task = trained_run(options)
-        make_folder(task.output)
-        estimator, (train_data, val_data) = task.estimator, task.data  # in the order of `train`
+        train_data, val_data = task.data
         data = train_data if val_data is None else val_data
         if isinstance(data, Mapping):  # a loader for each task, whose batches lack the other tasks' labels
             task.check()
             data = None
         with as_usage_error(ImportError):
-            paths = estimator.export(task.output, data, format=options.format)
+            paths = task.estimator.export(task.output, data, format=options.format)
     print(f"wrote {task.shown_output}: {', '.join(path.name for path in paths)}")

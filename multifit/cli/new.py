@@ -9,28 +9,22 @@ from pathlib import Path
 
 from ..files import atomic_write
 from ..taskfile import UsageError
-from .arguments import file_name
 
 TEMPLATE = Path(__file__).with_name("new_task.txt")  # a text file: mxnet is not imported in this folder
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
-    parser.add_argument(
-        "file", type=file_name, help="where to write it, such as mytask.py; must not exist yet"
-    )
+    parser.add_argument("file", help="where to write it, such as mytask.py; must not exist yet")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Write the file; raise UsageError if it exists or cannot be written."""
+    """Write the file; raise UsageError if it exists, and OSError if it cannot be written."""
     file = Path(options.file)
     if os.path.lexists(file):
         raise UsageError(f"{file} exists already, and is not overwritten")
-    try:
-        file.parent.stat()  # a misspelt folder is not made
-        atomic_write(file, TEMPLATE.read_text("utf-8"))
-    except OSError as error:
-        raise UsageError(f"cannot write {file}: {error.strerror}") from None
+    file.parent.stat()  # a misspelt folder is not made
+    atomic_write(file, TEMPLATE.read_text("utf-8"))
     run = Path("runs", file.stem)
     print(f"wrote {file}; next:")
     for command in (

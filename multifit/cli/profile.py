@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import json
+from dataclasses import asdict
 
-from ..errors import counted
-from .arguments import add_task_arguments, count, quiet
-from .outputs import make_folder
-from .results import write_profile
-from .task import Task
+from ..files import atomic_write
+from .common import add_task_arguments, count, print_result, quiet
+from .task import Choices, Task
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,19 +17,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--batches", type=count, default=50, help="number of steps of each measurement (default: 50)"
     )
-    parser.add_argument(
-        "--output", metavar="DIR", help="folder for results (default: runs/<name of the file>)"
-    )
+    parser.add_argument("--output", metavar="DIR", help="also write the profile as JSON into this folder")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Build what the file declares, profile it on the training data, and print and write the profile."""
+    """Build what the file declares, profile it on the training data, and print the profile."""
     with quiet(options.quiet):
-        task = Task(options)
-        make_folder(task.output)
+        task = Task(Choices(options))
         profile = task.estimator.profile(task.data[0], options.batches)
-        names = write_profile(task.output, profile)
-    if not options.quiet:
-        print(f"{profile}\n")
-    batches = counted(profile.batches, "batch", "batches")
-    print(f"profiled {batches}; wrote {task.shown_output}: {', '.join(sorted(names))}")
+    print_result(str(profile))
+    if options.output is not None:
+        atomic_write(task.output / "profile.json", json.dumps(asdict(profile), indent=1) + "\n")
+        print(f"wrote {task.shown_output / 'profile.json'}")

@@ -18,8 +18,7 @@ from ..errors import PeerError
 from ..handlers.printing import FORMAT
 from ..log_once import get_logger
 from ..taskfile import as_usage_error
-
-RANKS = "ranks"  # folder of the logs of all ranks but the first
+from .run_folder import RANKS
 
 
 def add_distributed_arguments(parser: argparse.ArgumentParser) -> None:

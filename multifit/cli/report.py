@@ -26,10 +26,7 @@ def run(options: argparse.Namespace) -> None:
         runs = [read_run(folder) for folder in dict.fromkeys(options.folders)]
     if options.output.is_file() and options.output.suffix.lower() not in (".html", ".htm"):
         raise UsageError(f"{options.output} exists, and is not an HTML page; give another --output")
-    try:
-        atomic_write(options.output, page(runs))
-    except OSError as error:
-        raise UsageError(f"cannot write the report to {options.output}: {error.strerror}") from None
+    atomic_write(options.output, page(runs))
     for each in runs:
         for missing in each.missing:
             print(f"{each.name}: {missing}")

@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import argparse
+import shlex
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Callable, Mapping
+from typing import Any, Callable
 
 from ..arguments import Count, checked_value
+from ..checks import one_shot
 from ..distributed import ALONE, World
 from ..engines import AUTO, choose_engine, engine_module
-from ..errors import last_line, notes, reason
+from ..errors import reason
 from ..estimator import MultiEstimator
-from ..gluon.data.devices import resolve_context
+from ..gluon.data.devices import parse_devices, resolve_context
 from ..gluon.precision.precisions import named_precision
 from ..gluon.saved_net import load_net
-from ..gluon.snapshot.parameters import read_others
 from ..history import History
-from ..seeding import seed_everything
+from ..seeding import mixed, seed_everything
 from ..spec.plan import Plan
 from ..taskfile import Resolver, TaskFile, UsageError, as_usage_error
-from .arguments import NO
-from .data import explained, loaders
-from .devices import choose_context, earlier_devices, earlier_engine
-from .record import RECORD, RunRecord, read_record, resume_command
-from .results import HISTORY, PARAMETERS
-from .seeds import DEFAULT, Seeds, choose_file_seed
+from .common import NO
+from .run_folder import HISTORY, PARAMETERS, RunRecord, read_record
 
+FUNCTION = 3  # a stream of random numbers besides those of gluon/
 Functions = Mapping[str, Callable[..., Any]]
 
 
@@ -34,36 +33,96 @@ def output_folder(options: argparse.Namespace) -> Path:
     return Path(getattr(options, "output", None) or Path("runs") / Path(options.file).stem)
 
 
-class Task:
-    """A task file with its settings and seed, ready to build what it declares.
+class Choices:
+    """What the command line, an earlier run and the task file decide together; nothing is built yet.
 
-    Where the command line says nothing, the `record` of an earlier run is used. `functions` replace the
-    functions ``estimator`` and ``history``, which otherwise make the estimator and train it. `world` has the
-    processes that train together. Raises UsageError if the file, a setting, the devices, the precision or the
-    seed cannot be used.
+    Where the command line says nothing, the `record` of an earlier run counts, then the file. Devices, and
+    how is computed there, are those of a run that is resumed (`resumes`), not those of one that is only read.
+    Raises UsageError if the file, a setting, the devices, the engine, the precision or the seed cannot be
+    used.
     """
 
     def __init__(
-        self,
-        options: argparse.Namespace,
-        record: RunRecord | None = None,
-        functions: Functions | None = None,
-        world: World = ALONE,
+        self, options: argparse.Namespace, record: RunRecord | None = None, resumes: bool = False
     ) -> None:
+        self.arguments: list[str] = getattr(options, "arguments", [])  # of predict
         self.shown_output = output_folder(options)  # as it is printed
         self.output = self.shown_output.absolute()  # the file may change the working directory
-        self.file_seed = choose_file_seed(options, record)
-        with as_usage_error(ValueError):
-            seed_everything(DEFAULT if self.file_seed is None else self.file_seed)
+        # the file's own seed is not known before it is executed
+        self.file_seed = _seeded(
+            options.seed if options.seed is not None else record.file_seed if record else 0
+        )
         self.file = TaskFile(options.file)
-        self.record = record
-        self._world = world
-        self._change_settings(options)
-        self.precision = self._choose_precision(options.precision)
-        self.seed = self._choose_seed(options.seed)
-        host = self._choose_engine(options, goes_on=functions is None)
+        self.file.set(f"{name}={text}" for name, text in (record.settings if record else {}).items())
+        restored = self.file.settings
+        self.file.set(options.settings)
+
+        def chosen(name: str, otherwise: Any) -> Any:
+            """Return what the command line chooses, then the earlier run, then the file."""
+            given = getattr(options, name, None)
+            if given is not None:
+                if name in restored:  # the file's functions may use it
+                    self.file.set([f"{name}={given}"])
+                return given
+            of_file = self.file.settings.get(name)
+            if record is not None and of_file == restored.get(name):
+                return getattr(record, name)
+            return otherwise if of_file is None else of_file
+
+        self.epochs: Any = chosen("epochs", None)
         with as_usage_error(ValueError):
-            seed_everything(self.seed)
+            self.precision = named_precision(chosen("precision", "float32")).name
+            self.seed = _seeded(checked_value(f"seed of {self.file.path}", chosen("seed", 0), int))
+        self.kept = {  # the earlier run's settings, although the file has others by now
+            name: value
+            for name, value in self.file.settings.items()
+            if value == restored[name] != self.file.defaults[name] and record is not None
+        }
+        resumed = record if resumes else None
+        self.engine: str = options.engine or (record.engine if record else AUTO)
+        self.devices: str | None = options.devices or (resumed.devices if resumed else None)
+        self.compile: bool | str = (
+            AUTO if options.compile is None else options.compile != NO and options.compile
+        )
+        if resumed and options.compile is options.engine is None:
+            self.compile = resumed.compile
+        self.deterministic: bool = options.deterministic or (resumed is not None and resumed.deterministic)
+        self._choose_contexts()
+
+    def _choose_contexts(self) -> None:
+        """Choose the estimator's context, and those of the net's own parameters."""
+        try:
+            self.context: Any = self.devices
+            if self.devices is not None and choose_engine(self.engine, self.devices) != "torch":
+                self.context = parse_devices(self.devices)
+            module = engine_module(choose_engine(self.engine, self.context))
+            self.contexts = resolve_context(module.host(self.context), [])
+        except (ImportError, ValueError) as error:
+            place = f"--devices {self.devices}: " if self.devices else ""
+            raise UsageError(f"{place}{error}") from None
+        if self.deterministic:
+            module.be_deterministic()
+
+
+def _seeded(seed: int) -> int:
+    """Seed all generators, and return the seed; raises UsageError if it cannot be one."""
+    with as_usage_error(ValueError):
+        seed_everything(seed)
+    return seed
+
+
+class Task:
+    """A task file, ready to build what it declares as was chosen.
+
+    `functions` replace the functions ``estimator`` and ``history``, which otherwise make the estimator and
+    train it. `world` has the processes that train together. Before each function is called, all generators
+    are seeded by the run's seed and the function's name: a function draws the same numbers in every command,
+    no matter which other functions the command calls, and in which order.
+    """
+
+    def __init__(self, choices: Choices, functions: Functions | None = None, world: World = ALONE) -> None:
+        self.choices, self.file, self._world = choices, choices.file, world
+        self.output, self.shown_output = choices.output, choices.shown_output
         self._handlers: list[Any] = []
         self._resume: Path | None = None
         self.results = Resolver(
@@ -73,12 +132,12 @@ class Task:
                 **(functions or {"estimator": self._make_estimator, "history": self._train}),
             },
             {
-                **self.file.values,
-                "arguments": list(getattr(options, "arguments", [])),
-                "context": resolve_context(host, []),
-                "output": self.output,
-                "precision": self.precision,
-                "seed": self.seed,
+                **self.file.settings,
+                "arguments": choices.arguments,
+                "context": choices.contexts,
+                "output": choices.output,
+                "precision": choices.precision,
+                "seed": choices.seed,
                 "trainers": None,
                 "initializer": None,
                 "frozen": (),
@@ -87,39 +146,16 @@ class Task:
                 "world": world,
             },
             self.file.path,
-            None if self.file_seed is None else Seeds(self.seed, self.file.functions),
+            self._seed,
         )
 
     @property
     def epochs(self) -> int:
-        """How long to train: the command line's number, else the file's setting, else the earlier run's.
-
-        Raises UsageError if none of them says how long.
-        """
-        earlier = None if self.record is None else self.record.epochs
-        epochs = self.file.settings.get("epochs", earlier) if self._epochs is None else self._epochs
+        """How long to train; raises UsageError if nothing says it."""
+        epochs = self.choices.epochs
         if epochs is None:
             raise UsageError(f"how long to train? Give --epochs, or write epochs = 20 in {self.file.path}")
         return int(checked_value(f"epochs of {self.file.path}", epochs, Count))
-
-    @property
-    def kept(self) -> dict[str, Any]:
-        """The earlier run's settings that are kept, although the file has other values by now."""
-        return {
-            name: value
-            for name, value in self._restored.items()
-            if value != self._of_file[name] and not self._is_changed(name)
-        }
-
-    @property
-    def runs_with(self) -> dict[str, Any]:
-        """The engine's arguments."""
-        return {"engine": self.engine, "compile": self.compile}
-
-    @property
-    def devices(self) -> list[str]:
-        """Where the estimator runs: MXNet's contexts, or a device by torch's name."""
-        return [self.context] if isinstance(self.context, str) else [str(c) for c in self.estimator.context]
 
     @property
     def estimator(self) -> MultiEstimator:
@@ -130,14 +166,17 @@ class Task:
     @property
     def data(self) -> tuple[Any, Any]:
         """The training data, and the validation data or None."""
-        return loaders(self.results["data"], self.file.path)
+        return self._pair(self.results["data"])
+
+    def make_estimator(self, net: Any, spec: Any, **more: Any) -> MultiEstimator:
+        """Make an estimator on the chosen engine and devices."""
+        chosen = self.choices
+        more |= {"engine": chosen.engine, "compile": chosen.compile, "precision": chosen.precision}
+        return MultiEstimator(net, spec, context=chosen.context, **more)
 
     def check(self) -> Plan:
         """Check everything on a batch and return the plan."""
-        # In this order, as in older versions, which drew all random numbers from one stream.
-        estimator, data = self.estimator, self.data
-        with explained(self.results["data"], self.file.path):
-            return estimator.check(*data, sampling=self.results["sampling"])
+        return self.estimator.check(*self.data, sampling=self.results["sampling"])
 
     def fit(self, handlers: list[Any], resume: Path | None = None) -> History:
         """Train with these event handlers, resuming from a run's folder if one is given."""
@@ -149,118 +188,75 @@ class Task:
         """Return what the file's ``pictures`` drew, figures by name; {} if it has no such function."""
         return self.results["pictures"] if "pictures" in self.file.functions else {}
 
-    def _change_settings(self, options: argparse.Namespace) -> None:
-        self._of_file = self._restored = self.file.settings
-        if self.record is not None:
-            folder = getattr(options, "folder", None) or output_folder(options)
-            try:
-                self.file.restore(self.record.settings)
-            except UsageError as error:
-                raise UsageError(
-                    f"the run in {folder} has other settings than the file: {error}; "
-                    f"change its {RECORD} or the file"
-                ) from None
-            self._restored = self.file.settings
-        self.file.set(options.settings)
-        self._epochs = getattr(options, "epochs", None)
-        self._tell_file("epochs", self._epochs)
+    def _seed(self, name: str) -> None:
+        """Seed the generators for a function of the file, or of multifit."""
+        seed = self.choices.seed
+        if name in self.file.functions:
+            seed = mixed(seed, FUNCTION, int.from_bytes(name.encode(), "big"))
+        seed_everything(seed)
 
-    def _choose_engine(self, options: argparse.Namespace, goes_on: bool) -> Any:
-        """Set the engine, its context and how it computes; return the context of the net's own parameters.
+    def _pair(self, data: Any) -> tuple[Any, Any]:
+        """Return training and validation data.
 
-        If the earlier run `goes_on`, its choices are the defaults.
+        Raises UsageError for a tuple that is not a pair, and for a loader that can be read only once, as the
+        check reads from it before the training does.
         """
-        record = self.record if goes_on else None
-        self.engine = options.engine or earlier_engine(self.record)
-        devices = options.devices or earlier_devices(record if self._world.alone else None, self.engine)
-        named: dict[Any, bool | str] = {None: AUTO, NO: False}
-        self.compile = named.get(options.compile, options.compile)
-        self.context, host = choose_context(devices, self.engine, self.compile)
-        name = choose_engine(self.engine, self.context)
-        self.deterministic: bool = options.deterministic or (record is not None and record.deterministic)
-        if self.deterministic:
-            engine_module(name).be_deterministic()
-        if record is not None and options.compile is None and options.engine in (None, record.engine):
-            self.compile = record.compile if name == "torch" else AUTO
-        return host
-
-    def _tell_file(self, name: str, value: Any) -> None:
-        """Set the file's setting of this name, which its functions may use, to the value of an option."""
-        if value is not None and name in self.file.settings:
-            self.file.restore({name: value})
-
-    def _choose_precision(self, name: str | None) -> str:
-        self._tell_file("precision", name)
-        default = "float32" if self.record is None else self.record.precision
-        name = self.file.settings.get("precision", default) if name is None else name
-        with as_usage_error(ValueError):
-            return named_precision(name).name
-
-    def _choose_seed(self, seed: int | None) -> int:
-        self._tell_file("seed", seed)
-        if seed is None and self.record is not None and not self._is_changed("seed"):
-            seed = self.record.seed
-        seed = self.file.settings.get("seed", DEFAULT) if seed is None else seed
-        with as_usage_error(ValueError):
-            return int(checked_value(f"seed of {self.file.path}", seed, int))
-
-    def _is_changed(self, name: str) -> bool:
-        """Whether the command line has changed a setting of the file, or of the earlier run."""
-        return self.file.settings.get(name) != self._restored.get(name)
+        path, pair = self.file.path, data if isinstance(data, tuple) else (data, None)
+        if len(pair) != 2:
+            raise UsageError(
+                f"data() of {path} must return (train_data, val_data) or train_data, "
+                f"not a tuple of {len(pair)}"
+            )
+        if any(one_shot(loader) for loader in pair):
+            raise UsageError(
+                f"data() of {path} must return loaders that can be read again, such as a DataLoader or a list"
+            )
+        return pair
 
     def _make_estimator(
         self, net: Any, spec: Any, trainers: Any, initializer: Any, frozen: Any, balance: Any
     ) -> MultiEstimator:
-        how = self.context, initializer, frozen, self.precision
-        return MultiEstimator(net, spec, trainers, *how, balance=balance, world=self._world, **self.runs_with)
+        more = {"initializer": initializer, "frozen": frozen, "balance": balance, "world": self._world}
+        return self.make_estimator(net, spec, trainers=trainers, **more)
 
     def _train(self, estimator: MultiEstimator, data: Any, sampling: Any) -> History:
         how = {"event_handlers": self._handlers, "resume": self._resume, "sampling": sampling}
-        return estimator.fit(*loaders(data, self.file.path), epochs=self.epochs, **how)
+        return estimator.fit(*self._pair(data), epochs=self.epochs, **how)
 
 
 def trained_run(options: argparse.Namespace) -> Task:
     """Return a task file with the settings, seed, parameters and history of a trained run.
 
-    Settings, seed and precision of the command line replace the run's. Raises UsageError as `Task` and
+    Settings, seed and precision of the command line replace the run's. Raises UsageError as `Choices` and
     `read_record` do; if the parameters or the history cannot be read, it is raised when they are first
     needed.
     """
-    folder, shown, file = options.folder.absolute(), options.folder, Path(options.file)
+    folder, shown_folder = options.folder.absolute(), options.folder
 
     def estimator(net: Any, spec: Any, context: Any) -> MultiEstimator:
         if not (folder / PARAMETERS).exists():
-            resume = resume_command(file, shown)
-            raise UsageError(f"{shown} has no {PARAMETERS}: its run has not finished; {resume} continues it")
+            resume = ["multifit", "train", options.file, "--output", str(shown_folder), "--resume"]
+            raise UsageError(
+                f"{shown_folder} has no {PARAMETERS}: its run has not finished; {shlex.join(resume)} "
+                "continues it"
+            )
         try:
             load_net(net, folder / PARAMETERS, context)
         except ValueError as error:
-            raise UsageError(f"{shown / PARAMETERS} does not fit the net of {file}: {error}") from None
-        return MultiEstimator(net, spec, context=task.context, precision=task.precision, **task.runs_with)
+            name = shown_folder / PARAMETERS
+            raise UsageError(f"{name} does not fit the net of {options.file}: {error}") from None
+        return task.make_estimator(net, spec)
 
     def history() -> History:
         try:
             return History.from_json(folder / HISTORY)
         except (OSError, ValueError) as error:
-            raise UsageError(f"cannot read {shown / HISTORY}: {reason(error)}") from None
+            raise UsageError(f"cannot read {shown_folder / HISTORY}: {reason(error)}") from None
 
-    task = Task(options, read_record(shown, file), {"estimator": estimator, "history": history})
+    choices = Choices(options, read_record(shown_folder, options.file))
+    task = Task(choices, {"estimator": estimator, "history": history})
     return task
 
 
-def restore_losses(folder: Path, estimator: MultiEstimator) -> None:
-    """Load the parameters of the losses, if they have any, from a run's folder; raises UsageError."""
-    try:
-        read_others(folder, estimator.net, estimator.parameters)
-    except ValueError as error:
-        raise UsageError(f"losses of the task have parameters of their own: {error}") from None
-
-
 def _predict(estimator: MultiEstimator, inputs: Any) -> dict[str, Any]:
-    try:
-        return estimator.predict(inputs)
-    except Exception as error:
-        if type(error).__name__ != "MXNetError":  # whose message says more than its traceback
-            raise
-        message = f"cannot predict for these inputs: {last_line(error)}"
-        raise UsageError("; ".join([message, *notes(error)])) from None
+    return estimator.predict(inputs)

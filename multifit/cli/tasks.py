@@ -12,9 +12,8 @@ from ..errors import DataError, SpecError, counted
 from ..estimator import MultiEstimator
 from ..handlers import LoggingHandler, ProgressBar
 from ..tables import table
-from .arguments import add_task_arguments, count, quiet
-from .outputs import print_result
-from .task import Task
+from .common import add_task_arguments, count, print_result, quiet
+from .task import Choices, Task
 
 APART = -0.1  # tasks whose mean cosine is below this are said to pull apart
 LONGER = 3.0  # a gradient that is more than this many times as long is said to outweigh the other
@@ -33,11 +32,11 @@ def run(options: argparse.Namespace) -> int:
     """
 
     def estimator(net: Any, spec: Any, trainers: Any, initializer: Any, frozen: Any) -> MultiEstimator:
-        how = task.context, initializer, frozen, task.precision
-        return MultiEstimator(net, spec, trainers, *how, balance=Sum(), **task.runs_with)
+        more = {"initializer": initializer, "frozen": frozen, "balance": Sum()}
+        return task.make_estimator(net, spec, trainers=trainers, **more)
 
     with quiet(True):
-        task = Task(options, functions={"estimator": estimator, "history": lambda: None})
+        task = Task(Choices(options), {"estimator": estimator, "history": lambda: None})
         handlers = [LoggingHandler(), ProgressBar(enabled=False if options.quiet else None)]
         limits = {"batches": options.batches, "sampling": task.results["sampling"]}
         try:

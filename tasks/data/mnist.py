@@ -54,8 +54,8 @@ def mnist(root: str) -> tuple[Part, Part]:
     missing = [name for name in FILES if not (root and (Path(root) / name).is_file())]
     if missing:
         raise FileNotFoundError(
-            f"data=mnist: {', '.join(missing)} not found in {root or 'no folder at all'}; root must be "
-            f"the folder with {', '.join(FILES)}: --set data=mnist root=DIR"
+            f"dataset=mnist: {', '.join(missing)} not found in {root or 'no folder at all'}; root must be "
+            f"the folder with {', '.join(FILES)}: --set dataset=mnist root=DIR"
         )
     train, test = (_FilesOfMNIST(root, train=part)[:] for part in (True, False))
     return _part(*train), _part(*test)

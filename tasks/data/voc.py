@@ -77,6 +77,7 @@ def _require(root: str, year: str, *needed: str) -> None:
     missing = [name for name in (*needed, "JPEGImages") if not (folder / name).exists()]
     if missing or not root:
         raise FileNotFoundError(
-            f"data=voc: {folder} lacks {', '.join(missing) or year}; --set data=voc root=DIR must be the "
+            f"dataset=voc: {folder} lacks {', '.join(missing) or year}; "
+            "--set dataset=voc root=DIR must be the "
             f"folder that contains {year} (VOCdevkit in archives), with {', '.join(needed)} and JPEGImages"
         )

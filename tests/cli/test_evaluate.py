@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import io
 import json
-import math
 import os
 import sys
 from pathlib import Path
 
 import pytest
 
-from multifit.cli.record import RunRecord, read_record, write_record
+from multifit.cli.run_folder import read_record
 from multifit.gluon.compat import mx
 from multifit.output import Output
 
@@ -81,16 +80,15 @@ def test_losses_with_parameters(write, multifit):
 
 def test_the_record_of_a_run(trained):
     record = json.loads(Path("runs/small/settings.json").read_text())
-    assert record["settings"] == {"epochs": 2, "rate": 0.1}
-    assert (record["seed"], record["epochs"], record["devices"]) == (3, 2, ["cpu(0)"])
-    assert Path(record["file"]).name == "small.py"
+    assert record["settings"] == {"epochs": "2", "rate": "0.1"}
+    assert (record["file"], record["seed"], record["epochs"], record["devices"]) == ("small.py", 3, 2, None)
     assert set(record["versions"]) == {"multifit", "python", "numpy", "mxnet"}
 
 
 def test_epochs_of_the_command_line_are_the_files_setting(write, multifit):
     path = write("def trainers(net): return TrainerSpec('.*', 'sgd', {'learning_rate': 0.01 * epochs})\n")
     multifit("train", path, "--epochs", 3)
-    assert json.loads(Path("runs/small/settings.json").read_text())["settings"]["epochs"] == 3
+    assert json.loads(Path("runs/small/settings.json").read_text())["settings"]["epochs"] == "3"
     assert json.loads(Path("runs/small/history.json").read_text())["lr"] == pytest.approx([0.03] * 3)
 
 
@@ -112,77 +110,31 @@ def test_settings_that_a_file_imports(write, multifit):
     path.with_name("of_small.py").write_text("epochs = 3\nseed = 5\n")
     assert multifit("evaluate", path, "--from", "runs/small").code == 0
     assert multifit("train", path, "--resume", "--epochs", 2).code == 0
-    record = read_record(Path("runs/small"), path)
-    assert (record.seed, record.settings["seed"], record.epochs) == (4, 4, 2)
+    record = read_record(Path("runs/small"), str(path))
+    assert (record.seed, record.settings["seed"], record.epochs) == (4, "4", 2)
     del sys.modules["of_small"]
 
 
-def test_settings_that_json_cannot_hold_are_left_out(tmp_path):
-    record = RunRecord("small.py", {"heads": [len], "rate": 0.1}, seed=3, checkpoint_every=[2, "batch"])
-    assert write_record(tmp_path, record) == "settings.json"
-    same = read_record(tmp_path, Path("elsewhere/small.py"))
-    assert (same.settings, same.seed, same.epochs) == ({"rate": 0.1}, 3, None)
-    assert (same.schedule.n, same.schedule.unit) == (2, "batch")
-
-
 @pytest.mark.parametrize(
-    ("spoil", "message"),
+    ("content", "message"),
     [
-        (
-            lambda run: (run / "settings.json").unlink(),
-            "runs/small is not the folder of a run: settings.json: No such",
-        ),
-        (lambda run: (run / "settings.json").write_text("{"), "cannot read runs/small/settings.json: "),
-        (lambda run: (run / "settings.json").write_text("[]"), "it must have settings and a seed"),
-        (lambda run: pipe(run / "settings.json"), "settings.json: it is not a regular file"),
-        (lambda run: (run / "settings.json").write_text("[" * 9999), "it nests lists or objects more than"),
-        (
-            lambda run: (run / "settings.json").write_text('{"settings": {"width": 5}, "seed": 0}'),
-            'has no setting "width"; it has "epochs", "rate"; change its settings.json or the file',
-        ),
-        (
-            lambda run: (run / "settings.json").write_text('{"file": "a/big.py", "settings": {}, "seed": 0}'),
-            "runs/small is a run of a/big.py, not of",
-        ),
+        (None, "runs/small is not the folder of a run: settings.json: No such"),
+        ("{", "runs/small/settings.json is not the record of a run: "),
+        ("[]", "runs/small/settings.json is not the record of a run: "),
+        ('{"seed": 0}', "missing 12 required positional arguments: 'file', 'settings'"),
+        ({"settings": {"width": "5"}}, 'has no setting "width"; it has "epochs", "rate"'),
+        ({"settings": {"rate": "fast"}}, "cannot set rate of"),
+        ({"file": "big.py"}, "runs/small is a run of big.py, not of small.py"),
+        ({"seed": -1}, "seed must be from 0 to"),
     ],
 )
-def test_a_folder_that_is_not_a_run_of_the_file_is_an_error(evaluate, spoil, message):
-    spoil(Path("runs/small"))
-    result = evaluate()
-    assert result.code == 2 and message in result.err and result.err.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("file", 5, '"file" is 5'),
-        ("seed", "x", "\"seed\" is 'x'"),
-        ("epochs", 1.5, '"epochs" is 1.5'),
-        ("devices", "cpu", "\"devices\" is 'cpu'"),
-        ("precision", None, '"precision" is None'),
-        ("engine", "torhc", '"engine" is \'torhc\' (did you mean "torch"?); valid is "auto"'),
-        ("compile", "graphs", "\"compile\" is 'graphs'"),
-        ("checkpoint_every", 5, '"checkpoint_every" is 5'),
-        ("checkpoint_every", [1, []], "Every: unit is []"),
-        ("checkpoint_every", [1, "week"], "Every: unit is 'week'"),
-        ("checkpoint_every", [1, "batch", None, 0, 0], "cannot read runs/small/settings.json: "),
-        ("settings", {"rate": "fast"}, "cannot set rate of"),
-        ("settings", {"rate": True}, "it must be a number"),
-        ("settings", {"rate": [0.1]}, "it must be a number"),
-        ("seed", -1, "seed must be from 0 to"),
-        ("epochs", 10**400, "is not finite, or too large"),
-    ],
-)
-def test_a_record_of_wrong_types_is_an_error(evaluate, name, value, message):
+def test_a_folder_that_is_not_a_run_of_the_file_is_an_error(evaluate, content, message):
     path = Path("runs/small/settings.json")
-    path.write_text(json.dumps({**json.loads(path.read_text()), name: value}))
+    if isinstance(content, dict):
+        content = json.dumps({**json.loads(path.read_text()), **content})
+    path.write_text(content) if content is not None else path.unlink()
     result = evaluate()
     assert result.code == 2 and message in result.err and result.err.count("\n") == 1
-
-
-def test_a_setting_may_be_infinite(tmp_path):
-    write_record(tmp_path, RunRecord("small.py", {"clip": math.inf}, seed=3))
-    assert read_record(tmp_path, Path("small.py")).settings == {"clip": math.inf}
 
 
 @pytest.mark.parametrize(

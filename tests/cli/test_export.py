@@ -75,7 +75,7 @@ def test_an_unknown_format_is_an_error(export):
 def test_a_folder_that_cannot_be_made_is_an_error(export):
     Path("taken").write_text("")
     result = export("--output", "taken")
-    assert result.code == 2 and f"cannot write the results to {Path('taken').absolute()}: " in result.err
+    assert result.code == 2 and "taken'" in result.err
 
 
 def test_a_net_that_cannot_be_traced_is_an_error(export, write):

@@ -57,11 +57,11 @@ def test_a_path_with_a_space_is_quoted(multifit):
 
 def test_a_folder_that_is_missing_is_an_error(multifit):
     done = multifit("new", "nowhere/mytask.py")
-    assert done.code == 2 and "cannot write nowhere/mytask.py: No such file or directory" in done.err
+    assert done.code == 2 and "No such file or directory: 'nowhere'" in done.err
 
 
 def test_a_full_disk_leaves_nothing(multifit, tmp_path):
     with full_disk(500):
         done = multifit("new", "mytask.py")
-    assert done.code == 2 and "cannot write mytask.py: File too large" in done.err
+    assert done.code == 2 and "File too large: 'mytask.py'" in done.err
     assert list(tmp_path.iterdir()) == []

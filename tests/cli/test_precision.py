@@ -40,14 +40,16 @@ def test_the_file_sets_it_and_options_override_it(write, multifit):
     assert multifit("train", path, "--quiet").code == 0 and recorded() == "float16"
     assert "computed in float16" in multifit("check", path).out
     for option in (["--precision", "float32"], ["--set", "precision=float32"]):
-        assert multifit("train", path, "--quiet", *option).code == 0 and recorded() == "float32"
+        assert (
+            multifit("train", path, "--quiet", "--overwrite", *option).code == 0 and recorded() == "float32"
+        )
 
 
 def test_the_functions_of_the_file_can_take_it(write, multifit):
     taking = {"def trainers(net):": "def trainers(net, precision):\n    print('in', precision)"}
     path = write(**HYBRID, **taking)
     assert "in float16" in multifit("train", path, "--precision", "float16", "--quiet").out
-    assert "in float32" in multifit("train", path, "--quiet").out
+    assert "in float32" in multifit("train", path, "--quiet", "--overwrite").out
 
 
 def test_a_finished_run_is_evaluated_in_its_precision(write, multifit):
@@ -68,16 +70,6 @@ def test_a_run_resumes_in_its_precision(write, multifit):
     assert multifit(*train, "--resume", "--epochs", 3).code == 0 and recorded() == "float16"
     result = multifit(*train, "--resume", "--epochs", 4, "--precision", "float32")
     assert result.code == 1 and 'precision: "float16" in the checkpoint, "float32" here' in result.err
-
-
-def test_a_run_without_a_recorded_precision_is_one_of_float32(trained, multifit):
-    settings = Path("runs/small/settings.json")
-    saved = json.loads(settings.read_text())
-    assert saved.pop("precision") == "float32"
-    settings.write_text(json.dumps(saved))
-    assert multifit("evaluate", trained, "--from", "runs/small", "--quiet").code == 0
-    resumed = multifit("train", trained, "--quiet", "--resume", "--epochs", 3)
-    assert resumed.code == 0 and recorded() == "float32"
 
 
 @pytest.mark.parametrize("option", [["--precision", "bfloat"], ["--set", "precision=bfloat"]])

@@ -5,11 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
-
-from multifit.cli import seeds
-from multifit.cli.seeds import Seeds
 
 DRAWS = """
 import random
@@ -98,8 +94,8 @@ def test_a_run_has_one_seed(write, multifit):
     trains, evaluates = ["train", path], ["evaluate", path, "--from", "runs/small"]
     for command, code, seeds_ in (
         (trains, 0, "5 5"),
-        ([*trains, "--set", "seed=6"], 0, "6 6"),
-        ([*trains, "--seed", 7], 0, "7 7"),
+        ([*trains, "--overwrite", "--set", "seed=6"], 0, "6 6"),
+        ([*trains, "--overwrite", "--seed", 7], 0, "7 7"),
         ([*trains, "--resume"], 0, "7 7"),
         ([*trains, "--resume", "--seed", 7], 0, "7 7"),
         ([*trains, "--resume", "--set", "seed=6"], 2, ""),
@@ -110,30 +106,4 @@ def test_a_run_has_one_seed(write, multifit):
         result = multifit(*command)
         assert (result.code, seeds_ in result.out.split(" ;")[0].split("\n")) == (code, True), result
     record = json.loads(Path("runs/small/settings.json").read_text())
-    assert record["seed"] == record["settings"]["seed"] == 7
-
-
-def test_a_run_of_an_older_version_keeps_its_data(write, multifit, monkeypatch):
-    """It drew all numbers from one stream, and its record says nothing of a seed for the file."""
-    path = write(DRAWS)
-    with monkeypatch.context() as patch:
-        patch.setattr("multifit.cli.task.choose_file_seed", lambda options, record: None)
-        multifit("train", path, "--seed", 3)
-    of_old = drawn()
-    record = Path("runs/small/settings.json")
-    content = json.loads(record.read_text())
-    assert content.pop("file_seed") is None
-    record.write_text(json.dumps(content))
-    assert multifit("train", path, "--resume", "--epochs", 3).code == 0
-    assert drawn() == of_old and json.loads(record.read_text())["file_seed"] is None
-    np.random.seed(3)
-    assert [float(number) for number in of_old["net"][1:2]] == [np.random.rand()]
-
-
-def test_what_multifit_draws_is_under_the_seed_of_the_run(monkeypatch):
-    used = []
-    monkeypatch.setattr(seeds, "seed_everything", used.append)
-    for seed in (3, 4):
-        for name in ("net", "data", "estimator"):
-            Seeds(seed, ["net", "data"])(name)
-    assert len(set(used)) == 6 and (used[2], used[5]) == (3, 4)
+    assert str(record["seed"]) == record["settings"]["seed"] == "7"

@@ -29,16 +29,14 @@ EPOCHS = "is {}; valid is a whole number of at least 1"
             "--devices tpu: cannot read the devices 'tpu': write a number of CPUs (2), ",
         ),
         ("", ["--devices", "tpu"], 2, "gpu:<id>[,<id>...] (gpu:0,1), or for PyTorch cuda:<id>"),
-        ("", ["--devices", "gpu:77"], 2, "--devices gpu:77: gpu(77) does not exist: this machine has"),
-        ("", ["--seed", "-1"], 2, "seed must be from 0 to"),
-        ("", ["--output", "small.py"], 2, "small.py: it is a file; give another --output"),
         (
-            "import os; os.path.exists('gone') or os.symlink('none', 'gone')\n",
-            ["--output", "gone"],
+            "",
+            ["--devices", "gpu:77"],
             2,
-            "/gone: it is a link to none, and nothing is there; give another --output",
+            "--devices gpu:77: context: gpu(77) does not exist: this machine has",
         ),
-        ("", ["--output", "\udcff"], 2, "\\udcff': it is not valid UTF-8"),
+        ("", ["--seed", "-1"], 2, "seed must be from 0 to"),
+        ("", ["--output", "small.py"], 2, "[Errno 17] File exists: "),
         ("epochs = 0\n", [], 1, EPOCHS.format(0)),
         ("epochs = 'x'\n", [], 1, EPOCHS.format("'x'")),
         ("seed = 'x'\n", [], 2, "is 'x'; valid is a whole number"),
@@ -62,16 +60,8 @@ def test_what_cannot_be_used_is_reported_in_one_line(write, multifit, more, opti
             "must return (train_data, val_data) or train_data, not a tuple of 3",
         ),
         *(
-            (f"two = data\ndef data(seed): {code}\n", {}, 2, f"such as a DataLoader or a list; {name}")
-            for code, name in (
-                ("yield from two(seed)", "train_data is a generator"),
-                ("return (batch for batch in two(seed)[0])", "train_data is a generator"),
-                ("return two(seed)[0], iter(list(two(seed)[1]))", "val_data is a list_iterator"),
-            )
-        ),
-        (
-            "two = data\ndef data(seed): return list(two(seed))\n", {}, 1,
-            "a list, which is taken for train_data of two batches; (train_data, val_data) is a tuple: ",
+            (f"two = data\ndef data(seed): {code}\n", {}, 2, "must return loaders that can be read again")
+            for code in ("yield from two(seed)", "return two(seed)[0], iter(list(two(seed)[1]))")
         ),
     ],
 )  # fmt: skip
@@ -81,24 +71,10 @@ def test_what_does_not_fit_is_reported_without_a_traceback(write, multifit, more
     assert not Path("runs/small/history.json").exists()
 
 
-def test_checkpoints_that_cannot_be_written_are_an_error(write, multifit):
-    Path("runs/small").mkdir(parents=True)
-    Path("runs/small/checkpoints").write_text("not a folder")
-    result = multifit("train", write(), "--checkpoint-every", "1epochs")
-    assert result.code == 2 and "Traceback" not in result.err
-    assert "runs/small/checkpoints is not a folder; give another folder" in result.err.splitlines()[-1]
-
-
 def test_another_error_of_a_handler_keeps_its_traceback(write, multifit, monkeypatch):
     monkeypatch.setattr(CheckpointHandler, "train_begin", lambda handler, estimator: 1 / 0)
     with pytest.raises(ZeroDivisionError, match="raised in CheckpointHandler.train_begin"):
         multifit("train", write(), "--checkpoint-every", "1epochs")
-
-
-def test_a_folder_without_permission_is_an_error(write, multifit, monkeypatch):
-    monkeypatch.setattr(os, "access", lambda path, mode: False)
-    result = multifit("train", write())
-    assert result.code == 2 and "runs/small: no permission" in result.err
 
 
 def test_a_folder_in_which_another_run_writes_is_an_error(write, multifit):
@@ -131,32 +107,12 @@ def test_a_disk_that_is_full_at_the_end_costs_only_what_did_not_fit(write, multi
     def save(net, path, *_):
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
-    monkeypatch.setattr("multifit.cli.results.save_net", save)
-    Path("half").mkdir()
-    Path("half/checkpoints").mkdir()
+    monkeypatch.setattr("multifit.cli.run_folder.save_net", save)
     monkeypatch.setattr("multifit.checkpoints.write_checkpoint", save)
-    result = multifit("train", write(), "--output", "half")
-    assert result.code == 2 and "half/final.params'" in result.err
-    assert result.out.endswith("2 epochs; wrote half: log.txt, tensorboard\n")
-    assert set(os.listdir("half")) == {*WRITTEN} - {"final.params", "curves.png"}
-
-
-def test_of_what_a_full_disk_refuses_the_first_is_reported(write, multifit, monkeypatch):
-    written: list[Path] = []
-
-    def refused(*arguments):
-        path = next(each for each in arguments if isinstance(each, Path))
-        written.append(path)
-        if len(written) == 1:  # the record that is written when training begins
-            return "settings.json"
-        raise OSError(errno.ENOSPC, "No space left on device", str(path / "settings.json"))
-
-    with monkeypatch.context() as patch:
-        patch.setattr("multifit.cli.train.write_record", refused)
-        assert "small/mine.png'" in multifit("train", write(FULL)).err and len(written) == 2
-    monkeypatch.setattr("multifit.cli.results.save_net", refused)
-    monkeypatch.setattr("multifit.cli.results.write_others", refused)
-    assert "other/final.params/" in multifit("train", write(), "--output", "other").err and len(written) == 4
+    result = multifit("train", write(FULL), "--output", "half")
+    assert result.code == 2 and "half/final.params'" in result.err  # the first error
+    wrote = "curves.png, history.json, log.txt, plan.json, plan.txt, settings.json, tensorboard"
+    assert result.out.endswith(f"2 epochs; wrote half: {wrote}\n")
 
 
 def test_a_missing_task_file_is_reported_in_one_line(multifit):
@@ -170,67 +126,22 @@ def test_the_files_own_exceptions_keep_their_traceback(write, multifit, error):
         multifit("train", write(f"def net(): raise {error}('of mine')\n"))
 
 
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        ("import sys; sys.exit(0)\n", "line {last} of {path} called sys.exit(0); "),
-        ("def net():\n    raise SystemExit\n", "line {last} of {path} called sys.exit(); "),
-        (
-            "import argparse\ndef spec(): argparse.ArgumentParser().exit()\n",
-            "line {last} of {path} called sys.exit(0)",
-        ),
-        ("from leaves import net\n", "line 2 of {leaves} called sys.exit('no data')"),
-    ],
-)
-def test_a_file_that_exits_is_an_error(write, multifit, tmp_path, more, message):
-    leaves = tmp_path / "leaves.py"
-    leaves.write_text("def net():\n    raise SystemExit('no data')\n")
-    result = multifit("train", path := write(more), "--quiet")
-    message = message.format(path=path, leaves=leaves, last=path.read_text().count("\n"))
-    assert result.code == 2 and message in result.err
-    assert result.err.endswith("; to end a command, raise an exception that says why\n") and not result.out
+@pytest.mark.parametrize("code", ["import sys; sys.exit(0)\n", "def net(): raise SystemExit('no data')\n"])
+def test_a_file_that_exits_is_an_error(write, multifit, code):
+    result = multifit("train", path := write(code), "--quiet")
+    assert result.code == 2 and result.err.startswith(f"multifit: {path} called sys.exit(") and not result.out
+    assert result.err.endswith("; to end a command, raise an exception that says why\n")
 
 
 @pytest.mark.parametrize(
     "drawn",
-    ["None", "{'a/b': None}", "{'a': 5}", "{5: None}", "[1]", "{'a' * 252: type('F', (), {'savefig': 1})}"],
+    ["None", "{'a/b': None}", "{'a': 5}", "{5: None}", "[1]"],
 )
 def test_wrong_pictures_are_an_error_after_the_results_are_written(write, multifit, drawn):
     result = multifit("train", write(f"def pictures(): return {drawn}\n"))
     assert result.code == 2 and "pictures() must return a dict of matplotlib figures" in result.err
     assert result.out.endswith(f"2 epochs; wrote runs/small: {', '.join(WRITTEN)}\n")
     assert sorted(os.listdir("runs/small")) == WRITTEN
-
-
-@pytest.mark.parametrize(
-    ("more", "line"),
-    [
-        ("import sklearn.datasets\n", "{} needs scikit-learn: pip install scikit-learn\n"),
-        ("def data():\n    from no_such.module import anything\n", "{} needs no_such: pip install no_such\n"),
-        ("import helper\n", "{} needs scikit-learn: pip install scikit-learn\n"),
-        ("import helpre\n", '{} imports "helpre", which is not installed (did you mean "helper"?)\n'),
-    ],
-)
-def test_a_missing_package_is_one_line_that_says_what_to_install(write, multifit, monkeypatch, more, line):
-    monkeypatch.setitem(sys.modules, "sklearn", None)
-    Path("helper.py").write_text("import sklearn\n")
-    result = multifit("train", path := write(more))
-    assert (result.code, result.out, result.err) == (2, "", "multifit: " + line.format(path))
-
-
-@pytest.mark.parametrize(
-    "more",
-    [
-        "import helper.missing\n",
-        "from helper import missing\n",
-        "raise ModuleNotFoundError('mine')\n",
-        "raise ModuleNotFoundError('mine', name='json')\n",
-    ],
-)
-def test_another_failed_import_keeps_its_traceback(write, multifit, more):
-    Path("helper.py").touch()
-    with pytest.raises(ImportError, match="helper|mine"):
-        multifit("train", write(more))
 
 
 def test_without_tensorboardx_only_the_events_are_missing(write, multifit, monkeypatch):

@@ -37,7 +37,7 @@ def test_names_of_rows_are_unique():
 
 @pytest.mark.parametrize("row", ROWS, ids=[f"{row.device},{row.name}".replace(" ", ",") for row in ROWS])
 def test_rows_use_settings_of_their_task(row):
-    settings = row.settings.split() + ([f"data={row.data}", "root=."] if row.data else [])
+    settings = row.settings.split() + ([f"dataset={row.data}", "root=."] if row.data else [])
     TaskFile(ROOT / "tasks" / f"{row.task}.py").set(settings)
     assert row.device in ("cpu", "gpu") and row.epochs > 0
     assert row.floors and all(0 < floor < 1 for floor in row.floors.values())

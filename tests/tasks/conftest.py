@@ -9,5 +9,5 @@ from matplotlib.figure import Figure
 @pytest.fixture(scope="module", autouse=True)
 def small_curves():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("multifit.cli.results.curves", lambda history: Figure(figsize=(0.1, 0.1)))
+        patch.setattr("multifit.cli.run_folder.curves", lambda history: Figure(figsize=(0.1, 0.1)))
         yield

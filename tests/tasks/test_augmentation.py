@@ -32,7 +32,7 @@ def test_a_small_training(tmp_path, capsys):
 
 
 def test_it_runs_without_augmentation():
-    assert main(["check", str(FILE), "--quiet", "--set", *SMALL, "augmented=no"]) == 0
+    assert main(["check", str(FILE), "--quiet", "--set", *SMALL, "augmented=False"]) == 0
 
 
 def test_patches_are_balanced_and_repeatable():

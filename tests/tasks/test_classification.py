@@ -43,7 +43,7 @@ def root(tmp_path) -> Path:
 
 
 def train_on(root: Path, folder: Path, model: str) -> dict[str, list[float]]:
-    return train(FILE, folder, "epochs=1", "data=mnist", f"root={root}", f"model={model}", "batch_size=4")
+    return train(FILE, folder, "epochs=1", "dataset=mnist", f"root={root}", f"model={model}", "batch_size=4")
 
 
 def test_a_small_training(root, tmp_path):
@@ -52,7 +52,7 @@ def test_a_small_training(root, tmp_path):
 
 @pytest.mark.parametrize("model", ["lenet", "alexnet", "vgg"])
 def test_the_other_nets_fit_the_data(root, model):  # nightly/table.py trains them
-    settings = ("data=mnist", f"root={root}", f"model={model}", "batch_size=4")
+    settings = ("dataset=mnist", f"root={root}", f"model={model}", "batch_size=4")
     assert main(["check", str(FILE), "--quiet", "--set", *settings]) == 0
 
 
@@ -88,13 +88,13 @@ def test_reading_mnist(root):
 def test_a_missing_file_is_an_error(root, missing):
     (root / missing).unlink()
     with pytest.raises(
-        FileNotFoundError, match=f"data=mnist: {missing} not found in .*root must be the folder"
+        FileNotFoundError, match=f"dataset=mnist: {missing} not found in .*root must be the folder"
     ):
         mnist(str(root))
 
 
 def test_mnist_without_a_root_is_an_error(tmp_path, capsys):
-    arguments = ["train", str(FILE), "--output", str(tmp_path), "--set", "data=mnist"]
+    arguments = ["train", str(FILE), "--output", str(tmp_path), "--set", "dataset=mnist"]
     assert main(arguments) == 2
     assert "not found in no folder at all; root must be the folder with" in capsys.readouterr().err
 

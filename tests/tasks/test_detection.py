@@ -36,7 +36,9 @@ def task():
     return TaskFile(FILE).module
 
 
-@pytest.mark.parametrize("settings", [("base=tiny", "data=shapes", "--devices", "2"), ("base=resnet18_v1",)])
+@pytest.mark.parametrize(
+    "settings", [("base=tiny", "dataset=shapes", "--devices", "2"), ("base=resnet18_v1",)]
+)
 def test_a_small_training(tmp_path, settings):
     figures = train(FILE, tmp_path, *SMALL, *settings)
     parts = figures["train_multibox.cls"][0] + figures["train_multibox.box"][0]

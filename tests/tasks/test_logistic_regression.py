@@ -47,7 +47,7 @@ def table(tmp_path) -> Path:
 
 
 def test_it_learns_from_a_csv_file(table, tmp_path):
-    history = train(FILE, tmp_path / "run", "epochs=15", "data=csv", f"root={table}", "batch_size=4")
+    history = train(FILE, tmp_path / "run", "epochs=15", "dataset=csv", f"root={table}", "batch_size=4")
     assert history["train_accuracy"][-1] > 0.9
 
 
@@ -56,7 +56,7 @@ def test_it_learns_from_a_csv_file(table, tmp_path):
     [("", r"there is no file \(root is not set\)"), ("no.csv", "there is no file no.csv")],
 )
 def test_a_missing_file_is_an_error(root, message, capsys):
-    assert main(["check", str(FILE), "--set", "data=csv", f"root={root}"]) == 2
+    assert main(["check", str(FILE), "--set", "dataset=csv", f"root={root}"]) == 2
     error = capsys.readouterr().err
     assert "it must hold a line of titles, then a case in each line" in error
     assert message.replace("\\", "") in error

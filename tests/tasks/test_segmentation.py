@@ -18,7 +18,7 @@ SMALL = ("epochs=1", "train_count=4", "val_count=2", "batch_size=2")
 
 
 @pytest.mark.parametrize(
-    "settings", [("data=scenes", "size=64"), ("model=fcn", "size=32", "aux_weight=0.5", "--devices", "2")]
+    "settings", [("dataset=scenes", "size=64"), ("model=fcn", "size=32", "aux_weight=0.5", "--devices", "2")]
 )
 def test_a_small_training(tmp_path, settings):
     figures = train(FILE, tmp_path, *SMALL, *settings)

@@ -67,7 +67,7 @@ def test_a_small_training_of_the_other_net_on_two_devices(tmp_path):
 
 
 def test_imdb_end_to_end(imdb, tmp_path):
-    figures = train(FILE, tmp_path / "run", *SMALL, "data=imdb", f"root={imdb}")
+    figures = train(FILE, tmp_path / "run", *SMALL, "dataset=imdb", f"root={imdb}")
     assert math.isfinite(figures["val_loss"][0])
 
 

@@ -57,7 +57,7 @@ def test_a_small_training_of_the_other_net_on_two_devices(tmp_path):
 
 
 def test_parallel_text_end_to_end(folder, tmp_path):
-    figures = train(FILE, tmp_path / "run", *SMALL, "data=parallel", f"root={folder}")
+    figures = train(FILE, tmp_path / "run", *SMALL, "dataset=parallel", f"root={folder}")
     assert math.isfinite(figures["train_loss"][0])
 
 

@@ -63,7 +63,7 @@ def _write_image(folder: Path, name: str, random: np.random.RandomState) -> None
     ],
 )
 def test_a_small_training(devkit, tmp_path, task, settings, figure):
-    common = ("epochs=1", "data=voc", f"root={devkit}", "batch_size=2")
+    common = ("epochs=1", "dataset=voc", f"root={devkit}", "batch_size=2")
     assert train(TASKS / f"{task}.py", tmp_path, *common, *settings)[figure][0] >= 0
     assert (tmp_path / "samples.png").stat().st_size > 10_000
 
@@ -110,7 +110,7 @@ def test_a_missed_difficult_object_does_not_count(devkit):
 
 @pytest.mark.parametrize("task", ["detection", "segmentation"])
 def test_a_missing_folder_is_an_error(tmp_path, capsys, task):
-    arguments = ["check", str(TASKS / f"{task}.py"), "--set", "data=voc", f"root={tmp_path}"]
+    arguments = ["check", str(TASKS / f"{task}.py"), "--set", "dataset=voc", f"root={tmp_path}"]
     assert main(arguments) == 2
     error = capsys.readouterr().err
     assert f"{tmp_path}/VOC20" in error

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from multifit.cli import build_parser
-from multifit.cli.task import Task
+from multifit.cli.task import Choices, Task
 from multifit.gluon.compat import mx
 from multifit.gluon.execution.cached_graph import CachedGraph
 from multifit.torch.translate import tensors_of, translate
@@ -50,7 +50,7 @@ def traced_graphs(task: str, *settings: str, batches: int = 2) -> list[Traced]:
     options = build_parser().parse_args(["train", str(TASKS / f"{task}.py"), "--quiet", *chosen])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(CachedGraph, "_trace", recorded)
-        run = Task(options)
+        run = Task(Choices(options))
         train_data, val_data = (list(itertools.islice(iter(each), batches)) for each in run.data)
         run.estimator.fit(train_data, batches=batches, event_handlers=[])
         run.estimator.evaluate(val_data)

@@ -15,7 +15,7 @@ import pytest
 
 from multifit import LossSpec, MultiEstimator, TaskSpec
 from multifit.cli import build_parser
-from multifit.cli.task import Task
+from multifit.cli.task import Choices, Task
 from tests.common.nets import hybridized, sequential
 
 from .nets import Hybrid, Plain, X, estimator_of, spec
@@ -191,7 +191,7 @@ def test_nets_of_the_tasks_give_what_predict_returns(
 ) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
     options = build_parser().parse_args(["check", str(TASKS / f"{file}.py"), "--set", "epochs=1", *settings])
-    estimator, image = Task(options).estimator, noise(*shape)
+    estimator, image = Task(Choices(options)).estimator, noise(*shape)
     estimator.fit([(image, *(np.random.randint(0, 2, size).astype("float32") for size in labels))], epochs=1)
     export_both(estimator, tmp_path, image)
 

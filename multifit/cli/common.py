@@ -1,15 +1,19 @@
-"""The arguments that several commands share, and what ``--quiet`` does."""
+"""What several commands share: their arguments, what they print, and where an error came from."""
 
 from __future__ import annotations
 
 import argparse
 import logging
+import sys
+import traceback
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Iterator
 
 from ..engines import AUTO, CUDA_GRAPHS, ENGINES
 from ..log_once import get_logger
+from ..output import write_error
+from ..taskfile import UsageError
 
 NO = "no"  # neither compiles nor captures
 
@@ -21,13 +25,6 @@ def count(text: str) -> int:
     return int(text)
 
 
-def file_name(text: str) -> str:
-    """Return the path of a file as it is; an empty one would be taken for the current folder."""
-    if not text:
-        raise argparse.ArgumentTypeError("it is empty; give the path of a task file, such as mytask.py")
-    return text
-
-
 def assignment(text: str) -> str:
     """Return ``name=value`` as it is; anything else may be the file that `--set` would take for a value."""
     if "=" not in text:
@@ -37,24 +34,9 @@ def assignment(text: str) -> str:
     return text
 
 
-def usage(parser: argparse.ArgumentParser) -> str:
-    """Return a line with what a command needs, in an order that works: `--set` takes all after it."""
-    needed = [action for action in parser._actions if action.required]
-    return " ".join(
-        ["%(prog)s", *map(_usage, sorted(needed, key=lambda a: bool(a.option_strings))), "[options]"]
-    )
-
-
-def _usage(action: argparse.Action) -> str:
-    name = str(action.metavar or action.dest)
-    return " ".join([*action.option_strings[:1], name, *([f"[{name} ...]"] if action.nargs == "+" else [])])
-
-
 def add_task_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of every command on a task file."""
-    parser.add_argument(
-        "file", type=file_name, help="task file: a Python module with the functions net, spec and data"
-    )
+    parser.add_argument("file", help="task file: a Python module with the functions net, spec and data")
     parser.add_argument(
         "--devices",
         metavar="2|cpu:2|gpu:0,1|cuda:0",
@@ -102,13 +84,13 @@ def add_task_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="print only results and what was written")
 
 
-def add_trained_arguments(parser: argparse.ArgumentParser, required: bool = True) -> None:
+def add_trained_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of every command on a trained run."""
     add_task_arguments(parser)
     parser.add_argument(
         "--from",
         metavar="DIR",
-        required=required,
+        required=True,
         type=Path,
         dest="folder",
         help="folder of the training run, such as runs/digits",
@@ -126,3 +108,27 @@ def quiet(enabled: bool) -> Iterator[None]:
     finally:
         for handler, level in levels.items():
             handler.setLevel(level)
+
+
+def print_result(text: str) -> None:
+    """Print the result of a command; raise UsageError if that fails.
+
+    What a command prints beside the files that it writes may get lost, but its result may not.
+    """
+    print(text, flush=True)
+    lost = write_error(sys.stdout)
+    if lost is not None:
+        raise UsageError(f"cannot write the output: {lost}")
+
+
+def place_in(file: object, error: BaseException) -> str:
+    """Return the last line of the task file that led to an error, in words; "" if none did."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == str(file)]
+    return f" ({file}, line {lines[-1]})" if lines else ""
+
+
+def raised_by_multifit(error: BaseException) -> bool:
+    """Return whether multifit itself raised, not the user's code or a library that it called."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return str(frame.f_globals["__name__"]).partition(".")[0] == "multifit"
