@@ -23,7 +23,7 @@ help:
 	@echo "make test    all tests, with coverage and the ten slowest"
 	@echo "make lint    ruff and mypy"
 	@echo "make docs    the documentation as a site, in build/site; checks its links"
-	@echo "make bench   time and memory against hand-written loops, Gluon, Lightning, Keras; into runs/benchmarks"
+	@echo "make bench   steps against hand-written loops, Gluon, Lightning, Keras; into runs/benchmarks"
 	@echo "             ONLY=heads measures one table, OMP_NUM_THREADS=2 with two threads"
 	@echo "make nightly train every task and check that it reaches its floor; reports in runs/nightly;"
 	@echo "             DEVICE=cuda with PyTorch on a GPU, DEVICE=torch with PyTorch on the CPU"
@@ -65,7 +65,7 @@ nightly: $(if $(ON_TORCH),$(TORCHED)/.installed,$(STAMP))
 		--device $(or $(DEVICE),cpu)
 
 distributed: $(DISTRIBUTED)/.installed
-	$(DISTRIBUTED)/bin/python -m pytest tests/distributed nightly/test_distributed*.py
+	$(DISTRIBUTED)/bin/python -m pytest tests/distributed tests/torch/test_world.py nightly/test_distributed*.py
 
 torch: $(TORCHED)/.installed
 	$(TORCHED)/bin/python -m pytest tests/torch -n 2 --cov=multifit/torch --cov-config=tests/torch/coverage.ini

@@ -44,7 +44,14 @@ setup(
     packages=find_packages(include=["multifit", "multifit.*"]),
     package_data={"multifit": ["py.typed", "cli/new_task.txt"], "multifit.report": ["templates/*"]},
     # mxnet is an extra: its builds for CPU and GPU have different names. The pins of numpy belong to it.
-    install_requires=["numpy>=1.22", "psutil>=5.9", "filelock>=3.12", "tqdm>=4.63", "rich>=13", "jinja2>=3.1"],
+    install_requires=[
+        "numpy>=1.22",
+        "psutil>=5.9",
+        "filelock>=3.12",
+        "tqdm>=4.63",
+        "rich>=13",
+        "jinja2>=3.1",
+    ],
     extras_require={
         "cpu": CPU,
         "cu112": ["mxnet-cu112==1.9.1", *FOR_MXNET],

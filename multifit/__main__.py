@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from .distributed.launchers import local_size
+from .distributed import local_size
 from .output import safe_output
 from .threads import VARIABLES, usable_cores
 

@@ -81,19 +81,7 @@ class HandlerError(_Placed, RuntimeError):
 
 
 class PeerError(RuntimeError):
-    """Another process of a distributed run failed, is gone, hangs, or is elsewhere in the run.
-
-    Parameters
-    ----------
-    message : str
-        Which process did what, with its host and, if it could tell, its error.
-    ranks : tuple of int
-        The processes that are known to be the cause.
-    """
-
-    def __init__(self, message: str, ranks: tuple[int, ...] = ()) -> None:
-        super().__init__(message)
-        self.ranks = ranks
+    """Another process of a distributed run has ended, cannot be reached, or did not answer in time."""
 
 
 CLEAR = (DataError, HandlerError, PeerError, SpecError, TrainerError)  # errors that already say what is wrong

@@ -4,10 +4,9 @@ from . import losses, metrics, schedules
 from .distributed import Sharded, World, connect
 from .errors import DataError, HandlerError, PeerError, Problem, SpecError, TrainerError
 from .estimator import MultiEstimator
-from .events import CHANGES, MOMENTS, Priority
+from .events import Handler, Priority
 from .gluon.data.batch import Shards
 from .gluon.handlers import (
-    GradientConflicts,
     GradientNoise,
     LabelSmoothing,
     MixUp,
@@ -36,14 +35,12 @@ from .state import RunState
 from .triggers import Every
 
 __all__ = [
-    "CHANGES",
-    "MOMENTS",
     "CheckpointHandler",
     "DataError",
     "EarlyStoppingHandler",
     "Every",
-    "GradientConflicts",
     "GradientNoise",
+    "Handler",
     "HandlerError",
     "History",
     "InterruptHandler",

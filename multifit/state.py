@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from .distributed import World
+from .distributed import ALONE, World
 
 _SAVED = ("epoch", "batch", "step", "samples", "seed")
 
@@ -34,6 +33,8 @@ class RunState:
         Whether the fit was interrupted from outside (Ctrl-C, SIGTERM): finish soon, start nothing long.
     seed : int, optional
         The seed that the generators are reseeded from during the run. None: they are never reseeded.
+    world : World
+        The processes that train together.
     """
 
     epoch: int = 0
@@ -43,6 +44,8 @@ class RunState:
     stop_reason: str | None = None
     interrupted: bool = False
     seed: int | None = None
+    world: World = field(default=ALONE, repr=False, compare=False)
+    _request: tuple[str, bool] | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def stopped(self) -> bool:
@@ -62,19 +65,9 @@ class RunState:
         self.step += 1
         self.samples += samples or 0
 
-    @contextmanager
-    def counted(self, samples: int | None) -> Iterator[None]:
-        """Count a batch, and its samples, within the block only."""
-        before = self.step, self.samples
-        self.count(samples)
-        try:
-            yield
-        finally:
-            self.step, self.samples = before
-
     def start(self) -> None:
         """Reset the reason to stop, at the beginning of a fit."""
-        self.stop_reason, self.interrupted = None, False
+        self.stop_reason, self.interrupted, self._request = None, False, None
 
     def to_dict(self) -> dict[str, int | None]:
         """Return the counters and the seed, for a checkpoint."""
@@ -85,62 +78,33 @@ class RunState:
         for name in _SAVED:
             setattr(self, name, saved[name])
 
-    def stop(self, reason: str) -> None:
-        """Ask the current fit to stop; the first reason counts."""
-        self.end(reason)
+    def stop(self, reason: str, interrupted: bool = False) -> None:
+        """Ask the current fit to stop; the first reason counts.
 
-    def interrupt(self, reason: str) -> None:
-        """Ask the current fit to stop, because it was interrupted from outside."""
-        self.interrupted = True
-        self.stop(reason)
+        `interrupted` says that this was asked from outside. With several ranks, the fit stops once all of
+        them know, in :meth:`agree`.
+        """
+        self._request = self._request or (reason, interrupted)
+        if self.world.alone:
+            self.end(reason, interrupted)
 
-    def end(self, reason: str) -> None:
+    def end(self, reason: str, interrupted: bool = False) -> None:
         """Stop now; every rank calls this after the same batch."""
+        self.interrupted = self.interrupted or interrupted
         if self.stop_reason is None:
             self.stop_reason = reason
 
     def agree(self) -> None:
-        """Stop if another rank was asked to stop; with one process, do nothing."""
+        """Stop if any rank was asked to stop; all ranks call this after the same batch.
 
-
-class JointRunState(RunState):
-    """The counters on one of several ranks: a request to stop takes effect once all ranks know of it.
-
-    All ranks thus stop after the same batch, for the same reason, and their handlers see the same state.
-    """
-
-    def __init__(self, world: World) -> None:
-        super().__init__()
-        self._world = world
-        self.start()
-
-    def start(self) -> None:
-        """Reset the reason to stop, at the beginning of a fit."""
-        super().start()
-        self._requested: str | None = None
-        self._interrupted = False
-
-    def stop(self, reason: str) -> None:
-        """Ask all ranks to stop; the first reason counts."""
-        self._requested = self._requested or reason
-
-    def interrupt(self, reason: str) -> None:
-        """Ask all ranks to stop, because this process was interrupted from outside."""
-        self._interrupted = self._interrupted or self._requested is None
-        self.stop(reason)
-
-    def agree(self) -> None:
-        """Stop if any rank was asked to stop; all ranks must call this.
-
-        Any other reason takes precedence over an interrupt: it would have stopped all ranks anyway.
+        All ranks thus stop for the same reason, and their handlers see the same state. Any other reason takes
+        precedence over an interrupt: it would have stopped all ranks anyway.
         """
-        asked = float(self._requested is not None), float(self._interrupted)
-        facts = self._world.meet("the end of a batch", *asked)
-        if not facts.any():
+        if self.world.alone or not self.world.sum(self._request is not None):
             return
-        reasons = self._world.gather_json(self._requested)
-        asked_by = [rank for rank, reason in enumerate(reasons) if reason is not None]
-        rank = min(asked_by, key=lambda rank: facts[rank, 1])
-        everywhere = len(set(reasons)) == 1
-        self.end(reasons[rank] if everywhere else f"{reasons[rank]} (rank {rank})")
-        self.interrupted = bool(facts[rank, 1])
+        requests = self.world.gather(self._request)
+        asked = [(request[1], rank) for rank, request in enumerate(requests) if request is not None]
+        interrupted, rank = min(asked)
+        reason = requests[rank][0]
+        everywhere = len({request and request[0] for request in requests}) == 1
+        self.end(reason if everywhere else f"{reason} (rank {rank})", interrupted)

@@ -24,7 +24,7 @@ _STEP_HOOKS = (
 
 # For each unit, its events and hooks, and how to get the current epoch's or batch's number, counted from 1.
 # The run's own counters are used, so counting goes on over a second fit and over a resumed one.
-_UNITS: dict[str, dict[str, Callable[[RunState], int]]] = {
+UNITS: dict[str, dict[str, Callable[[RunState], int]]] = {
     "epoch": dict.fromkeys(("epoch_begin", "epoch_end"), lambda state: state.epoch + 1),
     "batch": {
         **dict.fromkeys(("batch_begin", *_STEP_HOOKS), lambda state: state.step + 1),
@@ -56,21 +56,19 @@ class Every:
     Raises
     ------
     ValueError
-        `n`, `unit` or `skip` is not valid, or `handler` is a class, or has none of the unit's events and
-        hooks.
+        `n`, `unit` or `skip` is not valid. A fit raises it too, if `handler` has none of the unit's events
+        and hooks.
     """
 
     @checked
     def __init__(
         self,
         n: Count,
-        unit: Annotated[str, one_of(*_UNITS)] = "epoch",
+        unit: Annotated[str, one_of(*UNITS)] = "epoch",
         handler: Optional[object] = None,
         skip: FromZero = 0,
     ) -> None:
         self.n, self.unit, self.handler, self.skip = n, unit, handler, skip
-        if handler is not None:
-            self._check_handler(handler)
 
     def fires(self, count: int) -> bool:
         """Return whether the `count`-th epoch or batch, counted from 1, is an n-th one."""
@@ -78,7 +76,7 @@ class Every:
 
     def due(self, state: RunState, event: str) -> bool:
         """Return whether the epoch or batch of one of the unit's events or hooks is an n-th one."""
-        return self.fires(_UNITS[self.unit][event](state))
+        return self.fires(UNITS[self.unit][event](state))
 
     def __getattr__(self, name: str) -> Any:
         # Everything else is looked up in the handler, except special methods, such as those for copying and
@@ -86,7 +84,7 @@ class Every:
         if name.startswith("__"):
             raise AttributeError(name)
         value = getattr(self.__dict__.get("handler"), name)
-        return self._gated(name, value) if name in _UNITS[self.unit] and callable(value) else value
+        return self._gated(name, value) if name in UNITS[self.unit] and callable(value) else value
 
     def __repr__(self) -> str:
         handler = "" if self.handler is None else f", {type(self.handler).__name__}"
@@ -100,14 +98,3 @@ class Every:
             return nullcontext() if event == "around_step" else None
 
         return call
-
-    def _check_handler(self, handler: object) -> None:
-        if isinstance(handler, type):
-            name = handler.__name__
-            raise ValueError(f"Every: handler is the class {name}; pass an instance, {name}(...)")
-        events = _UNITS[self.unit]
-        if not any(callable(getattr(handler, event, None)) for event in events):
-            raise ValueError(
-                f'Every({self.n}, "{self.unit}") would change nothing: the handler {type(handler).__name__} '
-                f"has neither {' nor '.join(events)}; implement one of them, or use the other unit"
-            )

@@ -20,7 +20,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="where the rows are trained: cpu and gpu with MXNet, torch (a CPU) and cuda with PyTorch",
     )
     group.addoption("--data", default="datasets", help="folder with the real data sets: mnist, imdb, voc")
-    group.addoption("--gluon-tests", help="folder with Gluon's tests; see nightly/gluon_estimator/README.md")
     group.addoption("--report", default="runs/nightly", help="where reports and runs go")
     day = int(time.time() // 86400)
     group.addoption(

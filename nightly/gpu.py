@@ -24,11 +24,9 @@ from multifit.torch.devices import device_of
 
 from .benchmarks.child import Child
 from .benchmarks.engines import HAND, LIMIT, opened, turn_of
-from .benchmarks.machine import machine
+from .benchmarks.results import OURS, PRECISIONS, Row, machine
 from .benchmarks.rounds import alternate
-from .benchmarks.rows import OURS, Row
 from .benchmarks.subjects import HEADS, LARGE, NMT, SINGLES, SSD, Subject
-from .benchmarks.targets import PRECISIONS
 from .gpu_report import Report
 
 __all__ = ["CASES", "PARTS", "main"]

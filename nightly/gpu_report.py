@@ -9,8 +9,7 @@ from typing import Any, Mapping, Sequence
 
 from multifit.files import atomic_write
 
-from .benchmarks.results import markdown, table_lines
-from .benchmarks.rows import Row
+from .benchmarks.results import Row, markdown, table_lines
 
 __all__ = ["Report"]
 

@@ -124,7 +124,7 @@ def fail(world: World, folder: Path, hows: list[str]) -> None:
     print("STOPPED", estimator.state.stop_reason, estimator.state.step, flush=True)
 
 
-def main() -> int:
+def main() -> None:
     """Connect, and do what the command line says."""
     folder, mode, *names = sys.argv[1:]
     world = connect(timeout=float(os.environ["MULTIFIT_TIMEOUT"]))
@@ -134,11 +134,8 @@ def main() -> int:
         print("ENDS", time.time(), "well", flush=True)
     except BaseException as error:
         print("ENDS", time.time(), type(error).__name__, str(error).replace("\n", " | "), flush=True)
-        return 1
-    finally:
-        world.close()
-    return 0
+        raise
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

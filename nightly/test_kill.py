@@ -1,6 +1,7 @@
 """Training processes are killed at any time and resumed; all end like a process that was not killed.
 
-They are killed by SIGKILL, so neither Python nor a handler can do anything at the end.
+They are killed by SIGKILL, so neither Python nor a handler can do anything at the end. Others resume past a
+damaged checkpoint, or lose their terminal.
 """
 
 from __future__ import annotations
@@ -18,7 +19,11 @@ from typing import Any, Callable, NamedTuple
 
 import pytest
 
-from multifit.checkpoints import list_checkpoints
+from multifit import Every
+from multifit.checkpoints import INCOMPLETE, list_checkpoints
+from tests.api.resume_runs import DATA, STEPS, Run, end_without_stop, unequal
+from tests.cli.conftest import TASK
+from tests.common.processes import processes, wait_for
 
 ROOT = Path(__file__).parents[1]
 KILLS = 20  # of each kind of run
@@ -26,7 +31,6 @@ AIMED = 3  # every third is killed while it writes a checkpoint
 EVERY = 5
 LIMIT = 600.0  # seconds per process; five to fifteen on an idle machine
 WRITE = 0.02  # approximate seconds to write a checkpoint
-HIDDEN = ".checkpoint-*"
 RESUMED = re.compile(r"resuming from \S+: epoch (\d+)(?:, batch (\d+))?$", re.MULTILINE)
 KINDS = {  # all have a multiple of five batches in an epoch
     "digits": "nightly/killed.py --epochs 10",
@@ -73,12 +77,12 @@ def test_killed_at_any_moment(number: int, whole: Whole, tmp_path: Path, record_
     kill = at_once if not aimed else in_a_write(chance)
     folder, seconds = killed(whole.command, tmp_path, share * whole.seconds, kill)
     done = done_batches(folder)
-    left = len(list((folder / "checkpoints").glob(HIDDEN)))
+    left = (folder / "checkpoints" / INCOMPLETE).exists()
     finish(start(whole.command, folder, "--resume"))
     log = (folder / "log.txt").read_text("utf-8")
     step = step_of(log, whole.batches)
     summary = f"kill {number}: after {seconds:.3f} s, in batch {done + 1}, resumed after step {step}"
-    summary += f", {left} half-written" if left else ""
+    summary += ", one half-written" if left else ""
     print(summary)
     record_property("kill", summary)
     assert left or not aimed
@@ -89,7 +93,50 @@ def test_killed_at_any_moment(number: int, whole: Whole, tmp_path: Path, record_
             f"{summary}: {name} differs"
         )
     finished = step == whole.batches * whole.epochs  # then no checkpoint is written, which would clean up
-    assert finished or not list((folder / "checkpoints").glob(HIDDEN))
+    assert finished or not (folder / "checkpoints" / INCOMPLETE).exists()
+
+
+DAMAGES: dict[str, Callable[[Path], Any]] = {
+    "cut": lambda path: path.write_bytes(path.read_bytes()[:-1]),
+    "emptied": lambda path: path.write_bytes(b""),
+    "removed": Path.unlink,
+}
+
+
+# Python 3.12 warns about a fork in a process with threads; MXNet has some, and handles it.
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize("kind", sorted({*DATA} - {"processes that cannot be seeded", "numbered"}))
+def test_a_resume_past_damage(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str, devices: int, damage: str
+) -> None:
+    chance = random.Random(f"{kind} {devices} {damage}")
+    run = Run(tmp_path / "run", kind, devices, Every(1, "batch"))
+    run.crash(chance.randrange(3, STEPS))
+    newest = list_checkpoints(run.folder / "checkpoints")[-1].path
+    damaged = chance.choice(sorted(path for path in newest.rglob("*") if path.is_file()))
+    DAMAGES[damage](damaged)
+    run.resume()
+    assert any(line.startswith(f"skipped: {newest}: ") for line in caplog.messages), damaged
+    assert unequal(run.end(), end_without_stop(run)) == [], damaged
+
+
+def test_a_terminal_that_goes_away_costs_nothing(tmp_path: Path) -> None:
+    """The terminal has no stderr, cannot encode some characters, and is closed; then SIGHUP arrives."""
+    path, folder = tmp_path / "small.py", tmp_path / "run"
+    path.write_text(TASK + "print('4 × 5 …')\n", "utf-8")
+    options = {"shell": 'exec "$@" 2>&-', "PYTHONIOENCODING": "ascii"}
+    with processes(tmp_path) as process:
+        running = process("train", path, "--epochs", 1_000_000, "--output", folder, **options)
+        wait_for(running, "4 ? 5 ?")
+        wait_for(running, " 1/1000000 ")
+        running.stdout.close()
+        running.send_signal(signal.SIGHUP)
+        assert running.wait(timeout=60) == 130
+    for name in ("final.params", "history.json", "plan.json", "settings.json"):
+        assert (folder / name).exists()
+    assert "stopped: SIGHUP" in (folder / "log.txt").read_text()
 
 
 # -------------------------------------------------------------------------------- processes
@@ -146,11 +193,11 @@ def in_a_write(chance: random.Random) -> Callable[[Any, Path], bool]:
     def kill(process: subprocess.Popen[bytes], folder: Path) -> bool:
         checkpoints = folder / "checkpoints"
         while process.poll() is None:
-            if any(checkpoints.glob(HIDDEN)):
+            if (checkpoints / INCOMPLETE).exists():
                 pause(process, time.monotonic() + chance.random() * WRITE)
                 process.send_signal(signal.SIGSTOP)  # so that the hidden folder cannot disappear meanwhile
                 os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
-                if any(checkpoints.glob(HIDDEN)):
+                if (checkpoints / INCOMPLETE).exists():
                     return at_once(process, folder)
                 process.send_signal(signal.SIGCONT)
         return False

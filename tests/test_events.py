@@ -1,25 +1,20 @@
-"""multifit.events: which handlers are called, when, in which order, and what happens if one fails."""
+"""multifit.events: the base class, which handlers are called, when, in which order, and what they change."""
 
 from __future__ import annotations
 
 import contextlib
 import math
+import re
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Iterator
 
 import numpy as np
 import pytest
 from mxnet.gluon.contrib.estimator import event_handler as gluon
 
-import multifit
+from multifit import Handler, LoggingHandler, StoppingHandler
 from multifit.errors import DataError, HandlerError
-from multifit.events import (
-    EVENTS,
-    HOOKS,
-    EventDispatcher,
-    Priority,
-    adapt_for_evaluation,
-)
+from multifit.events import EVENTS, HOOKS, EventDispatcher, Priority, TrainingHooks
 from multifit.state import RunState
 from multifit.triggers import Every
 from tests.common.handlers import handler, nothing
@@ -29,10 +24,6 @@ def emit(handlers: Any, event: str, estimator: Any = None, **arguments: Any) -> 
     """Call the handlers of one event, in epoch 2, batch 7."""
     estimator = estimator or SimpleNamespace(state=RunState(epoch=1, batch=6))
     EventDispatcher(estimator, handlers).emit(event, **arguments)
-
-
-def test_the_older_names_are_aliases() -> None:
-    assert multifit.MOMENTS is EVENTS and multifit.CHANGES is HOOKS
 
 
 def test_an_event_reaches_the_handlers_that_implement_it() -> None:
@@ -54,19 +45,45 @@ def test_gluons_six_events_are_among_ours() -> None:
     assert theirs < set(EVENTS)
 
 
-def test_gluons_handlers_are_called_but_its_update_handler_is_an_error() -> None:
-    estimator: Any = SimpleNamespace(state=RunState(), max_epoch=None, max_batch=1)
-    events = EventDispatcher(estimator, [gluon.StoppingHandler()])
-    events.emit("train_begin")
-    events.emit("batch_end", batch=None, pred=None, label=None, loss=None)
-    assert estimator.state.stop_reason == "StoppingHandler"
+def test_the_base_class_has_every_method_and_none_is_called() -> None:
+    assert set(EVENTS + HOOKS) < set(vars(Handler))
 
-    class Mine(gluon.GradientUpdateHandler):
-        pass
+    class Counts(Handler):
+        count = 0
 
-    for offender in (gluon.GradientUpdateHandler(), Mine(), Every(2, "batch", Mine())):
-        with pytest.raises(ValueError, match="would update the parameters a second time"):
-            EventDispatcher(estimator, [offender])
+        def epoch_end(self, estimator: Any, **arguments: Any) -> None:
+            super().epoch_end(estimator, **arguments)
+            self.count += 1
+
+    class Stopping(StoppingHandler):
+        """Its methods are those of the class between."""
+
+    for made in (Counts(), Every(2, "epoch", Counts())):
+        events = EventDispatcher(SimpleNamespace(state=RunState(epoch=1)), made)
+        assert [each for each in (*EVENTS, *HOOKS) if events.listens(each)] == ["epoch_end"]
+        events.emit("epoch_end", complete=True)
+        assert made.count == 1 and not made.state_dict() and made.priority == Priority.NORMAL
+    assert EventDispatcher(SimpleNamespace(), Stopping()).listens("batch_end")
+    with pytest.raises(ValueError, match="Handler implements no event or hook\n"):
+        EventDispatcher(SimpleNamespace(), Handler())
+
+
+def test_a_misspelt_method_of_a_subclass_is_an_error() -> None:
+    class Misspelt(Handler):
+        def epoch_begin(self, estimator: Any) -> None: ...
+        def epoch_ends(self, estimator: Any) -> None: ...
+        def on_train_end(self, estimator: Any) -> None: ...
+        def batches_seen(self) -> None: ...
+
+    for made in (Misspelt(), Every(2, "epoch", Misspelt())):
+        with pytest.raises(ValueError) as caught:
+            EventDispatcher(SimpleNamespace(), made)
+        lines = str(caught.value).splitlines()
+        assert lines[1:3] == [
+            '  1. Misspelt has "epoch_ends", which is no event or hook (did you mean "epoch_end"?)',
+            '  2. Misspelt has "on_train_end", which is no event or hook (did you mean "train_end"?)',
+        ]
+        assert len(lines) == 4
 
 
 def test_handlers_are_none_or_one_or_several() -> None:
@@ -201,11 +218,6 @@ def test_an_error_names_the_handler_the_event_and_where_there_is_one_the_batch(
     assert cause.__notes__ == [f"raised in Plot.{event}{place}"]
 
 
-def test_an_answer_that_is_neither_true_nor_false_is_an_error() -> None:
-    with pytest.raises(ValueError, match="The truth value .*\nraised in Plot.batch_end"):
-        emit(handler("Plot", batch_end=lambda est: np.zeros(2)), "batch_end")
-
-
 @pytest.mark.parametrize(
     "error", [KeyboardInterrupt(), SystemExit(3), DataError("empty"), HandlerError("in a hook")]
 )
@@ -223,8 +235,9 @@ def test_one_error_lists_all_handlers_that_cannot_be_used() -> None:
         handler("Other", call=nothing),
         handler("Hasty", "first", epoch_end=nothing),
         handler("Lost", math.nan, epoch_end=nothing),
-        handler("GradientUpdateHandler", batch_end=nothing),
         Every(5),
+        Every(3, "batch", handler("Seldom", epoch_end=nothing)),
+        Every(2, "epoch", LoggingHandler),
         good,
         Every(2, "epoch", good),
         good,
@@ -239,11 +252,12 @@ def test_one_error_lists_all_handlers_that_cannot_be_used() -> None:
         "  3. Other implements no event or hook",
         "  4. Hasty has the priority 'first'; valid is a number",
         "  5. Lost has the priority nan; valid is a number",
-        "  6. GradientUpdateHandler would update the parameters a second time: the estimator updates them "
-        "after each batch; leave it out, or override fit_batch",
-        "  7. Every implements no event or hook",
-        "  8. Good is passed twice",
+        "  6. Every implements no event or hook",
+        '  7. Every(3, "batch", Seldom) would change nothing: Seldom has no method such as batch_begin or '
+        "batch_end; use the other unit",
+        "  8. LoggingHandler is a class; pass an instance, LoggingHandler(...)",
         "  9. Good is passed twice",
+        "  10. Good is passed twice",
         "events and hooks are " + valid,
     ]
 
@@ -317,13 +331,87 @@ def test_train_end_is_called_for_all_handlers_that_have_begun() -> None:
         assert calls == expected
 
 
-def test_gluons_handlers_are_adapted_for_evaluations() -> None:
+# ---- hooks -------------------------------------------------------------------------------------------------
+
+
+def hooks(*handlers: Any) -> TrainingHooks:
+    return TrainingHooks(EventDispatcher(SimpleNamespace(state=RunState()), handlers))
+
+
+def test_hooks_are_active_if_a_handler_implements_them() -> None:
+    holds = hooks(handler(hold_update=nothing))
+    assert holds.active("hold_update", "change_batch") and not holds.active("change_batch")
+
+
+def test_each_hook_sees_what_the_handler_before_returned() -> None:
+    first = handler("First", -1, change_batch=lambda est, slots: {"x": slots["x"] + 1})
+    second = handler(change_batch=lambda est, slots: {"y": slots["x"] * 10})
+    ignoring = handler(change_batch=nothing)
+    one = np.ones(1)
+    assert hooks(second, ignoring, first).change_batch({"x": one, "y": one * 2}) == {"x": 2, "y": 20}
+    doubles = handler(change_outputs=lambda est, outputs, slots: {"o": outputs["o"] * slots["x"]})
+    assert hooks(doubles).change_outputs({"o": 3}, {"x": 2}) == {"o": 6}
+    adds = handler(change_objective=lambda est, objectives, loss: (*objectives, loss))
+    assert hooks(adds, handler(change_objective=nothing)).change_objective([1], loss=2) == [1, 2]
+
+
+def test_all_handlers_are_asked_whether_to_hold_the_update() -> None:
     calls: list[str] = []
-    theirs = handler("Theirs", 5, epoch_begin=nothing, batch_end=lambda est, batch: calls.append(batch))
-    ours = handler("Ours", epoch_begin=nothing, evaluate_end=nothing)
-    adapted = adapt_for_evaluation([theirs, ours, handler("Training", train_begin=nothing)])
-    assert adapted[1:] == [ours]
-    events = EventDispatcher(SimpleNamespace(state=RunState()), adapted[0])
-    assert [event for event in EVENTS if events.listens(event)] == ["evaluate_begin", "evaluate_batch_end"]
-    events.emit("evaluate_batch_end", batch="B", loss="L")
-    assert calls == ["B"] and adapted[0].priority == 5
+    holds = handler(hold_update=lambda est, loss: calls.append(loss) or 1)
+    assert hooks(holds, handler(hold_update=lambda est, loss: calls.append(loss))).hold_update(loss="L")
+    assert calls == ["L", "L"]
+
+
+def test_hooks_must_return_known_names() -> None:
+    wrong = handler("Wrong", change_batch=lambda est: {"xa": 1}, change_outputs=lambda est: {"xa": 1})
+    for hook, arguments in (("change_batch", [{"x": np.ones(1)}]), ("change_outputs", [{"x": 1}, {}])):
+        with pytest.raises(HandlerError, match=f'Wrong.{hook} returned "xa" .did you mean "x"'):
+            getattr(hooks(wrong), hook)(*arguments)
+
+
+SLOTS = {"x": np.ones((3, 16)), "y": np.ones((2, 16, 4)), "z": None}
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        (lambda slots: {"x": np.ones((1, 16), "int32"), "z": np.ones((1, 16))}, None),
+        (lambda slots: {**slots, "y": None}, None),
+        (lambda slots: {"y": slots["y"][:, :5]}, '"y" of shape (2, 5, 4)'),
+        (lambda slots: {"z": np.ones((16, 16))[:, 1:]}, '"z" of shape (16, 15)'),
+    ],
+)
+def test_a_batch_keeps_its_number_of_samples(change: Any, found: str | None) -> None:
+    cuts = handler("Cuts", change_batch=lambda est, slots: change(slots))
+    changes = hooks(handler(change_batch=nothing), cuts)
+    if found is None:
+        assert changes.change_batch(SLOTS, batch_axis=1).keys() == SLOTS.keys()
+        return
+    message = f"Cuts.change_batch returned {found}, but the slots hold 16 samples along axis 1"
+    with pytest.raises(HandlerError, match=re.escape(message)):
+        changes.change_batch(SLOTS, batch_axis=1)
+
+
+def test_context_managers_that_cannot_be_entered_are_named() -> None:
+    calls: list[str] = []
+
+    @contextlib.contextmanager
+    def wrap(est: Any) -> Iterator[None]:
+        calls.append("in")
+        try:
+            yield
+        finally:
+            calls.append("out")
+
+    @contextlib.contextmanager
+    def broken(est: Any) -> Iterator[None]:
+        raise KeyError("lost")
+        yield
+
+    handlers = [handler(around_step=wrap), handler("Broken", around_step=broken)]
+    with (
+        pytest.raises(KeyError, match=r"raised in Broken.around_step \(epoch 1, batch 1\)$"),
+        hooks(*handlers).around("step"),
+    ):
+        pytest.fail("entered")
+    assert calls == ["in", "out"]

@@ -15,15 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from multifit.files import (
-    MOST_LEVELS,
-    atomic_path,
-    atomic_write,
-    parse_json,
-    read_json,
-    read_regular,
-    write_arrays,
-)
+from multifit.files import atomic_path, atomic_write, parse_json, read_json, write_arrays
 from tests.common.full_disk import full_disk
 
 
@@ -33,11 +25,6 @@ def test_the_folder_and_the_file_are_created(tmp_path: Path, data: bytes | str) 
     atomic_write(path, data)
     assert path.read_bytes() == (data if isinstance(data, bytes) else data.encode("utf-8"))
     assert os.listdir(path.parent) == ["c.json"]
-
-
-def test_a_path_may_be_a_string(tmp_path: Path) -> None:
-    atomic_write(str(tmp_path / "x"), "1")
-    assert (tmp_path / "x").read_text() == "1"
 
 
 def test_the_temporary_path_has_the_suffix_and_the_folder(tmp_path: Path) -> None:
@@ -143,16 +130,10 @@ def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path) -> None:
 
 
 def test_json_is_read_as_it_was_written(tmp_path: Path) -> None:
-    content = {"a": [1, -2.5, None, True, "ü"], "b": {"deep": nested("[", MOST_LEVELS - 2)}, "c": 10**300}
+    content = {"a": [1, -2.5, None, True, "ü"], "c": 10**300}
     atomic_write(tmp_path / "x", json.dumps(content))
     assert read_json(tmp_path / "x") == content
-
-
-def nested(bracket: str, levels: int) -> object:
-    value: object = 1
-    for _ in range(levels):
-        value = [value] if bracket == "[" else {"x": value}
-    return value
+    assert parse_json("[Infinity]", finite=False) == [math.inf]
 
 
 @pytest.mark.parametrize(
@@ -163,35 +144,10 @@ def nested(bracket: str, levels: int) -> object:
         (b'"\xff"', "'utf-8' codec can't decode"),
         (b"[NaN]", "the number NaN is not finite"),
         (b"[-Infinity]", "the number -Infinity is not finite"),
-        (b"[1e999]", "the number 1e999 is not finite, or too large"),
-        (b"1" + b"0" * 400, "is not finite, or too large"),
-        (b"1" + b"0" * 100_000, "is not finite, or too large"),
-        (json.dumps(nested("[", MOST_LEVELS + 1)).encode(), "it nests lists or objects more than 200 deep"),
-        (json.dumps(nested("{", MOST_LEVELS + 1)).encode(), "it nests lists or objects more than 200 deep"),
-        (b"[" * 100_000, "it nests lists or objects more than 200 deep"),
     ],
 )
 def test_json_that_cannot_be_used_is_an_error_with_its_path(tmp_path: Path, data: bytes, reason: str) -> None:
     (tmp_path / "x.json").write_bytes(data)
     with pytest.raises(ValueError, match=re.escape(f"{tmp_path / 'x.json'}: ")) as error:
         read_json(tmp_path / "x.json")
-    assert reason in str(error.value) and len(str(error.value)) < 300
-
-
-def test_what_python_writes_for_infinity_can_be_allowed() -> None:
-    assert parse_json("[Infinity, 1e999]", finite=False) == [math.inf, math.inf]
-    with pytest.raises(ValueError, match="too large"):
-        parse_json("1" + "0" * 400, finite=False)
-
-
-def test_only_a_regular_file_of_limited_size_is_read(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    for path in (tmp_path / "pipe", Path("/dev/zero")):
-        with pytest.raises(ValueError, match="it is not a regular file"):
-            read_regular(path)
-    (tmp_path / "x").write_bytes(b"12345")
-    assert read_regular(tmp_path / "x", limit=5) == b"12345"
-    with pytest.raises(ValueError, match="it is larger than 0 MiB"):
-        read_regular(tmp_path / "x", limit=4)
-    with pytest.raises(FileNotFoundError):
-        read_json(tmp_path / "nothing")
+    assert reason in str(error.value)

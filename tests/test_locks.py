@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock, Timeout
 
 from multifit import CheckpointHandler, MultiEstimator, locks
 from multifit.gluon.compat import mx
@@ -46,10 +45,9 @@ def test_a_second_process_is_refused_until_the_first_is_dead(tmp_path: Path) -> 
                 raise AssertionError
         finally:
             holder.kill()
-    for part in (str(tmp_path), f"process {holder.pid} on ", ", since 20", "give another folder"):
-        assert part in str(error.value)
+    assert str(tmp_path) in str(error.value) and "give another folder" in str(error.value)
     with locked(tmp_path, refuse):
-        assert f"process {os.getpid()} " in (tmp_path / LOCK).read_text()
+        pass
     assert os.listdir(tmp_path) == []
 
 
@@ -62,44 +60,43 @@ def test_a_process_may_lock_a_folder_again(tmp_path: Path) -> None:
     assert os.listdir(folder) == []
 
 
-def test_a_lock_that_its_last_holder_removed_meanwhile_is_not_taken(tmp_path: Path, monkeypatch: Any) -> None:
-    taken: list[Any] = []
-
-    def lockf(file: Any, how: int) -> None:
-        taken.append(file)
-        if len(taken) == 1:
-            (tmp_path / LOCK).unlink()
-
-    monkeypatch.setattr(locks.fcntl, "lockf", lockf)
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # MXNet has threads, and handles it
+def test_a_forked_worker_does_not_hold_the_lock(tmp_path: Path) -> None:
+    """It may outlive its killed parent, and the run can be resumed at once."""
+    read, write = os.pipe()
     with locked(tmp_path, refuse):
-        assert len(taken) == 2 and taken[0].closed and not taken[1].closed
+        worker = os.fork()
+        if worker == 0:
+            os.close(write)
+            os.read(read, 1)
+            os._exit(0)
+        with pytest.raises(Timeout):
+            FileLock(tmp_path / LOCK).acquire(timeout=0)
+        locks._close_in_fork()  # as a kill does it; the worker has called it for itself
+        with FileLock(tmp_path / LOCK, timeout=0):
+            pass
+    os.close(write)
+    os.waitpid(worker, 0)
+    os.close(read)
 
 
-def test_a_fit_is_refused_while_another_process_writes_checkpoints(tmp_path: Path, monkeypatch: Any) -> None:
-    def taken(*_: Any) -> None:
-        raise BlockingIOError(errno.EAGAIN, "locked")
-
-    monkeypatch.setattr(locks.fcntl, "lockf", taken)
+def test_a_fit_is_refused_while_another_process_writes_checkpoints(tmp_path: Path) -> None:
     estimator = MultiEstimator(mx.gluon.nn.Dense(1), mx.gluon.loss.L2Loss())
-    with pytest.raises(ValueError, match=re.escape(f"{tmp_path} is in use by another run (another process")):
+    with FileLock(tmp_path / LOCK), pytest.raises(ValueError, match=f"{tmp_path} is in use by another run"):
         estimator.fit([(mx.nd.ones((2, 1)),) * 2], epochs=1, event_handlers=CheckpointHandler(tmp_path))
     assert estimator.state.step == 0
 
 
-def unsupported(*_: Any) -> None:
-    raise OSError(errno.ENOLCK, "no locks")
-
-
 def test_without_locks_there_is_a_warning(tmp_path: Path, monkeypatch: Any) -> None:
+    def unsupported(self: Any) -> None:
+        raise NotImplementedError
+
     warnings: list[str] = []
-    monkeypatch.setattr(locks.fcntl, "lockf", unsupported)
-    with locked(tmp_path, warnings.append):
-        pass
-    monkeypatch.setattr(locks, "fcntl", None)  # as on Windows
+    monkeypatch.setattr(FileLock, "acquire", unsupported)
     with locked(tmp_path, warnings.append):
         pass
     text = f"{tmp_path} cannot be locked on this system: do not let two runs write there at a time"
-    assert warnings == [text] * 2
+    assert warnings == [text]
 
 
 def test_a_folder_that_cannot_be_written_to_is_not_locked(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from multifit.state import JointRunState, RunState
+from multifit.state import RunState
 from tests.common.ranks import run_ranks
 
 
@@ -22,14 +22,6 @@ def test_the_first_reason_to_stop_counts(first: str) -> None:
     state.stop(first)
     state.stop("20 epochs")
     assert state.stopped and state.stop_reason == first
-
-
-def test_a_batch_counts_within_a_block_even_if_that_fails() -> None:
-    state = RunState(step=3, samples=24)
-    with pytest.raises(OSError), state.counted(8):
-        assert (state.step, state.samples) == (4, 32)
-        raise OSError
-    assert (state.step, state.samples) == (3, 24)
 
 
 def test_a_second_fit_goes_on_counting_and_is_not_stopped() -> None:
@@ -62,9 +54,9 @@ def test_ranks_agree_on_a_handlers_reason_before_an_interrupt(
     asked: list[list[str]], reason: str, interrupted: bool
 ) -> None:
     def agree(world: Any) -> tuple[str | None, bool]:
-        state = JointRunState(world)
-        for method in asked[world.rank]:
-            getattr(state, method)("SIGINT" if method == "interrupt" else "20 epochs")
+        state = RunState(world=world)
+        for how in asked[world.rank]:
+            state.stop("SIGINT" if how == "interrupt" else "20 epochs", interrupted=how == "interrupt")
         assert not state.stopped
         state.agree()
         return state.stop_reason, state.interrupted

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from multifit.events import HOOKS
-from multifit.events.events import implements
+from multifit.events import HOOKS, implements
 from multifit.state import RunState
 from multifit.triggers import Every
 

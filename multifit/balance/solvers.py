@@ -1,13 +1,16 @@
-"""Minima of quadratic functions with K variables, K being some dozens at most."""
+"""Small optimisation problems that methods of gradients solve."""
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
-from typing import Optional
+from typing import Any, Optional
 
 import numpy as np
 
+from ..arguments import one_of
 from ..protocols import Numbers
+from .protocol import Measured, State
 
 # Eigenvalues of cosines below this share of the largest are rounding: the sum of a million products in
 # float32 has a relative error of 4e-6.
@@ -137,3 +140,39 @@ def projected(definite: Numbers, lower: Numbers) -> Numbers:
     """
     slope = definite @ lower
     return lower + minimum(definite, slope) if min(slope.tolist()) < 0 else lower
+
+
+OPTIMIZERS = one_of("adam", "sgd")
+MEAN, SQUARE, EPSILON = 0.9, 0.999, 1e-8
+
+
+def started(values: float, tasks: int, optimizer: str) -> State:
+    """Return the state of `tasks` numbers that all start at `values`."""
+    names = ("mean", "square", "count") if optimizer == "adam" else ()
+    return {"values": np.full(tasks, values), **{name: np.zeros(tasks) for name in names}}
+
+
+def descended(measured: Measured, state: State, gradient: Any, rate: float, optimizer: str = "adam") -> State:
+    """Return the state after one step against the gradient; the numbers of absent tasks do not change.
+
+    "adam" has the usual constants; each task counts its own steps.
+
+    References
+    ----------
+    D. P. Kingma, J. Ba: Adam: A Method for Stochastic Optimization. 2015, arXiv:1412.6980.
+    """
+    F, there = measured.F, measured.present
+    gradient = gradient * there
+    if optimizer == "sgd":
+        return {"values": state["values"] - rate * gradient}
+    count = state["count"] + there
+    mean = state["mean"] + (1 - MEAN) * (gradient - state["mean"]) * there
+    square = state["square"] + (1 - SQUARE) * (gradient * gradient - state["square"]) * there
+    at_least_1 = F.maximum(count, 1.0)
+    corrected = F.sqrt(square / (1 - _power(F, SQUARE, at_least_1))) + EPSILON
+    step = rate * there * mean / (1 - _power(F, MEAN, at_least_1)) / corrected
+    return {"values": state["values"] - step, "mean": mean, "square": square, "count": count}
+
+
+def _power(F: Any, base: float, exponent: Any) -> Any:
+    return F.exp(math.log(base) * exponent)

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from ..protocols import Numbers
-from .answers import Shape, ask_weights, check_memory, shape_of_numbers
-from .measured import Measured
-from .protocol import Balance, State
+from .answers import Shape, ask_weights, shape_of_numbers
+from .protocol import Balance, Measured, State
 
 
 def weigh_losses(
@@ -71,9 +70,7 @@ def _weigh_present(
 
 
 def _asked(method: Any, measured: Measured, state: State) -> tuple[Numbers, State]:
-    """Ask for weights, and check the state: its form must not depend on the batch's number of tasks."""
     new, changed = ask_weights(method, measured, state)
-    check_memory(method, "weights", changed, state, measured.tasks)
     return np.asarray(new, np.float64), changed
 
 

@@ -9,7 +9,6 @@ from .labels import (
     label_problems,
     not_finite_problem,
     partly_missing_problem,
-    sample_weight_problem,
 )
 from .loaders import batch_count, is_array, loader_problems, no_batch_problems, one_shot
 from .outputs import at_path, bind_outputs
@@ -34,6 +33,5 @@ __all__ = [
     "not_finite_problem",
     "one_shot",
     "partly_missing_problem",
-    "sample_weight_problem",
     "slot_problems",
 ]

@@ -128,25 +128,6 @@ def elementwise_problem(
     return None
 
 
-def sample_weight_problem(
-    where: str, weights: tuple[str, describe.ArrayLike], losses: tuple[int, ...]
-) -> str | None:
-    """Return what is wrong with multiplying losses of this shape by sample weights, (name, array), or None.
-
-    Gluon broadcasts them, from the last axis on: with weights of ``(8,)``, losses of ``(8, 1)`` become
-    ``(8, 8)``, in which each sample is multiplied by the weights of all samples.
-    """
-    name, values = weights
-    shape, more = tuple(values.shape), len(losses) - len(values.shape)
-    if more == 0 or prod(shape) == 1:
-        return None
-    taken = f'it takes "{name}" {describe.array(values)} as sample weights'
-    found = f"{taken}, which multiply losses of shape {losses}"
-    such_as = losses if more < 0 or prod(shape) == prod(losses) else (*shape, *(1,) * more)
-    fix = f"give the weights an axis for each axis of the losses, of its size or 1, such as {such_as}"
-    return f"{where}: {found} only by broadcasting across the batch axis, which mixes samples; {fix}"
-
-
 def axis_problem(where: str, taker: object, name: str, output: describe.ArrayLike, axis: int) -> str | None:
     """Return what is wrong with the axis along which a loss or a metric, `taker`, has classes, or None."""
     dimensions = len(output.shape)

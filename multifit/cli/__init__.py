@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import platform
 import shlex
 import sys
-from importlib import import_module
+from contextlib import suppress
+from importlib import import_module, metadata
 from typing import Collection, Sequence
 
 from .. import __version__
-from ..distributed.connect import versions
 from ..errors import CLEAR, suggest
 from ..taskfile import UsageError
 from .arguments import usage
@@ -114,6 +115,8 @@ def print_error(message: str, status: int) -> int:
 
 def _version_line() -> str:
     """Return the versions, without importing mxnet."""
-    found = versions()
-    mxnet = next((found[name] for name in found if name.startswith("mxnet")), "not installed")
-    return f"multifit {__version__}, mxnet {mxnet}, Python {found['Python']}"
+    mxnet = "not installed"
+    for package in ("mxnet", "mxnet-cu112", "mxnet-cu117"):
+        with suppress(metadata.PackageNotFoundError):
+            mxnet = metadata.version(package)
+    return f"multifit {__version__}, mxnet {mxnet}, Python {platform.python_version()}"

@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Callable
 
-from ..events import EstimatorProtocol
+from ..protocols import MultiEstimator
 from .earlier import set_aside
 from .results import LOG
 
@@ -25,7 +25,7 @@ class AtFirstEpoch:
         log = folder / LOG
         self._logged = log.stat().st_size if log.exists() else 0
 
-    def epoch_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
+    def epoch_begin(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Write the description; if the disk refuses, train anyway, and leave the error to the end."""
         earlier = None if estimator.state.step else set_aside(self._folder, self._logged)
         if earlier is not None:

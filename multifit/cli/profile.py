@@ -30,6 +30,6 @@ def run(options: argparse.Namespace) -> None:
         profile = task.estimator.profile(task.data[0], options.batches)
         names = write_profile(task.output, profile)
     if not options.quiet:
-        print(f"{profile.summary()}\n")
+        print(f"{profile}\n")
     batches = counted(profile.batches, "batch", "batches")
     print(f"profiled {batches}; wrote {task.shown_output}: {', '.join(sorted(names))}")

@@ -9,11 +9,11 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from pathlib import Path
+from socket import gethostname
 
 from ..arguments import checked_value
 from ..distributed import KINDS, World, connect
-from ..distributed.communicator import Seconds
-from ..distributed.processes import this_process
+from ..distributed.connect import Seconds
 from ..errors import PeerError
 from ..handlers.log_file import FORMAT
 from ..log_once import get_logger
@@ -28,15 +28,14 @@ def add_distributed_arguments(parser: argparse.ArgumentParser) -> None:
         "--distributed",
         choices=KINDS,
         default="auto",
-        help="train with the processes that horovodrun, torchrun, mpirun or srun started (default: auto, if "
-        "one of them did)",
+        help="train with the processes that horovodrun or torchrun started (default: auto, if one did)",
     )
     parser.add_argument(
         "--timeout",
         type=float,
         default=60.0,
         metavar="SECONDS",
-        help="how long processes wait for each other; one that takes longer counts as failed (default: 60)",
+        help="how long processes wait for each other before they fail (default: 60)",
     )
 
 
@@ -62,7 +61,7 @@ def first_shows(world: World, output: Path) -> Iterator[Path]:
         logger = stack.enter_context(_logging_to(output / RANKS / f"rank-{world.rank:04}.log", world))
         nothing = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
         stack.enter_context(redirect_stdout(nothing))
-        logger.info("rank %d of %d: %s", world.rank, world.size, this_process())
+        logger.info("rank %d of %d: %s, process %d", world.rank, world.size, gethostname(), os.getpid())
         try:
             yield Path(stack.enter_context(tempfile.TemporaryDirectory()))
         except BaseException as error:

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Callable
 
@@ -35,15 +36,10 @@ def write_plan(folder: Path, plan: Plan) -> list[str]:
 
 
 def write_profile(folder: Path, profile: Profile) -> list[str]:
-    """Write a profile as text, as JSON and, with matplotlib, as a picture; return the names of the files."""
-    atomic_write(folder / "profile.txt", f"{profile.summary()}\n")
-    profile.to_json(folder / "profile.json")
-    try:
-        profile.plot(folder / "profile.png")
-    except ImportError as error:
-        print(f"multifit: no picture: {error}", file=sys.stderr)
-        return ["profile.txt", "profile.json"]
-    return ["profile.txt", "profile.json", "profile.png"]
+    """Write a profile as text and as JSON; return the names of the files."""
+    atomic_write(folder / "profile.txt", f"{profile}\n")
+    atomic_write(folder / "profile.json", json.dumps(asdict(profile), indent=1) + "\n")
+    return ["profile.json", "profile.txt"]
 
 
 def write_results(folder: Path, history: History, estimator: MultiEstimator) -> list[str]:

@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
     """
     world, folder = connected(options), output_folder(options)
     resume = folder.absolute() if options.resume else None  # the file may change the working directory
-    with world.guarded(), quiet(options.quiet), first_shows(world, folder) as options.output:
+    with quiet(options.quiet), first_shows(world, folder) as options.output:
         task = Task(options, _earlier_record(options, folder, world), world=world)
         _check_seed(task)
         _log_settings(task, resume, get_logger(world))
@@ -140,7 +140,7 @@ def _earlier_record(options: argparse.Namespace, folder: Path, world: World) -> 
         refuse_unrecorded(folder)
     exists = world.first and options.resume and (folder / RECORD).exists()
     record = read_record(folder, Path(options.file)) if exists else None
-    fields = world.gather_json(None if record is None else asdict(record), "the record of the run")[0]
+    fields = world.from_first(None if record is None else asdict(record))
     return None if fields is None else RunRecord(**fields)
 
 

@@ -1,23 +1,21 @@
-"""The processes of a run: sums over them, and how each learns of another's failure.
+"""The processes of a run: sums over them, and exchanges of values.
 
-Nothing here imports mxnet. A `Communicator` wraps an existing library, such as torch.distributed, in a few
-methods. `World` builds what a run needs on one.
+Nothing here imports mxnet. A `World` wraps an existing library, such as torch.distributed, in a few methods.
 """
 
-from .communicator import Communicator
-from .connect import KINDS, connect
-from .launchers import launched
+from .connect import KINDS, connect, local_rank, local_size
 from .sharded import WAY_OUT, Sharded, unwrapped
-from .world import ALONE, World
+from .world import ALONE, World, with_peers
 
 __all__ = [
     "ALONE",
     "KINDS",
     "WAY_OUT",
-    "Communicator",
     "Sharded",
     "World",
     "connect",
-    "launched",
+    "local_rank",
+    "local_size",
     "unwrapped",
+    "with_peers",
 ]

@@ -3,56 +3,54 @@
 from __future__ import annotations
 
 import atexit
-import platform
-from contextlib import suppress
-from importlib import import_module, metadata
-from importlib.util import find_spec
-from typing import Annotated, NamedTuple, Union
+import os
+from collections.abc import Mapping
+from importlib import import_module
+from threading import TIMEOUT_MAX
+from typing import Annotated, NamedTuple
 
-from ..arguments import checked, one_of
+from ..arguments import bounds, checked, one_of
 from ..errors import PeerError, last_line
-from ..version import __version__
-from .communicator import AnyCommunicator, Communicator, Seconds
-from .launchers import launched
 from .world import ALONE, World
 
 
-class Entry(NamedTuple):
-    """A communicator that comes with multifit."""
+class Library(NamedTuple):
+    """A library that connects processes."""
 
     target: str  # module:class, imported when it is used
     command: str  # starts a run with it
+    variables: tuple[str, ...]  # its launcher sets one of them
 
 
-COMMUNICATORS = {
-    "horovod": Entry(
-        "multifit.gluon.distributed.horovod:HorovodCommunicator", "horovodrun -np 2 multifit train FILE"
+LIBRARIES = {
+    "horovod": Library(
+        "multifit.gluon.distributed.horovod:HorovodWorld",
+        "horovodrun -np 2 multifit train FILE",
+        ("HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_RANK"),
     ),
-    "torch": Entry(
-        "multifit.distributed.torch_communicator:TorchCommunicator",
+    "torch": Library(
+        "multifit.torch.world:TorchWorld",
         "torchrun --nproc-per-node 2 -m multifit train FILE",
+        ("WORLD_SIZE",),
     ),
 }
-INSTALL = '"{0}" needs {0}: pip install {0} (see docs/distributed.md)'
-PACKAGES = ("numpy", "mxnet", "mxnet-cu112", "mxnet-cu117")
-KINDS = ("auto", "none", *COMMUNICATORS)
-_Kind = Annotated[str, one_of(*KINDS)]
+LOCAL_SIZES = "HOROVOD_LOCAL_SIZE", "LOCAL_WORLD_SIZE"
+LOCAL_RANKS = "HOROVOD_LOCAL_RANK", "LOCAL_RANK"
+KINDS = ("auto", "none", *LIBRARIES)
+Seconds = Annotated[float, bounds(above=0, below=TIMEOUT_MAX)]
 
 
 @checked
-def connect(kind: Union[_Kind, AnyCommunicator] = "auto", timeout: Seconds = 60.0) -> World:
+def connect(kind: Annotated[str, one_of(*KINDS)] = "auto", timeout: Seconds = 60.0) -> World:
     """Connect this process with the others of the run.
 
     Parameters
     ----------
-    kind : {"auto", "horovod", "torch", "none"} or Communicator
-        ``"auto"`` depends on the launcher that started this process: it is Horovod for ``horovodrun``,
-        torch.distributed for ``torchrun``, and, for ``mpirun`` and ``srun``, Horovod if it is installed, else
-        torch.distributed. Without a launcher it is ``"none"``, which means one process. An object with the
-        methods of a Communicator is used as it is.
+    kind : {"auto", "horovod", "torch", "none"}
+        ``"auto"`` depends on the launcher that started this process: it is Horovod for ``horovodrun``, and
+        torch.distributed for ``torchrun``. Without a launcher it is ``"none"``, which means one process.
     timeout : float
-        Seconds to wait for the other processes, now and whenever they meet. A process that comes later counts
-        as failed.
+        Seconds to wait for the other processes, now and in each sum or exchange.
 
     Returns
     -------
@@ -62,62 +60,50 @@ def connect(kind: Union[_Kind, AnyCommunicator] = "auto", timeout: Seconds = 60.
     Raises
     ------
     ValueError
-        The kind is unknown, no launcher started this process, or an argument is not valid.
+        The kind is unknown, torchrun's variables are missing, or the timeout is not valid.
     ImportError
         The library is not installed.
     PeerError
-        Other processes do not connect in time, or run other versions of Python or of a library.
+        Other processes do not connect in time.
     """
-    if isinstance(kind, str):
-        name = _choose(kind)
-        if name == "none":
-            return ALONE
-        kind = _make(name, timeout)
-    world = World(kind, timeout)
+    launched = launched_with()
+    if kind == "auto":
+        kind = launched or "none"
+    if kind == "none":
+        return ALONE
+    library = LIBRARIES[kind]
+    if kind == "torch" and launched != "torch":
+        raise ValueError(
+            f'"{kind}" connects processes that a launcher started, but no launcher started this one: '
+            f'{library.command} ("auto" trains in one process where there is no launcher)'
+        )
+    module, _, name = library.target.partition(":")
+    try:
+        world: World = getattr(import_module(module), name)(timeout)
+    except ImportError as error:
+        raise ImportError(
+            f'"{kind}" needs {kind}: pip install {kind} (see docs/distributed.md): {last_line(error)}'
+        ) from error
+    except Exception as error:
+        raise PeerError(f"this process could not reach the others by {kind}: {last_line(error)}") from error
     atexit.register(world.close)
-    world.introduce(versions=versions())
     return world
 
 
-def versions() -> dict[str, str]:
-    """Return the versions of Python and of libraries; equal versions give equal results on all ranks."""
-    installed = {"Python": platform.python_version(), "multifit": __version__}
-    for package in PACKAGES:
-        with suppress(metadata.PackageNotFoundError):
-            installed[package] = metadata.version(package)
-    return installed
-
-
-def _choose(kind: str) -> str:
-    """Return the kind, for ``"auto"`` the one that fits the launcher; raise ValueError or ImportError."""
-    launcher = launched()
-    if kind == "auto":
-        kind = {None: "none", "horovodrun": "horovod", "torchrun": "torch"}.get(launcher) or _installed()
-    elif kind != "none" and launcher is None:
-        raise ValueError(
-            f'"{kind}" connects processes that a launcher started, but no launcher started this one: '
-            f'{COMMUNICATORS[kind].command} ("auto" trains in one process where there is no launcher)'
-        )
-    return kind
-
-
-def _installed() -> str:
-    for kind in COMMUNICATORS:
-        if find_spec(kind) is not None:
+def launched_with(environment: Mapping[str, str] = os.environ) -> str | None:
+    """Return the library whose launcher started this process as one of several; None if there is none."""
+    for kind, library in LIBRARIES.items():
+        if any(name in environment for name in library.variables):
             return kind
-    raise ImportError(
-        f"{launched()} started several processes, and nothing that connects them is installed: "
-        + ", or ".join(INSTALL.format(kind) for kind in COMMUNICATORS)
-        + ' ("none" trains in each of them alone)'
-    )
+    return None
 
 
-def _make(kind: str, timeout: float) -> Communicator:
-    module, _, name = COMMUNICATORS[kind].target.partition(":")
-    try:
-        communicator: Communicator = getattr(import_module(module), name)(timeout)
-    except ImportError as error:
-        raise ImportError(f"{INSTALL.format(kind)}: {last_line(error)}") from error
-    except Exception as error:
-        raise PeerError(f"this process could not reach the others by {kind}: {last_line(error)}") from error
-    return communicator
+def local_size(environment: Mapping[str, str] = os.environ) -> int:
+    """Return how many processes of the run share this machine."""
+    return next((int(environment[name]) for name in LOCAL_SIZES if name in environment), 1)
+
+
+def local_rank(environment: Mapping[str, str] = os.environ) -> int:
+    """Return the number of this process among those of the run on this machine; 0 if it is alone."""
+    ranks = (int(environment[name]) for name in LOCAL_RANKS if name in environment)
+    return next(ranks, 0) if launched_with(environment) is not None else 0

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 import time
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Callable, ContextManager, Mapping, Optional, Sequence, Union
+from typing import Annotated, Any, Callable, Mapping, Optional, Sequence, Union
 
 from ..arguments import Count, FromZero, PathLike, Valid, checked, checked_value, one_of, with_known_arguments
-from ..balance import Balance, Sum
+from ..balance import Balance
+from ..batch_pass import run_pass
 from ..checks import batch_count
 from ..distributed import ALONE, World
 from ..engines import (
@@ -25,7 +24,8 @@ from ..engines import (
     choose_engine,
     engine_module,
 )
-from ..events import EVALUATION_EVENTS, NO_HOOKS, TRAINING_EVENTS, PassEvents, TrainingHooks
+from ..errors import raise_problems
+from ..events import EVALUATION_EVENTS, TRAINING_EVENTS, TrainingHooks
 from ..history import History
 from ..log_once import LogOnce, get_logger
 from ..plan import Plan
@@ -49,17 +49,14 @@ from ..sampling import Sampling, TaskLoaders
 from ..seeding import preserve_rng
 from ..spec import TaskSpec, TrainerSpec
 from ..stages import EVALUATE, PREFIXES, STAGE_OF_PREFIX, TRAIN, figure_name, split_figure
-from ..state import JointRunState, RunState
-from .calls import Calls
-from .evaluation import run_evaluation
+from ..state import RunState
+from .data import check_data, check_evaluated, rank_problems
 from .fit_loop import FitLoop
-from .fit_setup import check_limits, check_loaders, fit_events, log_oversubscription
-from .gluon_view import BatchProcessor, single_loss, single_trainer
+from .fit_setup import fit_events, log_oversubscription
 from .handler_runner import HandlerRunner
-from .joint_start import check_divisible, start_together
+from .joint_start import start_together
 from .resume import RunCheckpointer
-from .run import Run
-from .task_data import evaluation_loaders, task_loaders
+from .run import Calls, Run
 
 _Engine = Annotated[str, one_of(*ENGINES)]
 _Compile = Annotated[
@@ -75,9 +72,9 @@ _World = Annotated[World, Valid("what multifit.connect() returns")]
 class MultiEstimator:
     """Trains, evaluates and predicts with a net, as its TaskSpec says.
 
-    An estimator does one thing at a time: its methods raise RuntimeError while another thread fits or
-    evaluates with it, and predictions wait for each other. `fit`, `check`, `find_learning_rate` and `profile`
-    also raise it if a handler of a running fit calls them.
+    An estimator does one thing at a time: its methods raise RuntimeError while another thread uses it, and
+    predictions wait for each other. `fit`, `check`, `find_learning_rate` and `profile` also raise it if a
+    handler of a running fit calls them.
 
     Parameters
     ----------
@@ -154,23 +151,32 @@ class MultiEstimator:
         engine: str = AUTO,
         compile: bool | str = AUTO,
     ) -> None:
-        self.world = checked_value("world", world, _World)
-        self.logger = get_logger(world)
-        self._log_once = LogOnce(self.logger)
-        self._calls = Calls(self.logger)  # of this estimator and those of its tools
-        name = choose_engine(checked_value("engine", engine, _Engine), context, self._log_once)
-        compile = checked_value("compile", compile, _Compile)
-        accumulate = checked_value("accumulate", accumulate, Count)
+        world = checked_value("world", world, _World)
+        log_once = LogOnce(get_logger(world))
+        name = choose_engine(checked_value("engine", engine, _Engine), context, log_once)
         setup = Setup(
-            net, spec, trainers, context, initializer, frozen, precision, balance, compile, world, accumulate
+            net=net,
+            spec=spec,
+            trainers=trainers,
+            context=context,
+            initializer=initializer,
+            frozen=frozen,
+            precision=precision,
+            balance=balance,
+            accumulate=checked_value("accumulate", accumulate, Count),
+            world=world,
+            compile=checked_value("compile", compile, _Compile),
         )
-        run = Run(RunState() if world.alone else JointRunState(world), world=world)
-        self._assemble(engine_module(name).make_runner(setup, run.state, self._log_once), run)
+        run = Run(RunState(world=world), world=world)
+        runner = engine_module(name).make_runner(setup, run.state, log_once)
+        self._assemble(runner, run, log_once, Calls(log_once.logger))
 
-    def _assemble(self, runner: Runner, run: Run) -> None:
+    def _assemble(self, runner: Runner, run: Run, log_once: LogOnce, calls: Calls) -> None:
+        self.world, self.logger, self._log_once = run.world, log_once.logger, log_once
         self._runner, self._engine, self._run = runner, runner.engine, run
+        self._calls = calls  # of this estimator and those of its tools
         self._handlers = HandlerRunner(self)
-        self._checkpointer = RunCheckpointer(runner, run, self._handlers, self._log_once)
+        self._checkpointer = RunCheckpointer(runner, run, self._handlers, log_once)
         self._fit_loop: FitLoop | None = None  # of the running fit
         self._batch_loop: FitLoop | None = None  # of calls of `fit_batch` without a fit
 
@@ -198,8 +204,8 @@ class MultiEstimator:
         epochs, batches : int
             The number of *further* epochs or batches to train. Give exactly one of them.
         event_handlers : handler or list of handlers, optional
-            Added to the defaults: stopping, metrics, validation, interrupts, logging and progress bars. A
-            handler whose class has the name of one of the last four defaults replaces it.
+            Added to the defaults: stopping, metrics, validation, interrupts, logging and progress bars. One
+            that derives from one of the last four, or names it in its attribute `replaces`, replaces it.
         resume : path, optional
             A run's folder, a folder of checkpoints or one checkpoint. Training resumes from the newest intact
             checkpoint, even in the middle of an epoch, as if the fit that saved it had never stopped. Use the
@@ -225,16 +231,19 @@ class MultiEstimator:
             Both or neither of `epochs` and `batches` are given, a handler cannot work here, `resume` is a
             file or has only damaged checkpoints, or `batch_axis` is negative.
         """
-        with self._calls.running("fit"), self.world.guarded():
-            train_data, val_data = task_loaders(
-                self._engine, train_data, val_data, sampling, once=epochs == 1
+        with self._calls.running("fit"):
+            train_data, val_data = check_data(
+                train_data, val_data, sampling, self._engine, epochs in (1, None), epochs == 1
             )
-            check_limits(epochs, batches)
+            if (epochs is None) == (batches is None):
+                raise ValueError(
+                    f"fit was given epochs={epochs} and batches={batches}; "
+                    "give exactly one: epochs=10, or batches=1000"
+                )
             try:
                 return self._fit(train_data, val_data, epochs, batches, event_handlers, resume, batch_axis)
-            finally:  # the hooks of its handlers end with the fit
+            finally:
                 self._fit_loop = self._batch_loop = None
-                self._engine.hooks = NO_HOOKS
 
     def _fit(
         self,
@@ -246,34 +255,27 @@ class MultiEstimator:
         resume: PathLike | None,
         batch_axis: int,
     ) -> History:
-        check_loaders(train_data, val_data, epochs)
-        check_divisible(self.world, {"train_data": train_data, "val_data": val_data})
         log_oversubscription(self._log_once, self._engine.readers[TRAIN], train_data)
         events, val_batch = fit_events(self, event_handlers, val_data, self._runner)
         hooks = TrainingHooks(events)
-        loop = self._fit_loop = self._new_loop(hooks, val_batch)
-        self._run.start(epochs, batches)
-        with self._engine.samples_along(batch_axis):
+        needs_outputs = self._overrides("fit_batch") or events.takes_outputs(TRAINING_EVENTS)
+        with self._runner.fit(hooks, needs_outputs, batch_axis):
+            loop = self._fit_loop = self._new_loop(val_batch)
+            self._run.start(epochs, batches)
             loop.read_tasks(train_data)
-        with (
-            self._engine.samples_along(batch_axis),
-            self._runner.figures_in_handlers(events.handlers),
-            hooks.around("fit"),
-            self._engine.trainers.training(),
-            self._handlers.fit(events),
-        ):
-            self._engine.stages[TRAIN].needs_outputs = self._needs_outputs("fit_batch", TRAINING_EVENTS)
-            start_together(self._runner, events.handlers, self._log_once, epochs=epochs, batches=batches)
-            loop.check_tasks()
-            checkpoint = None if resume is None else self._checkpointer.resume(resume)
-            with self._runner.session():
-                loop.train(train_data, self.fit_batch, checkpoint)
-            self._engine.shared.average_statistics()
-        self._engine.shared.average_statistics()  # of what handlers have set at last, such as averages
+            with (
+                hooks.around("fit"),
+                self._handlers.fit(events),
+            ):
+                start_together(self._runner, events.handlers, self._log_once, epochs=epochs, batches=batches)
+                loop.check_tasks()
+                checkpoint = None if resume is None else self._checkpointer.resume(resume)
+                with self._runner.session():
+                    loop.train(train_data, self.fit_batch, checkpoint)
+                self._engine.shared.average_statistics()
         return self._run.history
 
-    def _new_loop(self, hooks: TrainingHooks, val_batch: Peeked | FirstBatches | None) -> FitLoop:
-        self._runner.restart(hooks)
+    def _new_loop(self, val_batch: Peeked | FirstBatches | None) -> FitLoop:
         return FitLoop(self._runner, self._run, self._handlers, self._log_once, val_batch)
 
     def fit_batch(self, batch: Any) -> BatchResult:
@@ -285,11 +287,11 @@ class MultiEstimator:
         batches are counted, but no handlers are called. Raises TrainerError in such a loop if a trainer
         accumulates gradients, because accumulation begins and ends with a fit.
         """
-        self._calls.check_thread("fit_batch")
         if self._fit_loop is not None:
             return self._fit_loop.train_batch(batch)
         if self._batch_loop is None:
-            self._batch_loop = self._new_loop(NO_HOOKS, None)
+            self._runner.restart()
+            self._batch_loop = self._new_loop(None)
         self._engine.trainers.check_none_accumulates()
         with self._runner.session():
             result = self._batch_loop.train_batch(batch)
@@ -309,22 +311,21 @@ class MultiEstimator:
         Python's random states are restored; MXNet's generator may advance. Raises SpecError, DataError or
         TrainerError with everything that does not fit.
         """
-        with self._calls.running("check"), self.world.guarded(), preserve_rng():
+        with self._calls.running("check"), preserve_rng():
             return self._check(data, val_data, batch_axis, sampling)
 
     def _check(self, data: Loader, val_data: Loader | None, batch_axis: int, sampling: Any) -> Plan:
         runner = self._runner.fork(self.state)
         engine = runner.engine
         with engine.samples_along(batch_axis):
-            data, val_data = task_loaders(engine, data, val_data, sampling, once=True, what="data")
+            data, val_data = check_data(data, val_data, sampling, engine, what="data")
             if isinstance(data, TaskLoaders):
                 first: Any = runner.first_batches(TRAIN, data, "data")
             else:
                 first = engine.readers[TRAIN].peek_first(data, "data")[0]
             if isinstance(val_data, TaskLoaders):
                 val_data = runner.first_batches(EVALUATE, val_data, "val_data")
-            run = runner.dry_run(first, val_data)
-        runner.check(run)
+            run = runner.dry_run(first, val_data, trained=False)
         self._run.plan = runner.make_plan(run, trained=False)
         return self._run.plan
 
@@ -333,10 +334,9 @@ class MultiEstimator:
     @checked
     def evaluate(
         self,
-        data: Optional[Loader] = None,
+        data: Loader,
         event_handlers: Union[Handler, Sequence[Handler], None] = None,
         batch_axis: FromZero = 0,
-        val_data: Optional[Loader] = None,
     ) -> dict[str, float]:
         """Measure losses and metrics on `data`.
 
@@ -346,13 +346,10 @@ class MultiEstimator:
             A dict has a loader for each task. Its loaders are read one after the other, and each measures the
             losses and metrics that it has labels for.
         event_handlers : handler or list of handlers, optional
-            Called at the evaluation's events. A handler that has methods only for training is called at
-            ``epoch_…`` and ``batch_…`` instead, as in Gluon's Estimator. Defaults to those of the running
-            fit, or else to a progress bar.
+            Called at the evaluation's events. Defaults to those of the running fit, or else to a progress
+            bar.
         batch_axis : int
             The axis of the samples in all slots.
-        val_data : as `data`, optional
-            Another name for `data`, which Gluon's ValidationHandler uses.
 
         Returns
         -------
@@ -364,42 +361,47 @@ class MultiEstimator:
         SpecError, DataError
             The data or the net does not fit the spec.
         RuntimeError
-            A handler calls this in the middle of an evaluation, or at the end of each one without end.
+            A handler calls this in the middle of an evaluation.
         """
         within = self._calls.running("evaluate", within=True)
-        with within, self.world.guarded(), self._engine.model.evaluating():
-            figures = self._evaluate(val_data if data is None else data, event_handlers, batch_axis)
+        with within, self._engine.model.evaluating():
+            figures = self._evaluate(data, event_handlers, batch_axis)
         handlers = self._handlers
         if handlers.running and self.history.epochs:  # there is no row before the first epoch
             self.history.record({figure_name(EVALUATE, name): value for name, value in figures.items()})
         return figures
 
     def _evaluate(self, data: Any, event_handlers: Any, batch_axis: int) -> dict[str, float]:
-        engine, handlers, hooks = self._engine, self._handlers, self._engine.hooks
+        engine, handlers = self._engine, self._handlers
         turn = self.state.step if handlers.running else None  # tells evaluations within a fit apart
-        data = evaluation_loaders(data, "data")
-        check_divisible(self.world, {"data": data})
+        data = check_evaluated(data, self.world)
         if isinstance(data, TaskLoaders) and not data.slots:
             with engine.samples_along(batch_axis):
                 self._runner.first_batches(EVALUATE, data, "data")
         engine.read_tasks(EVALUATE, data.slots if isinstance(data, TaskLoaders) else {})
         batches = engine.readers[EVALUATE].peek_first(data, "data", turn)[1]
-        around: ContextManager[Any] = nullcontext()
-        if hooks.active("around_evaluation"):
-            around = self._runner.replacing(hooks.around("evaluation"))
-        session, along = self._runner.session(), engine.samples_along(batch_axis)
-        with session, along, handlers.evaluation(event_handlers), around:
-            needs_outputs = self._needs_outputs("evaluate_batch", EVALUATION_EVENTS)
-            engine.stages[EVALUATE].needs_outputs = needs_outputs
-            if not self.world.alone:
-                self._runner.publish()
-                engine.shared.average_statistics()
-                self._runner.refresh()
-            return run_evaluation(self._runner, batches, batch_count(data), self.evaluate_batch, handlers)
+        with handlers.evaluation(event_handlers):
+            needs_outputs = self._overrides("evaluate_batch") or handlers.needs_outputs(EVALUATION_EVENTS)
+            with self._runner.evaluation(needs_outputs, batch_axis):
+                stage, state, events = engine.stages[EVALUATE], RunState(), EVALUATION_EVENTS
+                with stage.figures.alone():
+                    stage.reset()
+                    handlers.emit(events.begin, batches=batch_count(data))
+                    run_pass(
+                        batches,
+                        self.evaluate_batch,
+                        events,
+                        handlers,
+                        state,
+                        lambda: f"evaluating, batch {state.batch + 1}",
+                    )
+                    self._runner.join_figures(EVALUATE)
+                    figures = stage.figures.read()
+                handlers.emit(events.end, figures=figures)
+                return figures
 
     def evaluate_batch(self, batch: Any) -> BatchResult:
         """Measure one batch, as the loader yielded it; may be overridden."""
-        self._calls.check_thread("evaluate_batch")
         with self._runner.session():
             return self._runner.evaluate_batch(batch)
 
@@ -431,8 +433,8 @@ class MultiEstimator:
             The data or the net does not fit the spec.
         """
         with self._calls.running("predict", within=True), self._engine.model.evaluating():
-            check_divisible(self.world, {"data": data})
-            with self.world.guarded(), self._runner.session(), self._engine.samples_along(batch_axis):
+            raise_problems(rank_problems(self.world, "data", data))
+            with self._runner.session(), self._engine.samples_along(batch_axis):
                 return self._runner.predict(data, gather)
 
     # ---- tools: they leave net, trainers and run as they are -----------------------------------------------
@@ -474,7 +476,7 @@ class MultiEstimator:
             A rate or number is not valid.
         """
         with self._calls.running("find_learning_rate"):
-            runner = self._scratch("find_learning_rate", None)._runner
+            runner, _ = self._fork("find_learning_rate", None)
             with runner.engine.samples_along(batch_axis):
                 return find_learning_rate(runner, data, start, end, batches, trainer)
 
@@ -484,12 +486,11 @@ class MultiEstimator:
         batches: int = 50,
         event_handlers: Union[Handler, Sequence[Handler], None] = None,
         clock: Callable[[], float] = time.perf_counter,
-        busy: Callable[[], float] = time.thread_time,
         batch_axis: int = 0,
     ) -> Profile:
         """Measure where the time of a training step goes, and leave everything as it was.
 
-        Trains on some batches as a fit does, three times: undisturbed, waiting for the engine after each part
+        Trains on some batches as a fit does, three times: undisturbed, waiting for the device after each part
         of a step, and under MXNet's profiler. Parameters, trainers, figures, history, counters and NumPy's
         and Python's random states are left as they were; a net that is not initialised is initialised, and
         MXNet's random generator may advance. An overridden `fit_batch` is not called.
@@ -503,15 +504,15 @@ class MultiEstimator:
         event_handlers : handler or list of handlers, optional
             Called as in a fit that ends in its first epoch, and timed. Files that they write and state that
             they change are not restored. The default handlers are not added.
-        clock, busy : callable
-            Functions that return seconds: the elapsed time, and the time that this thread has worked.
+        clock : callable
+            Returns the elapsed time in seconds.
         batch_axis : int
             The axis of the samples in all slots.
 
         Returns
         -------
         Profile
-            ``summary()``, ``plot()``, ``to_json()``; the parts, the operators, the advice.
+            Prints as a table of the parts of a step and of the longest operators.
 
         Raises
         ------
@@ -521,13 +522,12 @@ class MultiEstimator:
             `batches` is not a whole number of at least 1, or a handler cannot be used.
         """
         with self._calls.running("profile"):
-            scratch = self._scratch("profile", batches)
+            scratch = MultiEstimator.__new__(MultiEstimator)  # for the handlers
+            scratch._assemble(*self._fork("profile", batches), self._log_once, self._calls)
             runner, run_handlers = scratch._runner, scratch._handlers.fit
             scratch.history.open_row()
             with runner.engine.samples_along(batch_axis):
-                return profile(
-                    scratch, runner, run_handlers, train_data, batches, event_handlers, clock, busy
-                )
+                return profile(scratch, runner, run_handlers, train_data, batches, event_handlers, clock)
 
     @checked
     def export(
@@ -653,18 +653,14 @@ class MultiEstimator:
         """Return the learning rates: ``lr``, or ``lr_<trainer>`` if there are several trainers."""
         return self._engine.trainers.learning_rates()
 
-    def gradient_meter(self, method: Sum) -> Any:
-        """Return a meter that measures the tasks' gradients on batches, without changing the training."""
-        return self._runner.gradient_meter(method)
-
     def gradients(self) -> dict[str, dict[str, list[Array]]]:
         """Return the gradients that no update has used yet, by trainer and parameter: one array per device.
 
-        They can be read between backward and update: in ``hold_update``, in ``change_gradients``, and in the
-        ``batch_end`` of handlers up to `Priority.UPDATE`. The update consumes them: in any later
-        ``batch_end`` and in ``epoch_end``, a trainer that has updated its parameters has none. Parameters
-        that the batch did not reach are left out, and so are trainers that do not update after this batch.
-        Within ``change_gradients``, the arrays may be changed in place; the trainers use the changed values.
+        They can be read between backward and update: in ``hold_update`` and in ``change_gradients``. The
+        update consumes them: in ``batch_end`` and ``epoch_end``, a trainer that has updated its parameters
+        has none. Parameters that the batch did not reach are left out, and so are trainers that do not update
+        after this batch. Within ``change_gradients``, the arrays may be changed in place; the trainers use
+        the changed values.
         """
         return self._runner.gradients()
 
@@ -686,46 +682,11 @@ class MultiEstimator:
     def trainers(self) -> Mapping[str, Trainer]:
         """The trainers by name.
 
-        Each is a ``gluon.Trainer`` whose `learning_rate`, `weight_decay`, `momentum` and `betas` can be read
-        and set at any time, even while a schedule runs. Raises TrainerError if the trainers cannot be built,
+        Each acts as a ``gluon.Trainer`` whose `learning_rate`, `weight_decay` and `momentum` can be read and
+        set at any time, even while a schedule runs. Raises TrainerError if the trainers cannot be built,
         or do not cover the parameters.
         """
         return self._engine.trainers.get()
-
-    @property
-    def trainer(self) -> Any:
-        """The trainer, for handlers that expect only one; if there are several, a stand-in for all."""
-        return single_trainer(self.trainers)
-
-    @property
-    def loss(self) -> Any:
-        """The function of the only loss, or a dict of functions by the losses' names."""
-        return single_loss(self.spec)
-
-    @property
-    def val_loss(self) -> Any:
-        """The same for evaluation; that of training if the evaluation's spec declares no loss."""
-        return single_loss(self.spec.evaluation) or self.loss
-
-    @property
-    def val_net(self) -> Net:
-        """The net. The TaskSpec says how evaluation calls it."""
-        return self.net
-
-    @property
-    def batch_processor(self) -> BatchProcessor:
-        """Trains on single batches and evaluates them, as handlers for Gluon's Estimator expect."""
-        return BatchProcessor()
-
-    @property
-    def train_metrics(self) -> list[Any]:
-        """The training figures as EvalMetrics: the metrics, then the objective."""
-        return self._runner.figure_metrics(TRAIN)
-
-    @property
-    def val_metrics(self) -> list[Any]:
-        """The validation figures as EvalMetrics: the metrics, then the objective."""
-        return self._runner.figure_metrics(EVALUATE)
 
     def collect_checkpoint(self) -> None:
         """Gather each rank's own state; all ranks must call this before the first one writes a checkpoint."""
@@ -755,21 +716,18 @@ class MultiEstimator:
 
     # ---- helpers -------------------------------------------------------------------------------------------
 
-    def _needs_outputs(self, step: str, events: PassEvents) -> bool:
-        """Whether outputs and losses are read: by a handler, or by a step that a subclass overrides."""
-        overridden = getattr(type(self), step) is not getattr(MultiEstimator, step)
-        return overridden or self._handlers.needs_outputs(events)
+    def _overrides(self, step: str) -> bool:
+        """Whether a subclass overrides a step; it may read outputs and losses."""
+        return getattr(type(self), step) is not getattr(MultiEstimator, step)
 
-    def _scratch(self, tool: str, max_batch: int | None) -> MultiEstimator:
-        """Return an estimator for the same net and trainers, with its own run, figures and handlers."""
+    def _fork(self, tool: str, max_batch: int | None) -> tuple[Runner, Run]:
+        """Return a runner for the same net and trainers, and a run of its own."""
         if not self.world.alone:
             raise RuntimeError(
                 f"{tool} works in one process, and {self.world.size} train together; call it in a run "
                 "without world=: what it finds holds for several processes too"
             )
         self._runner.check_tool(tool)
-        scratch = copy.copy(self)
         run = Run(replace(self.state))
         run.start(None, max_batch)
-        scratch._assemble(self._runner.fork(run.state), run)
-        return scratch
+        return self._runner.fork(run.state), run

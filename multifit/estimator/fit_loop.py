@@ -8,7 +8,7 @@ from typing import Any, Callable, Iterable, Iterator
 
 from ..batch_pass import run_pass
 from ..checks import batch_count, no_batch_problems, one_shot
-from ..engines import DryRun, FirstBatches, Peeked, Runner, TrainStep
+from ..engines import FirstBatches, Peeked, Runner
 from ..errors import raise_problems
 from ..events import AFTER_LAST_BATCH, TRAINING_EVENTS
 from ..log_once import LogOnce
@@ -16,10 +16,10 @@ from ..protocols import BatchResult
 from ..sampling import TaskLoaders
 from ..seeding import set_random_state
 from ..stages import EVALUATE, TRAIN
-from .fit_setup import check_copies, check_monitors
+from .data import each_loader
+from .fit_setup import check_monitors
 from .handler_runner import HandlerRunner
 from .run import Run
-from .task_data import each_loader
 
 OWN_WORKERS = (
     "the loader's workers cannot be seeded: if they draw random numbers, the resumed run is not bit for bit "
@@ -46,9 +46,9 @@ class FitLoop:
         self._runner, self._engine, self._run, self._handlers = runner, runner.engine, run, handlers
         self._log_once, self._val_data = log_once, val_data
         self._firsts: FirstBatches | None = None  # of several loaders, until they are checked
-        self._checked: DryRun | None = None  # the dry run of these first batches
+        self._checked: Any = None  # the dry run of these first batches
         self._reader = runner.engine.readers[TRAIN]
-        self._train_step: TrainStep | None = None  # made after the check of the first batch
+        self._train_step: Any = None  # made after the check of the first batch
 
     def read_tasks(self, data: Any) -> None:
         """Prepare the engine for the batches of several loaders, if the training or validation data has them.
@@ -64,8 +64,7 @@ class FitLoop:
     def check_tasks(self) -> None:
         """Check the first batches of several loaders; a single loader's is checked when it is trained on."""
         if self._firsts is not None:
-            with self._runner.checking():
-                self._checked = self._runner.dry_run(self._firsts, self._val_data)
+            self._checked = self._runner.dry_run(self._firsts, self._val_data, trained=True)
             self._firsts = None
 
     def train(self, data: Any, fit_batch: Callable[[Any], BatchResult], checkpoint: Path | None) -> None:
@@ -84,8 +83,10 @@ class FitLoop:
 
     def train_batch(self, batch: Any) -> BatchResult:
         """Train on one batch; the first one is checked, and trained on only if everything fits."""
+        result: BatchResult
         if self._train_step is not None:
-            return self._train_step(batch)
+            result = self._train_step(batch)
+            return result
         checked = self._check(batch)
         self._train_step = self._runner.train_step()
         result = self._train_step.first(checked)
@@ -93,10 +94,9 @@ class FitLoop:
         return result
 
     def _check(self, batch: Any) -> BatchResult:
-        with self._runner.checking():
-            run = self._runner.dry_run(batch, self._val_data if self._checked is None else None)
+        val_data = self._val_data if self._checked is None else None
+        run = self._runner.dry_run(batch, val_data, trained=True)
         check_monitors(self._engine, self._handlers.handlers, self._val_data is not None)
-        check_copies(self._engine, self._handlers.handlers)
         self._run.plan = self._runner.make_plan(self._checked or run, trained=True)
         self._val_data = self._checked = None
         result: BatchResult = run.train
@@ -166,7 +166,7 @@ class FitLoop:
             self._run.reseed()
 
     def _step(self, fit_batch: Callable[[Any], BatchResult], batch: Any) -> BatchResult:
-        with self._engine.hooks.step(batch):
+        with self._engine.hooks.around("step"):
             return fit_batch(batch)
 
 

@@ -4,39 +4,16 @@ from __future__ import annotations
 
 from typing import Any, Callable, Iterable
 
-from ..checks import loader_problems, one_shot
-from ..engines import Engine, FirstBatches, Peeked, Reader, Runner
-from ..errors import limited, quoted, raise_problems, suggest
-from ..events import EventDispatcher, handler_name, unwrapped
+from ..checks import one_shot
+from ..engines import FirstBatches, Peeked, Runner
+from ..errors import limited, quoted, suggest
+from ..events import EventDispatcher, attribute, handler_name, unwrapped
 from ..handlers import acting_on, validation_data, with_defaults
 from ..sampling import TaskLoaders
 from ..seeding import preserve_rng
 from ..stages import EVALUATE, TRAIN, figure_name
 from ..threads import oversubscription
-from .task_data import each_loader, evaluation_loaders
-
-
-def check_limits(epochs: int | None, batches: int | None) -> None:
-    """Raise ValueError if a fit has no limit, or two."""
-    if (epochs is None) == (batches is None):
-        raise ValueError(
-            f"fit was given epochs={epochs} and batches={batches}; "
-            "give exactly one: epochs=10, or batches=1000"
-        )
-
-
-def check_loaders(train_data: Any, val_data: Any, max_epoch: int | None) -> None:
-    """Check that the loaders can be read as often as a fit needs them.
-
-    Raises DataError if one is empty, is not a loader, or can be read only once.
-    """
-    once = max_epoch == 1 or (max_epoch is None and val_data is None)
-    problems = []
-    if not isinstance(train_data, TaskLoaders):
-        problems += loader_problems("train_data", train_data, once or max_epoch is None)
-    if val_data is not None and not isinstance(val_data, TaskLoaders):
-        problems += loader_problems("val_data", val_data, once)
-    raise_problems(problems)
+from .data import check_evaluated, each_loader
 
 
 def fit_events(
@@ -58,36 +35,23 @@ def fit_events(
         if val_data is not None and own_data is not val_data:
             message = "val_data= is not evaluated: the ValidationHandler that was given evaluates its own"
             estimator.logger.warning(message)
-        own_data = evaluation_loaders(own_data, "val_data", once=False)
-        if isinstance(own_data, TaskLoaders):
-            return events, runner.first_batches(EVALUATE, own_data, "val_data")
         if own_data is not None and first is None:
-            raise_problems(loader_problems("val_data", own_data, once=False))
+            if own_data is not val_data:
+                own_data = check_evaluated(own_data, runner.engine.world, "val_data", once=False)
+            if isinstance(own_data, TaskLoaders):
+                return events, runner.first_batches(EVALUATE, own_data, "val_data")
             first, _ = reader.peek(own_data, "val_data")
     return events, first
 
 
-def log_oversubscription(log_once: Callable[[str], None], reader: Reader, train_data: Any) -> None:
+def log_oversubscription(log_once: Callable[[str], None], reader: Any, train_data: Any) -> None:
     """Log once that OpenMP's threads and the loader's workers outnumber the cores, if they do."""
     message = oversubscription(sum(map(reader.workers, each_loader("train_data", train_data).values())))
     if message is not None:
         log_once(message)
 
 
-def check_copies(engine: Engine, handlers: Iterable[Any]) -> None:
-    """Raise ValueError if a handler copies parameters and one of them is sparse.
-
-    Of a sparse parameter, the net holds only some rows.
-    """
-    sparse = engine.trainers.sparse()
-    copying = [handler for handler in handlers if getattr(handler, "copies_parameters", False)]
-    if sparse and copying:
-        kind = type(copying[0]).__name__
-        way_out = "leave the handler out, or use a layer with dense weights, such as nn.Embedding"
-        raise ValueError(f"{kind}: it copies parameters, and {quoted(sparse)} is row_sparse; {way_out}")
-
-
-def check_monitors(engine: Engine, handlers: Iterable[Any], evaluated: bool) -> None:
+def check_monitors(engine: Any, handlers: Iterable[Any], evaluated: bool) -> None:
     """Check the figures that handlers monitor, after the engine's dry run.
 
     Raises ValueError if a handler's `monitor` is not a figure of this run, or if its `mode` is None and the
@@ -102,10 +66,9 @@ def check_monitors(engine: Engine, handlers: Iterable[Any], evaluated: bool) -> 
     directions.update(dict.fromkeys(engine.trainers.learning_rates()))
     messages = []
     for handler in handlers:
-        monitored = getattr(handler, "monitor", None)
-        kind, has_mode = handler_name(handler), getattr(handler, "mode", None)
-        for each in monitored if isinstance(monitored, (list, tuple)) else [monitored]:
-            figure = getattr(each, "figure", each)  # one of the estimator's metrics has the figure's name
+        monitored, has_mode = attribute(handler, "monitor"), attribute(handler, "mode")
+        kind = handler_name(handler)
+        for figure in monitored if isinstance(monitored, (list, tuple)) else [monitored]:
             if not isinstance(figure, str):
                 continue
             if figure not in directions:
@@ -119,7 +82,7 @@ def check_monitors(engine: Engine, handlers: Iterable[Any], evaluated: bool) -> 
                 messages.append(
                     f'{kind}: there is no figure "{figure}"{near}; figures are {quoted(directions)}{hint}'
                 )
-            elif directions[figure] is None and isinstance(each, str) and not has_mode:
+            elif directions[figure] is None and not has_mode:
                 messages.append(
                     f'{kind}: it is not known whether a lower or a higher "{figure}" is better; '
                     'give mode="min" or "max" in the MetricSpec or in the handler'
@@ -129,7 +92,5 @@ def check_monitors(engine: Engine, handlers: Iterable[Any], evaluated: bool) -> 
 
 
 def _may_record(handler: Any) -> bool:
-    """Whether a handler may record figures of its own: the user's may, and few of multifit's."""
-    handler = unwrapped(handler)
-    is_own = type(handler).__module__.startswith("multifit.")
-    return not is_own or getattr(handler, "records_figures", False)
+    """Whether a handler may record figures of its own: the user's may."""
+    return not type(unwrapped(handler)).__module__.startswith("multifit.")

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import Any, Callable, Iterable, Iterator, Mapping
+from typing import Any, Callable, Iterator, Mapping
 
-from ..events import (
-    EstimatorProtocol,
-    EventDispatcher,
-    PassEvents,
-    adapt_for_evaluation,
-    unwrapped,
-)
+from ..events import EventDispatcher, PassEvents, attribute, implements
 from ..handlers import ProgressBar, StoppingHandler
-from ..protocols import Array
-from .handler_states import Options, by_name, described, options_of, owners
+from ..protocols import Array, MultiEstimator
+from .handler_states import by_name
 
 
 class HandlerRunner:
     """Passes a run's events on to its handlers; without a run, there are none."""
 
-    def __init__(self, estimator: EstimatorProtocol) -> None:
+    def __init__(self, estimator: MultiEstimator) -> None:
         self._estimator = estimator
         self._events = self._idle = EventDispatcher(estimator)
 
@@ -60,31 +54,22 @@ class HandlerRunner:
 
     def evaluated_parameters(self) -> dict[str, Array]:
         """Return the values that handlers let evaluations use in place of parameters, by name."""
-        of_handlers = [getattr(unwrapped(handler), "evaluated_parameters", {}) for handler in self.handlers]
+        of_handlers = [attribute(handler, "evaluated_parameters") for handler in self.handlers]
         return {name: value for values in of_handlers for name, value in values.items()}
 
     def states(self) -> dict[str, Any]:
         """Return the states of the handlers that have one, by name."""
         return {name: handler.state_dict() for name, handler in self._stateful().items()}
 
-    def options(self) -> dict[str, Options]:
-        """Return the options of the handlers that have a state, by name."""
-        return {name: options_of(handler) for name, handler in self._stateful().items()}
-
-    def owners(
-        self, states: Iterable[str], options: Mapping[str, Options]
-    ) -> tuple[dict[str, Any], list[str]]:
-        """Return the handlers of saved states, by the states' names, and a description of every other state.
-
-        `options` are the options of the saved handlers, by name.
-        """
-        handlers, saved = self._stateful(), {name: options[name] for name in states}
-        owner_of = owners(saved, self.options())
-        others = [described(name, saved[name]) for name in saved if name not in owner_of]
-        return {name: handlers[owner] for name, owner in owner_of.items()}, others
+    def load_states(self, states: Mapping[str, Any]) -> list[str]:
+        """Load the states of handlers, by name; return the names of those that this fit does not have."""
+        handlers = self._stateful()
+        for name in states.keys() & handlers.keys():
+            handlers[name].load_state_dict(states[name])
+        return [name for name in states if name not in handlers]
 
     def _stateful(self) -> dict[str, Any]:
-        return by_name(each for each in self.handlers if callable(getattr(each, "state_dict", None)))
+        return by_name(each for each in self.handlers if implements(each, "state_dict"))
 
     @contextmanager
     def fit(self, events: EventDispatcher) -> Iterator[None]:
@@ -110,7 +95,7 @@ class HandlerRunner:
         """Call `handlers` during an evaluation; if None, the running fit's; without a fit, a progress bar."""
         before = self._events
         if handlers is not None:
-            self._events = EventDispatcher(self._estimator, adapt_for_evaluation(handlers))
+            self._events = EventDispatcher(self._estimator, handlers)
         elif before is self._idle:
             self._events = EventDispatcher(self._estimator, ProgressBar())
         try:

@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterable, Mapping
+from typing import Any, Callable, Iterable
 
 import numpy as np
 
-from ..checks import one_shot
-from ..distributed import WAY_OUT, Sharded, World
 from ..engines import Runner
 from ..errors import Problem, raise_problems
-from ..events import unwrapped
-from ..handlers import acts_on_first_rank
+from ..events import attribute, unwrapped
 from ..seeding import seed_everything, seed_of_rank
 from .handler_states import by_name, options_of
-from .task_data import each_loader
-
-
-def check_divisible(world: World, loaders: Mapping[str, Any]) -> None:
-    """Raise DataError for loaders, by name, that several processes cannot read in the same order."""
-    if world.alone:
-        return
-    single = {key: each for name, data in loaders.items() for key, each in each_loader(name, data).items()}
-    raise_problems(
-        Problem("data", f"{name} is a {type(data).__name__}{why}; {WAY_OUT}")
-        for name, data in single.items()
-        if (why := _indivisible(data))
-    )
 
 
 def start_together(
@@ -40,10 +24,14 @@ def start_together(
     engine, snapshot, world = runner.engine, runner.snapshot, runner.engine.world
     if world.alone:
         return
-    own: dict[str, Any] = {"limits": limits, "handlers": _acting_everywhere(handlers)}
+    own: dict[str, Any] = {
+        "versions": snapshot.versions(),
+        "limits": limits,
+        "handlers": _acting_everywhere(handlers),
+    }
     if not engine.trainers.build():  # else the first batch's check says what is wrong
         own.update(snapshot.identity())
-    every: list[dict[str, Any]] = world.gather_json(own, "the start of a fit")
+    every: list[dict[str, Any]] = world.gather(own)
     common = [key for key in own if all(key in other for other in every)]
     trees = [{key: other[key] for key in common} for other in every]
     raise_problems(
@@ -53,7 +41,7 @@ def start_together(
     )
     if "trainers" in common and not engine.shared.are_shared:
         snapshot.share_trainers()
-    seed = world.gather_json(int(np.random.get_state(legacy=False)["state"]["key"][0]))[0]
+    seed = world.from_first(int(np.random.get_state(legacy=False)["state"]["key"][0]))
     if not world.first:
         seed_everything(seed_of_rank(seed, world.rank))
 
@@ -64,7 +52,7 @@ def _acting_everywhere(handlers: Iterable[object]) -> dict[str, dict[str, str]]:
     The options of users' handlers may depend on the rank, and are left out; so are loaders. A folder is
     compared by its type alone.
     """
-    named = by_name(handler for handler in handlers if not acts_on_first_rank(handler))
+    named = by_name(handler for handler in handlers if not attribute(handler, "first_rank_only"))
     return {name: _common_options(handler) if _is_own(handler) else {} for name, handler in named.items()}
 
 
@@ -75,18 +63,3 @@ def _common_options(handler: object) -> dict[str, str]:
 def _is_own(handler: object) -> bool:
     """Whether a handler is one of multifit's own."""
     return type(unwrapped(handler)).__module__.startswith(f"{__name__.partition('.')[0]}.")
-
-
-def _indivisible(data: Any) -> str:
-    """Return why processes cannot read a loader in the same order; "" if they can."""
-    if data is None or isinstance(data, Sharded):
-        return ""
-    if one_shot(data):
-        return ", whose batches cannot be divided among processes"
-    return " that shuffles, in another order in every process" if _shuffles(data) else ""
-
-
-def _shuffles(data: Any) -> bool:
-    """Whether an iterator, or one that it reads, says that it shuffles."""
-    inner = [*getattr(data, "iters", ()), *([data.data_iter] if hasattr(data, "data_iter") else ())]
-    return getattr(data, "shuffle", False) is True or any(map(_shuffles, inner))

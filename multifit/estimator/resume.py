@@ -8,15 +8,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Iterator, Mapping, Sequence
 
-from ..checkpoints import newest_checkpoint, read_manifest
+from ..checkpoints import newest_checkpoint, read_info
 from ..engines import Runner
 from ..errors import Problem, SpecError, counted, last_line
-from ..files import atomic_write, read_json
+from ..files import read_json
 from ..history import History
 from ..log_once import LogOnce
 from .handler_runner import HandlerRunner
 from .run import Run
-from .shared_checkpoint import SharedCheckpoint
 
 CHANGED = "a resumed run keeps net, spec and trainers: undo the change, or train from scratch without resume"
 RUN, HANDLERS, ORDER, ENGINE, WINDOW = "run.json", "handlers", "order", "engine", "window"
@@ -29,7 +28,6 @@ class RunCheckpointer:
         self._runner, self._engine, self._snapshot = runner, runner.engine, runner.snapshot
         self._run, self._handlers, self._log_once = run, handlers, log_once
         self._ranks: list[dict[str, bytes]] = []  # each rank's own state, as files
-        self._shared: SharedCheckpoint | None = None
 
     def collect(self) -> None:
         """Gather each rank's own state; all ranks must call this before the first rank writes."""
@@ -44,12 +42,9 @@ class RunCheckpointer:
         run, state, complete = self._run, self._run.state, self._run.epoch_complete
         snapshot = self._snapshot
         snapshot.write_ranks(folder, self._ranks)
-        for name in snapshot.write(folder, self._handlers.evaluated_parameters()):
-            self._log_once(f"checkpoints cannot hold {name}; it starts from zero after a resume")
+        snapshot.write(folder, self._handlers.evaluated_parameters())
         snapshot.write_tree(folder, HANDLERS, self._handlers.states())
-        of_engine = self._runner.state()
-        if of_engine:
-            snapshot.write_tree(folder, ENGINE, of_engine)
+        snapshot.write_tree(folder, ENGINE, self._runner.state())
         if not complete:
             snapshot.write_tree(folder, ORDER, run.order_state)
             if window := self._engine.windows.state():
@@ -61,11 +56,10 @@ class RunCheckpointer:
             "limits": [run.max_epoch, run.max_batch],
             "epochs": run.history.epochs,
             "history": json.loads(run.history.to_json()),
-            "handlers": self._handlers.options(),
             "versions": snapshot.versions(),
             "ranks": self._engine.world.size,
         }
-        atomic_write(folder / RUN, json.dumps(tree, indent=2) + "\n")
+        (folder / RUN).write_text(json.dumps(tree, indent=2) + "\n", "utf-8")
 
     def resume(self, folder: str | os.PathLike[str]) -> Path | None:
         """Restore the newest intact checkpoint of a folder; return its path, or None if there is none yet.
@@ -73,11 +67,8 @@ class RunCheckpointer:
         Raises ValueError if `folder` is a file, or if it has checkpoints but none is intact, and SpecError if
         the spec, the net or the trainers are not those of the checkpoint.
         """
-        run, world = self._run, self._engine.world
-        snapshot = self._snapshot
-        newest = self._newest(Path(folder)) if world.first else None
-        self._shared = SharedCheckpoint(world, newest, snapshot.from_first)
-        checkpoint = self._shared.path
+        run, world, snapshot = self._run, self._engine.world, self._snapshot
+        checkpoint = self._newest(Path(folder))
         if checkpoint is None:
             return None
         self._engine.trainers.get()
@@ -88,7 +79,6 @@ class RunCheckpointer:
             rank = world.rank if ranks == world.size else 0
             versions = self._other_versions(tree["versions"])
             states = snapshot.read_own_tree(checkpoint, rank, HANDLERS)
-            owners, others = self._handlers.owners(states, tree["handlers"])
         if differences:
             error = SpecError([Problem("spec", f"{checkpoint}: {line}") for line in differences])
             error.at(CHANGED)
@@ -100,18 +90,15 @@ class RunCheckpointer:
                 if (checkpoint / f"{WINDOW}.json").exists():
                     self._engine.windows.load(snapshot.read_own_tree(checkpoint, rank, WINDOW))
             # sets the random states, too
-            restarted = snapshot.read(checkpoint, ranks, tree["complete"])
-            if (checkpoint / f"{ENGINE}.json").exists():
-                self._runner.load(snapshot.read_tree(checkpoint, ENGINE))
+            lines = snapshot.read(checkpoint, ranks, tree["complete"])
+            self._runner.load(snapshot.read_tree(checkpoint, ENGINE))
             # All ranks have the checkpoint's parameters, and running statistics must stay each rank's own.
             self._engine.shared.are_shared = True
             self._load(tree)
-        for figure, why in restarted.items():
-            self._log_once(f'"{figure}" starts from zero: {why}')
+        for line in lines:
+            self._log_once(line)
         self._log_place(checkpoint, versions, ranks)
-        for name, handler in owners.items():
-            handler.load_state_dict(states[name])
-        for other in others:
+        for other in self._handlers.load_states(states):
             self._log_once(f"the checkpoint holds the state of {other}, which this fit does not have")
         self._stop_if_finished(tree)
         return checkpoint
@@ -121,7 +108,7 @@ class RunCheckpointer:
         run, logger, now = self._run, self._log_once.logger, self._engine.world.size
         place = "" if run.epoch_complete else f", batch {run.state.batch + 2}"
         logger.info("resuming from %s: epoch %d%s", checkpoint.name, run.state.epoch + 1, place)
-        if read_manifest(checkpoint).facts.get("exact") is False:
+        if read_info(checkpoint).facts.get("exact") is False:
             logger.info(
                 "it was saved outside of a schedule: the resumed run is correct, but not bit for bit the same"
             )
@@ -144,21 +131,39 @@ class RunCheckpointer:
         return [", ".join(f"{name} {each.get(name)}" for name in names) for each in (saved, now) if names]
 
     def _newest(self, folder: Path) -> Path | None:
+        """Return the checkpoint that the first rank finds; all ranks must see its folder."""
+        world = self._engine.world
+        found = self._find(folder) if world.first else None
+        name = world.from_first(None if found is None else str(found))
+        if name is None:
+            return None
+        sees = world.gather((Path(name) / RUN).exists())
+        if not all(sees):
+            blind = ", ".join(str(rank) for rank, seen in enumerate(sees) if not seen)
+            raise ValueError(
+                f"{name} is not there on rank {blind}: all ranks read a checkpoint from the same disk; "
+                "give a folder that all of them can see"
+            )
+        return Path(name)
+
+    def _find(self, folder: Path) -> Path | None:
+        """Return the newest intact checkpoint; log the damaged ones."""
         logger = self._log_once.logger
         if folder.exists() and not folder.is_dir():
             raise ValueError(
                 f"resume={str(folder)!r} is a file; give a run's folder, a folder of checkpoints or one "
                 "checkpoint, which is a folder too; net.load_parameters reads a file of parameters"
             )
-        checkpoint, damaged = newest_checkpoint(folder) if folder.is_dir() else (None, [])
+        checkpoint, damaged = newest_checkpoint(folder)
         for line in damaged:
             logger.warning("skipped: %s", line)
-        if checkpoint is None and damaged:
+        if checkpoint is not None:
+            return checkpoint.path
+        if damaged:
             message = f"no checkpoint in {folder} is intact; remove the damaged ones to start from scratch:"
             raise ValueError("\n  ".join([message, *damaged]))
-        if checkpoint is None:
-            logger.info("no checkpoint in %s yet: starting from scratch", folder)
-        return checkpoint
+        logger.info("no checkpoint in %s yet: starting from scratch", folder)
+        return None
 
     def _load(self, tree: Mapping[str, Any]) -> None:
         run = self._run

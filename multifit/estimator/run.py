@@ -1,11 +1,16 @@
-"""The run that an estimator trains: where it stands, what it has measured, and how it is seeded."""
+"""The run that an estimator trains: where it stands, what it has measured, how it is seeded, who calls it."""
 
 from __future__ import annotations
 
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..distributed import ALONE, World
+from ..errors import NOTES_ARE_SHOWN, notes
 from ..history import History
 from ..plan import Plan
 from ..seeding import (
@@ -66,7 +71,7 @@ class Run:
 
     def agree_on_seed(self) -> None:
         """Take the first rank's seed; all ranks must call this."""
-        self.state.seed = self.world.gather_json(self.state.seed, "the seed")[0]
+        self.state.seed = self.world.from_first(self.state.seed)
 
     def seed_epoch(self, epoch: int) -> None:
         """Seed all generators from the run's seed and an epoch."""
@@ -84,3 +89,38 @@ class Run:
         if self.state.seed is None:
             raise ValueError("the run has no seed: set estimator.state.seed first")
         return seed_of_rank(self.state.seed, self.world.rank)
+
+
+class Calls:
+    """Lets one thread at a time call an estimator's methods, and refuses some of them within others.
+
+    Predictions of several threads wait for each other.
+    """
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self._logger, self._lock = logger, threading.RLock()
+        self._running = ""  # the method that runs, the outermost one
+
+    @contextmanager
+    def running(self, method: str, within: bool = False) -> Iterator[None]:
+        """Return a block in which a method runs; `within` says whether handlers may call it in a run.
+
+        Raises RuntimeError for a call that cannot be made now.
+        """
+        waits = method == "predict" and self._running in ("", "predict")
+        if not self._lock.acquire(blocking=waits):
+            raise RuntimeError(f"{method} was called while {self._running} runs in another thread")
+        before = self._running
+        try:
+            if before and not within:
+                message = f"{method} was called by an event handler, in the middle of a run"
+                raise RuntimeError(f"{message}; call it before or after")
+            self._running = before or method
+            yield
+        except Exception as error:
+            if not before and not NOTES_ARE_SHOWN and notes(error):
+                self._logger.error("%s: %s", type(error).__name__, "; ".join(notes(error)))
+            raise
+        finally:
+            self._running = before
+            self._lock.release()

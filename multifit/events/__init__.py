@@ -1,45 +1,43 @@
-"""The events and hooks of a run, and the dispatcher that calls handlers.
+"""The events and hooks of a run, the base class of handlers, and the dispatcher that calls them.
 
-The events are a superset of the six of Gluon's Fit API (`mxnet.gluon.contrib.estimator.event_handler`), so
-handlers written for Gluon's Estimator run here unchanged.
+Events and their arguments are a superset of those of Gluon's Fit API
+(`mxnet.gluon.contrib.estimator.event_handler`).
 """
 
 from __future__ import annotations
 
-from .dispatcher import EventDispatcher
-from .estimator_protocol import EstimatorProtocol
-from .events import (
+from .dispatcher import NO_HOOKS, EventDispatcher, TrainingHooks
+from .handler import (
     AFTER_LAST_BATCH,
-    BEFORE_UPDATE,
-    CHANGES,
     EVALUATION_EVENTS,
     EVENTS,
     HOOKS,
-    MOMENTS,
     TRAINING_EVENTS,
+    Handler,
     PassEvents,
     Priority,
+    attribute,
+    handler_name,
+    implements,
+    unwrapped,
 )
-from .handler_validation import adapt_for_evaluation, checked_handlers, handler_name, unwrapped
-from .training_hooks import NO_HOOKS, TrainingHooks
+from .validation import checked_handlers
 
 __all__ = [
     "AFTER_LAST_BATCH",
-    "BEFORE_UPDATE",
-    "CHANGES",
     "EVALUATION_EVENTS",
     "EVENTS",
     "HOOKS",
-    "MOMENTS",
     "NO_HOOKS",
     "TRAINING_EVENTS",
-    "EstimatorProtocol",
     "EventDispatcher",
+    "Handler",
     "PassEvents",
     "Priority",
     "TrainingHooks",
-    "adapt_for_evaluation",
+    "attribute",
     "checked_handlers",
     "handler_name",
+    "implements",
     "unwrapped",
 ]

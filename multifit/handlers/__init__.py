@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .checkpoint import CheckpointHandler
-from .defaults import acting_on, acts_on_first_rank, validation_data, with_defaults
+from .defaults import acting_on, validation_data, with_defaults
 from .early_stopping import EarlyStoppingHandler
 from .interrupt import InterruptHandler
 from .live_plot import LivePlot
@@ -30,7 +30,6 @@ __all__ = [
     "TensorBoardHandler",
     "ValidationHandler",
     "acting_on",
-    "acts_on_first_rank",
     "validation_data",
     "with_defaults",
 ]

@@ -1,7 +1,8 @@
-"""Decide when checkpoints of a fit are written."""
+"""Save checkpoints during a fit, and delete old ones."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -11,18 +12,30 @@ import numpy as np
 
 from ..arguments import Count, FromZero, Mode, PathLike, Seed, Valid, checked
 from ..checkpoints import CheckpointStore, checkpoints_folder
-from ..events import EstimatorProtocol, Priority
+from ..events import Handler, Priority
 from ..locks import locked
+from ..protocols import MultiEstimator
 from ..triggers import Every
-from .checkpoint_writer import CheckpointWriter
 from .monitor import Monitor, Monitored
 
 _Schedule = Annotated[
     Every, Valid('Every(n, "batch") without a handler', lambda every: every.handler is None)
 ]
+_INEXACT = (
+    "checkpoint %s is outside of any schedule: a run resumed from it is correct, but not bit for bit the "
+    "same as without the stop, because MXNet's random generator cannot be saved"
+)
+_LATER = (
+    "%s holds checkpoints of another run, or of a later part of this one, up to step %d, and this run is at "
+    "step %d: this run's checkpoints will count as newer; resume from there, or give another folder"
+)
+_OTHER_SCHEDULE = (
+    "the run was started with every=%s and is resumed with every=%r: the resumed run is correct, but not bit "
+    "for bit the same as without the stop, because the generators are seeded at other places"
+)
 
 
-class CheckpointHandler:
+class CheckpointHandler(Handler):
     """Saves checkpoints on a schedule, when a figure improves, and when the fit is asked to stop.
 
     A checkpoint is a folder such as ``epoch-0003-step-00000120``, named by its epoch, counted from 1, and the
@@ -84,51 +97,65 @@ class CheckpointHandler:
         self.every = Every(every, "epoch") if isinstance(every, int) else every
         self.monitor, self.mode, self.seed = monitor, mode, seed
         self._monitor = Monitor(type(self).__name__, [] if monitor is None else monitor, mode)
-        self._writer = CheckpointWriter(CheckpointStore(self.folder, keep_last, keep_best), self._monitor)
+        self._store = CheckpointStore(self.folder, keep_last, keep_best)
+        self._disk_error = ""  # of the last checkpoint, if any
+        self._inexact_logged = False
         self._saved_every: str | None = None  # the resumed checkpoint's schedule, if it differs
         self._batches: int | None = None  # in a whole epoch, if known
         self._partial_step: int | None = None  # step of the last checkpoint, if it was within an epoch
         self._started = False
 
-    def around_fit(self, estimator: EstimatorProtocol) -> AbstractContextManager[None]:
+    def around_fit(self, estimator: MultiEstimator) -> AbstractContextManager[None]:
         """Lock the run's folder; raises ValueError if another run writes there."""
         if not estimator.world.first:
             return nullcontext()
         return locked(self.folder.parent, estimator.logger.warning)
 
-    def train_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
-        """Reset the comparison; raise OSError if no checkpoint can ever be written."""
+    def train_begin(self, estimator: MultiEstimator, **arguments: Any) -> None:
+        """Reset the comparison; raise OSError if no checkpoint can ever be written.
+
+        Otherwise, the first checkpoint would fail, perhaps hours later.
+        """
         self._monitor.begin(estimator)
         self._partial_step = self._saved_every = None
-        self._started = False
-        if estimator.world.first:
-            self._writer.begin_run()
+        self._started = self._inexact_logged = False
+        if not estimator.world.first:
+            return
+        nearest = next(each for each in (self.folder, *self.folder.absolute().parents) if each.exists())
+        if not nearest.is_dir() or not os.access(nearest, os.W_OK):
+            why = "cannot be written" if nearest.is_dir() else "is not a folder"
+            raise OSError(
+                f"no checkpoint can be written to {self.folder}, as {nearest} {why}; give another folder"
+            )
+        self._store.begin_run()
 
-    def epoch_begin(self, estimator: EstimatorProtocol, batches: int | None = None, **arguments: Any) -> None:
+    def epoch_begin(self, estimator: MultiEstimator, batches: int | None = None, **arguments: Any) -> None:
         """Seed the generators if there is a schedule; the run's first epoch chooses the seed."""
         self._batches = batches
         if not self._started:
             self._started = True
-            if estimator.world.first:
-                self._writer.warn_of_later(estimator)
-            self._warn_of_other_schedule(estimator)
+            step, latest = estimator.state.step, self._store.latest_step()
+            if estimator.world.first and latest > step:
+                estimator.logger.warning(_LATER, self.folder, latest, step)
+            if self._saved_every is not None:
+                estimator.logger.warning(_OTHER_SCHEDULE, self._saved_every, self.every)
         if self.every is not None:
             if estimator.state.seed is None:  # a run that is resumed may have been started without a schedule
                 estimator.state.seed = int(np.random.randint(2**31 - 1)) if self.seed is None else self.seed
             estimator.reseed_epoch()
 
-    def batch_end(self, estimator: EstimatorProtocol, **_: Any) -> None:
+    def batch_end(self, estimator: MultiEstimator, **_: Any) -> None:
         """Save a checkpoint if one is due."""
         if self._is_due(estimator, "batch", "batch_end"):
             self._save_partial(estimator, exact=True)
             estimator.reseed()  # also if the checkpoint could not be written
 
-    def after_last_batch(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
+    def after_last_batch(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Save a checkpoint where the fit was asked to stop, unless one was due there."""
         if self._partial_step != estimator.state.step:
             self._save_partial(estimator, exact=False)
 
-    def epoch_end(self, estimator: EstimatorProtocol, complete: bool = True, **arguments: Any) -> None:
+    def epoch_end(self, estimator: MultiEstimator, complete: bool = True, **arguments: Any) -> None:
         """Save a checkpoint if one is due, the figure improved, or the fit is asked to stop.
 
         An incomplete epoch gets no checkpoint here: other handlers have counted the epoch by now, and a
@@ -139,7 +166,7 @@ class CheckpointHandler:
             or estimator.state.stopped
             or self._is_due(estimator, "epoch", "epoch_end")
         ):
-            self._writer.write(estimator, complete=True, exact=self.every is not None)
+            self._save(estimator, complete=True, exact=self.every is not None)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the best values so far and the schedule."""
@@ -148,27 +175,62 @@ class CheckpointHandler:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned."""
         self._monitor.load_best(state["best"])
-        saved_every = state.get("every", repr(self.every))
-        self._saved_every = None if saved_every == repr(self.every) else saved_every
+        self._saved_every = None if state["every"] == repr(self.every) else state["every"]
 
-    def _is_due(self, estimator: EstimatorProtocol, unit: str, event: str) -> bool:
+    def _is_due(self, estimator: MultiEstimator, unit: str, event: str) -> bool:
         return self.every is not None and self.every.unit == unit and self.every.due(estimator.state, event)
 
-    def _save_partial(self, estimator: EstimatorProtocol, exact: bool) -> None:
-        path = self._writer.write(estimator, complete=False, exact=exact)
-        if path is None:
+    def _save_partial(self, estimator: MultiEstimator, exact: bool) -> None:
+        """Save a checkpoint within an epoch; log, once in a fit, that a resumed run would not be exact."""
+        name = self._save(estimator, complete=False, exact=exact)
+        if name is None:
             return
         self._partial_step = estimator.state.step
         # After the last batch of an epoch, the checkpoint of the epoch's end follows.
-        if not exact and estimator.state.batch + 1 != self._batches:
-            self._writer.log_inexact(estimator, path)
+        if not exact and estimator.state.batch + 1 != self._batches and not self._inexact_logged:
+            self._inexact_logged = True
+            estimator.logger.info(_INEXACT, self.folder / name)
 
-    def _warn_of_other_schedule(self, estimator: EstimatorProtocol) -> None:
-        if self._saved_every is not None:
-            estimator.logger.warning(
-                "the run was started with every=%s and is resumed with every=%r: the resumed run is correct, "
-                "but not bit for bit the same as without the stop, because the generators are seeded at "
-                "other places",
-                self._saved_every,
-                self.every,
-            )
+    def _save(self, estimator: MultiEstimator, complete: bool, exact: bool) -> str | None:
+        """Write a checkpoint, then delete those that need not be kept; return its name.
+
+        Returns None if the disk refused it. `complete` says whether the epoch and so its figures are
+        complete; `exact` says whether a run that is resumed from the checkpoint is bit for bit the same. With
+        several ranks, all call this; the first one writes, and the others wait for it.
+        """
+        state, world = estimator.state, estimator.world
+        name = f"epoch-{state.epoch + 1:04d}-step-{state.step:08d}"
+        facts = {
+            "epoch": state.epoch + 1,
+            "step": state.step,
+            "batch": state.batch + 1,
+            "complete": complete,
+            "exact": exact,
+            "values": self._monitor.finite_values(estimator) if complete else {},
+        }
+        estimator.collect_checkpoint()
+        written = self._write(estimator, name, facts) if world.first else False
+        return name if world.from_first(written) else None
+
+    def _write(self, estimator: MultiEstimator, name: str, facts: Mapping[str, Any]) -> bool:
+        """Write a checkpoint and delete old ones; return whether it was written.
+
+        An error of the disk is logged, unless the last one was the same.
+        """
+        written, reason = False, ""
+        try:
+            self._store.write(name, estimator.write_checkpoint, facts)
+            written = True
+            self._store.delete_old(self._monitor.directions)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            if reason != self._disk_error:
+                what = f"old checkpoints in {self.folder}" if written else f"checkpoint {self.folder / name}"
+                verb = "deleted" if written else "written"
+                message = "%s could not be %s: %s; training continues, and files written earlier are kept"
+                estimator.logger.error(message, what, verb, reason)
+        else:
+            if self._disk_error:
+                estimator.logger.warning("checkpoints are written again: %s", self.folder / name)
+        self._disk_error = reason
+        return written

@@ -1,12 +1,21 @@
-"""The default handlers of a fit."""
+"""The default handlers of a fit, and which handlers act on a rank."""
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from ..distributed import World
-from ..events import checked_handlers, unwrapped
-from .agreement import StopAgreement
+from ..errors import quoted, shown
+from ..events import (
+    Handler,
+    Priority,
+    attribute,
+    checked_handlers,
+    handler_name,
+    unwrapped,
+)
+from ..protocols import MultiEstimator
 from .interrupt import InterruptHandler
 from .logging import LoggingHandler
 from .metric import MetricHandler
@@ -14,23 +23,50 @@ from .progress import ProgressBar
 from .stopping import StoppingHandler
 from .validation import ValidationHandler
 
-_WRITING = ("CheckpointHandler", "LoggingHandler")  # Gluon's handlers that write or print
+_REPLACEABLE: tuple[type, ...] = (InterruptHandler, LoggingHandler, ProgressBar, ValidationHandler)
+
+
+class StopAgreement(Handler):
+    """Tells the other ranks that this one was asked to stop, and stops if another one was.
+
+    It is called after the handlers that stop a fit, and before the checkpoint of where it stopped is saved.
+    """
+
+    priority = (Priority.STOPPING + Priority.CHECKPOINT) / 2
+
+    def batch_end(self, estimator: MultiEstimator, **_: Any) -> None:
+        """Agree on whether this was the last batch, or the last epoch."""
+        estimator.state.agree()
+
+    epoch_end = batch_end
 
 
 def with_defaults(handlers: object, val_data: Any) -> list[object]:
     """Return `handlers` and the default handlers that they do not replace.
 
     Stopping and metrics are always added. Interrupts, logging, progress bars and (with `val_data`) validation
-    are added unless `handlers` has one with the same class name, such as Gluon's. Raises ValueError if some
-    of the handlers cannot be used.
+    are added unless one of `handlers` is of that class, or has it as its attribute `replaces`. Raises
+    ValueError if some of the handlers cannot be used.
     """
     users = checked_handlers(handlers)
-    names = {base.__name__ for handler in users for base in type(unwrapped(handler)).__mro__}
+    replaced = {kind for handler in users for kind in _replaced(handler)}
     defaults: list[object] = [StoppingHandler(), MetricHandler()]
-    if val_data is not None and "ValidationHandler" not in names:
+    if val_data is not None and ValidationHandler not in replaced:
         defaults.append(ValidationHandler(val_data))
-    kinds = (InterruptHandler, LoggingHandler, ProgressBar)
-    return [*users, *defaults, *(kind() for kind in kinds if kind.__name__ not in names)]
+    return [*users, *defaults, *(kind() for kind in _REPLACEABLE[:3] if kind not in replaced)]
+
+
+def _replaced(handler: object) -> list[type]:
+    """Return the default handlers that a handler replaces."""
+    replaces = attribute(handler, "replaces")
+    kinds = replaces if isinstance(replaces, tuple) else (replaces,)
+    if not all(kind in _REPLACEABLE for kind in kinds):
+        valid = quoted(kind.__name__ for kind in _REPLACEABLE)
+        raise ValueError(
+            f"{handler_name(handler)} replaces {shown(replaces)}; valid is one of the classes {valid}, or a "
+            "tuple of them"
+        )
+    return [kind for kind in _REPLACEABLE if kind in kinds or isinstance(unwrapped(handler), kind)]
 
 
 def acting_on(world: World, handlers: Sequence[object]) -> list[object]:
@@ -40,19 +76,11 @@ def acting_on(world: World, handlers: Sequence[object]) -> list[object]:
     """
     if world.alone:
         return list(handlers)
-    acting = [handler for handler in handlers if world.first or not acts_on_first_rank(handler)]
+    acting = [each for each in handlers if world.first or not attribute(each, "first_rank_only")]
     return [*acting, StopAgreement()]
-
-
-def acts_on_first_rank(handler: object) -> bool:
-    """Whether a handler shows or writes something, which the first of several ranks does for all."""
-    handler = unwrapped(handler)
-    kind = type(handler)
-    of_gluon = kind.__module__.startswith("mxnet.") and kind.__name__ in _WRITING
-    return of_gluon or bool(getattr(handler, "first_rank_only", False))
 
 
 def validation_data(handlers: Iterable[object]) -> Any:
     """Return the `val_data` of the first handler that has one, or None."""
-    candidates = (getattr(unwrapped(handler), "val_data", None) for handler in handlers)
-    return next((data for data in candidates if data is not None), None)
+    data = (attribute(handler, "val_data") for handler in handlers)
+    return next((each for each in data if each is not None), None)

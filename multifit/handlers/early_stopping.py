@@ -7,14 +7,14 @@ from contextlib import suppress
 from typing import Any, Optional
 
 from ..arguments import FromZero, Mode, NotNegative, checked
-from ..events import EstimatorProtocol, Priority
+from ..events import Handler, Priority
 from ..history import figure_text
-from ..protocols import Array
+from ..protocols import Array, MultiEstimator
 from ..stages import PREFIXES, TRAIN, split_figure
 from .monitor import Monitor, Monitored
 
 
-class EarlyStoppingHandler:
+class EarlyStoppingHandler(Handler):
     """Stops a fit when no monitored figure has improved for `patience` epochs.
 
     At the end of each epoch, the figure's value v is compared with the best so far, b. It improves if v < b -
@@ -67,12 +67,12 @@ class EarlyStoppingHandler:
         self._monitor = Monitor(type(self).__name__, monitor, mode, min_delta)
         self.monitor, self.mode, self.min_delta = monitor, mode, min_delta
         self.patience, self.baseline = patience, baseline
-        self.restore_best = self.copies_parameters = restore_best
+        self.restore_best = restore_best
         self._waited = self._best_epoch = 0
         self._best_values: dict[str, float] = {}  # of that epoch
         self._best_parameters: dict[str, Array] = {}  # of the first device
 
-    def train_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
+    def train_begin(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Forget an earlier fit."""
         self._monitor.begin(estimator)
         if self.baseline is not None:
@@ -80,7 +80,7 @@ class EarlyStoppingHandler:
         self._waited = self._best_epoch = 0
         self._best_values, self._best_parameters = {}, {}
 
-    def epoch_end(self, estimator: EstimatorProtocol, **arguments: Any) -> bool:
+    def epoch_end(self, estimator: MultiEstimator, **arguments: Any) -> bool:
         """Compare the epoch's values with the best, and return whether to stop."""
         values = self._monitor.values(estimator)
         if not values:
@@ -96,7 +96,7 @@ class EarlyStoppingHandler:
         estimator.state.stop(self._monitor.reason(self._waited))
         return True
 
-    def train_end(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
+    def train_end(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Restore the best parameters, if there are any."""
         for name, value in self._best_parameters.items():
             estimator.parameters[name].set_data(value)
@@ -123,7 +123,7 @@ class EarlyStoppingHandler:
         self._best_values = dict(state["best_values"])
         self._best_parameters = dict(state["kept"])
 
-    def _copies(self, estimator: EstimatorProtocol) -> dict[str, Array]:
+    def _copies(self, estimator: MultiEstimator) -> dict[str, Array]:
         """Return copies of the parameters on which the figures were measured."""
         in_training = all(split_figure(figure)[0] == PREFIXES[TRAIN] for figure in self._monitor.figures)
         evaluated = {} if in_training else estimator.evaluated_parameters()

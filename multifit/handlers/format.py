@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..events import EstimatorProtocol
 from ..history import figure_text
+from ..protocols import MultiEstimator
 from ..stages import split_figure
 
 _WIDTH = 9  # of a figure, so that the figures of successive lines are aligned
@@ -16,7 +16,7 @@ def count_text(number: int, total: int | None) -> str:
     return f"{number}" if total is None else f"{number:{len(str(total))}}/{total}"
 
 
-def epoch_text(estimator: EstimatorProtocol, first: int) -> str:
+def epoch_text(estimator: MultiEstimator, first: int) -> str:
     """Return the current epoch and the last one of this fit, counted over the whole run.
 
     A second fit of 5 epochs after one of 20 begins with ``epoch 21/25``. `first` is the index of this fit's

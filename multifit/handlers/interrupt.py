@@ -12,14 +12,15 @@ from typing import Any
 
 from ..arguments import Patterns, checked
 from ..errors import quoted, shown, suggest
-from ..events import EstimatorProtocol, Priority
+from ..events import Handler, Priority
+from ..protocols import MultiEstimator
 
 _UNCATCHABLE = {"SIGKILL", "SIGSTOP"}
 _VALID = sorted(set(signal.Signals.__members__) - _UNCATCHABLE)
 _DEFAULT = tuple(name for name in ("SIGINT", "SIGTERM", "SIGHUP") if name in _VALID)  # Windows has two
 
 
-class InterruptHandler:
+class InterruptHandler(Handler):
     """Lets a fit finish its batch when a signal arrives; a second signal ends it at once.
 
     The fit stops as it does for any other reason: the other handlers are called, and a `CheckpointHandler`
@@ -58,13 +59,13 @@ class InterruptHandler:
                     f"{suggest(name, _VALID)}; valid are {quoted(_VALID)}"
                 )
         self._installed: list[signal.Signals] = []
-        self._estimator: EstimatorProtocol | None = None
+        self._estimator: MultiEstimator | None = None
         self._process = os.getpid()
         self._reason = ""
         self._log_queue: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._log_thread: threading.Thread | None = None
 
-    def train_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
+    def train_begin(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Install the signal handlers."""
         self._estimator, self._process, self._reason = estimator, os.getpid(), ""
         if threading.current_thread() is not threading.main_thread():
@@ -80,19 +81,19 @@ class InterruptHandler:
                 signal.signal(number, self._on_signal)
                 self._installed.append(number)
 
-    def batch_end(self, estimator: EstimatorProtocol, **_: Any) -> bool:
+    def batch_end(self, estimator: MultiEstimator, **_: Any) -> bool:
         """Stop the fit if a signal has arrived."""
         if self._reason and not estimator.state.stopped:
-            estimator.state.interrupt(self._reason)
+            estimator.state.stop(self._reason, interrupted=True)
         return estimator.state.interrupted
 
     epoch_end = batch_end  # a signal may arrive during the validation
 
-    def train_end(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
+    def train_end(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Remove the signal handlers; the state shows a signal that came too late to stop the fit."""
         self._uninstall()
         if self._reason:
-            estimator.state.interrupt(self._reason)
+            estimator.state.stop(self._reason, interrupted=True)
         self._estimator = None  # this handler may live longer than the estimator
         if self._log_thread is not None:
             self._log_queue.put(None)

@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any, Callable, Optional
 
 from ..arguments import PathLike, Patterns, checked
-from ..events import EstimatorProtocol, Priority
+from ..events import Handler, Priority
 from ..files import atomic_write
 from ..output import in_notebook
 from ..plots import curves
+from ..protocols import MultiEstimator
 from .figure_choice import FigureChoice
 
 
-class LivePlot:
+class LivePlot(Handler):
     """Plots the figures over the epochs at the end of each epoch, in a notebook and into a PNG.
 
     Outside a notebook, it does nothing unless it has a `path`. If it cannot draw (no matplotlib, a full
@@ -54,13 +55,13 @@ class LivePlot:
         self.path = None if path is None else Path(path)
         self._display = display
 
-    def train_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
+    def train_begin(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Start a new picture."""
         self._show = _notebook() if self._display is None else self._display
         self._shown: Any = None
         self._idle = self.path is None and self._show is None
 
-    def epoch_end(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
+    def epoch_end(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Plot the figures measured so far."""
         if self._idle:
             return
@@ -70,13 +71,13 @@ class LivePlot:
             self._idle = True
             estimator.logger.warning("LivePlot: %s; training continues without it", error)
 
-    def train_end(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
+    def train_end(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Warn about figures that were never measured."""
         warning = self._choice.warning(estimator.history)
         if warning is not None and not self._idle:
             estimator.logger.warning("LivePlot: %s", warning)
 
-    def _draw(self, estimator: EstimatorProtocol) -> None:
+    def _draw(self, estimator: MultiEstimator) -> None:
         history = estimator.history
         # Match again at each epoch: some figures are not measured in the first ones.
         shown = {name: history[name] for name in self._choice.matching(history)}

@@ -10,13 +10,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..arguments import PathLike, checked
-from ..events import EstimatorProtocol
+from ..events import Handler
+from ..protocols import MultiEstimator
 
 FORMAT = "%(asctime)s %(levelname)-7s %(message)s"
 FULL_TEXT = "full_text"  # an attribute of log records whose message was shortened to fit the terminal
 
 
-class LogFile:
+class LogFile(Handler):
     """Writes what ``estimator.logger`` logs in a fit to a file, each record with its date and time.
 
     The file has all figures of an epoch, while the terminal shows only those that fit. It is opened before
@@ -38,7 +39,7 @@ class LogFile:
         self.path = Path(path)
 
     @contextmanager
-    def around_fit(self, estimator: EstimatorProtocol) -> Iterator[None]:
+    def around_fit(self, estimator: MultiEstimator) -> Iterator[None]:
         """Open the file, and close it when the fit is over or has failed."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,8 @@ from typing import Annotated, Any, Callable, Optional, Union
 
 from ..arguments import Count, Patterns, checked, one_of
 from ..errors import counted
-from ..events import EstimatorProtocol, Priority
+from ..events import Handler, Priority
+from ..protocols import MultiEstimator
 from ..stages import EVALUATE, figure_name, split_figure
 from ..tables import UNLIMITED, terminal_width
 from ..triggers import Every
@@ -18,7 +19,7 @@ from .format import count_text, epoch_text, figure_lines, figures_text, fitting
 from .log_file import FULL_TEXT
 
 
-class LoggingHandler:
+class LoggingHandler(Handler):
     """Logs each epoch's figures, seconds (with validation) and training samples per second.
 
     A message has one line, or one line per stage if there are many figures. Its lines fit the terminal (80
@@ -60,7 +61,7 @@ class LoggingHandler:
         self._figures = FigureChoice(figures)
         self._epoch: _Stopwatch | None = None
 
-    def train_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
+    def train_begin(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Log the limits of this fit and the learning rates."""
         self._first, self._epochs, self._epoch = estimator.state.epoch, 0, None
         self._run = _Stopwatch(self._clock(), estimator.state.samples)
@@ -71,7 +72,7 @@ class LoggingHandler:
         shown = figures_text(fitting(rates, terminal_width() - len(head) - 2))
         self._log(estimator, f"{head}: {shown}".rstrip(": "), f"{head}: {figures_text(rates)}")
 
-    def epoch_begin(self, estimator: EstimatorProtocol, batches: int | None = None, **arguments: Any) -> None:
+    def epoch_begin(self, estimator: MultiEstimator, batches: int | None = None, **arguments: Any) -> None:
         """Start the epoch's clock."""
         self._batches = batches
         if not self._epochs:  # in a resumed run, the checkpoint has set the number of samples by now
@@ -80,7 +81,7 @@ class LoggingHandler:
         self._epoch = _Stopwatch(self._clock(), estimator.state.samples)
         self._interval = _Stopwatch(self._clock(), estimator.state.samples)
 
-    def batch_end(self, estimator: EstimatorProtocol, **_: Any) -> None:
+    def batch_end(self, estimator: MultiEstimator, **_: Any) -> None:
         """Log the running figures if the batch is the n-th."""
         state = estimator.state
         if self._trigger is None or not self._trigger.fires(state.batch + 1):
@@ -92,7 +93,7 @@ class LoggingHandler:
         self._log_figures(estimator, f"{place}  {rate:8.0f} samples/s", figures)
         self._interval = _Stopwatch(self._clock(), state.samples)
 
-    def epoch_end(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
+    def epoch_end(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Log the epoch's figures from the history, without reading them a second time."""
         assert self._epoch is not None  # epoch_begin was called before
         now = self._clock()
@@ -101,7 +102,7 @@ class LoggingHandler:
         self._log_figures(estimator, head, estimator.history.last)
         self._epoch = None
 
-    def train_end(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
+    def train_end(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Log how long the fit took and why it stopped."""
         warning = self._figures.warning(estimator.history)
         if warning is not None:
@@ -123,13 +124,11 @@ class LoggingHandler:
         """Restore what `state_dict` returned."""
         self._first = state["first"]
 
-    def evaluate_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
+    def evaluate_begin(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Start the evaluation's clock."""
         self._evaluation = self._clock()
 
-    def evaluate_end(
-        self, estimator: EstimatorProtocol, figures: Mapping[str, float], **arguments: Any
-    ) -> None:
+    def evaluate_end(self, estimator: MultiEstimator, figures: Mapping[str, float], **arguments: Any) -> None:
         """Log the figures of an evaluation outside of a fit.
 
         Within an epoch, the epoch's message has the figures, and the evaluation's time does not count for the
@@ -142,7 +141,7 @@ class LoggingHandler:
         self._epoch.paused += seconds
         self._interval.paused += seconds
 
-    def _log_evaluation(self, estimator: EstimatorProtocol, head: str, figures: Mapping[str, float]) -> None:
+    def _log_evaluation(self, estimator: MultiEstimator, head: str, figures: Mapping[str, float]) -> None:
         full = {figure_name(EVALUATE, name): value for name, value in figures.items()}
         shown = {
             split_figure(name)[1]: value for name, value in self._figures.of(full, estimator.spec).items()
@@ -151,14 +150,14 @@ class LoggingHandler:
             shown = fitting(shown, terminal_width() - len(head) - 1)
         self._log(estimator, f"{head} {figures_text(shown)}", f"{head} {figures_text(figures)}")
 
-    def _log_figures(self, estimator: EstimatorProtocol, head: str, figures: Mapping[str, float]) -> None:
+    def _log_figures(self, estimator: MultiEstimator, head: str, figures: Mapping[str, float]) -> None:
         shown = self._figures.of(figures, estimator.spec)
         chosen = self._figures.patterns is not None
         short = figure_lines(head, shown, terminal_width(), wrap=chosen)
         self._log(estimator, short, figure_lines(head, figures, UNLIMITED))
 
     @staticmethod
-    def _log(estimator: EstimatorProtocol, short: str, full: str) -> None:
+    def _log(estimator: MultiEstimator, short: str, full: str) -> None:
         estimator.logger.info("%s", short, extra={FULL_TEXT: full})
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..events import EstimatorProtocol, Priority
+from ..events import Handler, Priority
+from ..protocols import MultiEstimator
 from ..stages import TRAIN
 
 OBJECTIVE, COVERAGE = "train_loss", "train_coverage_"
@@ -16,7 +17,7 @@ DIVERGED = (
 LACKING = "no sample has a label that a loss takes; see missing= of the LabelSpecs"
 
 
-class MetricHandler:
+class MetricHandler(Handler):
     """Records the training figures and the learning rates in the history at the end of each epoch.
 
     A warning names the first epoch of a fit in which the objective is NaN or infinite.
@@ -30,11 +31,11 @@ class MetricHandler:
     def __init__(self) -> None:
         self._warned = False
 
-    def train_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
+    def train_begin(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Forget an earlier fit."""
         self._warned = False
 
-    def epoch_end(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
+    def epoch_end(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Read the figures and record them."""
         figures = estimator.figures(TRAIN)
         estimator.history.record({**figures, **estimator.learning_rates()})

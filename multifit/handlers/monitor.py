@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from numbers import Real
 from typing import Annotated, Callable, Mapping, Sequence, Union
 
 from ..arguments import FigureName, Valid
 from ..errors import counted, quoted, suggest
-from ..events import EstimatorProtocol
 from ..history import figure_text
+from ..protocols import MultiEstimator
 
 FigureFunction = Callable[[Mapping[str, float]], float]
 FigureNames = Annotated[Sequence[str], Valid("a list of names", lambda names: len(names) > 0)]
@@ -36,29 +35,24 @@ class Monitor:
         self.best: dict[str, float] = {}
         self._missing: set[str] = set()  # figures that a warning was logged about
 
-    def begin(self, estimator: EstimatorProtocol) -> None:
+    def begin(self, estimator: MultiEstimator) -> None:
         """Look up the directions, and forget the best values."""
         # If a direction is not known, the estimator raises at the first batch, before any update.
         for figure in self.figures:
             self.directions[figure] = self.mode or estimator.direction(figure) or "min"
         self.best, self._missing = {}, set()
 
-    def values(self, estimator: EstimatorProtocol) -> dict[str, float]:
-        """Return the epoch's values of the figures that were measured.
-
-        Raises ValueError if a function returns something that is not a number.
-        """
+    def values(self, estimator: MultiEstimator) -> dict[str, float]:
+        """Return the epoch's values of the figures that were measured."""
         last = estimator.history.last
         if self._function is None:
             for name in self.figures:
                 self._warn_if_missing(name, estimator)
             return {name: last[name] for name in self.figures if not math.isnan(last.get(name, math.nan))}
-        value = self._function(last)
-        if not isinstance(value, Real):
-            raise ValueError(f"monitor: {self.figures[0]} returned {value!r}; it must return a number")
-        return {} if math.isnan(value) else {self.figures[0]: float(value)}
+        value = float(self._function(last))
+        return {} if math.isnan(value) else {self.figures[0]: value}
 
-    def _warn_if_missing(self, name: str, estimator: EstimatorProtocol) -> None:
+    def _warn_if_missing(self, name: str, estimator: MultiEstimator) -> None:
         """Log a warning, once in a fit, if a figure that is not the estimator's own was never recorded."""
         history = estimator.history
         if name in history or name in self._missing or estimator.direction(name) is not None:
@@ -74,7 +68,7 @@ class Monitor:
             quoted(history),
         )
 
-    def finite_values(self, estimator: EstimatorProtocol) -> dict[str, float]:
+    def finite_values(self, estimator: MultiEstimator) -> dict[str, float]:
         """Return the epoch's values that are finite."""
         return {name: value for name, value in self.values(estimator).items() if math.isfinite(value)}
 

@@ -7,13 +7,13 @@ from typing import Any, Optional
 
 from ..arguments import FromZero, Mode, Names, NotNegative, OpenShare, checked
 from ..errors import Problem, quoted, raise_problems, suggest
-from ..events import EstimatorProtocol, Priority
+from ..events import Handler, Priority
 from ..history import figure_text
-from ..protocols import Trainer
+from ..protocols import MultiEstimator, Trainer
 from .monitor import Monitor, Monitored
 
 
-class PlateauHandler:
+class PlateauHandler(Handler):
     """Multiplies learning rates by `factor` when a figure has not improved for `patience` epochs.
 
     Improvements and epochs are counted as by `EarlyStoppingHandler`; epochs in which the figure was not
@@ -67,7 +67,7 @@ class PlateauHandler:
         self.trainers = [trainers] if isinstance(trainers, str) else trainers
         self._waited = self._cooling = 0
 
-    def train_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
+    def train_begin(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Forget an earlier fit, and check that the trainers exist."""
         self._monitor.begin(estimator)
         self._waited = self._cooling = 0
@@ -75,7 +75,7 @@ class PlateauHandler:
             messages = self._unusable(estimator.trainers)
             raise_problems(Problem("trainer", f"PlateauHandler: {message}") for message in messages)
 
-    def epoch_end(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
+    def epoch_end(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Compare the epoch's values with the best, and reduce the rates if it is time."""
         values = self._monitor.values(estimator)
         if not values:
@@ -102,14 +102,8 @@ class PlateauHandler:
         for name in trainers if self.trainers is None else self.trainers:
             if name not in trainers:
                 yield f'there is no trainer "{name}"{suggest(name, trainers)}; valid are {quoted(trainers)}'
-            elif "learning_rate" not in trainers[name].settable:
-                optimizer = type(trainers[name].optimizer).__name__
-                yield (
-                    f'the trainer "{name}" has no learning rate to reduce: {optimizer} does not use one; '
-                    "leave it out with trainers=[…]"
-                )
 
-    def _reduce(self, estimator: EstimatorProtocol) -> None:
+    def _reduce(self, estimator: MultiEstimator) -> None:
         trainers = estimator.trainers
         changes = []
         for name in trainers if self.trainers is None else self.trainers:

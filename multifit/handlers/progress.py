@@ -11,8 +11,9 @@ from typing import Any, Callable, Optional
 import tqdm.auto
 
 from ..arguments import NotNegative, Patterns, TextStream, checked
-from ..events import EstimatorProtocol, Priority
+from ..events import Handler, Priority
 from ..output import Output, in_notebook
+from ..protocols import MultiEstimator
 from ..sampling import TaskBatch
 from ..stages import EVALUATE, TRAIN, split_figure
 from ..tables import terminal_width
@@ -22,7 +23,7 @@ from .format import epoch_text, figures_text, fitting
 _BAR = 62  # characters of title, bar, counts and times, beside which the figures are shown
 
 
-class ProgressBar:
+class ProgressBar(Handler):
     """Shows a progress bar for each epoch and each evaluation, with the running figures.
 
     Reading figures waits for the device. All bars together read them at most once in `refresh` seconds, and
@@ -73,23 +74,23 @@ class ProgressBar:
         self._bars: dict[str, Any] = {}
         self._titles: dict[str, str] = {}
 
-    def train_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
+    def train_begin(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Remember the first epoch of this fit."""
         self._first = estimator.state.epoch
 
-    def epoch_begin(self, estimator: EstimatorProtocol, batches: int | None = None, **arguments: Any) -> None:
+    def epoch_begin(self, estimator: MultiEstimator, batches: int | None = None, **arguments: Any) -> None:
         """Open the epoch's bar. If the number of batches is not known, it only counts."""
         self._open(TRAIN, epoch_text(estimator, self._first), batches)
 
-    def batch_end(self, estimator: EstimatorProtocol, batch: Any = None, **_: Any) -> None:
+    def batch_end(self, estimator: MultiEstimator, batch: Any = None, **_: Any) -> None:
         """Advance the epoch's bar."""
         self._advance(TRAIN, estimator, batch)
 
-    def epoch_end(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
+    def epoch_end(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Close the epoch's bar."""
         self._close(TRAIN)
 
-    def train_end(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
+    def train_end(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Close all bars."""
         self._close(*self._bars)
 
@@ -101,20 +102,18 @@ class ProgressBar:
         """Restore what `state_dict` returned."""
         self._first = state["first"]
 
-    def evaluate_begin(
-        self, estimator: EstimatorProtocol, batches: int | None = None, **arguments: Any
-    ) -> None:
+    def evaluate_begin(self, estimator: MultiEstimator, batches: int | None = None, **arguments: Any) -> None:
         """Open the evaluation's bar; within an epoch, it is drawn below the epoch's.
 
         In a notebook without widgets, it takes the place of the epoch's.
         """
         self._open(EVALUATE, EVALUATE, batches)
 
-    def evaluate_batch_end(self, estimator: EstimatorProtocol, batch: Any = None, **_: Any) -> None:
+    def evaluate_batch_end(self, estimator: MultiEstimator, batch: Any = None, **_: Any) -> None:
         """Advance the evaluation's bar."""
         self._advance(EVALUATE, estimator, batch)
 
-    def evaluate_end(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
+    def evaluate_end(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Close the evaluation's bar."""
         self._close(EVALUATE)
 
@@ -139,7 +138,7 @@ class ProgressBar:
             position=position,
         )
 
-    def _advance(self, stage: str, estimator: EstimatorProtocol, batch: Any) -> None:
+    def _advance(self, stage: str, estimator: MultiEstimator, batch: Any) -> None:
         if stage not in self._bars:
             return
         bar = self._bars[stage]
@@ -151,7 +150,7 @@ class ProgressBar:
             bar.set_postfix_str(self._text(estimator.figures(stage, quick), estimator))
             self._read_at = self._clock()  # after reading, which may itself take long
 
-    def _text(self, figures: Mapping[str, float], estimator: EstimatorProtocol) -> str:
+    def _text(self, figures: Mapping[str, float], estimator: MultiEstimator) -> str:
         shown = self._figures.of(figures, estimator.spec)
         # The bar's title says which stage it is.
         short = {split_figure(name)[1]: value for name, value in shown.items()}

@@ -7,14 +7,15 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Callable, Optional, Union
 
 from ..arguments import Count, Positive, Valid, checked
-from ..errors import counted, shown
-from ..events import EstimatorProtocol, Priority
+from ..errors import counted
+from ..events import Handler, Priority
+from ..protocols import MultiEstimator
 from ..state import RunState
 
 _Condition = Annotated[Callable[[RunState], Union[bool, str]], Valid("a function of the run's state")]
 
 
-class StoppingHandler:
+class StoppingHandler(Handler):
     """Stops a fit at the first of several limits, counted from the beginning of the fit.
 
     The limits are checked at the end of each batch and of each epoch. A resumed fit continues the counts,
@@ -55,26 +56,26 @@ class StoppingHandler:
         self._started = 0.0
         self._epochs = self._batches = 0
 
-    def reached(self, estimator: EstimatorProtocol) -> str | None:
+    def reached(self, estimator: MultiEstimator) -> str | None:
         """Return the limit that a resumed run has already reached, in words, or None."""
         return self._epoch_limit(estimator) or self._batch_limit(estimator) or self._other_reason(estimator)
 
-    def batches_left(self, estimator: EstimatorProtocol) -> int | None:
+    def batches_left(self, estimator: MultiEstimator) -> int | None:
         """Return the number of batches until the limit, or None if there is none."""
         limit = estimator.max_batch if self.max_batch is None else self.max_batch
         return None if limit is None else limit - self._batches
 
-    def train_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
+    def train_begin(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Start counting."""
         self._started = self._clock()
         self._epochs = self._batches = 0
 
-    def batch_end(self, estimator: EstimatorProtocol, **_: Any) -> bool:
+    def batch_end(self, estimator: MultiEstimator, **_: Any) -> bool:
         """Count the batch, and return whether to stop."""
         self._batches += 1
         return self._stop(estimator, self._batch_limit(estimator))
 
-    def epoch_end(self, estimator: EstimatorProtocol, **arguments: Any) -> bool:
+    def epoch_end(self, estimator: MultiEstimator, **arguments: Any) -> bool:
         """Count the epoch, and return whether to stop."""
         self._epochs += 1
         return self._stop(estimator, self._epoch_limit(estimator))
@@ -88,29 +89,24 @@ class StoppingHandler:
         self._epochs, self._batches = state["epochs"], state["batches"]
         self._started = self._clock() - state["seconds"]
 
-    def _stop(self, estimator: EstimatorProtocol, limit: str | None) -> bool:
+    def _stop(self, estimator: MultiEstimator, limit: str | None) -> bool:
         reason = limit or self._other_reason(estimator)
         if reason is not None:
             estimator.state.stop(reason)
         return reason is not None
 
-    def _epoch_limit(self, estimator: EstimatorProtocol) -> str | None:
+    def _epoch_limit(self, estimator: MultiEstimator) -> str | None:
         limit = estimator.max_epoch if self.max_epoch is None else self.max_epoch
         return None if limit is None or self._epochs < limit else counted(limit, "epoch")
 
-    def _batch_limit(self, estimator: EstimatorProtocol) -> str | None:
+    def _batch_limit(self, estimator: MultiEstimator) -> str | None:
         left = self.batches_left(estimator)
         return None if left is None or left > 0 else counted(self._batches + left, "batch", "batches")
 
-    def _other_reason(self, estimator: EstimatorProtocol) -> str | None:
+    def _other_reason(self, estimator: MultiEstimator) -> str | None:
         if self.max_seconds is not None and self._clock() - self._started >= self.max_seconds:
             return f"{self.max_seconds:g} seconds"
-        answer = self.condition is not None and self.condition(estimator.state)
+        answer = self.condition(estimator.state) if self.condition is not None else None
         if isinstance(answer, str):
             return answer or None
-        try:
-            return "its condition" if answer else None
-        except Exception as error:  # an array of several values
-            raise ValueError(
-                f"condition returned {shown(answer)}; valid is True, False or a reason to stop"
-            ) from error
+        return "its condition" if answer else None

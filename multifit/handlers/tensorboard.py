@@ -11,14 +11,14 @@ from typing import Any, Callable, Optional
 
 from ..arguments import Count, PathLike, checked
 from ..errors import reason, shown
-from ..events import EstimatorProtocol, Priority
-from ..protocols import Array, Numbers
+from ..events import Handler, Priority
+from ..protocols import Array, MultiEstimator, Numbers
 from ..stages import TRAIN, split_figure
 from ..triggers import Every
 from .event_file import EventFile
 
 
-class TensorBoardHandler:
+class TensorBoardHandler(Handler):
     """Writes figures for TensorBoard and, on request, weights and pictures.
 
     At the end of each epoch, all figures of the history that were measured are written as ``train/…``,
@@ -66,7 +66,7 @@ class TensorBoardHandler:
         except ImportError as error:
             raise ImportError("TensorBoardHandler needs tensorboardX: pip install tensorboardX") from error
         self.folder = Path(folder)
-        self.weights = self.copies_parameters = weights
+        self.weights = weights
         self.pictures = pictures
         self._trigger = None if every is None else Every(every, "batch")
         self._clock = clock
@@ -74,12 +74,12 @@ class TensorBoardHandler:
         self._batch_file: EventFile | None = None
         self._failed = False
 
-    def train_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
+    def train_begin(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Forget an earlier fit."""
         self._close()
         self._plan_written = self._failed = False
 
-    def epoch_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
+    def epoch_begin(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Open the files, unless they are open; only now is it known where a resumed run continues."""
         if self._epoch_file is not None or self._failed:
             return
@@ -88,7 +88,7 @@ class TensorBoardHandler:
             if self._trigger is not None:
                 self._batch_file = EventFile(self.folder / "batches", estimator.state.step, self._clock)
 
-    def batch_end(self, estimator: EstimatorProtocol, **_: Any) -> None:
+    def batch_end(self, estimator: MultiEstimator, **_: Any) -> None:
         """Write the running figures if the batch is the n-th."""
         if self._batch_file is None or self._trigger is None:
             return
@@ -97,7 +97,7 @@ class TensorBoardHandler:
             with self._until_it_fails(estimator):
                 _write_figures(self._batch_file, figures, estimator.state.step)
 
-    def epoch_end(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
+    def epoch_end(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Write the epoch's figures, weights and pictures."""
         if self._epoch_file is None:
             return
@@ -105,13 +105,11 @@ class TensorBoardHandler:
         with self._until_it_fails(estimator):
             self._write_epoch(self._epoch_file, estimator, pictures)
 
-    def train_end(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
+    def train_end(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Close the files."""
         self._close()
 
-    def _write_epoch(
-        self, file: EventFile, estimator: EstimatorProtocol, pictures: Mapping[str, Any]
-    ) -> None:
+    def _write_epoch(self, file: EventFile, estimator: MultiEstimator, pictures: Mapping[str, Any]) -> None:
         epoch = estimator.state.epoch + 1
         plan = estimator.plan
         if plan is not None and not self._plan_written:
@@ -127,7 +125,7 @@ class TensorBoardHandler:
         file.flush()
 
     @contextmanager
-    def _until_it_fails(self, estimator: EstimatorProtocol) -> Iterator[None]:
+    def _until_it_fails(self, estimator: MultiEstimator) -> Iterator[None]:
         """Log an error of the disk as a warning, and write no more in this fit."""
         try:
             yield
@@ -140,7 +138,7 @@ class TensorBoardHandler:
                 reason(error),
             )
 
-    def _drawn_pictures(self, estimator: EstimatorProtocol) -> Mapping[str, Any]:
+    def _drawn_pictures(self, estimator: MultiEstimator) -> Mapping[str, Any]:
         pictures = {} if self.pictures is None else self.pictures(estimator)
         if not isinstance(pictures, Mapping) or not all(hasattr(p, "savefig") for p in pictures.values()):
             raise ValueError(
@@ -169,7 +167,7 @@ def _tag(figure: str) -> str:
     return f"{prefix}/{name}" if prefix else figure
 
 
-def _histograms(estimator: EstimatorProtocol) -> Iterator[tuple[str, Numbers]]:
+def _histograms(estimator: MultiEstimator) -> Iterator[tuple[str, Numbers]]:
     """Yield the finite values of parameters and gradients on the first device."""
     for name, parameter in estimator.parameters.items():
         yield from _finite(f"weights/{name}", parameter.list_data()[0])

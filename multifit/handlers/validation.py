@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from typing import Any, Optional
 
 from ..arguments import Count, FromZero, checked
-from ..events import EstimatorProtocol, Priority
-from ..events.handler_validation import checked_handlers
-from ..protocols import Loader
+from ..events import Handler, Priority, checked_handlers
+from ..protocols import Loader, MultiEstimator
 from ..triggers import Every
 
 
-class ValidationHandler:
+class ValidationHandler(Handler):
     """Evaluates on `val_data` during a fit; the estimator records the figures as ``val_…``.
 
     If both periods end at the same batch, it evaluates once. It does not evaluate at the end of an epoch in
@@ -58,15 +57,15 @@ class ValidationHandler:
         self._batches = None if batch_period is None else Every(batch_period, "batch", skip=skip)
         self._last_step: int | None = None
 
-    def train_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
+    def train_begin(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Forget an earlier fit."""
         self._last_step = None
 
-    def batch_end(self, estimator: EstimatorProtocol, **_: Any) -> None:
+    def batch_end(self, estimator: MultiEstimator, **_: Any) -> None:
         """Evaluate if the batch is the n-th."""
         self._evaluate_if_due(estimator, self._batches, "batch_end")
 
-    def epoch_end(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
+    def epoch_end(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Evaluate if the epoch is the n-th."""
         self._evaluate_if_due(estimator, self._epochs, "epoch_end")
 
@@ -78,7 +77,7 @@ class ValidationHandler:
         """Restore what `state_dict` returned."""
         self._last_step = state["evaluated"]
 
-    def _evaluate_if_due(self, estimator: EstimatorProtocol, trigger: Every | None, event: str) -> None:
+    def _evaluate_if_due(self, estimator: MultiEstimator, trigger: Every | None, event: str) -> None:
         step = estimator.state.step
         due = trigger is not None and trigger.due(estimator.state, event) and step != self._last_step
         if due and not estimator.state.interrupted:

@@ -8,10 +8,11 @@ import json
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from ..errors import counted, quoted, shown, suggest
-from ..files import atomic_write, parse_json, read_regular
+from ..files import atomic_write, parse_json
 from .format import epoch_table, last_epoch_table
 
 
@@ -164,7 +165,7 @@ class History(Mapping[str, "list[float]"]):
             The text is not a JSON object of lists of numbers, all of the same length.
         """
         is_text = isinstance(source, str) and source.lstrip().startswith("{")
-        text = str(source) if is_text else read_regular(source)
+        text = str(source) if is_text else Path(source).read_bytes()
         try:
             figures = parse_json(text).items()
             return cls(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Callable, TypeVar
 
-from ..files import parse_json, read_regular
+from ..files import parse_json
 from ..history import History
 from ..plan import Plan
 
@@ -54,7 +54,7 @@ def read_run(folder: Path) -> RunFolder:
 
 def _read(run: RunFolder, path: Path, parse: Callable[[bytes], Content]) -> Content | None:
     try:
-        return parse(read_regular(path))
+        return parse(path.read_bytes())
     except OSError as error:
         run.missing.append(f"{path.name}: {error.strerror}")
     except ValueError as error:

@@ -1,16 +1,10 @@
 """Which of several loaders gives the next batch: ``fit({"a": …, "b": …}, sampling=Proportional())``.
 
-Each way of sampling has its own file, and needs no engine.
+No way of sampling needs an engine.
 """
 
-from .proportional import Proportional
-from .protocol import Sampling
-from .ratios import Ratios
-from .round_robin import RoundRobin
-from .task_batch import TaskBatch
-from .task_loaders import COUNTS, TaskLoaders
-from .together import Together
-from .updates import Update
+from .task_loaders import COUNTS, TaskBatch, TaskLoaders
+from .ways import Proportional, Ratios, RoundRobin, Sampling, Together, Update
 
 __all__ = [
     "COUNTS",

@@ -1,14 +1,33 @@
-"""Several loaders as one."""
+"""Loaders by task, and their batches."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Mapping
 
 import numpy as np
 
 from ..errors import user_code
-from .protocol import Sampling
-from .updates import Update
+from .ways import Sampling, Update
+
+
+@dataclass(frozen=True)
+class TaskBatch:
+    """The batches of one update, as the loaders yielded them, by the loaders' names.
+
+    Parameters
+    ----------
+    batches : mapping of str to object
+        One batch, or, with ``Together``, one from each loader.
+    """
+
+    batches: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """The loader's name; of several loaders, their names joined by " + "."""
+        return " + ".join(self.batches)
+
 
 COUNTS = ("batches", "passes")
 """What the figures of a loader count: ``batches_<loader>``, ``passes_<loader>``."""

@@ -10,7 +10,7 @@ from typing import Any, Iterator, TypeVar
 from ..arguments import as_float, is_finite_number
 from ..errors import quoted, shown, suggest
 from .missing import missing_messages, with_presence
-from .names import MAX_DEPTH, PRINTABLE, Tree, bare_slots, is_name, leaves, listed
+from .names import PRINTABLE, Tree, bare_slots, is_name, leaves, listed
 from .resolution import resolve_terms
 from .specs import LabelSpec, LossSpec, MetricSpec
 from .state import parsed_state
@@ -96,12 +96,6 @@ class FieldParser:
 
     def _tree(self, field: str, value: Any) -> Tree:
         """Return names as nested tuples, with ``...`` at the end of any level; one name as a 1-tuple."""
-        if any(isinstance(leaf, (list, tuple)) for _, leaf in leaves(value)):
-            self.messages.append(
-                f"{field}: nested {MAX_DEPTH} levels deep or more, or contains itself; "
-                "nest the names as the net's outputs are nested"
-            )
-            return ()
         tree: list[Any] = []
         items = self._items(field, value)
         for i, item in enumerate(items):

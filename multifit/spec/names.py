@@ -16,7 +16,6 @@ PLURAL = {OUTPUTS: "outputs", LABELS: "labels and inputs", LOSSES: "losses"}
 Tree = tuple[Any, ...]  # names, nested like the net's outputs; `...` may be the last item of any level
 
 PRINTABLE = "of 1 to 200 printable characters"
-MAX_DEPTH = 32  # of nested lists; deeper ones are a mistake, such as a list that contains itself
 
 
 @dataclass(frozen=True)
@@ -36,11 +35,8 @@ def is_name(value: object) -> bool:
 
 
 def leaves(tree: Any, path: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], Any]]:
-    """Yield ``(path, leaf)`` of nested tuples and lists in order; `path` holds the indices of the leaf.
-
-    A list that is nested `MAX_DEPTH` levels deep counts as a leaf.
-    """
-    if isinstance(tree, (list, tuple)) and len(path) < MAX_DEPTH:
+    """Yield ``(path, leaf)`` of nested tuples and lists in order; `path` holds the indices of the leaf."""
+    if isinstance(tree, (list, tuple)):
         for i, item in enumerate(tree):
             yield from leaves(item, (*path, i))
     else:

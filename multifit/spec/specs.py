@@ -186,11 +186,8 @@ class TrainerSpec(_OneLineRepr):
 
 
 def _short(value: object) -> str:
-    """Return the `repr`; the name or the type if the `repr` is long, fails, or is just an address."""
-    try:
-        text = repr(value)
-    except Exception:  # from the user's own `__repr__`
-        text = ""
-    if text and "\n" not in text and " at 0x" not in text and len(text) <= 60:
+    """Return the `repr`; the name or the type if the `repr` is long, or just an address."""
+    text = repr(value)
+    if "\n" not in text and " at 0x" not in text and len(text) <= 60:
         return text
     return getattr(value, "__name__", None) or f"{type(value).__name__}(…)"

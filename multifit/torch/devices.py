@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ..distributed.launchers import local_rank
+from ..distributed import local_rank
 from ..errors import shown
 
 VALID = 'give one device, such as "cuda:0" or "cpu"'

@@ -1,7 +1,6 @@
 """A training step with each method of balancing, relative to one with the sum of the losses.
 
-Beside it are TorchJD's methods on the same two nets in PyTorch, and loops by hand with LibMTL's formulas,
-relative to PyTorch's own sum. LibMTL 1.1.5, the last one that PyPI has, cannot be imported (see README.md).
+Beside it are TorchJD's methods on the same two nets in PyTorch, relative to PyTorch's own sum.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from multifit import balance
 
 from .child import Child
 from .others import PYTHON
+from .results import Row
 from .rounds import Turn, alternate, timed
-from .rows import Row
 from .subjects import BALANCED, Heads
 
 __all__ = ["CASES", "LIBRARY", "METHODS", "NAME", "SUM", "measure", "over_the_sum"]
@@ -37,10 +36,7 @@ METHODS: Mapping[str, Callable[[], Any]] = {
     )
 }  # fmt: skip
 LIBRARY = "PyTorch"
-THEIRS = (
-    "UW", "DWA", "PCGrad", "MGDA", "CAGrad", "UPGrad",  # of TorchJD
-    *(f"{name} by hand" for name in ("UW", "DWA", "PCGrad", "MGDA", "CAGrad")),
-)  # fmt: skip
+THEIRS = ("UW", "DWA", "PCGrad", "MGDA", "CAGrad", "UPGrad")
 
 
 def measure(case: Heads, epochs: int | None = None) -> Iterator[Row]:

@@ -1,6 +1,6 @@
 """Two processes that train together, compared with two that train independently on the same cores.
 
-Both kinds take turns in the same two processes, fit by fit. A meeting and sums of arrays are measured too.
+Both kinds take turns in the same two processes, fit by fit. Sums of arrays are measured too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from multifit.distributed import ALONE, World, connect
 from multifit.gluon.distributed.collectives import all_reduce
 from tests.common.launch import launch
 
-from .rows import OURS, Row
+from .results import OURS, Row
 from .subjects import SINGLES, Subject
 from .subjects.data import digit_batches
 
@@ -48,7 +48,7 @@ NETS = (
     replace(RESNET, name=f"{RESNET.name}, 256 samples", batches=_large_batches),
 )
 SUBJECTS = {subject.name: subject for subject in NETS}
-COSTS = "meetings and sums"
+COSTS = "sums"
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ CASES = tuple(Case(kind, what) for kind in ("torch", "horovod") for what in (*SU
 
 
 def measure(case: Case, epochs: int | None = None) -> Iterator[Row]:
-    """Yield milliseconds per batch of both processes, or of meetings and sums; nothing if not installed."""
+    """Yield milliseconds per batch of both processes, or of sums; nothing if not installed."""
     if find_spec(case.kind) is None:
         return
     with TemporaryDirectory() as folder:
@@ -108,32 +108,31 @@ def _costs(world: World) -> dict[str, Callable[[], Any]]:
         return sum_and_wait
 
     sums = {f"sum of {megabytes} MB": summing(megabytes) for megabytes in MEGABYTES}
-    return {"meeting": lambda: world.meet("a batch", 1.0), **sums}
+    return {"sum of a number": lambda: world.sum(1.0), **sums}
 
 
 def _timed(world: World, function: Callable[[], Any], count: int) -> float:
     """Return the seconds of the slowest rank for one call."""
-    world.meet("a turn")
+    world.sum(0)
     begun = time.perf_counter()
     for _ in range(count):
         function()
     mx.nd.waitall()
-    return float(world.meet("the end of a turn", (time.perf_counter() - begun) / count).max())
+    return float(max(world.gather((time.perf_counter() - begun) / count)))
 
 
 def main(kind: str, what: str, rounds: str, path: str) -> None:
     """Measure in one of the processes; the first one writes the seconds."""
     world = connect(kind)
-    with world.guarded():
-        turns, count = (_costs(world), 20) if what == COSTS else (_trainings(SUBJECTS[what], world), 1)
-        seconds: dict[str, list[float]] = {name: [] for name in turns}
-        for round_ in range(int(rounds) + 2):
-            for name, function in turns.items():
-                taken = _timed(world, function, count)
-                if round_ >= 2:  # the first two warm up
-                    seconds[name].append(taken)
-        if world.first:
-            Path(path).write_text(json.dumps(seconds))
+    turns, count = (_costs(world), 20) if what == COSTS else (_trainings(SUBJECTS[what], world), 1)
+    seconds: dict[str, list[float]] = {name: [] for name in turns}
+    for round_ in range(int(rounds) + 2):
+        for name, function in turns.items():
+            taken = _timed(world, function, count)
+            if round_ >= 2:  # the first two warm up
+                seconds[name].append(taken)
+    if world.first:
+        Path(path).write_text(json.dumps(seconds))
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ from importlib.util import find_spec
 from typing import Any, Iterator, Mapping
 
 from .child import Child
+from .results import OURS, Row
 from .rounds import Turn, alternate
-from .rows import OURS, Row
 from .subjects import HEADS, NMT, SINGLES, SSD, Subject
 
 __all__ = ["CASES", "HAND", "LIMIT", "NAME", "measure", "opened", "turn_of"]

@@ -6,7 +6,7 @@ from typing import Iterator
 
 import numpy as np
 
-from .rows import Row
+from .results import Row
 from .step_time import epoch_row
 from .subjects import HEADS, Heads
 

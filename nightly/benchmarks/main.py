@@ -11,40 +11,12 @@ from typing import Iterator, Sequence
 from multifit.errors import quoted, suggest
 from multifit.tables import table
 
-from . import (
-    balance,
-    distributed,
-    engines,
-    evaluation,
-    first_update,
-    heads,
-    loading,
-    memory,
-    others,
-    step_time,
-)
-from .machine import machine
-from .results import write
-from .rows import Row
-from .targets import verdicts
+from . import balance, distributed, engines, heads, others, step_time
+from .results import Row, machine, verdicts, write
 
 __all__ = ["TABLES", "main"]
 
-TABLES = {
-    each.NAME: each
-    for each in (
-        step_time,
-        heads,
-        others,
-        loading,
-        memory,
-        evaluation,
-        first_update,
-        balance,
-        distributed,
-        engines,
-    )
-}
+TABLES = {each.NAME: each for each in (step_time, heads, others, balance, distributed, engines)}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

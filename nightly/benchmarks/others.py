@@ -15,8 +15,8 @@ from typing import Any, Iterator, Mapping
 import numpy as np
 
 from .child import TOP, Child
+from .results import Row
 from .rounds import Rounds
-from .rows import Row
 from .subjects import HEADS, Heads
 
 __all__ = ["CASES", "NAME", "PYTHON", "RIVALS", "Rival", "check_alike", "measure", "write_data"]

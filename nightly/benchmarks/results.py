@@ -1,18 +1,179 @@
-"""Results as JSON, with every value, and as Markdown."""
+"""Rows of measured values, the targets of their medians, and the report, as JSON and as Markdown."""
 
 from __future__ import annotations
 
 import json
+import os
+import platform
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Mapping, Sequence
+from statistics import median, quantiles
+from typing import Mapping, NamedTuple, Sequence
 
 from multifit.files import atomic_write
 
-from .rows import Row
-from .targets import Verdict, verdicts
+from ..report import provenance
 
-__all__ = ["markdown", "table_lines", "write"]
+__all__ = [
+    "OURS",
+    "PRECISIONS",
+    "TARGETS",
+    "Row",
+    "Target",
+    "machine",
+    "markdown",
+    "spread",
+    "table_lines",
+    "verdicts",
+    "write",
+]
+
+OURS = "multifit"
+LOSSES = ("Uncertainty", "DWA", "RLW", "GLS", "IMTLL")
+GRADIENTS = (
+    "GradNorm", "PCGrad", "MGDA", "CAGrad", "IMTLG", "FairGrad", "AlignedMTL", "UPGrad", "DualProj", "ConFIG",
+)  # fmt: skip
+HAND, FUSED = "/ hand-written", "/ fused by hand"
+PRECISIONS = ("float32", "bfloat16")
+SMALL = "ResNet18 thumbnail", "tiny FCN, mean IoU", "SSD", "NMT"
+LARGE = "ResNet18, 224 pixels", "FCN, 512 pixels", "SSD, 256 pixels", "NMT, 1024 units"
+
+
+class Spread(NamedTuple):
+    """The median and quartiles of values."""
+
+    median: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.median:.3g} ({self.low:.3g} … {self.high:.3g})"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One case of a table.
+
+    Attributes
+    ----------
+    table, case : str
+        Their names.
+    unit : str
+        The unit of the values, such as "ms per step".
+    values : mapping of str to sequence of float
+        By contender; values with the same index were measured right after each other.
+    """
+
+    table: str
+    case: str
+    unit: str
+    values: Mapping[str, Sequence[float]]
+
+    @classmethod
+    def of_seconds(
+        cls, table: str, case: str, times: Mapping[str, Sequence[float]], steps: int | None = None
+    ) -> Row:
+        """Return a row of milliseconds; per step if the number of steps is given."""
+        unit = "ms" if steps is None else "ms per step"
+        scale = 1000 / (steps or 1)
+        return cls(
+            table, case, unit, {name: [scale * time for time in seconds] for name, seconds in times.items()}
+        )
+
+    def ratios(self) -> dict[str, list[float]]:
+        """Return multifit's values divided by each other contender's, pair by pair."""
+        ours = self.values.get(OURS, ())
+        return {
+            f"/ {name}": [our / other for our, other in zip(ours, values)]
+            for name, values in self.values.items()
+            if not name.startswith(OURS) and ours
+        }
+
+    def figures(self) -> dict[str, Spread]:
+        """Return the spread of every contender's values and of every ratio."""
+        return {name: spread(values) for name, values in {**self.values, **self.ratios()}.items()}
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """Return the median and the quartiles of at least one value."""
+    low, _, high = quantiles(values, n=4) if len(values) > 1 else (values[0],) * 3
+    return Spread(median(values), low, high)
+
+
+class Target(NamedTuple):
+    """A limit that the median of a case's figure must not exceed."""
+
+    table: str
+    case: str
+    figure: str
+    limit: float
+
+
+class Verdict(NamedTuple):
+    """A target and the measured median."""
+
+    target: Target
+    measured: float
+
+    @property
+    def met(self) -> bool:
+        """Whether the median is within the limit."""
+        return self.measured <= self.target.limit
+
+
+TARGETS = (
+    # being general costs nothing
+    Target("heads", "2 heads", FUSED, 1.05),
+    Target("heads", "16 heads", FUSED, 1.05),
+    Target("heads", "64 heads", FUSED, 1.05),
+    # faster than the loop that people write by hand
+    Target("heads", "2 heads", HAND, 0.80),
+    Target("heads", "16 heads", HAND, 0.40),
+    Target("heads", "64 heads", HAND, 0.50),
+    Target("step_time", "MLP", HAND, 0.85),
+    Target("step_time", "ResNet18 thumbnail", HAND, 1.03),
+    Target("step_time", "SSD", HAND, 1.03),
+    Target("step_time", "NMT", HAND, 1.03),
+    # what balancing costs
+    *(
+        Target("balance", f"{case}, over the sum", method, limit)
+        for case, dearest in (("MLP", 1.3), ("conv", 1.1))
+        for methods, limit in ((LOSSES, 1.05), (("FAMO",), 1.4), (GRADIENTS, dearest))
+        for method in methods
+    ),
+    # two processes that train together reach .95 of the speed of two independent ones
+    Target("distributed", "ResNet18 thumbnail, torch", "/ independent processes", 1.05),
+    Target("distributed", "ResNet18 thumbnail, horovod", "/ independent processes", 1.05),
+    Target("distributed", "ResNet18 thumbnail, 256 samples, torch", "/ independent processes", 1.05),
+    Target("distributed", "ResNet18 thumbnail, 256 samples, horovod", "/ independent processes", 1.05),
+    # faster than what people would use instead
+    Target("others", "2 heads", "/ Lightning", 0.5),
+    Target("others", "2 heads", "/ Keras, torch", 0.3),
+    # on a GPU, faster than the loop in PyTorch thanks to CUDA graphs if nets are small, else as fast
+    *(
+        Target("gpu", f"{case}, {precision}", "/ PyTorch by hand", limit)
+        for cases, limit in ((("2 heads", *SMALL), 0.7), (LARGE, 1.05))
+        for case in cases
+        for precision in PRECISIONS
+    ),
+    *(
+        Target("gpu", f"{case}, {precision}{way}", f"/ PyTorch by hand{loop}", 1.05)
+        for case in (*SMALL, *LARGE)
+        for precision in PRECISIONS
+        for way, loop in ((", operator by operator", ""), (", compiled", ", compiled"))
+    ),
+)
+
+
+def verdicts(rows: Sequence[Row], targets: Sequence[Target] = TARGETS) -> list[Verdict]:
+    """Return a verdict for each target whose case was measured."""
+    measured = {
+        (row.table, row.case, figure): spread.median
+        for row in rows
+        for figure, spread in row.figures().items()
+    }
+    return [Verdict(target, measured[target[:3]]) for target in targets if target[:3] in measured]
 
 
 def write(folder: Path, time: str, machine: Mapping[str, str], rows: Sequence[Row]) -> Path:
@@ -76,3 +237,24 @@ def table_lines(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a table in Markdown, whose columns after the first are numbers."""
     lines = [header, ["---"] + ["--:"] * (len(header) - 1), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def machine() -> dict[str, str]:
+    """Return processor, cores, memory, load average, threads, versions and commit."""
+    load = ", ".join(f"{value:.2f}" for value in os.getloadavg())
+    return {
+        "processor": _line("/proc/cpuinfo", "model name") or platform.processor() or "unknown",
+        "cores": str(os.cpu_count()),
+        "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.1f} GiB",
+        "load average": load,
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "not set"),
+        **provenance(),
+    }
+
+
+def _line(path: str, name: str) -> str:
+    """Return the value of a name in a file of /proc; empty if there is no such file."""
+    file = Path(path)
+    lines = file.read_text().splitlines() if file.exists() else []
+    values = (line.split(":", 1)[1].strip() for line in lines if line.startswith(name))
+    return next(values, "")

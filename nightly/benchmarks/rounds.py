@@ -12,7 +12,7 @@ from typing import Any, Callable, Mapping
 
 import mxnet as mx
 
-from .rows import OURS
+from .results import OURS
 
 __all__ = ["FEWEST", "WARM", "Rounds", "Turn", "alternate", "timed"]
 

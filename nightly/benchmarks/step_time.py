@@ -10,8 +10,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Iterator
 
+from .results import Row
 from .rounds import Rounds, timed
-from .rows import Row
 from .subjects import NMT, SINGLES, SSD, Subject
 
 __all__ = ["CASES", "NAME", "epoch_row", "measure"]

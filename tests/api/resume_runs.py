@@ -42,6 +42,12 @@ class Distance(mx.metric.EvalMetric):
     def get(self) -> tuple[str, float]:
         return self.name, float(np.median(self.seen)) if self.seen else float("nan")
 
+    def state_dict(self) -> dict[str, Any]:
+        return {"seen": list(self.seen)}
+
+    def load_state_dict(self, state: Any) -> None:
+        self.seen = state["seen"]
+
 
 def make_spec(**changes: Any) -> TaskSpec:
     metrics = {

@@ -78,11 +78,10 @@ def test_what_an_epoch_leaves_over_is_an_update() -> None:
     assert_equal(whole, accumulated)
 
 
-@pytest.mark.parametrize("on_kvstore", [False, True])
-def test_a_users_own_trainer_accumulates(on_kvstore: bool) -> None:
+def test_a_users_own_trainer_accumulates() -> None:
     def run(sizes: Any, **options: Any) -> Any:
         net = net_of(TWO)
-        trainer = gluon.Trainer(net.collect_params(), "sgd", SGD, update_on_kvstore=on_kvstore)
+        trainer = gluon.Trainer(net.collect_params(), "sgd", SGD)
         estimator = MultiEstimator(net, spec_of(True, True), trainer, TWO, **options)
         estimator.fit(batches_of(sizes, True), epochs=2, event_handlers=[])
         return values_of(estimator)

@@ -13,7 +13,7 @@ import tqdm
 
 from multifit import MultiEstimator, ProgressBar
 from multifit.events import EVENTS, HOOKS
-from multifit.events.events import ARGUMENTS
+from multifit.events.handler import ARGUMENTS
 from tests.common.nets import two_heads
 from tests.common.specs import two_head_spec
 
@@ -66,7 +66,7 @@ def test_methods_are_called_with_what_their_signatures_are_checked_against(
 
     every = type("Every_", (), {event: recording(event) for event in EVENTS + HOOKS})()
     estimator.fit(batches, batches[:1], epochs=1, event_handlers=every)
-    assert found == {event: set(ARGUMENTS.get(event, ())) for event in EVENTS + HOOKS}
+    assert found == {event: set(ARGUMENTS[event]) for event in EVENTS + HOOKS}
 
 
 def test_events_are_called_in_order(estimator: MultiEstimator, batches: Any) -> None:

@@ -12,8 +12,8 @@ import pytest
 import multifit
 
 EXPORTS = [
-    "CHANGES", "MOMENTS", "CheckpointHandler", "DataError", "EarlyStoppingHandler", "Every",
-    "GradientConflicts", "GradientNoise", "HandlerError", "History",
+    "CheckpointHandler", "DataError", "EarlyStoppingHandler", "Every",
+    "GradientNoise", "Handler", "HandlerError", "History",
     "InterruptHandler", "LabelSmoothing", "LabelSpec", "LivePlot", "LogFile", "LoggingHandler",
     "LossSpec", "MetricHandler", "MetricSpec", "MixUp", "MultiEstimator", "PeerError", "Plan",
     "PlateauHandler", "Priority", "Problem", "ProgressBar", "RunState", "Sharded", "Shards",

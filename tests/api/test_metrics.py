@@ -304,10 +304,3 @@ def test_metrics_of_losses(batches: Any) -> None:
     figures = MultiEstimator(two_heads(), two_head_spec(metrics=metrics)).evaluate(batches)
     size = figures["size"]
     assert [figures[name] for name in metrics] == pytest.approx([size, size, 2 * size], rel=1e-6)
-
-
-def test_a_figure_that_was_not_measured_is_nan() -> None:
-    own = MetricSpec(Own(), ["size", "digit"], "digit", names=["a", "b"])
-    names, values = MultiEstimator(two_heads(), two_head_spec(metrics={"own": own})).train_metrics[0].get()
-    assert names == "train_own"
-    assert np.isnan(values)

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from mxnet import autograd, gluon
 from mxnet.gluon import nn
-from mxnet.gluon.contrib.estimator import event_handler as theirs
 
 from multifit import LossSpec, MultiEstimator, TaskSpec
 from tests.common.hand_loop import SILENT
@@ -69,14 +68,6 @@ def test_it_is_the_graph_of_evaluating(val_data: bool, tmp_path: Path) -> None:
     np.testing.assert_array_equal(
         imported(tmp_path / "net", x).asnumpy(), 3 * net.body(mx.nd.array(x)).asnumpy()
     )
-
-
-def test_gluons_checkpoint_handler_writes_the_symbol(batches: Any, tmp_path: Path) -> None:
-    net = hybridized(two_heads("hybrid"))
-    MultiEstimator(net, two_head_spec()).fit(
-        batches, epochs=1, event_handlers=[theirs.CheckpointHandler(str(tmp_path)), *SILENT]
-    )
-    assert mx.sym.load(str(tmp_path / "model-symbol.json")).list_outputs()
 
 
 def test_a_graph_of_the_net_is_kept(batches: Any) -> None:

@@ -86,7 +86,7 @@ def test_each_default_is_logged_once(log: Callable[[], list[str]]) -> None:
 
 def test_the_default_trainer_is_adam_at_one_thousandth() -> None:
     estimator = multifit.MultiEstimator(nn.Dense(3), CE)
-    assert isinstance(estimator.trainer.optimizer, mx.optimizer.Adam)
+    assert isinstance(estimator.trainers["trainer"].optimizer, mx.optimizer.Adam)
     assert estimator.learning_rates() == {"lr": 1e-3}
 
 

@@ -23,8 +23,8 @@ from multifit.balance import (
     Uncertainty,
     UPGrad,
 )  # fmt: skip
-from multifit.balance.measured import measured_losses
-from multifit.balance.rlw import softmax
+from multifit.balance.losses import softmax
+from multifit.balance.protocol import measured_losses
 from multifit.balance.weighing import weigh_gradients, weigh_losses
 from tests.common.balance_methods import methods
 

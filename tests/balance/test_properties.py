@@ -25,7 +25,7 @@ from multifit.balance import (
     Uncertainty,
     UPGrad,
 )  # fmt: skip
-from multifit.balance.measured import measured_losses
+from multifit.balance.protocol import measured_losses
 from multifit.balance.solvers import minimum, solved
 from multifit.balance.weighing import weigh_gradients, weigh_losses
 from tests.common.balance_methods import methods

@@ -12,7 +12,6 @@ from multifit.checks import (
     label_problems,
     loader_problems,
     one_shot,
-    sample_weight_problem,
 )
 
 
@@ -44,27 +43,6 @@ def test_sizes() -> None:
     assert 'l: output "o" (8, 1) float32 and label "y" (8, 2) float32 differ in size' in sizes((8, 1), (8, 2))
     assert "match only by reshaping across the batch axis, which mixes samples" in sizes((4, 1), (1, 4))
     assert "across the batch axis" in sizes((4, 2), (8,))
-
-
-SAMPLE_WEIGHTS = {  # weights, losses, and what would fit
-    ((8,), (8, 1)): (8, 1),
-    ((8,), (8, 3)): (8, 1),
-    ((8, 2), (8, 1, 2)): (8, 1, 2),
-    ((8, 5), (8, 5, 4)): (8, 5, 1),
-    ((8, 1), (8,)): (8,),
-    ((8, 1, 1), (8, 2)): (8, 2),
-    ((8, 1), (8, 1)): None,
-    ((8,), (8,)): None,
-    ((1,), (1, 1)): None,  # a batch of one sample
-}
-
-
-@pytest.mark.parametrize(("weights", "losses"), SAMPLE_WEIGHTS)
-def test_sample_weights(weights: tuple, losses: tuple) -> None:
-    message = sample_weight_problem("l", ("w", np.zeros(weights, "float32")), losses)
-    fitting = SAMPLE_WEIGHTS[weights, losses]
-    assert (message is None) == (fitting is None)
-    assert message is None or message.endswith(f"of its size or 1, such as {fitting}")
 
 
 class Resettable:

@@ -81,5 +81,6 @@ def test_an_error_of_one_process_ends_all(write):
     folder = str(Path("runs/small").resolve())
     job = launch("torch", 2, "-m", "multifit", "train", str(task), "--output", folder)
     assert job.code == 1
-    assert "failed: " in job.outputs[0] and "only here" in job.outputs[0], job.outputs
+    assert "another process of the run has ended" in job.outputs[0], job.outputs
+    assert "AssertionError: only here" in job.outputs[1]
     assert "only here" in LOG.read_text()

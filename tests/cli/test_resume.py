@@ -13,7 +13,7 @@ from typing import Any, Callable, Iterator
 
 import pytest
 
-from multifit.checkpoints import read_manifest
+from multifit.checkpoints import read_info
 from multifit.cli.record import RunRecord
 from tests.common.processes import processes, wait_for
 
@@ -24,7 +24,7 @@ RESULTS = ("history.json", "final.params")
 def steps(folder: str) -> list[tuple[int, bool]]:
     """Return the steps of the checkpoints, and whether their epochs were over."""
     paths = sorted((Path(folder) / "checkpoints").iterdir())
-    facts = [read_manifest(path).facts for path in paths]
+    facts = [read_info(path).facts for path in paths]
     return [(each["step"], each["complete"]) for each in facts]
 
 

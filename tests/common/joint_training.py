@@ -11,7 +11,6 @@ import numpy as np
 from multifit import (
     CheckpointHandler,
     Every,
-    GradientConflicts,
     GradientNoise,
     LabelSmoothing,
     LabelSpec,
@@ -32,7 +31,7 @@ from multifit.distributed import ALONE, World
 from tests.common.handlers import CutsPower, Freezes, PowerCut
 from tests.common.joint_data import Shuffled, batches, loader, ragged, uneven_parts
 from tests.common.nets import Heads, sequential
-from tests.common.ranks import ThreadCommunicator, run_ranks
+from tests.common.ranks import ThreadWorld, run_ranks
 
 import mxnet as mx  # isort: skip
 from mxnet import gluon, nd  # isort: skip
@@ -228,11 +227,6 @@ CASES: dict[str, dict[str, Any]] = {
     "noise": {"handlers": lambda world: [GradientNoise(random=noise_of(world))]},
     "a plateau": {"handlers": lambda world: [PlateauHandler("val_loss", patience=0, min_delta=10.0)]},
     "a net that branches": {"net": Branching},
-    "conflicts": {"handlers": lambda world: [GradientConflicts(2)], "data": ragged},
-    "conflicts of parameters": {
-        "handlers": lambda world: [GradientConflicts(2, on="body.*")],
-        "data": ragged,
-    },
     "missing labels": {
         "labels": MISSING,
         "data": lambda world: loader(37),
@@ -290,7 +284,7 @@ def assert_equal_training(alone: dict[str, Any], joint: dict[str, Any]) -> None:
 def assert_as_alone(
     train: Callable[[World], dict[str, Any]],
     size: int = 2,
-    kind: type[ThreadCommunicator] = ThreadCommunicator,
+    kind: type[ThreadWorld] = ThreadWorld,
 ) -> dict[str, Any]:
     """Check that ranks end with what one process ends with, and do not differ at all; return the latter."""
     alone = train(ALONE)

@@ -2,100 +2,57 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
-from contextlib import contextmanager
-from typing import Any, Callable, Iterator, Sequence
+from typing import Any, Callable
 
 import numpy as np
 
+from multifit import PeerError
 from multifit.distributed import World
 
-LOST = object()
 
+class Place:
+    """Where threads meet. One of them runs at a time: MXNet loses operators of threads that run at once.
 
-class Turn:
-    """One rank's part of the lock under which ranks run: MXNet loses operators of threads that run at once.
-
-    A rank gives its turn back while it meets the others, which its communicator does in another thread.
+    `lost` says whether a rank has ended with an error, so that the others need not wait for it.
     """
 
-    def __init__(self, lock: threading.Lock) -> None:
-        self._lock, self._guard = lock, threading.Lock()
-        self._held = self._runs = False
+    def __init__(self, size: int) -> None:
+        self.size, self.lost = size, False
+        self.condition = threading.Condition()
+        self.tables: dict[int, dict[int, Any]] = {}  # by number of the meeting: what each rank brought
 
-    def __enter__(self) -> None:
-        self._lock.acquire()
-        self._held = self._runs = True
-
-    def __exit__(self, *error: object) -> None:
-        with self._guard:
-            self._runs = False
-            self._give_back()
-
-    @contextmanager
-    def left(self) -> Iterator[None]:
-        """Let others run meanwhile."""
-        with self._guard:
-            self._give_back()
-        yield
-        if self._runs:
-            self._lock.acquire()
-            with self._guard:
-                self._held = True
-                if not self._runs:  # it has ended without waiting for this meeting
-                    self._give_back()
-
-    def _give_back(self) -> None:
-        if self._held:
-            self._held = False
-            self._lock.release()
+    def exchange(self, number: int, rank: int, value: Any) -> list[Any]:
+        table = self.tables.setdefault(number, {})
+        table[rank] = value
+        self.condition.notify_all()
+        if not self.condition.wait_for(lambda: len(table) == self.size or self.lost, timeout=20):
+            raise PeerError("a thread did not answer in time")
+        if len(table) < self.size:
+            raise PeerError("a thread has ended")
+        self.tables.pop(number - 1, None)  # all have left it
+        return [table[rank] for rank in range(self.size)]
 
 
-class ThreadCommunicator:
-    """Connects threads, which meet at a barrier."""
+class ThreadWorld(World):
+    """Connects threads."""
 
     name, asynchronous = "threads", False
 
-    def __init__(
-        self, rank: int, size: int, barrier: threading.Barrier, table: list[Any], lock: threading.Lock
-    ) -> None:
-        self.rank, self.size = rank, size
-        self._barrier, self._table = barrier, table
-        self.closed, self.turn = False, Turn(lock)
+    def __init__(self, rank: int, place: Place) -> None:
+        self.rank, self.size, self._place = rank, place.size, place
+        self._meetings = 0
 
-    def all_reduce(self, arrays: Any) -> None:
-        for array, rows in zip(arrays, zip(*self._exchange([array.copy() for array in arrays]))):
-            array[...] = np.sum(rows, axis=0)
+    def gather(self, value: Any) -> list[Any]:
+        self._meetings += 1
+        return list(map(pickle.loads, self._place.exchange(self._meetings, self.rank, pickle.dumps(value))))
 
-    def broadcast(self, arrays: Any) -> None:
-        for array, first in zip(arrays, self._exchange([array.copy() for array in arrays])[0]):
-            array[...] = first
+    def from_first(self, value: Any) -> Any:
+        return self.gather(value)[0]
 
-    def all_gather(self, vector: Any) -> list[Any]:
-        return self._exchange(vector.copy())
-
-    def close(self) -> None:
-        self.closed = True
-
-    def lose(self) -> None:
-        """End as a process that is killed does: the others' operations fail."""
-        self._exchange(LOST)
-
-    def _exchange(self, value: Any) -> list[Any]:
-        self._table[self.rank] = value
-        with self.turn.left():
-            self._barrier.wait()
-            values = list(self._table)
-            self._barrier.wait()
-        if any(value is LOST for value in values):
-            raise ConnectionError("connection closed by peer")
-        return values
-
-
-class EngineCommunicator(ThreadCommunicator):
-    """Takes the engine's own arrays, as Horovod does."""
-
-    name, asynchronous = "engine", True
+    def sum(self, vector: Any) -> Any:
+        return np.sum(self.gather(np.array(vector, np.float64)), axis=0)
 
     def all_reduce(self, arrays: Any) -> None:
         self._replace(arrays, lambda rows: np.sum(rows, axis=0))
@@ -103,45 +60,46 @@ class EngineCommunicator(ThreadCommunicator):
     def broadcast(self, arrays: Any) -> None:
         self._replace(arrays, lambda rows: rows[0])
 
+    def all_reduce_tensors(self, tensors: Any) -> None:
+        self.all_reduce([tensor.numpy() for tensor in tensors])
+
     def _replace(self, arrays: Any, reduce: Callable[[Any], Any]) -> None:
-        every = self._exchange([array.asnumpy() for array in arrays])
+        arrays = list(arrays)
+        every = self.gather([np.array(array) for array in arrays])
+        for array, rows in zip(arrays, zip(*every)):
+            array[...] = reduce(rows)
+
+
+class EngineWorld(ThreadWorld):
+    """Takes the engine's own arrays, as Horovod does."""
+
+    name, asynchronous = "engine", True
+
+    def _replace(self, arrays: Any, reduce: Callable[[Any], Any]) -> None:
+        every = self.gather([array.asnumpy() for array in arrays])
         for array, rows in zip(arrays, zip(*every)):
             array[:] = reduce(rows)
 
 
-def thread_communicators(size: int, kind: type[ThreadCommunicator] = ThreadCommunicator) -> list[Any]:
-    """Return the communicators of `size` ranks, each to be used in a thread of its own."""
-    shared = threading.Barrier(size), [None] * size, threading.Lock()
-    return [kind(rank, size, *shared) for rank in range(size)]
-
-
 def run_ranks(
-    size: int,
-    function: Callable[[World], Any],
-    timeout: float = 20.0,
-    kind: type[ThreadCommunicator] = ThreadCommunicator,
+    size: int, function: Callable[[World], Any], kind: type[ThreadWorld] = ThreadWorld
 ) -> list[Any]:
     """Call the function with each rank's World, in threads; return what each returned or raised."""
     results: list[Any] = [None] * size
+    place = Place(size)
 
-    def run(rank: int, world: World) -> None:
-        try:
-            with communicators[rank].turn:
-                results[rank] = function(world)
-        except BaseException as error:
-            results[rank] = error
+    def run(world: World) -> None:
+        with place.condition:
+            try:
+                results[world.rank] = function(world)
+            except BaseException as error:
+                results[world.rank], place.lost = error, True
+                place.condition.notify_all()
 
-    communicators = thread_communicators(size, kind)
-    worlds = [World(communicator, timeout) for communicator in communicators]
-    run_threads(run, [(world.rank, world) for world in worlds])
-    return results
-
-
-def run_threads(function: Callable[..., None], calls: Sequence[tuple[Any, ...]]) -> None:
-    """Call a function in one thread for each rank, and wait for all."""
-    threads = [threading.Thread(target=function, args=arguments, daemon=True) for arguments in calls]
+    threads = [threading.Thread(target=run, args=(kind(rank, place),), daemon=True) for rank in range(size)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(60)
         assert not thread.is_alive(), "a rank hangs"
+    return results

@@ -7,115 +7,92 @@ from types import SimpleNamespace
 
 import pytest
 
-import multifit
-from multifit.distributed import ALONE, connect
-from multifit.distributed.connect import versions
+from multifit import PeerError
+from multifit.distributed import ALONE, World, connect, local_rank, local_size
+from multifit.distributed.connect import LIBRARIES, launched_with
 
 module = sys.modules["multifit.distributed.connect"]
+VARIABLES = ("HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_RANK", "WORLD_SIZE")
 
 
-class One:
-    """A communicator of one process."""
-
-    name, rank, size, asynchronous = "one", 0, 1, False
-    all_reduce = broadcast = all_gather = close = None
-
-    def __init__(self, timeout=None):
-        self.timeout = timeout
-
-
-@pytest.fixture
-def launcher(monkeypatch):
-    """Set which launcher started this process, and which libraries are installed."""
-
-    def set_launcher(name, *installed):
-        monkeypatch.setattr(module, "launched", lambda: name)
-        monkeypatch.setattr(module, "find_spec", lambda library: library in installed or None)
-
-    return set_launcher
-
-
-@pytest.fixture
-def made(monkeypatch):
-    """Make a communicator of one process, whatever the kind; return the list of kinds."""
-    kinds = []
-    monkeypatch.setattr(module, "_make", lambda kind, timeout: kinds.append(kind) or One(timeout))
-    return kinds
+@pytest.fixture(autouse=True)
+def no_launcher(monkeypatch):
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.mark.parametrize(
-    "kind, name, installed, expected",
+    ("kind", "variable", "library"),
     [
-        ("auto", "horovodrun", (), "horovod"),
-        ("auto", "torchrun", (), "torch"),
-        ("auto", "mpirun", ("horovod", "torch"), "horovod"),
-        ("auto", "srun", ("torch",), "torch"),
-        ("torch", "horovodrun", (), "torch"),
-        ("horovod", "mpirun", (), "horovod"),
+        ("auto", "HOROVOD_GLOO_RENDEZVOUS_ADDR", "horovod"),
+        ("auto", "WORLD_SIZE", "torch"),
+        ("horovod", None, "horovod"),  # mpirun may have started it
     ],
 )
-def test_the_launcher_chooses(launcher, made, kind, name, installed, expected):
-    launcher(name, *installed)
-    world = connect(kind, timeout=5)
-    assert made == [expected]
-    assert world.timeout == world.communicator.timeout == 5
+def test_the_launcher_chooses(monkeypatch, kind, variable, library):
+    timeouts: list[float] = []
+
+    class Made(World):
+        def __init__(self, timeout):
+            timeouts.append(timeout)
+
+    name = LIBRARIES[library].target.partition(":")[2]
+    monkeypatch.setattr(module, "import_module", lambda target: SimpleNamespace(**{name: Made}))
+    if variable is not None:
+        monkeypatch.setenv(variable, "2")
+    assert isinstance(connect(kind, timeout=5), Made) and timeouts == [5]
 
 
-@pytest.mark.parametrize("kind, name", [("auto", None), ("none", None), ("none", "horovodrun")])
-def test_one_process_is_alone(launcher, kind, name):
-    launcher(name)
+@pytest.mark.parametrize(("kind", "launched"), [("auto", False), ("none", False), ("none", True)])
+def test_one_process_is_alone(monkeypatch, kind, launched):
+    if launched:
+        monkeypatch.setenv("WORLD_SIZE", "2")
     assert connect(kind) is ALONE
 
 
-def test_a_communicator_of_ones_own_is_used():
-    communicator = One()
-    assert connect(communicator).communicator is communicator
+def raises(error):
+    def fail(*_):
+        raise error
+
+    return fail
 
 
 @pytest.mark.parametrize(
-    "kind, name, error, message",
+    ("imported", "error", "message"),
     [
-        ("tourch", None, ValueError, "connect: kind is 'tourch' .did you mean \"torch\""),
-        ("torch", None, ValueError, "no launcher started this one: torchrun --nproc-per-node 2 -m multifit"),
-        ("horovod", None, ValueError, "no launcher started this one: horovodrun -np 2 multifit"),
-        ("auto", "mpirun", ImportError, r"mpirun started several .*pip install horovod"),
+        (raises(ImportError("no module")), ImportError, '"torch" needs .* pip install torch .*no module'),
+        (
+            lambda target: SimpleNamespace(TorchWorld=raises(OSError("no route to host"))),
+            PeerError,
+            "could not reach the others by torch: no route to host",
+        ),
     ],
 )
-def test_errors_say_what_to_do(launcher, kind, name, error, message):
-    launcher(name)
+def test_what_fails_is_named(monkeypatch, imported, error, message):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr(module, "import_module", imported)
     with pytest.raises(error, match=message):
-        connect(kind)
-
-
-@pytest.mark.parametrize("timeout", [0, -1, "5", float("nan"), float("inf")])
-def test_the_timeout_is_a_number_of_seconds(timeout):
-    with pytest.raises(ValueError, match="timeout"):
-        connect("none", timeout=timeout)
-
-
-def test_a_missing_library_names_its_extra(launcher, monkeypatch):
-    launcher("torchrun")
-    monkeypatch.setitem(sys.modules, "torch", None)
-    monkeypatch.delitem(sys.modules, "multifit.distributed.torch_communicator", raising=False)
-    with pytest.raises(ImportError, match=r'"torch" needs .* pip install torch'):
-        connect("torch")
-
-
-def test_a_communicator_is_imported_when_it_is_needed(launcher, monkeypatch):
-    launcher("torchrun")
-    monkeypatch.setattr(module, "import_module", lambda name: SimpleNamespace(TorchCommunicator=One))
-    assert connect().communicator.name == "one"
-
-
-def test_who_cannot_be_reached_is_an_error_of_a_peer(launcher, monkeypatch):
-    def refuse(timeout):
-        raise OSError("no route to host")
-
-    launcher("torchrun")
-    monkeypatch.setattr(module, "import_module", lambda name: SimpleNamespace(TorchCommunicator=refuse))
-    with pytest.raises(multifit.PeerError, match="could not reach the others by torch: no route to host"):
         connect()
 
 
-def test_versions_are_those_of_what_computes():
-    assert set(versions()) >= {"Python", "numpy", "mxnet"}
+def test_torch_needs_its_launcher():
+    with pytest.raises(ValueError, match="no launcher started this one: torchrun --nproc-per-node 2 -m mul"):
+        connect("torch")
+
+
+TORCH = {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
+HOROVOD = {"HOROVOD_RANK": "5", "HOROVOD_LOCAL_RANK": "3", "HOROVOD_LOCAL_SIZE": "4"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "library", "rank", "size"),
+    [
+        ({}, None, 0, 1),
+        ({"LOCAL_RANK": "1"}, None, 0, 1),  # nobody started several
+        (TORCH, "torch", 1, 2),
+        (HOROVOD, "horovod", 3, 4),
+    ],
+)
+def test_launchers_are_recognised(environment, library, rank, size):
+    assert launched_with(environment) == library
+    assert (local_rank(environment), local_size(environment)) == (rank, size)

@@ -44,7 +44,6 @@ def test_arrays_are_summed_and_broadcast():
     summed, copied = ([arrays_of(rank) for rank in range(2)] for _ in range(2))
 
     def both(world):
-        world.meet("gradients")
         all_reduce(world, summed[world.rank])
         broadcast(world, copied[world.rank])
 

@@ -21,7 +21,7 @@ from multifit import (
 )
 from multifit.checkpoints import newest_checkpoint
 from multifit.distributed import ALONE, World
-from multifit.estimator import shared_checkpoint
+from multifit.estimator.resume import RunCheckpointer
 from tests.common.handlers import CutsPower
 from tests.common.joint_data import loader
 from tests.common.joint_training import (
@@ -60,7 +60,7 @@ class InterruptOn:
 
     def batch_end(self, estimator: Any, **_: Any) -> None:
         if estimator.state.step == self.step:
-            estimator.state.interrupt("SIGINT")
+            estimator.state.stop("SIGINT", interrupted=True)
 
 
 def train(
@@ -114,8 +114,8 @@ def test_a_rank_that_is_interrupted_stops_all_and_they_resume_bit_for_bit(tmp_pa
     assert [result["step"] for result in stopped] == [7, 7]
     assert {result["reason"] for result in stopped} == {"SIGINT (rank 1)"}
     path, _ = newest_checkpoint(tmp_path)
-    assert path.name == "epoch-0002-step-00000007"
-    assert {own.name for own in (path / "ranks").iterdir()} == {"rank-0001"}
+    assert path.path.name == "epoch-0002-step-00000007"
+    assert {own.name for own in (path.path / "ranks").iterdir()} == {"rank-0001"}
     resumed = run_ranks(2, lambda world: train(world, tmp_path, resume=tmp_path))
     for one, other in zip(whole, resumed):
         assert same(one, other)
@@ -206,19 +206,11 @@ def test_states_that_are_each_ranks_own(tmp_path, case):
     assert_ranks_resume(tmp_path, "mxnet", case)
 
 
-def test_a_checkpoint_that_others_cannot_see_is_sent_to_them(tmp_path, whole, monkeypatch):
-    run_ranks(2, lambda world: train(world, tmp_path, stop=7))
-    numbers = iter(range(100))
-    monkeypatch.setattr(shared_checkpoint, "_manifest_hash", lambda path: next(numbers))
-    resumed = run_ranks(2, lambda world: train(world, tmp_path, resume=tmp_path))
-    assert all(same(one, other) for one, other in zip(whole, resumed))
-    assert (
-        run_ranks(2, lambda world: train(world, tmp_path / "new", resume=tmp_path / "new"))[0]["step"] == 10
-    )
-
-
-def test_a_manifest_that_is_not_there_has_no_hash(tmp_path):
-    assert shared_checkpoint._manifest_hash(tmp_path) is None
+def test_a_checkpoint_that_ranks_cannot_see_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(RunCheckpointer, "_find", lambda self, folder: folder / "of the first rank")
+    for error in run_ranks(2, lambda world: train(world, tmp_path, resume=tmp_path)):
+        assert isinstance(error, ValueError)
+        assert "is not there on rank 0, 1: all ranks read a checkpoint from the same disk" in str(error)
 
 
 def test_all_ranks_go_on_if_the_first_cannot_write(tmp_path, whole, monkeypatch):

@@ -29,7 +29,7 @@ from tests.common.data import Limited, Repeating, regression_batches
 from tests.common.grids import TWO
 from tests.common.joint_training import CASES, ByShape, assert_as_alone, joint_training, normed_heads
 from tests.common.nets import Heads
-from tests.common.ranks import EngineCommunicator, ThreadCommunicator, run_ranks
+from tests.common.ranks import EngineWorld, ThreadWorld, run_ranks
 from tests.common.specs import regression_spec
 
 import mxnet as mx  # isort: skip
@@ -45,11 +45,11 @@ QUICK = [
 @pytest.mark.parametrize(
     ("case", "kind"),
     [
-        *[(case, ThreadCommunicator) for case in QUICK],
-        ("several at once", EngineCommunicator),
-        ("balance of parameters", EngineCommunicator),
-        ("balance of a task that is absent", EngineCommunicator),
-        ("balance of a task that is absent, every third batch", EngineCommunicator),
+        *[(case, ThreadWorld) for case in QUICK],
+        ("several at once", EngineWorld),
+        ("balance of parameters", EngineWorld),
+        ("balance of a task that is absent", EngineWorld),
+        ("balance of a task that is absent, every third batch", EngineWorld),
     ],
 )
 def test_two_ranks_train_as_one(case, kind):
@@ -399,8 +399,6 @@ def test_a_divided_loader_is_the_loader_itself_alone():
 
 
 def test_handlers_that_show_act_on_the_first_rank(tmp_path):
-    handlers = mx.gluon.contrib.estimator.event_handler
-
     class Writing:
         first_rank_only = True
 
@@ -413,7 +411,7 @@ def test_handlers_that_show_act_on_the_first_rank(tmp_path):
     def train(world):
         estimator, data = regression(world)
         folder, calls = tmp_path / str(world.rank), []
-        own = [Writing(calls), handlers.CheckpointHandler(str(folder)), LogFile(folder / "log.txt")]
+        own = [Writing(calls), LogFile(folder / "log.txt")]
         estimator.fit(data, epochs=1, event_handlers=own)
         return len(calls), any(folder.iterdir()), estimator.logger.name
 

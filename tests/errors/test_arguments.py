@@ -10,7 +10,6 @@ from mxnet import gluon
 from multifit import (
     CheckpointHandler,
     EarlyStoppingHandler,
-    GradientConflicts,
     MetricSpec,
     MultiEstimator,
     SpecError,
@@ -43,9 +42,9 @@ def test_wrong_epochs_and_batches(setup: Setup, lengths: dict, text: str) -> Non
 
 # fmt: off
 CALLS: list[tuple[str, dict[str, Any]]] = [
-    ("fit", {"epochs": 1, "resume": 3}), ("fit", {"epochs": 10**400}), ("evaluate", {"batch_axis": -3}),
+    ("fit", {"epochs": 1, "resume": 3}), ("evaluate", {"batch_axis": -3}),
     ("export", {"folder": 3}), ("export", {"folder": "out", "format": []}), ("figures", {"stage": []}),
-    ("direction", {"figure": []}), ("find_learning_rate", {"trainer": 3}), ("profile", {"batches": 10**400}),
+    ("direction", {"figure": []}), ("find_learning_rate", {"trainer": 3}), ("profile", {"batches": 0}),
     ("profile", {"clock": 3}), ("write_checkpoint", {"folder": []}),
 ]
 # fmt: on
@@ -143,13 +142,6 @@ def test_a_figure_that_a_handler_records_can_be_monitored(setup: Setup, figure: 
     estimator = setup.make()
     estimator.fit(setup.data, epochs=5, event_handlers=[Recorder(figure), stopping])
     assert estimator.state.epoch == 2 and estimator.history[figure] == [0.0, -1.0]
-
-
-def test_the_figures_of_gradient_conflicts_can_be_monitored(setup: Setup) -> None:
-    setup.net.hybridize()
-    handlers = EarlyStoppingHandler("train_conflict", mode="min"), GradientConflicts(every=1)
-    setup.but(handlers=handlers).trains()
-    setup.net.hybridize(False)
 
 
 NO_GAP = 'EarlyStoppingHandler: there is no figure "gap"; figures are "train_loss", '

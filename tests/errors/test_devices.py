@@ -46,10 +46,17 @@ def test_replicas_without_a_kvstore_would_diverge() -> None:
     setup.with_trainers(TrainerSpec(".*", "sgd"), context=TWO).trains()
 
 
-def test_one_device_has_no_kvstore(setup: Setup) -> None:
-    """MXNet makes none for one device, and fails deep inside if it is to update there."""
-    faulty = setup.with_trainers(trainer(setup, update_on_kvstore=True))
-    faulty.refused(TrainerError, "update_on_kvstore=True on one device", "leave it out")
+@pytest.mark.parametrize("devices", [TWO[:1], TWO], ids=["one device", "two devices"])
+def test_no_kvstore_updates(devices: list[mx.Context]) -> None:
+    setup = new_setup()
+    setup.net.collect_params().reset_ctx(devices)
+    faulty = setup.with_trainers({"all": trainer(setup, update_on_kvstore=True)}, context=devices)
+    faulty.refused(
+        TrainerError, 'trainers["all"]: updates on its kvstore', "update_on_kvstore=False, or give"
+    )
+
+
+def test_one_device_needs_no_kvstore(setup: Setup) -> None:
     setup.with_trainers(trainer(setup)).trains()
     setup.with_trainers(trainer(setup, kvstore=None)).trains()
 
@@ -80,12 +87,11 @@ def test_a_step_of_the_users(make: Any, devices: list[mx.Context]) -> None:
     setup.with_trainers(own, context=devices).refused(TrainerError, text, ways)
 
 
-@pytest.mark.parametrize("options", [{}, {"update_on_kvstore": False}], ids=["on the kvstore", "beside it"])
-def test_compressed_gradients(options: dict[str, Any]) -> None:
+def test_compressed_gradients() -> None:
     """A threshold that is meant for sums over samples would give other updates than by hand."""
     setup = new_setup()
     setup.net.collect_params().reset_ctx(TWO)
-    compressing = trainer(setup, compression_params={"type": "2bit", "threshold": 0.5}, **options)
+    compressing = trainer(setup, compression_params={"type": "2bit", "threshold": 0.5})
     setup.with_trainers(compressing, context=TWO).refused(
         TrainerError, "trainers: compression_params= has a threshold for sums", "leave it out"
     )

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any, Callable
 
 import numpy as np
 import pytest
 
 from multifit import LossSpec, SpecError
-from multifit.losses import SegmentationCELoss, SequenceCELoss
 
 import mxnet as mx  # isort: skip
 from mxnet import gluon
 
-from tests.common.grids import TWO
-
-from .setups import BOTH, CE, L2, Setup, around, fault, new_setup
+from .setups import BOTH, CE, L2, Setup, around, fault
 
 WEIGHT = "it must be a finite number of at least 0, or a function of the state"
 
@@ -55,12 +51,12 @@ FAULTS = [
     fault("part is no name", lambda s: s.with_loss(CE(), returns=[1, 2]),
         "returns holds 1; give a list of strings"),
     fault("too many arguments", lambda s: s.with_loss(lambda a: a, **BOTH),
-        'losses["digit"]: is called with 2 arguments ("outputs.digit", "labels.digit"), but takes 1: (a)',
+        'losses["digit"]: is called with 2 arguments ("outputs.digit", "labels.digit"), but takes (a): too',
         "name as many outputs and labels, in that order"),
-    fault("too few arguments", lambda s: s.with_loss(lambda a, b, c: a, **BOTH), "but takes 3: (a, b, c)"),
+    fault("too few arguments", lambda s: s.with_loss(lambda a, b, c: a, **BOTH), "but takes (a, b, c): "),
     fault("gluon loss without label",
         lambda s: s.with_loss(CE(), outputs="digit").but(unused=["labels.digit"]),
-        'is called with 1 argument ("outputs.digit"), but takes 2 to 3: (pred, label, sample_weight)'),
+        'is called with 1 argument ("outputs.digit"), but takes (pred, label, sample_weight=None): missing'),
     fault("parts without names", lambda s: s.with_loss(lambda a, b: (a, b), **BOTH),
         "returns 2 parts, [(8, 3) float32, (8,) float32]; name them with returns=[...]"),
     fault("fewer parts than names", lambda s: s.with_loss(CE(), **BOTH, returns=["cls", "box"]),
@@ -105,29 +101,6 @@ def test_a_normalizer_that_would_train_uphill_or_spoil_everything(setup: Setup, 
     faulty.refused(SpecError, f"normalize_by is {value!r}; it must be, or return,", "whose sum is at least 0")
 
 
-# a value with each kind of array, slot and devices at least once
-SUMS = [
-    (value, *setting)
-    for value, setting in zip(
-        itertools.cycle([-1.0, float("nan"), float("inf")]),
-        itertools.product(
-            [np.asarray, mx.nd.array], ["count", lambda slots: slots["count"] * 2], [mx.cpu(0), TWO]
-        ),
-    )
-]
-
-
-@pytest.mark.parametrize(("value", "kind", "by", "contexts"), SUMS)
-def test_slots_whose_sum_is_no_normalizer(value: float, kind: Any, by: Any, contexts: Any) -> None:
-    setup = new_setup().with_loss(CE(), **BOTH, normalize_by=by)
-    unused = ["count"] if callable(by) else []  # as far as the spec can know
-    setup = setup.but(labels=["digit", "amount", "count"], unused=unused, estimator={"context": contexts})
-    counts = np.full((8,), value, "float32"), np.float32([-1] + [1] * 7)
-    wrong, right = (setup.but(data=[[*setup.data[0], kind(count)]]) for count in counts)
-    wrong.refused(SpecError, 'losses["digit"]: the sum of normalize_by is ', "whose sum is at least 0")
-    right.trains()
-
-
 @pytest.mark.parametrize(("change", "texts"), FAULTS)
 def test_a_wrong_loss_is_an_error(setup: Setup, change: Any, texts: tuple) -> None:
     change(setup).refused(SpecError, *texts)
@@ -152,44 +125,6 @@ def test_samples_are_not_mixed_across_the_batch_axis(loss: Any) -> None:
     faulty.refused(SpecError, '"digit" (1, 4) float32', '"digit" (4, 1) float32', "across the batch axis")
 
 
-# the loss, the shapes of its output, label and further slots, and of sample weights that fit and that do not
-WEIGHTED: dict[str, Any] = {
-    "column": (L2(), (8, 1), (8,), [], [(8, 1)], [(8,), (8, 1, 1)]),
-    "vector": (gluon.loss.SigmoidBCELoss(), (8,), (8, 1), [], [(8,)], [(8, 1)]),
-    "columns": (gluon.loss.HuberLoss(), (8, 3), (8, 3), [], [(8, 1), (8, 3)], [(8,)]),
-    "classes": (CE(), (8, 3), (8,), [], [(8, 1)], [(8,), (8, 1, 1)]),
-    "probabilities": (CE(sparse_label=False), (8, 3), (8, 3), [], [(8, 1)], [(8,)]),
-    "positions": (CE(axis=1), (8, 3, 2), (8, 2), [], [(8, 1, 1), (8, 1, 2)], [(8,), (8, 1), (8, 2)]),
-    "pixels": (SegmentationCELoss(), (8, 3, 2), (8, 2), [], [(8,)], [(8, 1)]),
-    "tokens": (SequenceCELoss(), (8, 2, 3), (8, 2), [(8,)], [(8,)], [(8, 1)]),
-}
-
-
-@pytest.mark.parametrize(
-    ("name", "shape", "fits"),
-    [(name, s, s in row[4]) for name, row in WEIGHTED.items() for s in row[4] + row[5]],
-)
-def test_sample_weights_are_those_of_their_samples_or_refused(name: str, shape: tuple, fits: bool) -> None:
-    fn, output, label, further, *_ = WEIGHTED[name]
-    slots = [f"slot {number}" for number, _ in enumerate(further)]
-    setup = around(
-        lambda dense, x: dense(x).tile((1, 2))[:, : int(np.prod(output[1:]))].reshape(output),
-        labels=["digit", *slots, "weight"],
-        losses={"digit": LossSpec(fn, "digit", ["digit", *slots, "weight"])},
-    )
-    x, weights = setup.data[0][0], np.arange(8, dtype="float32")
-    others = [np.zeros(label, "float32"), *(np.ones(shape, "float32") for shape in further)]
-    spread = weights.reshape(8, *[1] * (len(shape) - 1)) * np.ones(shape, "float32")
-    setup = setup.but(data=[[x, *others, spread]])
-    if not fits:
-        text = f'it takes "weight" {shape} float32 as sample weights, which multiply losses of shape'
-        setup.refused(SpecError, text, "only by broadcasting across the batch axis, which mixes samples")
-        return
-    each = fn(setup.net(mx.nd.array(x)), *map(mx.nd.array, others)).asnumpy()
-    figures = setup.make().evaluate(setup.data, [])
-    np.testing.assert_allclose(figures["digit"], (each * weights).mean(), rtol=1e-5)
-
-
 def test_integers_never_reach_a_gluon_loss() -> None:
     """The engine would fail in the background, and may not recover."""
     faulty = around(lambda dense, x: dense(x).astype("int32"))
@@ -210,13 +145,6 @@ def test_a_loss_that_ignores_its_weight() -> None:
         "gradient four times as large gave the same gradient",
         "multifit.losses.SegmentationCELoss",
     )
-
-
-def test_softmax_output_ignores_its_weight() -> None:
-    net = around(lambda dense, x: dense(x))
-    faulty = net.but(losses={"digit": LossSpec(lambda a, b: mx.nd.SoftmaxOutput(a, b))})
-    faulty.refused(SpecError, 'losses["digit"]: <lambda> ignores its weight')
-    net.trains()
 
 
 @pytest.mark.parametrize(

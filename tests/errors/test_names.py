@@ -124,13 +124,13 @@ FAULTS = [
     fault("batch_fn", lambda s: s.but(batch_fn=3), "batch_fn: 3 cannot be called; give a function"),
     # functions that take something else
     fault("forward of nothing", lambda s: s.but(forward=lambda: 0),
-        'forward: is called with 2 arguments ("net", "slots"), but takes 0: (); let it take (net, slots)'),
+        'forward: is called with 2 arguments ("net", "slots"), but takes (): ', "; let it take (net, slots)"),
     fault("batch_fn of two", lambda s: s.but(batch_fn=lambda a, b: {}),
-        'batch_fn: is called with 1 argument ("batch"), but takes 2: (a, b); let it take (batch)'),
+        'batch_fn: is called with 1 argument ("batch"), but takes (a, b): ', "; let it take (batch)"),
     fault("functions of a loss",
         lambda s: s.with_loss(CE(), **BOTH, weight=lambda: 1, normalize_by=lambda: 1),
-        ".weight: is called with 1 argument (\"state\"), but takes 0: (); let it take (state)",
-        ".normalize_by: is called with 1 argument (\"slots\"), but takes 0: (); let it take (slots)"),
+        ".weight: is called with 1 argument (\"state\"), but takes (): ", "; let it take (state)",
+        ".normalize_by: is called with 1 argument (\"slots\"), but takes (): ", "; let it take (slots)"),
 ]
 # fmt: on
 

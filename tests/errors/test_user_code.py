@@ -7,7 +7,7 @@ from typing import Any, Callable
 import numpy as np
 import pytest
 
-from multifit import HandlerError, MetricSpec, MultiEstimator, TrainerSpec
+from multifit import MetricSpec, MultiEstimator, TrainerSpec
 from multifit.sampling import Proportional
 
 import mxnet as mx  # isort: skip
@@ -128,7 +128,7 @@ def test_the_users_own_notes_stay(setup: Setup) -> None:
 
 
 def test_before_python_3_11_the_notes_are_logged(setup: Setup, monkeypatch: Any, caplog: Any) -> None:
-    monkeypatch.setattr("multifit.estimator.calls.NOTES_ARE_SHOWN", False)
+    monkeypatch.setattr("multifit.estimator.run.NOTES_ARE_SHOWN", False)
     estimator = setup.with_loss(lambda a, b: fails(), **BOTH).make()
     monkeypatch.setattr(estimator.logger, "propagate", True)
     with pytest.raises(Lost):
@@ -334,18 +334,10 @@ class HoldsByAnArray:
 
 
 @pytest.mark.parametrize(
-    ("handler", "error", "text"),
-    [
-        (
-            AddsANumber(),
-            HandlerError,
-            "epoch 1, batch 2: AddsANumber.change_objective returned 0.01 among the",
-        ),
-        (HoldsByAnArray(), ValueError, "raised in HoldsByAnArray.hold_update (epoch 1, batch 2)"),
-    ],
+    ("handler", "error"), [(AddsANumber(), AttributeError), (HoldsByAnArray(), ValueError)]
 )
-def test_a_hook_that_returns_something_else_is_named_before_the_update(
-    setup: Setup, handler: Any, error: type[Exception], text: str
+def test_a_hook_that_returns_something_else_fails_before_the_update(
+    setup: Setup, handler: Any, error: type[Exception]
 ) -> None:
     estimator, before = setup.make(), []
 
@@ -355,7 +347,7 @@ def test_a_hook_that_returns_something_else_is_named_before_the_update(
 
     with pytest.raises(error) as raised:
         estimator.fit(setup.data * 2, epochs=1, event_handlers=[handler, Watch()])
-    assert text in with_notes(raised.value)
+    assert "raised in the run (epoch 1, batch 2)" in with_notes(raised.value)
     np.testing.assert_array_equal(setup.net.digit.weight.data().asnumpy(), before[1])
 
 

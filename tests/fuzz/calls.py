@@ -2,140 +2,107 @@
 
 from __future__ import annotations
 
+import inspect
 import tempfile
 from typing import Any
 
 import multifit
-from multifit import MultiEstimator
+from multifit import MultiEstimator, losses, metrics, schedules
 
 from .cases import Setup
 from .data import arrays
 from .nets import net
 from .values import Named, make
 
+# Right arguments where there is no default value, or none that is quick; a path with / is in a new folder.
+RIGHT: dict[str, dict[str, Any]] = {
+    "CheckpointHandler": {"folder": "/c"},
+    "EarlyStoppingHandler": {"monitor": "train_loss"},
+    "Every": {"n": 2},
+    "History": {"figures": {"train_loss": [1.0]}},
+    "LabelSmoothing": {"loss": "p"},
+    "LabelSpec": {"name": "y"},
+    "LogFile": {"path": "/log.csv"},
+    "MetricSpec": {"metric": None},
+    "MixUp": {"inputs": "x", "label": "y", "loss": "p", "random": 3},
+    "PlateauHandler": {"monitor": "train_loss"},
+    "ProgressBar": {"enabled": False},
+    "Sharded": {"loader": [1]},
+    "StoppingHandler": {"max_batch": 2},
+    "TensorBoardHandler": {"folder": "/t"},
+    "TrainerSpec": {"params": ".*"},
+    "ValidationHandler": {"val_data": [arrays()]},
+    "connect": {"kind": "none"},
+    "schedules.OneCycle": {"max_lr": 0.1, "steps": 4},
+    "schedules.WarmUp": {"scheduler": Named("scheduler"), "steps": 2},
+    "schedules.piecewise": {"weights": {0: 1.0, 2: 0.5}},
+    "schedules.ramp": {"start": 0.0, "end": 1.0, "epochs": 2},
+    "estimator.direction": {"figure": "train_loss"},
+    "estimator.evaluate": {},
+    "estimator.export": {"folder": "/e"},
+    "estimator.figures": {},
+    "estimator.find_learning_rate": {"batches": 10},
+    "estimator.fit": {"epochs": 1},
+    "estimator.profile": {"batches": 1},
+    "TaskSpec.combine": {"shared": ["x"], "a": Named("spec"), "b": Named("spec")},
+}
+# Arguments that are the same in all cases, or would change what the process writes to or reads from.
+FIXED = {"self", "data", "train_data", "batch_axis", "stream", "clock", "busy", "arguments", "specs"}
+OTHERS = {
+    "Handler", "MetricHandler", "MultiEstimator", "Plan", "Priority", "Problem", "RunState", "Shards",
+    "TaskSpec",
+}  # fmt: skip
 
-def right(name: str, folder: str) -> dict[str, Any]:
-    """Return right arguments of one of `CALLS`."""
-    return {key: folder + value if key in ("folder", "path") else value for key, value in CALLS[name].items()}
+
+def target(name: str) -> Any:
+    """Return what a name of `CALLS` stands for."""
+    found: Any = multifit
+    for part in name.replace("estimator.", "MultiEstimator.").split("."):
+        found = getattr(found, part)
+    return found
+
+
+def _arguments(name: str) -> dict[str, Any]:
+    """Return right arguments: the default values, or others that are given above."""
+    parameters = inspect.signature(target(name)).parameters.values()
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    named = {each.name: each.default for each in parameters if each.kind in kinds and each.name not in FIXED}
+    return {**named, **RIGHT.get(name, {})}
 
 
 CALLS: dict[str, dict[str, Any]] = {
-    "CheckpointHandler": {
-        "folder": "/c",
-        "every": 1,
-        "monitor": None,
-        "mode": None,
-        "keep_last": 2,
-        "keep_best": 1,
-        "seed": None,
-    },
-    "EarlyStoppingHandler": {
-        "monitor": "train_loss",
-        "mode": "min",
-        "patience": 1,
-        "min_delta": 0.0,
-        "baseline": 1.0,
-        "restore_best": False,
-    },
-    "Every": {"n": 2, "unit": "batch", "handler": None, "skip": 0},
-    "GradientConflicts": {"every": 2, "on": "features", "tasks": {"a": ["x"]}},
-    "GradientNoise": {"eta": 0.1, "gamma": 0.5, "random": None},
-    "History": {"figures": {"train_loss": [1.0]}},
-    "InterruptHandler": {"signals": ()},
-    "LabelSmoothing": {"epsilon": 0.1, "loss": "p"},
-    "LabelSpec": {"name": "y", "dtype": None, "classes": 3, "ignore": None, "missing": None},
-    "LivePlot": {"figures": "train_loss", "path": "/plot.png", "display": None},
-    "LogFile": {"path": "/log.csv"},
-    "LoggingHandler": {"log_interval": 1, "figures": None},
-    "LossSpec": {"fn": None, "weight": 1.0, "trainers": None},
-    "MetricSpec": {"metric": None},
-    "MixUp": {"inputs": "x", "label": "y", "loss": "p", "alpha": 0.4, "random": 3},
-    "PlateauHandler": {
-        "monitor": "train_loss",
-        "factor": 0.1,
-        "patience": 1,
-        "min_delta": 0.0,
-        "cooldown": 0,
-        "min_lr": 0.0,
-        "mode": "min",
-        "trainers": "all",
-    },
-    "ProgressBar": {"refresh": 0.5, "enabled": False, "figures": None},
-    "Sharded": {"loader": [1]},
-    "SkipNonFinite": {},
-    "StoppingHandler": {"max_epoch": None, "max_batch": 2, "max_seconds": 5.0, "condition": None},
-    "TensorBoardHandler": {"folder": "/t", "every": 1, "weights": False, "pictures": None},
-    "TerminateOnNaN": {"every": 1},
-    "TrainerSpec": {"params": ".*", "clip_norm": 1.0, "every": 2, "accumulate": False},
-    "ValidationHandler": {
-        "val_data": [arrays()],
-        "epoch_period": 1,
-        "batch_period": None,
-        "skip": 0,
-        "event_handlers": None,
-    },
-    "WeightAveraging": {"kind": "ema", "decay": 0.9, "start": 0, "every": 1, "apply": True},
-    "schedules.OneCycle": {
-        "max_lr": 0.1,
-        "steps": 4,
-        "warm": 0.25,
-        "start_divisor": 25.0,
-        "final_divisor": 1e5,
-    },
-    "schedules.WarmUp": {"scheduler": Named("scheduler"), "steps": 2, "start": 0.0},
-    "schedules.ramp": {"start": 0.0, "end": 1.0, "epochs": 2, "steps": None},
-    "schedules.piecewise": {"weights": {0: 1.0, 2: 0.5}},
-    "losses.SequenceCELoss": {"axis": -1, "sparse_label": True, "weight": None},
-    "losses.SegmentationCELoss": {"ignore_label": -1, "axis": 1, "weight": None},
-    "metrics.BinaryAccuracy": {"threshold": 0.0, "name": "b"},
-    "World": {"communicator": multifit.connect("none").communicator, "timeout": 5.0},
-    "connect": {"kind": "none", "timeout": 5.0},
-    "estimator.fit": {"epochs": 1, "batches": None, "event_handlers": None, "resume": None},
-    "estimator.evaluate": {"event_handlers": None, "batch_axis": 0},
-    "estimator.figures": {"stage": "train"},
-    "estimator.direction": {"figure": "train_loss"},
-    "estimator.export": {"folder": "/e", "format": "gluon"},
-    "estimator.find_learning_rate": {"start": 1e-3, "end": 0.1, "batches": 2, "trainer": "all"},
-    "estimator.profile": {"batches": 1, "event_handlers": None},
-    "TaskSpec.combine": {"shared": ["x"], "a": Named("spec"), "b": Named("spec")},
-}
-NEEDS_DATA = {
-    "estimator.fit": "train_data", "estimator.evaluate": "data", "estimator.find_learning_rate": "data",
-    "estimator.profile": "train_data",
+    name: _arguments(name)
+    for name in [
+        *(name for name in multifit.__all__ if callable(target(name)) and not name.endswith("Error")),
+        *(f"{module.__name__.rpartition('.')[2]}.{name}" for module in (losses, metrics, schedules)
+          for name in module.__all__),
+        *(name for name in RIGHT if name.startswith(("estimator.", "TaskSpec."))),
+    ]
+    if name not in OTHERS
 }  # fmt: skip
-HANDLERS = [
-    name for name in CALLS
-    if isinstance(getattr(multifit, name, None), type) and hasattr(getattr(multifit, name), "priority")
-]  # fmt: skip
 
 
 def called(name: str, changes: dict[str, Any]) -> tuple[Any, Any]:
     """Call one of `CALLS` with changed arguments; return the result and the estimator, if any."""
     folder = tempfile.mkdtemp(dir=".")
-    arguments = {key: make(value) for key, value in {**right(name, folder), **changes}.items()}
-    owner, _, attribute = name.rpartition(".")
-    if owner == "estimator":
-        estimator = fitted() if attribute in ("export", "figures") else tiny_estimator()
-        data = {NEEDS_DATA[name]: [arrays()]} if name in NEEDS_DATA else {}
-        return getattr(estimator, attribute)(**{**data, **arguments}), estimator
-    if name in HANDLERS and not owner:
-        handler = getattr(multifit, name)(**arguments)
-        handlers = [multifit.Every(1, "batch", handler), handler][-1:]
+    right = {key: folder + value if str(value)[:1] == "/" else value for key, value in CALLS[name].items()}
+    arguments = {key: make(value) for key, value in {**right, **changes}.items()}
+    if name.startswith("estimator."):
+        attribute = name.partition(".")[2]
         estimator = tiny_estimator()
-        estimator.fit([arrays()], batches=2, event_handlers=handlers)
-        return handler, estimator
-    target = multifit
-    for part in name.split("."):
-        target = getattr(target, part)
-    return target(**arguments), None  # type: ignore[operator]
+        if attribute in ("export", "figures"):
+            estimator.fit([arrays()], batches=1, event_handlers=[])
+        if attribute in ("evaluate", "find_learning_rate", "fit", "profile"):
+            return getattr(estimator, attribute)([arrays()], **arguments), estimator
+        return getattr(estimator, attribute)(**arguments), estimator
+    result = target(name)(**arguments)
+    if not hasattr(result, "priority"):
+        return result, None
+    estimator = tiny_estimator()
+    estimator.fit([arrays()], batches=2, event_handlers=result)
+    return result, estimator
 
 
 def tiny_estimator() -> MultiEstimator:
     setup = Setup(())
-    return MultiEstimator(net(), setup.spec(), setup.trainers())
-
-
-def fitted() -> MultiEstimator:
-    estimator = MultiEstimator(net("hybridized"), Setup(()).spec())
-    estimator.fit([arrays()], batches=1)
-    return estimator
+    return MultiEstimator(net("hybridized"), setup.spec(), setup.trainers())

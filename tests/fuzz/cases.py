@@ -27,6 +27,11 @@ class Case:
     what: str
     changes: tuple[tuple[str, Any], ...] = ()
 
+    @property
+    def breaks_rules(self) -> bool:
+        """Whether an object breaks the rules of Python or MXNet: its name begins with ``!``."""
+        return "'!" in repr(self.changes)
+
 
 RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
     "task": lambda: {"inputs": ["x"], "outputs": ["p", "q"]},

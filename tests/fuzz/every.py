@@ -17,7 +17,7 @@ RUNS = {"fit": ["fit"], "evaluate": ["evaluate"], "trainer": ["check", "fit"], "
 
 
 def every_case() -> Iterator[Case]:
-    """Yield some 40,000 cases of one change each, and of odd arrays in odd batches and loaders."""
+    """Yield some 30,000 cases of one change each, and of odd arrays in odd batches and loaders."""
     for name, arguments in CALLS.items():
         yield from (Case(name, ((place, value),)) for place in arguments for value in ALONE)
     for section, fields in FIELDS.items():

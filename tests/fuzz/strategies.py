@@ -13,22 +13,9 @@ from .nets import NETS
 from .values import VALUES, Named
 
 NAMES = [
-    "p",
-    "q",
-    "x",
-    "y",
-    "z",
-    "outputs.p",
-    "labels.y",
-    "labels.z",
-    "labels.x",
-    "outputs.y",
-    "losses.p",
-    "m",
-    "P",
-    "",
-    "p.q",
-]
+    "p", "q", "x", "y", "z", "outputs.p", "labels.y", "labels.z", "labels.x", "outputs.y", "losses.p", "m",
+    "P", "", "p.q",
+]  # fmt: skip
 WORDS = [
     "train_loss", "val_loss", "train_m", "lr", "min", "max", "auto", "epoch", "batch", "train", "evaluate",
     "device", "float32", "int32", "bfloat16", "sgd", "adam", "nadam", ".*", "p.*", "onnx", "gluon", "ema",
@@ -37,7 +24,7 @@ WORDS = [
 
 some_name = st.sampled_from(NAMES)
 literal = st.one_of(
-    st.none(), st.booleans(), st.integers(-3, 300), st.integers(), st.floats(), st.text(max_size=8),
+    st.none(), st.booleans(), st.integers(-3, 300), st.floats(width=32), st.text(max_size=8),
     st.binary(max_size=4), some_name, st.sampled_from(WORDS),
 )  # fmt: skip
 name_lists = st.recursive(
@@ -57,29 +44,11 @@ value = st.one_of(
 
 FIELDS = {
     "task": [
-        "inputs",
-        "outputs",
-        "labels",
-        "losses",
-        "metrics",
-        "batch",
-        "unused",
-        "forward",
-        "batch_fn",
-        "evaluate",
-        "name",
-        "state",
+        "inputs", "outputs", "labels", "losses", "metrics", "batch", "unused", "forward", "batch_fn",
+        "evaluate", "name", "state",
     ],
     "loss": [
-        "fn",
-        "outputs",
-        "labels",
-        "weight",
-        "returns",
-        "minimize",
-        "normalize_by",
-        "arguments",
-        "trainers",
+        "fn", "outputs", "labels", "weight", "returns", "minimize", "normalize_by", "arguments", "trainers",
     ],
     "metric": ["metric", "outputs", "labels", "losses", "mode", "stage", "transform", "names", "arguments"],
     "label": ["name", "dtype", "classes", "ignore", "missing"],
@@ -93,16 +62,9 @@ FIELDS = {
     "evaluate": ["event_handlers", "batch_axis"],
 }  # fmt: skip
 OPTIONS = [
-    "learning_rate",
-    "wd",
-    "momentum",
-    "clip_gradient",
-    "rescale_grad",
-    "lr_scheduler",
-    "multi_precision",
-    "beta1",
-    "begin_num_update",
-]
+    "learning_rate", "wd", "momentum", "clip_gradient", "rescale_grad", "lr_scheduler", "multi_precision",
+    "beta1", "begin_num_update",
+]  # fmt: skip
 
 
 def places(*sections: str) -> list[str]:

@@ -1,22 +1,19 @@
-"""Generated cases, some of one change, and all that once failed, work or are refused in our words."""
+"""Generated cases, some of one change, and all that once failed: they end, and mistakes are named."""
 
 from __future__ import annotations
 
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-import multifit
-
-from .calls import CALLS
 from .cases import Case
 from .corpus import CORPUS
 from .every import every_case
 from .properties import judge
 from .strategies import KINDS
+from .values import Named
 
 SHARES = {"declarations": 120, "runs": 90, "calls": 90}
 
@@ -26,12 +23,13 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.chdir(tmp_path)
 
 
-def search(kind: str, **options: Any) -> None:
-    """Judge the generated cases of a kind, always the same."""
+@pytest.mark.parametrize("kind", SHARES)
+def test_generated_cases(kind: str) -> None:
+    """The same ones each time."""
 
     @settings(
         max_examples=SHARES[kind], derandomize=True, database=None, deadline=None,
-        suppress_health_check=list(HealthCheck), **{"phases": [Phase.generate, Phase.shrink], **options},
+        suppress_health_check=list(HealthCheck), phases=[Phase.generate, Phase.shrink],
     )  # fmt: skip
     @given(KINDS[kind])
     def each(case: Case) -> None:
@@ -40,13 +38,8 @@ def search(kind: str, **options: Any) -> None:
     each()
 
 
-@pytest.mark.parametrize("kind", SHARES)
-def test_every_case_works_or_is_refused_in_our_words(kind: str) -> None:
-    search(kind)
-
-
-def test_every_101st_of_the_cases_of_one_change() -> None:
-    for case in islice(every_case(), 0, None, 101):
+def test_every_71st_of_the_cases_of_one_change() -> None:
+    for case in islice(every_case(), 0, None, 71):
         judge(case)
 
 
@@ -56,22 +49,7 @@ def test_what_once_failed(case: Case) -> None:
 
 
 def test_a_property_that_does_not_hold_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("multifit.spec.field_parser.is_name", bool)
-    with pytest.raises(AssertionError, match="a raw"):
-        search("declarations", phases=[Phase.generate], report_multiple_bugs=False)
-
-
-def test_all_public_classes_are_called() -> None:
-    """What is called is all that multifit exports, except what cases use in other ways."""
-    others = {
-        "CHANGES",
-        "MOMENTS",
-        "MetricHandler",
-        "MultiEstimator",
-        "Plan",
-        "Priority",
-        "RunState",
-        "Shards",
-    }
-    public = {name for name in multifit.__all__ if not name.endswith(("Error", "Problem"))} - others
-    assert {name.partition(".")[0] for name in CALLS} - {"estimator"} == public
+    monkeypatch.setattr("multifit.spec.field_parser.is_finite_number", lambda number: 1 / 0)
+    with pytest.raises(AssertionError, match="a raw ZeroDivisionError"):
+        judge(Case("declare", (("label.classes", 3),)))
+    judge(Case("declare", (("label.classes", Named("!1/2")),)))

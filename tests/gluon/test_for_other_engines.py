@@ -18,8 +18,7 @@ from multifit.gluon.execution.traced_graph import SAMPLES, WEIGHTS, TracedGraph
 from multifit.gluon.model.model import Model
 from multifit.gluon.model.model_trainers import ModelTrainers
 from multifit.gluon.optim.gradients import pending_gradients, set_pending
-from multifit.gluon.optim.parameter_values import set_values, values_of
-from multifit.gluon.optim.update_numbers import UpdateNumbers
+from multifit.gluon.optim.numbers import UpdateNumbers, set_values, values_of
 from multifit.gluon.snapshot.figures import save_figures
 from multifit.gluon.steps.train_step import TrainStep
 from multifit.gluon.validation.dry_run import dry_run

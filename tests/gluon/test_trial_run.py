@@ -9,7 +9,7 @@ from typing import Any, Callable, Iterator
 import numpy as np
 import pytest
 
-from multifit import MetricSpec, MultiEstimator, TrainerError, TrainerSpec
+from multifit import MetricSpec, MultiEstimator, TrainerSpec
 from multifit.gluon.optim.gradients import is_fresh
 from multifit.seeding import seed_everything
 from tests.common.data import in_batches, two_head_arrays
@@ -60,14 +60,6 @@ def error(labels: Any, outputs: Any) -> float:
     return float(np.abs(labels - outputs).mean())
 
 
-def on_kvstores(net: Any) -> dict[str, Any]:
-    """Return two trainers that update on their kvstores, one with a kvstore object."""
-    heads = {**net.digit.collect_params(), **net.size.collect_params()}
-    body = Trainer(net.body.collect_params(), "adam", {"learning_rate": 0.01}, update_on_kvstore=True)
-    store = mx.kv.create("local")
-    return {"body": body, "heads": Trainer(heads, "sgd", {"momentum": 0.9}, store, update_on_kvstore=True)}
-
-
 def several(net: Any) -> dict[str, Any]:
     schedule = mx.lr_scheduler.FactorScheduler(3, 0.7, base_lr=0.02)
     heads = TrainerSpec("(digit|size).*", "sgd", {"learning_rate": 0.1, "momentum": 0.9})
@@ -84,13 +76,12 @@ TRAINERS: dict[str, Callable[[Any], Any]] = {
     "default": lambda net: None,
     "several": several,
     "nadam": lambda net: TrainerSpec(".*", "nadam"),  # keeps a product of its own in the optimizer
-    "user's": lambda net: Trainer(net.collect_params(), "sgd", {"momentum": 0.9}),
-    "kvstore": on_kvstores,
+    "user's": lambda net: Trainer(net.collect_params(), "sgd", {"momentum": 0.9}, mx.kv.create("local")),
     "rhythms": rhythms,
 }
 CASES = [
     ("default", ONE, False), ("default", TWO, True), ("several", ONE, False), ("several", TWO, True),
-    ("nadam", TWO, True), ("user's", ONE, True), ("kvstore", TWO, False), ("kvstore", TWO, True),
+    ("nadam", TWO, True), ("user's", ONE, True), ("user's", TWO, False),
     ("rhythms", ONE, True), ("rhythms", TWO, False),
 ]  # fmt: skip
 
@@ -139,7 +130,7 @@ def test_training_goes_on_as_if_nothing_had_been(kind: str, contexts: Any, begun
                 estimator.history,
                 estimator.plan,
                 estimator._engine.stages,
-                estimator._engine.splitters.signatures,
+                estimator._engine.signatures,
             ]
             tool(estimator, Shuffled())
             with pytest.raises(OSError, match="the disk is gone"):
@@ -147,23 +138,12 @@ def test_training_goes_on_as_if_nothing_had_been(kind: str, contexts: Any, begun
             assert observable(estimator) == before
             np.testing.assert_equal(arrays(estimator), values)
             engine = estimator._engine
-            now = [estimator.history, estimator.plan, engine.stages, engine.splitters.signatures]
+            now = [estimator.history, estimator.plan, engine.stages, engine.signatures]
             assert all(one is other for one, other in zip(now, held))
         histories.append(estimator.fit(Shuffled(), epochs=2, event_handlers=[]))
         results.append((arrays(estimator), histories, np.random.rand(), random.random()))
     np.testing.assert_equal(results[1][0], results[0][0])
     assert results[1][1:] == results[0][1:]
-
-
-@pytest.mark.parametrize("tool", TOOLS)
-def test_a_distributed_trainer_is_an_error(tool: str) -> None:
-    estimator = make_estimator("default", ONE)
-    estimator.check(Shuffled())
-    estimator.trainers["trainer"]._distributed = True
-    with pytest.raises(
-        TrainerError, match=f'{tool}: trainer "trainer" is distributed: its servers hold states'
-    ):
-        TOOLS[tool](estimator, Shuffled())
 
 
 @pytest.mark.parametrize("tool", TOOLS)

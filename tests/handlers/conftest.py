@@ -1,6 +1,6 @@
 """A run for the handlers: real state, history and events around figures that the test chooses.
 
-Handlers see an estimator as `multifit.events.EstimatorProtocol`, so none is needed here.
+The handlers use of an estimator what this stands for.
 """
 
 from __future__ import annotations

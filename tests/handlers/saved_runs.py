@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from multifit.checkpoints import read_manifest, verify
+from multifit.checkpoints import read_info, verify
 
 from .conftest import At
 
@@ -16,8 +16,9 @@ def stop(step: int, event: str = "batch_end", priority: float = 0.0) -> At:
 def facts(folder: Path) -> list[tuple[int, int, int, bool, bool]]:
     """Return epoch, step, batch, complete, exact of the checkpoints of a run, by step; all must be intact."""
     paths = sorted((folder / "checkpoints").iterdir())
-    assert [verify(path) for path in paths] == [[]] * len(paths)
-    facts = [(path.name, read_manifest(path).facts) for path in paths]
+    infos = [read_info(path) for path in paths]
+    assert [verify(info) for info in infos] == [[]] * len(infos)
+    facts = [(info.path.name, info.facts) for info in infos]
     for name, fact in facts:
         assert name == f"epoch-{fact['epoch']:04d}-step-{fact['step']:08d}"
     return [tuple(fact[key] for key in ("epoch", "step", "batch", "complete", "exact")) for _, fact in facts]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit.checkpoints import newest_checkpoint, read_manifest
+from multifit.checkpoints import newest_checkpoint
 from multifit.handlers import CheckpointHandler, InterruptHandler, StoppingHandler, ValidationHandler
 from multifit.triggers import Every
 
@@ -115,7 +115,7 @@ def saved_values(folder: Path) -> Any:
     """Return the values that the newest checkpoint has of the monitored figures."""
     newest, _ = newest_checkpoint(folder)
     assert newest is not None
-    return read_manifest(newest).facts["values"]
+    return newest.values
 
 
 def margin(figures: Any) -> float:

@@ -159,9 +159,9 @@ def test_an_interrupted_fit_saves_a_checkpoint(tmp_path: Path, log: Any) -> None
     assert [text for text in log.messages if FIRST in text] == [f"SIGTERM: {FIRST}"]
     checkpoint, skipped = newest_checkpoint(tmp_path)
     assert skipped == []
-    assert checkpoint == tmp_path / "checkpoints" / "epoch-0002-step-00000006"
+    assert checkpoint.path == tmp_path / "checkpoints" / "epoch-0002-step-00000006"
     saved = mx.gluon.nn.Dense(2, in_units=3)
-    saved.load_parameters(str(checkpoint / "net.params"))
+    saved.load_parameters(str(checkpoint.path / "net.params"))
     assert (saved.weight.data() == net.weight.data()).asnumpy().all()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 from multifit.handlers import MetricHandler, StoppingHandler
@@ -81,11 +80,6 @@ def test_a_condition(run: Any, answer: Any, reason: str) -> None:
     handler = StoppingHandler(condition=lambda state: answer if state.samples >= 40 else "")
     run.fit(handler, epochs=5)
     assert (run.state.step, run.state.stop_reason) == (5, reason)
-
-
-def test_a_condition_that_answers_with_an_array_is_an_error(run: Any) -> None:
-    with pytest.raises(ValueError, match=r"condition returned array\(\[0., 0.\]\); valid is True, False or"):
-        run.fit(StoppingHandler(condition=lambda state: np.zeros(2)))
 
 
 def test_a_condition_on_the_figures_of_an_epoch(run: Any) -> None:

@@ -41,8 +41,7 @@ def signs(pattern: list[list[int]]) -> list[tuple]:
     return batches
 
 
-@pytest.mark.parametrize("on_kvstore", [True, False])
-def test_a_gradient_that_no_device_or_only_one_has_is_not_an_old_one(on_kvstore: bool) -> None:
+def test_a_gradient_that_no_device_or_only_one_has_is_not_an_old_one() -> None:
     batches = signs([[1, 1], [1, -1], [-1, -1], [1, 1], [-1, 1]] * 2)
     hand, net = twins(Branching, np.ones((2, 5), "float32"))
     net.collect_params().reset_ctx(TWO)
@@ -53,7 +52,7 @@ def test_a_gradient_that_no_device_or_only_one_has_is_not_an_old_one(on_kvstore:
             loss = [L2(hand(x[half]), y[half]) for half in (slice(0, 4), slice(4, 8))]
         autograd.backward(loss)  # of both at once: each gradient is written once, as their sum
         trainer.step(8, ignore_stale_grad=True)
-    own = gluon.Trainer(net.collect_params(), "sgd", SGD, update_on_kvstore=on_kvstore)
+    own = gluon.Trainer(net.collect_params(), "sgd", SGD)
     train(net, one_loss_spec(L2), batches, TWO, own)
     assert_same_parameters(net, hand)
 

@@ -27,22 +27,17 @@ def parameters_of_heads(net: Any) -> list[Any]:
     return [*net.digit.collect_params().values(), *net.parity.collect_params().values()]
 
 
-# MXNet makes no kvstore for one device.
-OWN = [
-    ("sgd", ONE, None, True), ("adam", ONE, False, False),
-    ("sgd", TWO, None, False), ("sgd", TWO, True, True), ("sgd", TWO, False, True),
-    ("adam", TWO, None, True), ("adam", TWO, True, False), ("adam", TWO, False, False),
-]  # fmt: skip
+OWN = [("sgd", ONE, True), ("adam", ONE, False), ("sgd", TWO, False), ("adam", TWO, True)]
 
 
-@pytest.mark.parametrize("optimizer, devices, on_kvstore, hybrid", OWN)
-def test_trainers_of_the_user(optimizer: str, devices: list, on_kvstore: Any, hybrid: bool) -> None:
+@pytest.mark.parametrize(("optimizer", "devices", "hybrid"), OWN)
+def test_trainers_of_the_user(optimizer: str, devices: list, hybrid: bool) -> None:
     batches, options = digit_batches(SIZES), OPTIMIZERS[optimizer]
     hand, net = twins(two_heads, batches[0][0])
     net.collect_params().reset_ctx(devices)
     train_by_hand(hand, gluon.Trainer(hand.collect_params(), optimizer, options), batches, two_losses)
     trainers = {
-        "body": gluon.Trainer(net.body.collect_params(), optimizer, options, update_on_kvstore=on_kvstore),
+        "body": gluon.Trainer(net.body.collect_params(), optimizer, options),
         "heads": TrainerSpec("(digit|parity).*", optimizer, options),
     }
     train(hybridized(net, hybrid), digit_spec(), batches, devices, trainers)
@@ -117,7 +112,7 @@ def test_a_failure_does_not_leave_half_a_step(where: str) -> None:
     if where == "backward":
         sound.clear()
     else:
-        estimator.trainers["heads"].allreduce_grads = broken
+        estimator.trainers["heads"].trainer.allreduce_grads = broken
     error = {"backward": (SpecError, "non-differentiable"), "reduction": (mx.MXNetError, "a device is gone")}
     with pytest.raises(error[where][0], match=error[where][1]):
         estimator.fit(digit_batches([8] * 3), epochs=1, event_handlers=SILENT)

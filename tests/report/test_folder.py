@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from pathlib import Path
 from typing import Any
@@ -34,13 +33,6 @@ def changed(*path: Any, value: object) -> bytes:
     return json.dumps(plan).encode()
 
 
-def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run")
-    (folder / "plan.txt").unlink()
-    os.mkfifo(folder / "plan.txt")
-    assert read_run(folder).missing == ["plan.txt cannot be read: it is not a regular file"]
-
-
 @pytest.mark.parametrize("name", ["settings.json", "plan.json", "plan.txt", "history.json"])
 def test_a_missing_file_is_listed_and_the_rest_is_read(tmp_path: Path, name: str) -> None:
     folder = write_run(tmp_path / "run")
@@ -66,9 +58,7 @@ def test_a_missing_file_is_listed_and_the_rest_is_read(tmp_path: Path, name: str
         ("plan.txt", b"\xff", "plan.txt cannot be read: 'utf-8' codec"),
         ("plan.json", changed("trainers", 0, "size", value="x"), "plan.json cannot be read: not a plan: "),
         ("plan.json", changed("train", "links", 0, 1, value="x"), "plan.json cannot be read: not a plan: "),
-        ("plan.json", b"[" * 9999, "plan.json cannot be read: it nests lists or objects more"),
         ("history.json", b"[1]", "history.json cannot be read: not a history"),
-        ("history.json", b'{"lr": [1' + b"0" * 400 + b"]}", "history.json cannot be read: not a history"),
         ("history.json", b"", "history.json cannot be read: "),
         ("samples.png", b"GIF89a", "samples.png cannot be read: it is not a PNG file"),
     ],

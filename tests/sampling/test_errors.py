@@ -8,8 +8,6 @@ import pytest
 
 from multifit import (
     DataError,
-    GradientConflicts,
-    LabelSpec,
     LossSpec,
     MultiEstimator,
     Sharded,
@@ -18,8 +16,7 @@ from multifit import (
     TrainerSpec,
     ValidationHandler,
 )
-from multifit.balance import FAMO, GLS
-from multifit.sampling import Proportional, Ratios, RoundRobin, Together
+from multifit.sampling import Proportional, Ratios, RoundRobin
 from tests.common.compare import assert_unchanged, snapshot
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.hand_loop import SILENT
@@ -57,16 +54,6 @@ class Once:
 
     def __len__(self) -> int:
         return 3
-
-
-class Own(RoundRobin):
-    """A sampling of a user's own, whose counts are wrong."""
-
-    def __init__(self, wrong: Any) -> None:
-        self.wrong = wrong
-
-    def counts(self, sizes: Any) -> Any:
-        return self.wrong
 
 
 def combined() -> TaskSpec:
@@ -124,11 +111,6 @@ FAULTS: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"sampling": RoundRobin},
         ["RoundRobin'>; valid are Proportional(), RoundRobin(), Ratios(...)"],
     ),
-    "counts of other loaders": (
-        {"sampling": Own({"digit": 3})},
-        ['Own.counts returned {\'digit\': 3}; valid is a whole number for each of "digit", "size", not all'],
-    ),
-    "no batch at all": ({"sampling": Own({"digit": 0, "size": 0})}, ["Own.counts returned {'digit': 0, "]),
     "a loader that is divided": (
         {"train_data": {**GOOD, "digit": Sharded(Unknown())}},
         [f'train_data["digit"] {NO_LENGTH}'],
@@ -215,34 +197,6 @@ def test_the_same_fits_without_the_faults() -> None:
         event_handlers=SILENT,
         sampling=RoundRobin(),
     )
-
-
-def test_gradients_of_tasks_cannot_be_compared_in_turns() -> None:
-    estimator = make(hybrid=True)
-    before = snapshot(estimator.net)
-    with pytest.raises(SpecError) as caught:
-        handlers = [*SILENT, GradientConflicts(every=9)]
-        estimator.fit(GOOD, epochs=1, event_handlers=handlers, sampling=RoundRobin())
-    assert "but with RoundRobin each batch comes from one loader; give sampling=Together()" in str(
-        caught.value
-    )
-    assert_unchanged(estimator.net, before)
-
-
-@pytest.mark.parametrize("method", [FAMO(), GLS(tasks={"all": ["digit"]})], ids=["FAMO", "GLS"])
-def test_tasks_that_are_alone_in_each_batch_cannot_be_weighed(method: Any) -> None:
-    """A loader that has both tasks, or batches that are joined, are enough."""
-    estimator = make(balance=method)
-    before = snapshot(estimator.net)
-    with pytest.raises(SpecError) as caught:
-        estimator.fit(GOOD, epochs=1, event_handlers=SILENT, sampling=RoundRobin())
-    message = "weighs the tasks of a batch against each other, but with RoundRobin each batch comes from one"
-    assert f"balance: {type(method).__name__} {message}" in str(caught.value)
-    assert_unchanged(estimator.net, before)
-    both = [(*batch, batch[1][:, None]) for batch in GOOD["digit"]]
-    estimator.check({**GOOD, "digit": both}, sampling=RoundRobin())
-    missing = [LabelSpec("digit", missing=-1), LabelSpec("size", missing="nan")]
-    make(two_head_spec(labels=missing), balance=method).check(GOOD, sampling=Together())
 
 
 @pytest.mark.parametrize(

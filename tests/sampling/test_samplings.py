@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from multifit.sampling import Proportional, Ratios, RoundRobin, TaskBatch, TaskLoaders, Together
-from multifit.sampling.apportion import apportion
-from multifit.sampling.updates import spread
+from multifit.sampling.ways import apportion, spread
 
 SIZES = {"large": 100, "middle": 30, "small": 5}
 WAYS: dict[str, Any] = {

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from multifit import CheckpointHandler, Every, MultiEstimator, Priority, StoppingHandler, TrainerSpec
+from multifit import CheckpointHandler, Every, MultiEstimator, StoppingHandler, TrainerSpec
 from multifit.gluon.compat import mx
 from tests.common.accumulating import (
     CASES,
@@ -128,28 +128,6 @@ class Around:
             parameter.set_data(parameter.data() * factor)
 
 
-class Early:
-    """Changes gradients before the update, as handlers for Gluon's Estimator may."""
-
-    priority = Priority.UPDATE
-
-    def batch_end(self, estimator: Any, loss: Any) -> None:
-        assert loss["digit"][0].shape[0] == 8 and estimator.state.step > 0
-        for (gradient,) in estimator.gradients()["trainer"].values():
-            gradient += 0.1 * estimator.state.samples
-        for parameter in estimator.net.collect_params().values():
-            if parameter.name.endswith("bias"):
-                parameter.grad()[:] *= 0.5
-                parameter.set_data(parameter.data() * 0.99)
-
-
-class EarlyStep(Early):
-    """Updates the parameters itself, so that the update finds no gradients."""
-
-    def batch_end(self, estimator: Any) -> None:
-        estimator.trainers["trainer"].step(8)
-
-
 class Decay:
     """Adds a part of the values to the gradients, and reads the values in other hooks too."""
 
@@ -171,8 +149,6 @@ RUNS: dict[str, dict[str, Any]] = {
     "values set after a batch": {"handlers": lambda: [Clip()]},
     "values set around a step": {"handlers": lambda: [Around()]},
     "values read and set in hooks": {"handlers": lambda: [Decay()]},
-    "before the update": {"handlers": lambda: [Early()]},
-    "in place of the update": {"handlers": lambda: [EarlyStep()]},
 }
 
 

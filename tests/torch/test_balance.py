@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from multifit import (
-    GradientConflicts,
     LabelSpec,
     LossSpec,
     MultiEstimator,
@@ -33,7 +32,7 @@ from tests.common.balance_methods import methods
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.nets import normed_heads, two_heads
 from tests.common.specs import CE, L2, two_head_spec
-from tests.torch.fits import assert_close, assert_engines_agree
+from tests.torch.fits import assert_engines_agree
 from tests.torch.runs import assert_resumes, values
 
 ARRAYS = two_head_arrays(40)
@@ -158,18 +157,6 @@ def test_loaders_are_balanced_as_with_mxnet(method: Any) -> None:
     assert_engines_agree(lambda engine: fit(engine, method, spec, loaders, sampling=sampling))
 
 
-@pytest.mark.parametrize("on", ["features", "parameters", "body.*weight"])
-def test_conflicts_are_those_of_mxnet_and_change_nothing(on: str) -> None:
-    def trained(engine: str, *handlers: Any) -> Any:
-        return fit(engine, None, three(), BATCHES, event_handlers=list(handlers))
-
-    of_mxnet, of_torch = (trained(engine, GradientConflicts(every=2, on=on)) for engine in ("mxnet", "torch"))
-    assert "train_conflict" in of_mxnet[0]
-    for one, other in zip(of_mxnet, of_torch):
-        assert_close(one, other)
-    np.testing.assert_equal(of_torch[1], trained("torch")[1])
-
-
 @pytest.mark.parametrize(
     "method", [FAMO(), Uncertainty(), RLW(), UPGrad(on="parameters"), GradNorm(every=3)],
     ids=lambda m: type(m).__name__,
@@ -182,5 +169,4 @@ def test_a_run_resumes_on_either_engine(first: str, method: Any, tmp_path: Path)
     def make(engine: str) -> MultiEstimator:
         return MultiEstimator(net_of(kind), two_head_spec(), ADAM, balance=method, engine=engine)
 
-    measuring = lambda: [] if method.needs == "gramian" else [GradientConflicts(3)]  # noqa: E731
-    assert_resumes(make, tmp_path, (first, "torch"), 7, handlers=measuring)
+    assert_resumes(make, tmp_path, (first, "torch"), 7)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from multifit.gluon.compat import mx
-from multifit.torch.operators.regions import roi_align
+from multifit.torch.operators.detection import roi_align
 from multifit.torch.translate import translate
 from tests.torch.agreement import assert_agree, normal
 

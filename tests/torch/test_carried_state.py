@@ -12,7 +12,6 @@ import pytest
 
 from multifit import (
     DataError,
-    GradientConflicts,
     LossSpec,
     MetricSpec,
     MultiEstimator,
@@ -64,7 +63,6 @@ CASES: dict[str, dict[str, Any]] = {
     "plain": {},
     "losses are computed again": {"spec": two_losses, "balance": FAMO()},
     "gradients of tasks": {"spec": two_losses, "balance": UPGrad(on="parameters")},
-    "gradients are measured": {"spec": two_losses, "event_handlers": [GradientConflicts(2)]},
     "changed outputs": {"event_handlers": [Doubles()]},
     "a metric on the host": {"spec": host_metric},
 }

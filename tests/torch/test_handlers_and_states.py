@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from mxnet.gluon.contrib.estimator import CheckpointHandler
 
-from multifit import Priority, TrainerSpec
+from multifit import TrainerSpec
 from multifit.gluon.compat import mx
 from multifit.torch.export.load import load_export
 from tests.torch.fits import assert_engines_agree
@@ -66,8 +64,7 @@ def test_states_that_a_handler_saves_and_loads(event: str, tmp_path: Path) -> No
     assert_engines_agree(fit)
 
 
-@pytest.mark.parametrize("reader", ["hold_update", "batch_end"])
-def test_states_that_are_loaded_before_another_handler_reads(reader: str, tmp_path: Path) -> None:
+def test_states_that_are_loaded_before_another_handler_reads(tmp_path: Path) -> None:
     class Back:
         def change_objective(self, estimator: Any, objectives: Any) -> None:
             trainer, step = estimator.trainers["trainer"], estimator.state.step
@@ -81,7 +78,7 @@ def test_states_that_are_loaded_before_another_handler_reads(reader: str, tmp_pa
 
     def fit(engine: str) -> Any:
         estimator = estimator_of("float64", engine, trainers=MOMENTUM)
-        reading = type("Read", (), {reader: staticmethod(read), "priority": Priority.UPDATE})()
+        reading = type("Read", (), {"hold_update": staticmethod(read)})()
         estimator.fit(BATCHES, epochs=1, event_handlers=[Back(), reading])
         return [values(estimator)]
 
@@ -99,20 +96,6 @@ def test_a_handler_exports_current_values(tmp_path: Path) -> None:
 
     estimator_of().fit(BATCHES, epochs=1, event_handlers=[Export()])
     assert len(list(tmp_path.iterdir())) == 5
-
-
-def test_gluons_handler_writes_current_values_within_an_epoch(tmp_path: Path) -> None:
-    def fit(engine: str) -> Any:
-        estimator, folder = estimator_of("float64", engine, trainers=MOMENTUM), tmp_path / engine
-        saving = CheckpointHandler(str(folder), batch_period=2, max_checkpoints=9)
-        estimator.fit(BATCHES, epochs=1, event_handlers=[saving])
-        parameters = [mx.nd.load(str(file)) for file in sorted(folder.glob("*.params"))]
-        states = [pickle.loads(file.read_bytes())[0] for file in sorted(folder.glob("*.states"))]
-        assert len(parameters) == len(states) == 3
-        found = [*parameters, *({f"{key}": each for key, each in of.items()} for of in states)]
-        return [{name: array.asnumpy() for name, array in arrays.items()} for arrays in found]
-
-    assert_engines_agree(fit)
 
 
 def test_what_a_handler_sets_in_the_net_counts_at_once() -> None:

@@ -24,29 +24,18 @@ from tests.common.joint_training import (
     joint_training,
 )
 from tests.common.nets import two_heads
-from tests.common.ranks import EngineCommunicator, ThreadCommunicator, run_ranks
+from tests.common.ranks import EngineWorld, run_ranks
 from tests.common.specs import two_head_spec
 
 import torch  # isort: skip
 from mxnet import gluon  # isort: skip
 
 
-class TensorCommunicator(ThreadCommunicator):
-    """Takes tensors too, as torch.distributed does."""
-
-    def all_reduce_tensors(self, tensors: Any) -> None:
-        arrays = [tensor.numpy(force=True) for tensor in tensors]
-        self.all_reduce(arrays)
-        for tensor, array in zip(tensors, arrays):
-            tensor.copy_(torch.from_numpy(array))
-
-
 @pytest.mark.parametrize("case", ON_TORCH)
 def test_two_ranks_train_as_one(case: str) -> None:
     train = partial(joint_training, **ON_TORCH[case])
     alone = train(ALONE)
-    kind = TensorCommunicator if case == "clipping" else ThreadCommunicator
-    ranks: list[Any] = run_ranks(2, partial(train, engine="torch"), kind=kind)
+    ranks: list[Any] = run_ranks(2, partial(train, engine="torch"))
     for joint in ranks:
         assert_equal_training(alone, joint)
     for name, value in ranks[0].items():
@@ -112,7 +101,7 @@ def test_a_library_that_sums_arrays_of_mxnet_is_refused() -> None:
         with pytest.raises(SpecError, match=message):
             normalized(world)
 
-    assert run_ranks(2, run, kind=EngineCommunicator) == [None, None]
+    assert run_ranks(2, run, kind=EngineWorld) == [None, None]
 
 
 @pytest.mark.parametrize("case", RANKS_OWN)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from multifit.gluon.compat import mx
-from multifit.torch.operators.resizing import bilinear_resize
+from multifit.torch.operators.layers import bilinear_resize
 from multifit.torch.translate import translate
 from tests.torch.agreement import assert_agree, normal
 

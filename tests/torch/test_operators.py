@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from multifit.gluon.compat import mx
-from multifit.torch.operators.products import fully_connected
+from multifit.torch.operators.layers import fully_connected
 from multifit.torch.translate import translate
 from tests.torch.agreement import assert_agree, normal
 

@@ -25,7 +25,7 @@ class ChosenParameters:
         `own` are the names reached on this rank. Raises SpecError if no chosen parameter was reached: they
         all belong to single tasks, or are frozen.
         """
-        every = self._world.gather_json(sorted(own), "the gradients of the tasks")
+        every = self._world.gather(sorted(own))
         names = sorted(self._names & set().union(*every))
         if not names:
             raise SpecError(

@@ -7,15 +7,14 @@ from typing import Any, Mapping, Optional, Sequence
 import numpy as np
 
 from ...balance import Balance, State
-from ...balance.answers import ask_after_update, ask_start, check_memory
-from ...balance.measured import Measured
+from ...balance.answers import ask
+from ...balance.protocol import Measured
 from ...balance.weighing import weigh_losses
 from ...distributed import World
 from ...errors import SpecError
 from ...protocols import Array, Context
 from ...state import RunState
 from ..execution.result import StepResult
-from ..user_code import user_code
 from .arrays import Arrays
 from .presence import tasks_with_labels
 from .tasks import Tasks
@@ -40,7 +39,7 @@ class DeviceMethod:
         self._method, self._tasks, self._context, self._world = method, tasks, context, world
         self._arrays = arrays
         self._count = len(tasks.names)
-        start = {name: np.asarray(value) for name, value in ask_start(method, self._count).items()}
+        start = {name: np.asarray(value) for name, value in ask(method, "start", self._count).items()}
         self._check_shapes(f"start({self._count})", {name: value.shape for name, value in start.items()})
         self._names = list(start)
         self._rows = self._new_rows([np.ones(self._count), *start.values()])
@@ -98,7 +97,7 @@ class DeviceMethod:
 
     def _look_back(self, measured: Measured, rows: list[Any], _: Any, after: Any) -> tuple[Any, list[Any]]:
         weights, there, last, *memory = rows
-        new = ask_after_update(self._method, measured, after, self._named(memory))
+        new = ask(self._method, "after_update", measured, after, self._named(memory))
         state = self._checked("after_update", new)
         return last, [weights, there, last, *(state[name] for name in self._names)]
 
@@ -153,10 +152,7 @@ class DeviceMethod:
         return WeighingGraph(self._arrays, function, rows, self._count, taken, pairs)
 
     def _checked(self, function: str, memory: State) -> State:
-        check_memory(self._method, function, memory, self._names, self._count)
-        with user_code(lambda: f"balance: {type(self._method).__name__}.{function}"):
-            shapes = {name: shape_of(value) for name, value in memory.items()}
-        self._check_shapes(function, shapes)
+        self._check_shapes(function, {name: shape_of(value) for name, value in memory.items()})
         return memory
 
     def _check_shapes(self, function: str, shapes: Mapping[str, tuple[int, ...] | None]) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Mapping
 import numpy as np
 
 from ...balance import GramianMethod
-from ...balance.answers import ask_start, check_memory
+from ...balance.answers import ask
 from ...balance.weighing import weigh_gradients
 from ...distributed import World
 from ...protocols import Numbers
@@ -52,8 +52,11 @@ class GradientBalancer:
         # a loss of weight 0 has no gradient, and must not change where the graph is cut
         self._weighed = [term.key for term in spec.terms if term.spec.weight != 0]
         self._count = len(self.tasks.names)
-        self._weights, self._memory, self._is_new = np.ones(self._count), ask_start(method, self._count), True
-        check_memory(method, "start", self._memory, self._memory, self._count)
+        self._weights, self._memory, self._is_new = (
+            np.ones(self._count),
+            ask(method, "start", self._count),
+            True,
+        )
         self._new_figures()
 
     def fork(self) -> GradientBalancer:

@@ -7,8 +7,8 @@ from typing import Any, Mapping
 import numpy as np
 
 from ...balance import Balance
-from ...balance.answers import ask_after_update, ask_start, ask_weights
-from ...balance.measured import Measured, measured_losses
+from ...balance.answers import ask, ask_weights
+from ...balance.protocol import Measured, measured_losses
 from ...balance.weighing import weigh_losses
 from ...distributed import World
 from ...protocols import Array, Numbers
@@ -27,7 +27,7 @@ class HostMethod:
     def __init__(self, method: Balance, tasks: Tasks, world: World) -> None:
         self._method, self._tasks, self._world = method, tasks, world
         self._ones = np.ones(len(tasks.names))
-        self._weights, self._memory = self._ones, ask_start(method, len(tasks.names))
+        self._weights, self._memory = self._ones, ask(method, "start", len(tasks.names))
         self._measured: Measured | None = None
         self.figures: Numbers | Array = np.zeros((2, len(self._ones)))
 
@@ -59,7 +59,7 @@ class HostMethod:
     def look_back(self, again: StepResult) -> None:
         """Give the method the losses of the same batch, computed after the update."""
         losses = self._tasks.read_losses(again, self._world)
-        self._memory = ask_after_update(self._method, self._measured, losses, self._memory)
+        self._memory = ask(self._method, "after_update", self._measured, losses, self._memory)
 
     def state(self) -> dict[str, Any]:
         """Return the weights and what the method remembers, for a checkpoint."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Sequence
 
-from ...balance.measured import measured_losses
+from ...balance.protocol import measured_losses
 from ...protocols import Array
 from ..compat import mx
 from ..execution.cached_graph import as_list

@@ -119,9 +119,9 @@ def place(array: RawArray | None, context: Context, dtype: Any = None) -> Array 
     target = np.dtype(dtype) if dtype else None
     if isinstance(array, np.ndarray):
         return new_array(array, context, target)
-    if target is not None and array.dtype != target:
-        array = array.astype(target)
-    return array.as_in_context(context)
+    is_cast = target is not None and array.dtype != target
+    placed: Array = array.astype(target) if is_cast else array
+    return placed.as_in_context(context)
 
 
 def to_numpy(array: RawArray) -> np.ndarray:
@@ -200,7 +200,7 @@ def host_view(array: Array, idle: bool = False) -> np.ndarray:
     usual layout in place, also for libraries that take the array itself. The view is valid until the engine
     writes to the array again.
     """
-    handle = array.handle  # type: ignore[attr-defined]
+    handle = array.handle
     data = ctypes.c_void_p()
     if not idle:
         mx.base.check_call(mx.base._LIB.MXNDArrayWaitToWrite(handle))

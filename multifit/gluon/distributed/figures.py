@@ -1,19 +1,21 @@
-"""Join the figures of all ranks, at the end of a pass over data."""
+"""Figures of all ranks: joined at the end of a pass, or measured on the arrays of all of them."""
 
 from __future__ import annotations
 
 import math
 from functools import reduce
 from operator import add
-from typing import Any, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Iterable, Mapping, Sequence
 
 import numpy as np
 
 from ...distributed import World
+from ...spec.terms import MetricTerm
 from ...stages import TRAIN
 from ..compat import mx
+from ..data.arrays import new_array, to_numpy
+from ..metrics.host_update import Joining, Measured
 from ..metrics.kept_arrays import KeptArrays
-from ..metrics.metric_sums import Totals
 from ..metrics.stage_figures import StageFigures, WrongLabels
 
 Weighed = dict[str, tuple[float, float]]
@@ -33,44 +35,26 @@ def join_figures(world: World, figures: StageFigures, ended: bool) -> None:
         return
     local, wrong = figures.totals()
     alone = _measured_alone(figures, local.samples) if local.samples else {}
-    names = [list(part) for part in (local.sums, local.norms, local.weighted)]
     kept = {metric.term.key: metric.kept.state() for metric in figures.metrics if len(metric.kept)}
-    numbers = [*local.norms.values(), *local.weighted.values()]
-    vectors = [*local.sums.values(), *(np.array([number]) for number in numbers)]
-    vectors += [array for state in kept.values() for array in state.pop("values")]
-    facts = world.gather_json([local.samples, names, wrong, alone, kept], "the figures")
-    arrays = [iter(values) for values in world.gather_arrays(vectors, "the figures")]
-    every = [_totals(fact[0], fact[1], values) for fact, values in zip(facts, arrays)]
-    measured = [totals for totals in every if totals.samples]
+    ranks = world.gather((local, wrong, alone, kept))
+    measured = [totals for totals, *_ in ranks if totals.samples]
     if measured:
-        labels = _joined_labels(fact[2] for fact in facts)
-        joined = figures.figures_of(reduce(add, measured), labels, _joined_arrays(figures, facts, arrays))
-        means = _means([fact[3] for fact in facts])
-        figures.replace(_with_means(figures, joined, means))
+        _, labels, means, arrays = zip(*ranks)
+        joined = figures.figures_of(
+            reduce(add, measured), _joined_labels(labels), _joined_arrays(figures, arrays)
+        )
+        figures.replace(_with_means(figures, joined, _means(means)))
     figures.release()
 
 
-def _joined_arrays(
-    figures: StageFigures, facts: Sequence[Any], arrays: Sequence[Iterator[np.ndarray]]
-) -> dict[str, KeptArrays]:
-    """Return the kept arrays of all ranks by metric; `arrays` yield each rank's, after those of its sums."""
+def _joined_arrays(figures: StageFigures, ranks: Iterable[Mapping[str, Any]]) -> dict[str, KeptArrays]:
+    """Return the kept arrays of all ranks by metric."""
     joined: dict[str, KeptArrays] = {}
     where = {metric.term.key: metric.term.where for metric in figures.metrics}
-    for fact, values in zip(facts, arrays):
-        for key, state in fact[-1].items():
-            state["values"] = [next(values) for _ in state["shapes"]]
+    for kept in ranks:
+        for key, state in kept.items():
             joined.setdefault(key, KeptArrays(where[key])).merge(state)
     return joined
-
-
-def _totals(samples: int, names: Sequence[Sequence[str]], vectors: Iterator[np.ndarray]) -> Totals:
-    sums, norms, weighted = ({name: next(vectors) for name in part} for part in names)
-    return Totals(
-        samples,
-        sums,
-        {name: float(value[0]) for name, value in norms.items()},
-        {name: float(value[0]) for name, value in weighted.items()},
-    )
 
 
 def _joined_labels(ranks: Iterable[WrongLabels]) -> WrongLabels:
@@ -133,3 +117,25 @@ def _means(ranks: Sequence[Mapping[str, Weighed]]) -> dict[str, dict[str, float]
         mean = sum(value * weight for value, weight in pairs) / total if total else math.nan
         means.setdefault(key, {})[name] = mean
     return means
+
+
+def gathered(world: World, terms: Sequence[MetricTerm], measured: Measured) -> Measured:
+    """Return the outputs, slots and losses that some metrics take, of all ranks' devices, rank by rank."""
+    refs = list(dict.fromkeys(ref for term in terms for ref in term.refs))
+    losses = list(dict.fromkeys(name for term in terms for name in term.losses))
+    local = [to_numpy(device[ref]) for device in measured.arrays for ref in refs]
+    local += [to_numpy(device[name]) for device in measured.parts for name in losses]
+    sizes: list[int] = []
+    arrays: list[dict[Any, Any]] = []
+    parts: list[dict[Any, Any]] = []
+    for counts, values in world.gather((list(measured.joining.sizes), local)):
+        split = len(counts) * len(refs)
+        sizes += counts
+        arrays += _by_device(len(counts), refs, values[:split])
+        parts += _by_device(len(counts), losses, values[split:])
+    return Measured(arrays, parts, Joining(sizes, measured.joining.axis))
+
+
+def _by_device(devices: int, names: Sequence[Any], values: Sequence[np.ndarray]) -> list[dict[Any, Any]]:
+    arrays = iter([new_array(value) for value in values])
+    return [{name: next(arrays) for name in names} for _ in range(devices)]

@@ -2,64 +2,75 @@
 
 from __future__ import annotations
 
-import atexit
 import math
 import os
-import socket
-import urllib.request
 import zlib
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 from importlib.util import find_spec
-from urllib.error import HTTPError
+from typing import Any
 
 import numpy as np
 
-from ...distributed.star import Star
+from ...distributed import World, with_peers
 from ...protocols import Array
 from ..compat import mx
-from ..data.arrays import host_view, new_array
-from .collectives import backward_groups
+from ..data.arrays import host_view, new_array, size_in_bytes
 
 GROUP = 16 * 2**20  # bytes that are summed at once
 
 
-class HorovodCommunicator:
-    """Connects the processes that ``horovodrun`` started; see `Communicator`.
-
-    The timeout of meetings detects a rank that hangs. Horovod itself would wait for it, and so would MXNet
-    and Horovod when this process ends.
+class HorovodWorld(World):
+    """The processes that ``horovodrun`` started.
 
     Parameters
     ----------
     timeout : float
-        Seconds after which gloo gives up on a rank that is stopped or cannot be reached.
+        Seconds after which gloo gives up on a rank that is stopped or cannot be reached. Horovod waits
+        without end for a rank that runs, but does not take part, and logs a warning each minute.
     """
 
     name, asynchronous = "horovod", True
 
     def __init__(self, timeout: float) -> None:
         os.environ.setdefault("HOROVOD_GLOO_TIMEOUT_SECONDS", str(math.ceil(timeout)))
-        atexit.unregister(mx.base._notify_shutdown)
-        atexit.register(self._notify_shutdown)
         if find_spec("torch") is not None:
             import_module("torch")  # aborts the process when it is imported after Horovod
         self._horovod = import_module("horovod.mxnet")
         self._horovod.init()
-        atexit.unregister(self._horovod.shutdown)  # `close` does it
         self.rank, self.size = self._horovod.rank(), self._horovod.size()
-        host = os.environ.get("HOROVOD_HOSTNAME", socket.gethostname())
-        self._star = Star(self.rank, self.size, host, self._all_gather)
-        self._gathering = False
         self._last: dict[str, Array] = {}  # by name: the array of the last operation with that name
 
-    def all_reduce(self, arrays: Sequence[Array]) -> None:
+    def sum(self, vector: Any) -> np.ndarray:
+        """Return the sum over all ranks, float64, of the same shape."""
+        values = np.asarray(vector, np.float64)
+        if not values.size:
+            return values
+        with with_peers():
+            total = new_array(values.ravel(), mx.cpu())
+            total = self._horovod.allreduce(total, average=False, name=f"multifit.values.{values.size}")
+            return np.asarray(total.asnumpy()).reshape(values.shape)
+
+    def gather(self, value: Any) -> list[Any]:
+        """Return the values of all ranks, in their order."""
+        with with_peers():
+            values: list[Any] = self._horovod.allgather_object(value, name="multifit.gather")
+        return values
+
+    def from_first(self, value: Any) -> Any:
+        """Return rank 0's value.
+
+        Horovod's ``broadcast_object`` does not wait on rank 0, where the next one would then use a name that
+        is still in use: the other ranks would wait without end.
+        """
+        return self.gather(value if self.first else None)[0]
+
+    def all_reduce(self, arrays: Iterable[Array]) -> None:
         """Queue sums over the ranks, in a few groups of arrays, the last arrays first.
 
         The gradients of the last layers are computed first, and their sums need not wait for the others.
         """
-        for number, group in enumerate(backward_groups(arrays, GROUP)):
+        for number, group in enumerate(backward_groups(list(arrays), GROUP)):
             form = zlib.crc32(repr([(array.shape, array.dtype) for array in group]).encode())
             name = self._free(f"multifit.sum.{number}.{form}", group[0])
             self._horovod.grouped_allreduce_(group, average=False, name=name, priority=-number)
@@ -72,36 +83,9 @@ class HorovodCommunicator:
             name = self._free(f"multifit.broadcast.{number}", array)
             self._horovod.broadcast_(array, root_rank=0, name=name)
 
-    def all_gather(self, vector: np.ndarray) -> list[np.ndarray]:
-        """Return the vectors of all ranks."""
-        self._gathering = True
-        rows = self._star.all_gather(vector)
-        self._gathering = False
-        return rows
-
     def close(self) -> None:
         """Shut Horovod down."""
-        self._star.close()
         self._horovod.shutdown()
-
-    def leave_note(self, text: str) -> None:
-        """Leave a note at the server of horovodrun, which outlives the ranks."""
-        request = urllib.request.Request(_url(self.rank, text), data=b"here", method="PUT")
-        urllib.request.urlopen(request).close()
-
-    def read_notes(self, text: str) -> list[int]:
-        """Return the ranks that left such a note."""
-        ranks = []
-        for rank in range(self.size):
-            with suppress(HTTPError):  # there is none
-                urllib.request.urlopen(_url(rank, text)).close()
-                ranks.append(rank)
-        return ranks
-
-    def _all_gather(self, vector: np.ndarray) -> list[np.ndarray]:
-        array = new_array(vector, mx.cpu())
-        rows = self._horovod.allgather(array, name=f"multifit.gather.{vector.size}").asnumpy()
-        return list(rows.reshape(self.size, vector.size))
 
     def _free(self, name: str, array: Array) -> str:
         """Return a name for an operation on an array, once no operation on another array uses it.
@@ -115,12 +99,16 @@ class HorovodCommunicator:
         self._last[name] = array
         return name
 
-    def _notify_shutdown(self) -> None:
-        """Do what MXNet does when Python ends: wait for queued operations; not if a rank may hang."""
-        if not self._gathering:
-            mx.base._notify_shutdown()
 
-
-def _url(rank: int, text: str) -> str:
-    server = (os.environ[f"HOROVOD_GLOO_RENDEZVOUS_{part}"] for part in ("ADDR", "PORT"))
-    return f"http://{':'.join(server)}/multifit/{rank}.{text}"
+def backward_groups(arrays: Sequence[Array], most: int) -> Iterator[list[Array]]:
+    """Yield the arrays from last to first, in groups of one dtype and of about `most` bytes."""
+    group: list[Array] = []
+    size = 0
+    for array in reversed(arrays):
+        if group and (size >= most or array.dtype != group[0].dtype):
+            yield group
+            group, size = [], 0
+        group.append(array)
+        size += size_in_bytes(array)
+    if group:
+        yield group

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import zlib
 from itertools import compress
 from typing import Any, Iterator, Mapping, Sequence
-
-import numpy as np
 
 from ...distributed import World
 from ...errors import Problem
 from ..compat import mx
 from ..optim.gradients import fresh_flags, replicas, set_fresh, updated_parameters
-from ..optim.trainers import Trainers, updates_on_kvstore
+from ..optim.trainers import Trainers
 from .collectives import all_reduce
 
 
-def meet(world: World, reached: Sequence[bool], *facts: bool) -> tuple[np.ndarray, list[bool]]:
+def of_any_rank(world: World, reached: Sequence[bool], *facts: bool) -> tuple[list[bool], list[bool]]:
     """Return which parameters any rank's samples have reached; and, for each fact, whether any rank has it.
 
     `reached` says for each parameter whether this rank's samples have reached it; the parameters are the same
     on all ranks.
     """
-    flags = np.array(reached, bool)
-    table = world.meet("the gradients", *map(float, facts), float(zlib.crc32(flags.tobytes())))
-    if len(set(table[:, -1])) > 1:  # the net branches on its samples, or a rank has none
-        flags = world.sum(flags) > 0
-    return flags, table[:, :-1].any(axis=0).tolist()
+    flags = (world.sum([*reached, *facts]) > 0).tolist()
+    return flags[: len(reached)], flags[len(reached) :]
 
 
 class JointGradients:
@@ -46,7 +40,7 @@ class JointGradients:
             return held_back
         parameters = [each for trainer in trainers.values() for each in updated_parameters(trainer)]
         flags = [any(fresh_flags(parameter)) for parameter in parameters]
-        reached, (held_back,) = meet(self._world, flags, held_back)
+        reached, (held_back,) = of_any_rank(self._world, flags, held_back)
         self._fresh = list(compress(parameters, reached))
         return held_back
 
@@ -73,14 +67,9 @@ class JointGradients:
 
 def _problems(trainers: Mapping[str, Any]) -> Iterator[str]:
     for name, trainer in trainers.items():
-        sparse = [p.name for p in updated_parameters(trainer) if {p._stype, p._grad_stype} != {"default"}]
+        sparse = [p.name for p in updated_parameters(trainer) if p._grad_stype != "default"]
         if sparse:
             yield (
                 f'trainers: "{name}" updates {", ".join(sparse)}, whose gradients are sparse and cannot be '
                 "added up over processes; build the layer with sparse_grad=False"
-            )
-        elif updates_on_kvstore(trainer):
-            yield (
-                f'trainers: "{name}" updates on the kvstore, where gradients cannot be added up over '
-                "processes; give a TrainerSpec, or gluon.Trainer(..., update_on_kvstore=False)"
             )

@@ -42,10 +42,10 @@ class SharedParameters:
         if world.alone:
             return
         raise_problems(problems)
-        samples = world.meet("a first batch", float(batch.samples))[:, 0]
-        if not samples.all():
+        samples = world.gather(batch.samples)
+        if not all(samples):
             raise DataError(
-                f"the first batch has {counted(int(samples.sum()), 'sample')} for {world.size} processes, "
+                f"the first batch has {counted(sum(samples), 'sample')} for {world.size} processes, "
                 "each of which needs one; give larger batches, or start fewer processes"
             )
         if self.are_shared:
@@ -65,7 +65,6 @@ class SharedParameters:
         if not averaged:
             return
         first = [parameter.list_data()[0] for parameter in averaged]
-        self._world.meet("running statistics", float(len(first)))
         all_reduce(self._world, first)
         for array in first:
             array *= 1.0 / self._world.size
@@ -74,7 +73,6 @@ class SharedParameters:
     def share(self) -> None:
         """Give all ranks the first rank's parameters."""
         present = [parameter for parameter in self._parameters.values() if parameter._data is not None]
-        self._world.meet("the parameters", float(len(present)))
         broadcast(self._world, [parameter.list_data()[0] for parameter in present])
         _copy_to_devices(present)
         self.are_shared = True
@@ -82,7 +80,7 @@ class SharedParameters:
     def _compare(self) -> None:
         """Raise SpecError if the names, shapes or dtypes of parameters differ between ranks."""
         forms = {name: _form(p) for name, p in self._parameters.items() if p._data is not None}
-        every = self._world.gather_json(forms, "the net's parameters")
+        every = self._world.gather(forms)
         lines = [
             f"{name}: {every[0].get(name, 'none')} on rank 0, {other.get(name, 'none')} on rank {rank}"
             for rank, other in enumerate(every)

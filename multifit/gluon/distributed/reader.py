@@ -27,7 +27,6 @@ from ..data.loaders import (
 )
 from ..data.splitter import arrays_in
 from ..data.workers import has_own_workers, seedable
-from .collectives import from_first
 from .task_reader import Read, TaskReader, nothing
 
 
@@ -138,7 +137,7 @@ class Reader:
     def _agreed_order(self, data: Any) -> list[list[int]]:
         """Return the samples of each batch, as the first rank draws them."""
         world = self._world
-        lengths = world.gather_json(len(data._dataset))
+        lengths = world.gather(len(data._dataset))
         if len(set(lengths)) > 1:
             found = ", ".join(f"{length} on rank {rank}" for rank, length in enumerate(lengths))
             raise DataError(
@@ -146,19 +145,15 @@ class Reader:
                 "the same data on all ranks, or give multifit.Sharded(loader) if each process has a part of "
                 "its own"
             )
-        drawn = [list(batch) for batch in data._batch_sampler] if world.first else []
-        sizes = np.array([len(batch) for batch in drawn], "int64")
-        flat = np.array([_index(sample) for batch in drawn for sample in batch], "int64")
-        sizes, flat = from_first(world, [sizes, flat])
-        ends = np.cumsum(sizes).tolist()
-        every = flat.tolist()
-        return [every[start:end] for start, end in zip([0, *ends], ends)]
+        drawn = [list(map(_index, batch)) for batch in data._batch_sampler] if world.first else []
+        order: list[list[int]] = world.from_first(drawn)
+        return order
 
     def _slices(self, batches: Iterator[Any], length: int | None) -> Iterator[Any]:
         """Yield batches that every rank has as a whole.
 
-        `length` is the length of a list of batches, None for other loaders. If it is the same on all ranks,
-        these need not meet for each batch.
+        `length` is the length of a list of batches, None for other loaders, of which the ranks compare
+        whether there is another batch.
         """
         share = Slice(self._world.rank, self._world.size)
         first = True
@@ -173,26 +168,27 @@ class Reader:
 
     def _compare(self, raw: Any, length: int | None, first: bool) -> None:
         """Raise DataError unless either all ranks have a batch or none has, and the first batch is equal."""
-        number = -1 if raw is None else _checksum(raw) if first else 0
-        facts = self._world.meet("the next batch", float(number), float(length or 0))
-        there = facts[:, 0] >= 0
-        if there.any() and not there.all():
-            ended = ", ".join(str(rank) for rank in np.flatnonzero(~there))
-            raise DataError(f"the loader ended on rank {ended}, and yields more on others; {WAY_OUT}")
-        if len(set(facts[:, 0])) > 1:
+        number = None if raw is None else _checksum(raw) if first else 0
+        numbers, lengths = zip(*self._world.gather((number, length)))
+        ended = [str(rank) for rank, number in enumerate(numbers) if number is None]
+        if 0 < len(ended) < len(numbers):
+            raise DataError(
+                f"the loader ended on rank {', '.join(ended)}, and yields more on others; {WAY_OUT}"
+            )
+        if len(set(numbers)) > 1:
             raise DataError(
                 "the loader's first batch is not the same on all ranks, which each take their share of "
                 f"it; {WAY_OUT}"
             )
-        if len(set(facts[:, 1])) > 1:
-            lengths = ", ".join(f"{int(length)} on rank {rank}" for rank, length in enumerate(facts[:, 1]))
-            raise DataError(f"the loader has different numbers of batches: {lengths}; {WAY_OUT}")
+        if len(set(lengths)) > 1:
+            found = ", ".join(f"{length} on rank {rank}" for rank, length in enumerate(lengths))
+            raise DataError(f"the loader has different numbers of batches: {found}; {WAY_OUT}")
 
     def _parts(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yield batches that are this rank's parts; None while other ranks still have batches."""
         while True:
             raw = next(batches, None)
-            if not self._world.meet("the next batch", float(raw is not None)).any():
+            if not self._world.sum(raw is not None):
                 return
             self.current.share = Part()
             yield raw

@@ -90,8 +90,7 @@ class TaskReader:
 
     def _seed(self, epoch: int) -> int:
         """Return the seed of an epoch's order, the same on all ranks; draws no random numbers."""
-        seed = state_hash(epoch)
-        return seed if self._world.alone else int(self._world.gather_json(seed, "the loaders' order")[0])
+        return int(self._world.from_first(state_hash(epoch)))
 
 
 class _Passes:

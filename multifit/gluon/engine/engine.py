@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from ...arguments import FromZero, checked_value
 from ...distributed import ALONE, World
+from ...engines import Setup
 from ...errors import Problem
 from ...events import NO_HOOKS, TrainingHooks
+from ...log_once import LogOnce
+from ...protocols import Context
 from ...sampling import TaskLoaders
 from ...spec import TaskSpec
-from ...spec.task_slots import TaskSlots
+from ...spec.missing import coverage
+from ...spec.task_slots import TaskSlots, with_optional
 from ...stages import STAGES, TRAIN
 from ...state import RunState
-from ..balance.make import AnyBalancer
-from ..compat import mx
+from ..balance.arrays import Arrays, MXNetArrays
+from ..balance.make import AnyBalancer, make_balancer
 from ..data.batch import Batch
+from ..data.missing import KnownLabels
+from ..data.splitter import BatchSplitter, SlotSignature
+from ..data.task_splitter import TaskSplitter
 from ..distributed.joint_gradients import JointGradients
 from ..distributed.parameters import SharedParameters
 from ..distributed.reader import Reader
+from ..execution.changed_objective import refuse_blends
 from ..execution.loss_graph import APART
 from ..execution.loss_separation import TOGETHER, LossSeparation
 from ..execution.network import Network
@@ -30,12 +39,13 @@ from ..metrics import copy_metric
 from ..metrics.declared import declared_metrics
 from ..metrics.loader_counts import LoaderCounts
 from ..metrics.stage_metric import StageMetric
-from ..model.bound_losses import bound_parameters
+from ..model.defaults import default_spec
 from ..model.model import Model
-from ..model.model_trainers import ModelTrainers
-from .make_stage import make_stage
-from .splitters import AnySplitter, Splitters
+from ..model.model_trainers import ModelTrainers, bound_parameters
+from ..precision.precisions import Precision, precision_of
 from .windows import Windows
+
+AnySplitter = BatchSplitter | TaskSplitter
 
 
 class Engine:
@@ -47,9 +57,10 @@ class Engine:
 
     `stages` are named "train" and "evaluate". `loaders` is set, before :meth:`read_tasks`, if several
     loaders train. `hooks` call the handlers that change a training step. `batch_axis` is the axis of the
-    samples in all slots. `readers` read the loaders of each stage, and `splitters` turn their batches into
-    named arrays. `gradients` adds up the ranks' gradients, and `shared` keeps their parameters equal.
-    `windows` read the batches that trainers accumulate.
+    samples in all slots. `readers` read the loaders of each stage. `signatures` are the shapes and dtypes of
+    each stage's batches, for exporting. `known_labels` are the shapes and dtypes of the labels that may be
+    missing, from the last batch that had them. `gradients` adds up the ranks' gradients, and `shared` keeps
+    their parameters equal. `windows` read the batches that trainers accumulate.
     """
 
     def __init__(
@@ -70,30 +81,76 @@ class Engine:
         self._metrics = declared_metrics(spec) if metrics is None else metrics
         self.world, self.gradients = world, JointGradients(world)
         self.readers = {name: Reader(world) for name in STAGES}
-        self.splitters = Splitters(model, self.readers, log_once)
+        self.signatures: dict[str, list[SlotSignature]] = {name: [] for name in STAGES}
+        self._split_specs: dict[str, TaskSpec] = {}
         self.shared = SharedParameters(world, model.parameters, trainers.frozen.statistics)
         self.windows = Windows(self)
         self.restart()
+
+    @classmethod
+    def of(
+        cls,
+        setup: Setup,
+        state: RunState,
+        log_once: LogOnce,
+        context: Any = None,
+        arrays: Arrays | None = None,
+        choose_precision: Callable[[object, Sequence[Context]], Precision] = precision_of,
+    ) -> Engine:
+        """Return an estimator's engine; raises what the estimator's constructor raises.
+
+        An engine on another library passes the `context` of the net's own parameters, the `arrays` with which
+        methods of balancing compute, and the function that chooses a precision. By default all are MXNet's.
+        """
+        spec = setup.spec if isinstance(setup.spec, TaskSpec) else default_spec(setup.spec, log_once)
+        context = setup.context if context is None else context
+        model = Model(
+            setup.net, spec, context, setup.initializer, setup.precision, log_once, choose_precision
+        )
+        trainers = ModelTrainers(setup.trainers, setup.frozen, model, log_once, setup.accumulate)
+        first = model.contexts[0]
+        arrays = MXNetArrays(first) if arrays is None else arrays
+        balancer = make_balancer(setup.balance, spec, first, setup.world, model.parameters, arrays)
+        return cls(model, trainers, spec, state, log_once, balancer=balancer, world=setup.world)
+
+    def fork(self, state: RunState) -> Engine:
+        """Return an engine for the same model and trainers with metrics, figures and graphs of its own.
+
+        Both engines share what they learn about the shapes of batches.
+        """
+        metrics = {
+            name: [StageMetric(metric.term, copy_metric(metric.metric)) for metric in stage_metrics]
+            for name, stage_metrics in self._metrics.items()
+        }
+        balancer = None if self.balancer is None else self.balancer.fork()
+        fork = Engine(
+            self.model, self.trainers, self.spec, state, self._log_once, metrics, balancer, self.world
+        )
+        fork.signatures, fork.shared = self.signatures, self.shared
+        return fork
 
     @property
     def balance(self) -> Any:
         """The method of balancing, or None."""
         return None if self.balancer is None else self.balancer.method
 
-    def restart(self, hooks: TrainingHooks = NO_HOOKS) -> None:
+    def restart(self, hooks: TrainingHooks = NO_HOOKS, needs_outputs: bool = True) -> None:
         """Discard all graphs and figures, as at the beginning of a fit: the net may have changed.
 
-        `hooks` call the handlers that change a training step. Raises SpecError if the net no longer has the
-        parameters that it had when the model was made.
+        `hooks` call the handlers that change a training step. `needs_outputs` says whether somebody reads the
+        outputs of training. Raises SpecError if the net no longer has the parameters that it had when the
+        model was made.
         """
         self.model.check_parameters()
-        self.model.static_graphs.discard_stale()
+        self.model.discard_static_graphs()
         self.trainers.frozen.forget()
-        self.hooks, self.loaders = hooks, None
-        self.further_checks: list[Callable[[Any], None]] = []  # called with the first batch, still raw
+        self.hooks, self._needs_outputs, self.loaders = hooks, needs_outputs, None
         for metric in (metric for metrics in self._metrics.values() for metric in metrics):
             metric.restart()
-        self.splitters.restart()
+        self.known_labels: dict[str, KnownLabels] = {name: {} for name in STAGES}
+        self._tasks: dict[str, Mapping[str, TaskSlots]] = {name: {} for name in STAGES}
+        self._joined = dict.fromkeys(STAGES, False)
+        self._splitters: dict[Any, AnySplitter] = {}
         self.windows.begin()
         self.stages = {name: self.new_stage(name, metrics) for name, metrics in self._metrics.items()}
 
@@ -104,24 +161,80 @@ class Engine:
         the loaders' batches are joined into one. If `slots` or `joined` changed, the stage's graphs and
         figures are discarded.
         """
-        if self.splitters.read_tasks(name, slots, joined):
-            for metric in self._metrics[name]:
-                metric.restart()
-            self.stages[name] = self.new_stage(name, self._metrics[name])
+        if (slots, joined) == (self._tasks[name], self._joined[name]):
+            return
+        self._tasks[name], self._joined[name] = slots, joined
+        self._splitters = {key: splitter for key, splitter in self._splitters.items() if key[0] != name}
+        for metric in self._metrics[name]:
+            metric.restart()
+        self.stages[name] = self.new_stage(name, self._metrics[name])
 
-    def new_stage(self, name: str, metrics: list[StageMetric]) -> Stage:
-        """Return a new stage with these metrics."""
-        training = name == TRAIN
-        spec = self.spec if training else self.spec.evaluation
-        lacking = self.splitters.lacking(name, spec)
+    # ---- stages
+
+    def new_stage(self, name: str, metrics: Sequence[StageMetric]) -> Stage:
+        """Return a new stage with these metrics.
+
+        Raises SpecError if a handler blends losses that training keeps apart.
+        """
+        training, model = name == TRAIN, self.model
         hooks, separation = (self.hooks, self._separation()) if training else (NO_HOOKS, TOGETHER)
-        frozen, shares = (self.trainers.frozen, self.windows.shares) if training else (None, None)
-        stage = make_stage(
-            name, self.model, spec, metrics, lacking, hooks, separation, self.world, frozen, shares
+        lacking = self._lacking(name)
+        spec = with_optional(self.spec if training else self.spec.evaluation, lacking)
+        optional = {coverage(label): lacking & {label} for label in spec.labels}
+        optional.update({term.key: term.optional for term in spec.metric_terms})
+        for metric in metrics:
+            metric.term = replace(metric.term, optional=optional[metric.term.key])
+        changes_objective = hooks.active("change_objective")
+        network = Network(
+            model.net,
+            spec,
+            name,
+            # handlers that change the objective may compute gradients first; a graph with planned memory
+            # would then no longer write to the parameters' gradients
+            not changes_objective,
+            model.precision,
+            hooks.change_outputs if hooks.active("change_outputs") else None,
+            self.trainers.frozen if training else None,
+            model.log_once,
         )
-        if training and self.loaders is not None:
-            stage.figures.means.append(LoaderCounts(self.loaders))
+        refuse_blends(hooks, separation)
+        stage = Stage(
+            network,
+            metrics,
+            model.contexts,
+            training=training,
+            world=self.world,
+            changes_objective=changes_objective,
+            dtype=model.dtype,
+            finite_only=not hooks.handle_non_finite,
+            separation=separation,
+            shares=self.windows.shares if training else None,
+        )
+        if training:
+            stage.needs_outputs = self._needs_outputs
+            if self.loaders is not None:
+                stage.figures.means.append(LoaderCounts(self.loaders))
         return stage
+
+    def begin_stage(self, name: str, batch: Batch, problems: Sequence[Problem] = ()) -> None:
+        """Prepare a stage for its first batch: all ranks get the first rank's parameters.
+
+        `problems` are those already found on this rank; they are raised if other ranks would wait for it.
+        """
+
+        def run_once(batch: Batch) -> None:
+            with batch.contexts[0]:
+                Network(self.model.net, self.stages[name].spec, name)(batch.slots[0])
+
+        self.shared.begin_stage(batch, run_once, problems)
+
+    def _lacking(self, name: str) -> frozenset[str]:
+        """Return the slots that some of a stage's batches lack."""
+        if self._joined[name]:
+            return frozenset()
+        spec = self.spec if name == TRAIN else self.spec.evaluation
+        slots = [set(names.values()) for names in self._tasks[name].values()]
+        return frozenset(slot for names in slots for slot in spec.slot_names if slot not in names)
 
     def _separation(self) -> LossSeparation:
         """Return how training keeps losses apart; they are never both balanced and bound to trainers."""
@@ -135,6 +248,8 @@ class Engine:
         """Return MXNet's names of the parameters that trainers update."""
         return frozenset(self.model.parameters[name].name for name in self.trainers.updated())
 
+    # ---- batch splitters
+
     @contextmanager
     def samples_along(self, batch_axis: int) -> Iterator[None]:
         """Split batches along another axis within the block; raises ValueError if it is not a valid axis."""
@@ -145,49 +260,37 @@ class Engine:
             self.batch_axis = before
 
     def splitter(self, name: str, labels: bool = True, changes: bool = True) -> AnySplitter:
-        """Return the batch splitter of a stage.
+        """Return the batch splitter of a stage, made when it is first needed.
 
         With ``labels=False``, batches may lack labels; with ``changes=False``, handlers do not change them.
         """
         hooks = self.hooks if name == TRAIN and changes else NO_HOOKS
-        return self.splitters.get(self.stages[name], hooks, labels, self.batch_axis)
+        key = (name, labels, hooks.active("change_batch"), self.batch_axis)
+        if key not in self._splitters:
+            stage, tasks = self.stages[name], self._tasks[name] if labels else {}
+            make = partial(self._new_splitter, name, hooks, labels)
+            self._splitters[key] = TaskSplitter(stage.spec, tasks, make) if tasks else make()
+        return self._splitters[key]
 
-    def split_as(self, other: Engine) -> None:
-        """Split the batches that another engine reads: share its readers and its knowledge of labels."""
-        self.readers = other.readers
-        self.splitters.follow(other.splitters)
-
-    def begin_stage(self, name: str, batch: Batch, problems: Sequence[Problem] = ()) -> None:
-        """Prepare a stage for its first batch: all ranks get the first rank's parameters.
-
-        `problems` are those already found on this rank; they are raised if other ranks would wait for it.
-        """
-        run = partial(_run_once, self.model.net, self.stages[name].spec, name)
-        self.shared.begin_stage(batch, run, problems)
-
-    def wait(self) -> None:
-        """Wait until the devices have done all their work."""
-        mx.nd.waitall()
-
-    def fork(self, state: RunState, balancer: AnyBalancer | None = None) -> Engine:
-        """Return an engine for the same model and trainers with metrics, figures and graphs of its own.
-
-        Both engines share what they learn about the shapes of batches. `balancer` replaces this engine's, of
-        which the fork otherwise gets a copy.
-        """
-        metrics = {
-            name: [StageMetric(metric.term, copy_metric(metric.metric)) for metric in stage_metrics]
-            for name, stage_metrics in self._metrics.items()
-        }
-        if balancer is None and self.balancer is not None:
-            balancer = self.balancer.fork()
-        fork = Engine(
-            self.model, self.trainers, self.spec, state, self._log_once, metrics, balancer, self.world
+    def _new_splitter(
+        self, name: str, hooks: TrainingHooks, labels: bool, own: TaskSlots | None = None
+    ) -> BatchSplitter:
+        stage, axis, changes = self.stages[name], self.batch_axis, hooks.active("change_batch")
+        self._split_specs[name] = stage.spec
+        same = [each for each, spec in self._split_specs.items() if spec is stage.spec]
+        return BatchSplitter(
+            stage.spec,
+            self.model.contexts,
+            self._log_once,
+            labels=labels,
+            batch_axis=axis,
+            change=partial(hooks.change_batch, batch_axis=axis) if changes else None,
+            signatures=self.signatures[name] if axis == 0 else None,
+            real=self.model.dtype,
+            current=self.readers[name].current,
+            own=own,
+            fill_in=None if stage.carried is None else stage.carried.fill_in,
+            known=self.known_labels[name],
+            casts=stage.casts,
+            before=[self.signatures[each] for each in same] if axis == 0 else (),
         )
-        fork.splitters.signatures, fork.shared = self.splitters.signatures, self.shared
-        return fork
-
-
-def _run_once(net: Any, spec: TaskSpec, name: str, batch: Batch) -> None:
-    with batch.contexts[0]:
-        Network(net, spec, name)(batch.slots[0])

@@ -8,8 +8,6 @@ import warnings
 from contextlib import suppress
 from typing import Any, Callable, Hashable, Sequence
 
-import numpy as np
-
 from ..compat import mx
 from .bound_executor import ExecutedSteps
 from .correct_gradients import correct_gradients
@@ -80,12 +78,8 @@ class CachedGraph(mx.gluon.HybridBlock):
         """Trace the graph for MXNet, whose gradients need corrections."""
         if not self._cached_graph:
             inputs, symbol = super()._get_graph(*arrays)
-            parameters, autograd = self._parameters().values(), mx.autograd
-            trained = {p.name for p in parameters if p.grad_req != "null"}
-            in_evaluation = autograd.is_recording() and not autograd.is_training()
-            is_float32 = all(np.dtype(p.dtype) == np.float32 for p in parameters)
-            corrected = correct_gradients(symbol, trained, max_pooling=in_evaluation and is_float32)
-            self._cached_graph = inputs, corrected
+            trained = {p.name for p in self._parameters().values() if p.grad_req != "null"}
+            self._cached_graph = inputs, correct_gradients(symbol, trained)
         return self._cached_graph
 
     def run(self, arrays: Sequence[Any], signature: Hashable = None) -> list[Any]:
@@ -163,8 +157,8 @@ def has_control_flow(symbol: Any) -> bool:
 def give_graph(net: mx.gluon.HybridBlock, inputs: Sequence[Any]) -> None:
     """Trace a hybridized net that has no graph of its own yet, in evaluation mode.
 
-    Gluon traces a net when it is called directly, which the graphs here never do; ``net.export`` and Gluon's
-    CheckpointHandler need that graph. Gluon keeps the mode of the first call. A net that cannot be traced in
+    Gluon traces a net when it is called directly, which the graphs here never do; ``net.export`` needs that
+    graph. Gluon keeps the mode of the first call. A net that cannot be traced in
     evaluation mode, or that has parameters of unknown shape, gets no graph.
     """
     if not net._cached_graph and not any(p._deferred_init for p in net.collect_params().values()):

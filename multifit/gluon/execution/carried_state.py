@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Optional, Protocol, Sequence
+from typing import Any, Mapping, Sequence
 
 from ...checks import describe
 from ...errors import DataError, SpecError
@@ -12,13 +12,6 @@ from ..data.batch import Batch
 from ..metrics.stage_figures import OtherEngineValues
 
 States = list[dict[str, Array]]  # of each device
-
-
-class OtherEngineState(OtherEngineValues, Protocol):
-    """The state that another engine keeps on its device."""
-
-    def before(self) -> Optional[States]:
-        """Return the state with which the last batch began; None if that is the state in its slots."""
 
 
 class CarriedState:
@@ -34,8 +27,7 @@ class CarriedState:
     ) -> None:
         self.shapes, self._contexts, self._dtype = shapes, list(contexts), dtype
         self._arrays: dict[Context, dict[str, Array]] = {}
-        self._given: States = []
-        self.other_engine_state: OtherEngineState | None = None
+        self.other_engine_state: OtherEngineValues | None = None
 
     def reset(self) -> None:
         """Begin with zeros again."""
@@ -43,9 +35,8 @@ class CarriedState:
 
     def fill_in(self, batch: Batch) -> None:
         """Add the state to a batch's slots; raises DataError if their numbers of samples differ."""
-        self._given = [self._of(context, size) for context, size in zip(batch.contexts, batch.sizes)]
-        for slots, states in zip(batch.slots, self._given):
-            slots.update(states)
+        for slots, context, size in zip(batch.slots, batch.contexts, batch.sizes):
+            slots.update(self._of(context, size))
         batch.signature = None
 
     def keep(self, batch: Batch, outputs: Sequence[Mapping[str, Any]]) -> None:
@@ -66,11 +57,6 @@ class CarriedState:
                         f'"{name}" is {describe.array(arrays[name])}; declare the shape of the output, with '
                         "0 for the number of samples"
                     )
-
-    def before(self) -> States:
-        """Return the state of each device with which the last batch began."""
-        states = None if self.other_engine_state is None else self.other_engine_state.before()
-        return self._given if states is None else states
 
     def state(self) -> States:
         """Return the state of each device that has one, for a checkpoint."""

@@ -18,7 +18,7 @@ SELU_ALPHA, SELU_SCALE = 1.6732632423543772, 1.0507009873554805
 _OVERWRITE = {"_np_cumsum", "amp_cast", "clip", "mean", "moments", "reverse"}
 
 
-def correct_gradients(symbol: Any, trained: Collection[str] = (), max_pooling: bool = False) -> Any:
+def correct_gradients(symbol: Any, trained: Collection[str] = ()) -> Any:
     """Return a graph with the same outputs, whose gradients are right.
 
     In MXNet 1.9.1, PReLU and hard_sigmoid write the gradient of their input over that of their output, which
@@ -29,15 +29,12 @@ def correct_gradients(symbol: Any, trained: Collection[str] = (), max_pooling: b
     variable: there is none if that needs no gradient, and it holds a sum if its gradients accumulate. The
     operators in `_OVERWRITE` overwrite a gradient to which they should add.
 
-    `trained` names the parameters that have a gradient. `max_pooling` says whether max pooling of float32
-    arrays is differentiated in evaluation mode, in which oneDNN does not note which elements are the largest:
-    it is computed in float64 then, which oneDNN leaves to MXNet. Graphs in lower precisions are left alone in
-    this. `symbol` itself is returned if nothing is wrong.
+    `trained` names the parameters that have a gradient. `symbol` itself is returned if nothing is wrong.
 
     The bodies of loops are corrected too: the gradients of all their variables accumulate.
     """
     graph = json.loads(as_json(symbol))
-    corrected = _corrected(graph, trained, max_pooling)
+    corrected = _corrected(graph, trained)
     return symbol if corrected is graph else mx.sym.load_json(json.dumps(corrected))
 
 
@@ -58,13 +55,10 @@ def uncorrected(symbol: Any, trained: Collection[str] | None = None) -> list[str
     return names
 
 
-def _corrected(graph: dict[str, Any], trained: Collection[str], max_pooling: bool) -> dict[str, Any]:
-    nodes = [_with_bodies(node, max_pooling) for node in graph["nodes"]]
+def _corrected(graph: dict[str, Any], trained: Collection[str]) -> dict[str, Any]:
+    nodes = [_with_bodies(node) for node in graph["nodes"]]
     copied = _copied(nodes, trained)
-    corrections = _CORRECTIONS
-    if max_pooling and not any(node["op"] == "amp_cast" for node in nodes):
-        corrections = {**_CORRECTIONS, "Pooling max": _max_pooling}
-    additions = [corrections.get(_kind(node), _unchanged) for node in nodes]
+    additions = [_CORRECTIONS.get(_kind(node), _unchanged) for node in nodes]
     same = all(one is other for one, other in zip(nodes, graph["nodes"]))
     if same and not copied and all(add is _unchanged for add in additions):
         return graph
@@ -82,11 +76,11 @@ def _corrected(graph: dict[str, Any], trained: Collection[str], max_pooling: boo
     return builder.graph(moved(graph["heads"], places))
 
 
-def _with_bodies(node: Node, max_pooling: bool) -> Node:
+def _with_bodies(node: Node) -> Node:
     """Return a node, of which the bodies of a loop are corrected."""
     bodies = node.get("subgraphs", [])
     names = [[each["name"] for each in body["nodes"] if each["op"] == "null"] for body in bodies]
-    corrected = [_corrected(body, own, max_pooling) for body, own in zip(bodies, names)]
+    corrected = [_corrected(body, own) for body, own in zip(bodies, names)]
     changed = any(one is not other for one, other in zip(bodies, corrected))
     return {**node, "subgraphs": corrected} if changed else node
 
@@ -108,9 +102,8 @@ def _takes_copies(node: Node) -> bool:
 
 def _kind(node: Node) -> str:
     """Return the name of an operator, with what distinguishes its kinds."""
-    attributes, operator = _attributes(node), str(node["op"])
-    kind = {"LeakyReLU": ("act_type", "leaky"), "Pooling": ("pool_type", "max")}.get(operator)
-    return f"{operator} {attributes.get(*kind)}" if kind else operator
+    operator = str(node["op"])
+    return f"LeakyReLU {_attributes(node).get('act_type', 'leaky')}" if operator == "LeakyReLU" else operator
 
 
 def _attributes(node: Node) -> Mapping[str, str]:
@@ -147,15 +140,6 @@ def _scaled(builder: GraphBuilder, node: Node, entry: Input, factor: float) -> i
     """Add a multiple of an entry as the output of a node that is replaced."""
     attributes = {"scalar": repr(factor)}
     return builder.append({"op": "_mul_scalar", "name": node["name"], "attrs": attributes, "inputs": [entry]})
-
-
-def _max_pooling(builder: GraphBuilder, node: Node, inputs: list[Input]) -> int:
-    """Compute in float64."""
-    exact = builder.operator("Cast", *inputs, dtype="float64")
-    pooled = builder.operator("Pooling", exact, **_attributes(node))
-    return builder.append(
-        {"op": "Cast", "name": node["name"], "attrs": {"dtype": "float32"}, "inputs": [pooled]}
-    )
 
 
 _CORRECTIONS: dict[str, Correction] = {

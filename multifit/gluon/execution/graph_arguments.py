@@ -24,9 +24,8 @@ class GraphArguments:
 
     @property
     def dense(self) -> bool:
-        """Whether no parameter or gradient is sparse."""
-        kinds = {kind for _, p in self._parameters for kind in (p._stype, p._grad_stype)}
-        return kinds <= {"default"}
+        """Whether no gradient is sparse."""
+        return all(parameter._grad_stype == "default" for _, parameter in self._parameters)
 
     def gradients(self, arguments: Sequence[Any]) -> dict[int, tuple[Any, str]]:
         """Return, by place, the gradient array of each parameter that learns, and "write" or "add"."""

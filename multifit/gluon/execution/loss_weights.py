@@ -17,7 +17,7 @@ from ...state import RunState
 from ..compat import mx
 from ..data.arrays import new_array
 from ..data.batch import Batch
-from ..distributed.normalizers import Normalizers
+from ..distributed.collectives import Normalizers
 from ..user_code import user_code
 from .loss_graph import LossGraph
 from .present_losses import present_share

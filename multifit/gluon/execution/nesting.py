@@ -4,24 +4,18 @@ from __future__ import annotations
 
 from typing import Any, Iterator, Mapping
 
-from ...errors import SpecError
 from ..compat import mx
 
-MAX_DEPTH = 32
 
-
-def flatten(result: Any, flat: list[Any], depth: int = 0) -> Any:
+def flatten(result: Any, flat: list[Any]) -> Any:
     """Append the arrays of a net's result to `flat`; return the result's structure.
 
     A symbol of several results, as ``F.split`` returns it, counts as a list, as it is one with arrays.
     """
-    if depth > MAX_DEPTH:
-        message = f"the net returns lists nested more than {MAX_DEPTH} levels deep, or one that holds itself"
-        raise SpecError(f"outputs: {message}; return the arrays themselves, or lists of them")
     if isinstance(result, Mapping):
-        return {key: flatten(item, flat, depth + 1) for key, item in result.items()}
+        return {key: flatten(item, flat) for key, item in result.items()}
     if isinstance(result, (list, tuple)) or (isinstance(result, mx.sym.Symbol) and len(result) > 1):
-        return [flatten(item, flat, depth + 1) for item in result]
+        return [flatten(item, flat) for item in result]
     if result is not None:
         flat.append(result)
         return True

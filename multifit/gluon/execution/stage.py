@@ -14,10 +14,9 @@ from ...state import RunState
 from ..compat import mx
 from ..data.arrays import signature_of
 from ..data.batch import Batch
-from ..distributed.host_metrics import gathered
-from ..distributed.normalizers import Normalizers
-from ..metrics.host_update import Measured
-from ..metrics.joining import Joining
+from ..distributed.collectives import Normalizers
+from ..distributed.figures import gathered
+from ..metrics.host_update import Joining, Measured
 from ..metrics.stage_figures import StageFigures
 from ..metrics.stage_metric import StageMetric
 from ..optim.preserve_state import kept_statistics
@@ -56,8 +55,7 @@ class Stage:
     `figures` hold what was measured so far, and `checked` says whether a first batch was checked. `casts` are
     the dtypes to which labels are cast, as the losses cannot run with those of the first batch.
     `is_partial` says whether the stage trains on batches that may lack slots, so that only a part of the net
-    is used. Set `needs_outputs` before an epoch: outputs that nothing reads need not be computed. If
-    `train_mode` is False, the net runs in evaluation mode, even while training.
+    is used. Set `needs_outputs` before an epoch: outputs that nothing reads need not be computed.
     """
 
     def __init__(
@@ -76,7 +74,6 @@ class Stage:
         self.spec: TaskSpec = network.spec
         self.training, self.needs_outputs, self.checked = training, True, False
         self.dtype, self.casts = dtype, dict[str, str]()
-        self.train_mode = training
         self.changes_objective = changes_objective
         self.network = network
         self.separation, self._rank = separation, world.rank
@@ -92,7 +89,7 @@ class Stage:
 
     def recording(self) -> Any:
         """Return the autograd scope in which this stage's forward passes run."""
-        return mx.autograd.record(self.train_mode) if self.training else mx.autograd.pause(train_mode=False)
+        return mx.autograd.record() if self.training else mx.autograd.pause(train_mode=False)
 
     @property
     def reruns(self) -> bool:

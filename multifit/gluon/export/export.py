@@ -66,7 +66,7 @@ def _traced(engine: Engine, spec: TaskSpec, data: Any) -> TracedNet:
 def _signatures(engine: Engine, spec: TaskSpec, data: Any) -> Iterator[list[SlotSignature]]:
     """Yield signatures of batches, those with the same inputs as the last one, as far as there are any."""
     if data is None:  # after a fit without validation data, there are only those of training
-        sources = [engine.splitters.signatures[name] for name in (EVALUATE, TRAIN)]
+        sources = [engine.signatures[name] for name in (EVALUATE, TRAIN)]
     else:
         sources = [_read_signatures(engine, data)]
     for source in sources:

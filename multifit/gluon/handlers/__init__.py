@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from .gradient_conflicts import GradientConflicts
 from .gradient_noise import GradientNoise
 from .label_smoothing import LabelSmoothing
 from .mixup import MixUp
-from .skip_non_finite import SkipNonFinite
-from .terminate_on_nan import TerminateOnNaN
+from .non_finite import SkipNonFinite, TerminateOnNaN
 from .weight_averaging import WeightAveraging
 
 __all__ = [
-    "GradientConflicts",
     "GradientNoise",
     "LabelSmoothing",
     "MixUp",

@@ -6,12 +6,13 @@ import math
 from typing import Any, Callable, Optional
 
 from ...arguments import NotNegative, checked
-from ...events import EstimatorProtocol
+from ...events import Handler
+from ...protocols import MultiEstimator
 from ..compat import mx
 from ..distributed.collectives import broadcast
 
 
-class GradientNoise:
+class GradientNoise(Handler):
     r"""Adds Gaussian noise to all gradients, which decays during training.
 
     .. math:: g_t \leftarrow g_t + \mathcal N(0, \sigma_t^2), \qquad \sigma_t^2 = \eta / (1 + t)^\gamma
@@ -50,7 +51,7 @@ class GradientNoise:
         self.eta, self.gamma = eta, gamma
         self._draw = mx.nd.random.normal if random is None else random
 
-    def change_gradients(self, estimator: EstimatorProtocol) -> None:
+    def change_gradients(self, estimator: MultiEstimator) -> None:
         """Add the noise."""
         sigma = math.sqrt(self.eta / (1 + estimator.state.step) ** self.gamma)
         gradients = {
@@ -59,7 +60,6 @@ class GradientNoise:
             for name, arrays in parameters.items()
         }
         noises = [self._noise(name, arrays[0], sigma) for name, arrays in gradients.items()]
-        estimator.world.meet("the noise")
         broadcast(estimator.world, noises)
         for arrays, noise in zip(gradients.values(), noises):
             for gradient in arrays:

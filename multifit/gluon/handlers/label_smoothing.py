@@ -8,7 +8,8 @@ from typing import Any, Callable, Optional
 
 from ...arguments import Names, Share, checked
 from ...errors import SpecError
-from ...events import EstimatorProtocol
+from ...events import Handler
+from ...protocols import MultiEstimator
 from ...spec.terms import Term
 from ..compat import mx
 from ..execution.loss_calls import call_loss
@@ -17,7 +18,7 @@ from ..losses import SegmentationCELoss, SequenceCELoss
 from .loss_blend import BEFORE_PENALTIES, LossBlend, selected_terms
 
 
-class LabelSmoothing:
+class LabelSmoothing(Handler):
     r"""Smooths the labels of softmax losses: a share of each label is spread evenly over all classes.
 
     .. math:: \tilde L = (1 - \varepsilon) L(x, y) + \varepsilon \frac{1}{C} \sum_c L(x, c)
@@ -56,7 +57,7 @@ class LabelSmoothing:
     def __init__(self, epsilon: Share = 0.1, loss: Optional[Names] = None) -> None:
         self.epsilon, self.loss = epsilon, loss
 
-    def train_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
+    def train_begin(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Find the losses."""
         terms = selected_terms("LabelSmoothing", estimator.spec, self.loss)
         smoothed = [term for term in terms if _uniform_loss(term) is not None]
@@ -69,17 +70,17 @@ class LabelSmoothing:
             )
         self._blend = LossBlend(estimator.spec, smoothed)
 
-    def batch_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
+    def batch_begin(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Forget the last batch."""
         self._blend.begin()
 
-    def change_batch(self, estimator: EstimatorProtocol, slots: Mapping[str, Any]) -> None:
+    def change_batch(self, estimator: MultiEstimator, slots: Mapping[str, Any]) -> None:
         """Remember a device's slots."""
         self._blend.add(slots)
 
     def change_objective(
         self,
-        estimator: EstimatorProtocol,
+        estimator: MultiEstimator,
         objectives: list[Any],
         pred: Mapping[str, list[Any]],
         label: Mapping[str, list[Any]],

@@ -9,7 +9,8 @@ import numpy as np
 
 from ...arguments import Names, Positive, Seed, checked
 from ...errors import SpecError, quoted, suggest
-from ...events import EstimatorProtocol
+from ...events import Handler
+from ...protocols import MultiEstimator
 from ...spec.missing import presence
 from ...spec.names import LABELS, Ref, listed
 from ...spec.terms import Term
@@ -20,7 +21,7 @@ from ..execution.loss_weights import BatchLossScale
 from .loss_blend import BEFORE_PENALTIES, LossBlend, selected_terms
 
 
-class MixUp:
+class MixUp(Handler):
     r"""Mixes the samples of each batch in pairs, with the losses of both labels.
 
     .. math::
@@ -75,7 +76,7 @@ class MixUp:
         self._generator = np.random.RandomState(random) if isinstance(random, int) else random
         self._lambda = 1.0
 
-    def train_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
+    def train_begin(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Find the slots and the losses."""
         spec = estimator.spec
         for name in (*listed(self.inputs), *listed(self.label)):
@@ -96,13 +97,13 @@ class MixUp:
         self._labels = [name for name in spec.slot_names if name in labels]
         self._labels += [mask for mask in map(presence, self._labels) if mask in masks]
 
-    def batch_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
+    def batch_begin(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Draw the share of each sample's own input and label."""
         self._lambda = float(self._random.beta(self.alpha, self.alpha))
         self._permutations: list[Any] = []
         self._blend.begin()
 
-    def change_batch(self, estimator: EstimatorProtocol, slots: Mapping[str, Any]) -> dict[str, Any]:
+    def change_batch(self, estimator: MultiEstimator, slots: Mapping[str, Any]) -> dict[str, Any]:
         """Mix a device's inputs, unless the batch has none of the labels that are mixed with them."""
         if all(slots.get(name) is None for name in self._labels):
             self._blend.add(slots)
@@ -121,7 +122,7 @@ class MixUp:
 
     def change_objective(
         self,
-        estimator: EstimatorProtocol,
+        estimator: MultiEstimator,
         objectives: list[Any],
         pred: Mapping[str, list[Any]],
         label: Mapping[str, list[Any]],

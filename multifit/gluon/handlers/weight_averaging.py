@@ -7,11 +7,12 @@ from contextlib import contextmanager
 from typing import Annotated, Any
 
 from ...arguments import Count, FromZero, Share, checked, one_of
-from ...events import EstimatorProtocol, Priority
+from ...events import Handler, Priority
+from ...protocols import MultiEstimator
 from ..compat import mx
 
 
-class WeightAveraging:
+class WeightAveraging(Handler):
     r"""Averages the parameters. Evaluations use the averages, and so does the net after the fit.
 
     With "ema", the average is updated after every n-th update, as
@@ -62,21 +63,15 @@ class WeightAveraging:
         apply: bool = True,
     ) -> None:
         self.kind, self.decay, self.start, self.every, self.apply = kind, decay, start, every, apply
-        self.copies_parameters = True
         self._epochs = self._elapsed = self._count = 0
-        self.averages: dict[str, Any] = {}
+        self.evaluated_parameters: dict[str, Any] = {}
 
-    @property
-    def evaluated_parameters(self) -> Mapping[str, Any]:
-        """The values that evaluations use in place of parameters, by name."""
-        return self.averages
-
-    def train_begin(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
+    def train_begin(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Forget an earlier fit."""
         self._epochs = self._elapsed = self._count = 0
-        self.averages = {}
+        self.evaluated_parameters = {}
 
-    def batch_end(self, estimator: EstimatorProtocol, **_: Any) -> None:
+    def batch_end(self, estimator: MultiEstimator, **_: Any) -> None:
         """Average after an update."""
         if self.kind != "ema":
             return
@@ -85,14 +80,14 @@ class WeightAveraging:
         if gradients and not any(gradients.values()):
             self._average_if_due(estimator)
 
-    def epoch_end(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
+    def epoch_end(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Average after an epoch."""
         if self.kind == "swa":
             self._average_if_due(estimator)
         self._epochs += 1
 
     @contextmanager
-    def around_evaluation(self, estimator: EstimatorProtocol) -> Iterator[None]:
+    def around_evaluation(self, estimator: MultiEstimator) -> Iterator[None]:
         """Let the net have the averages during an evaluation."""
         arrays = [array for array, _ in self._pairs(estimator)]
         copies = [array.copy() for array in arrays]
@@ -103,9 +98,9 @@ class WeightAveraging:
             for array, copy in zip(arrays, copies):
                 copy.copyto(array)
 
-    def train_end(self, estimator: EstimatorProtocol, **arguments: Any) -> None:
+    def train_end(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Copy the averages to the net, unless `apply` is False; warn if there are none."""
-        if not self.averages:
+        if not self.evaluated_parameters:
             estimator.logger.warning(
                 "WeightAveraging averaged nothing: the fit had %d epochs, averaging begins after start=%d",
                 self._epochs,
@@ -120,15 +115,15 @@ class WeightAveraging:
             "epochs": self._epochs,
             "due": self._elapsed,
             "count": self._count,
-            "averages": dict(self.averages),
+            "averages": dict(self.evaluated_parameters),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned."""
         self._epochs, self._elapsed, self._count = state["epochs"], state["due"], state["count"]
-        self.averages = {name: value.copy() for name, value in state["averages"].items()}
+        self.evaluated_parameters = {name: value.copy() for name, value in state["averages"].items()}
 
-    def _average_if_due(self, estimator: EstimatorProtocol) -> None:
+    def _average_if_due(self, estimator: MultiEstimator) -> None:
         if self._epochs < self.start:
             return
         self._elapsed += 1
@@ -136,14 +131,14 @@ class WeightAveraging:
             return
         self._count += 1
         rate = 1.0 - self.decay if self.kind == "ema" else 1.0 / self._count
-        parameters = estimator.parameters.items()
-        averaged = {n: p for n, p in parameters if n in self.averages or self._is_updated(p)}  # or was so far
+        parameters, averages = estimator.parameters.items(), self.evaluated_parameters
+        averaged = {n: p for n, p in parameters if n in averages or self._is_updated(p)}  # or was so far
         values = {name: parameter.list_data()[0] for name, parameter in averaged.items()}
         for name, value in values.items():
-            if name in self.averages:
-                _approach(self.averages[name], value, rate)
+            if name in averages:
+                _approach(averages[name], value, rate)
             else:
-                self.averages[name] = value.copy()
+                averages[name] = value.copy()
 
     def _is_updated(self, parameter: Any) -> bool:
         """Return whether trainers update a parameter; for "ema", also whether the forward pass does."""
@@ -151,15 +146,15 @@ class WeightAveraging:
             return False
         return parameter.grad_req != "null" or (self.kind == "ema" and not parameter._differentiable)
 
-    def _pairs(self, estimator: EstimatorProtocol) -> list[tuple[Any, Any]]:
+    def _pairs(self, estimator: MultiEstimator) -> list[tuple[Any, Any]]:
         """Return the arrays of the averaged parameters, on all devices, with their averages."""
         return [
             (array, average)
-            for name, average in self.averages.items()
+            for name, average in self.evaluated_parameters.items()
             for array in estimator.parameters[name].list_data()
         ]
 
-    def _copy_to_net(self, estimator: EstimatorProtocol) -> None:
+    def _copy_to_net(self, estimator: MultiEstimator) -> None:
         for array, average in self._pairs(estimator):
             average.copyto(array)
 

@@ -2,25 +2,48 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, NamedTuple, Sequence
+from typing import Any, Iterable, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
 from ...checks import describe
 from ...errors import SpecError
 from ...protocols import Array
-from ...signatures import arity_problem, positional
+from ...signatures import arity_problem, signature_of
 from ...spec.names import OUTPUTS, Ref
 from ...spec.terms import MetricTerm
 from ..compat import mx
-from ..data.arrays import new_array
+from ..data.arrays import new_array, sample_axis
 from .accuracy import UNCLEAR, read_classes
 from .catalogue import READING, parts_of, updates_as, value_axis
-from .joining import Joining
 from .present import present_arrays
 
 Groups = tuple[list[Any], list[Any]]
 """The labels and the outputs that a metric with the stock signature takes: arrays of any kind."""
+
+
+class Joining(NamedTuple):
+    """Joins the devices' pieces of an array along `axis`; `sizes` are their numbers of samples."""
+
+    sizes: Sequence[int]
+    axis: int
+
+    def whole_or_each(self, columns: Sequence[Sequence[Any]]) -> Iterable[Sequence[Any]]:
+        """Yield the arrays, each joined from the devices' pieces on the first device, in one list.
+
+        If the sample axis of any array is not clear, or if a piece is not an NDArray, yields a list for each
+        device with its pieces instead. Does not wait for the engine.
+        """
+        axes = [self._axis(pieces) for pieces in columns]
+        if len(columns[0]) == 1 or None in axes:
+            return zip(*columns)
+        context = columns[0][0].context
+        moved = [[piece.as_in_context(context) for piece in pieces] for pieces in columns]
+        return [[mx.nd.concat(*pieces, dim=axis) for pieces, axis in zip(moved, axes)]]
+
+    def _axis(self, pieces: Sequence[Any]) -> int | None:
+        are_arrays = all(isinstance(piece, mx.nd.NDArray) for piece in pieces)
+        return sample_axis(pieces, self.sizes, self.axis) if are_arrays else None
 
 
 class Measured(NamedTuple):
@@ -103,8 +126,8 @@ def update_metric(where: str, metric: Any, labels: Any, *arguments: Any) -> None
 
 def takes_preds(metric: Any) -> bool:
     """Whether `update` has the stock signature ``(labels, preds)``."""
-    signature = positional(metric.update)
-    return signature is None or (len(signature[0]) > 1 and signature[0][1] == "preds")
+    signature = signature_of(metric.update)
+    return signature is None or list(signature.parameters)[1:2] == ["preds"]
 
 
 def _columns(term: MetricTerm, measured: Measured) -> list[tuple[list[Any], list[Any]]]:

@@ -235,10 +235,6 @@ class StageFigures:
             *(name for means in self.means for name in means.names),
         ]
 
-    def metric_keys(self) -> list[str]:
-        """Return the keys of the metrics, then "loss" if there is an objective."""
-        return [metric.term.key for metric in self.metrics] + (["loss"] if self._terms else [])
-
     def direction(self, figure: str) -> str | None:
         """Return whether a figure is better "min" or "max"; None if unknown."""
         if figure == "loss" or any(figure in term.figures for term in self._terms):

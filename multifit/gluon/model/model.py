@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from contextlib import contextmanager
 from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -10,10 +11,8 @@ from ...protocols import Context
 from ...spec import TaskSpec
 from ..compat import mx
 from ..data.devices import resolve_context
-from ..optim.initialization import initialize
-from ..optim.parameters import listing, named_parameters, real_dtype
+from ..optim.parameters import initialize, listing, named_parameters, real_dtype
 from ..precision.precisions import Precision, precision_of
-from .static_graphs import StaticGraphs
 
 
 class Model:
@@ -26,7 +25,7 @@ class Model:
     support.
 
     `parameters` are named by structure, such as ``body.0.weight``; `contexts` are the devices; `log_once` is
-    called with a line to log once; `static_graphs` are those of blocks that the user hybridized.
+    called with a line to log once.
     """
 
     def __init__(
@@ -46,19 +45,13 @@ class Model:
         self._losses = {term.key: term.spec.fn for term in spec.terms}
         self.parameters = self._current()
         net.apply(_mark_statistics)
-        self.static_graphs = StaticGraphs([net, *self._losses.values()], list(self.parameters.values()))
+        self._gradients = self._gradient_lists()
         self.contexts = resolve_context(context, list(self.parameters.values()))
         self.precision = choose_precision(precision, self.contexts)
         if self.precision.rules is not None:
             log_once(self.precision.description)
         self._initializer, self.log_once, self._initialized = initializer, log_once, False
         self._known: dict[str, Any] = {}  # the parameters after the last forward pass, {} before the first
-
-    @property
-    def hybridizable(self) -> bool:
-        """Whether ``net.hybridize()`` was not called, but could be."""
-        hybrid = isinstance(self.net, mx.gluon.HybridBlock) and not isinstance(self.net, mx.gluon.SymbolBlock)
-        return hybrid and not self.net._active
 
     @property
     def dtype(self) -> str:
@@ -110,11 +103,31 @@ class Model:
         way_out = "make a new MultiEstimator(net, spec, trainers) after changing the net"
         raise_problems([Problem("spec", f"{message}; {way_out}")] if what else [])
 
+    def discard_static_graphs(self) -> None:
+        """Discard the graphs of blocks with ``static_shape=True`` if parameters have new arrays of gradients.
+
+        They get these when they are initialised again, moved, or frozen and unfrozen. Such a graph would
+        write to the old ones, and nothing would learn.
+        """
+        before, self._gradients = self._gradients, self._gradient_lists()
+        if any(map(operator.is_not, before, self._gradients)):
+            for block in (self.net, *self._losses.values()):
+                if isinstance(block, mx.gluon.Block):
+                    block.apply(_discard_static_graph)
+
+    def _gradient_lists(self) -> list[Any]:
+        """Return the lists of gradients, of which Gluon makes a new one whenever it makes new arrays."""
+        return [parameter._grad for parameter in self.parameters.values()]
+
     def initialize(self) -> list[Problem]:
         """Initialise the parameters that are not initialised yet; return the problems."""
         problems = _numpy_problems(() if self._initialized else self.parameters.values())
         if problems or self._initialized:
             return problems
+        sparse = [name for name, parameter in self.parameters.items() if parameter._stype != "default"]
+        if sparse:
+            message = f"net: {listing(sparse)} has row_sparse values, as in gluon.contrib.nn.SparseEmbedding"
+            return [Problem("spec", f"{message}; use nn.Embedding(..., sparse_grad=True) in its place")]
         if self.precision.rules is not None and self.dtype != "float32":
             message = f'precision is "{self.precision.name}", but the net\'s parameters are {self.dtype}'
             return [Problem("spec", f'{message}; call net.cast("float32"), or use precision="float32"')]
@@ -128,6 +141,11 @@ def _mark_statistics(block: mx.gluon.Block) -> None:
     if isinstance(block, mx.gluon.SymbolBlock):
         for name in block._cached_graph[1].list_auxiliary_states():
             block.params[name]._differentiable = False
+
+
+def _discard_static_graph(block: mx.gluon.Block) -> None:
+    if isinstance(block, mx.gluon.HybridBlock) and dict(block._flags).get("static_shape"):
+        block._clear_cached_op()
 
 
 def _missing(parameters: Mapping[str, Any], others: Mapping[str, Any]) -> list[str]:

@@ -1,20 +1,22 @@
-"""The trainers of a model: built when first needed, because parameters must be initialised before."""
+"""The trainers of a model: built when first needed, because parameters must be initialised before.
+
+Also the losses that are bound to trainers: the parameters that they train, and checks of trainers' names.
+"""
 
 from __future__ import annotations
 
 import math
 from contextlib import contextmanager
-from typing import Any, Callable, Iterator, Mapping
+from typing import Any, Callable, Iterator, Mapping, Sequence
 
-from ...errors import Problem, raise_problems
+from ...errors import Problem, quoted, raise_problems, suggest
 from ...protocols import Array
+from ...spec.terms import Term
 from ..execution.frozen import Frozen
-from ..optim.coverage import frozen_names
-from ..optim.gradients import is_fresh, replicas
-from ..optim.parameters import learnable, listing, sparse
-from ..optim.rhythms import declared_rhythm
-from ..optim.trainer_binding import DEFAULT, bind_trainers
-from ..optim.trainers import Trainers
+from ..optim.binding import DEFAULT, bind_trainers, frozen_names
+from ..optim.gradients import is_fresh, replicas, updated_parameters
+from ..optim.parameters import learnable, listing
+from ..optim.trainers import Trainers, declared_rhythm
 from .model import Model
 
 
@@ -50,7 +52,7 @@ class ModelTrainers:
         """
         if self._trainers is not None and self._requests == self.frozen.requests():
             return []
-        self._model.static_graphs.discard_stale()
+        self._model.discard_static_graphs()
         problems = self._model.initialize()
         if not problems and self._declared is None and self._trainers is None:
             rate = (DEFAULT.optimizer_params or {})["learning_rate"]
@@ -115,15 +117,8 @@ class ModelTrainers:
         )
 
     def prepare(self) -> None:
-        """Initialise the parameters; build the trainers too if there are sparse parameters to read.
-
-        Raises an error with the problems found.
-        """
-        raise_problems(self.build() if self.sparse() else self._model.initialize())
-
-    def sparse(self) -> list[str]:
-        """Return the names of the parameters whose values are row_sparse, on their trainer's kvstore."""
-        return list(sparse(self._model.parameters))
+        """Initialise the parameters; raises an error with the problems found."""
+        raise_problems(self._model.initialize())
 
     def get(self) -> Trainers:
         """Return the trainers; raises TrainerError if they cannot be built or do not cover the parameters."""
@@ -179,3 +174,36 @@ class ModelTrainers:
         """Return the names of the parameters that trainers update."""
         trainers = self.get()
         return [name for trainer in trainers for name in trainers.updated(trainer)]
+
+
+def bound_parameters(terms: Sequence[Term], trainers: ModelTrainers) -> dict[str, frozenset[str]]:
+    """Return, for each loss that is bound to trainers, the names of the parameters that it trains."""
+    parameters = {name: updated_parameters(trainer) for name, trainer in trainers.get().items()}
+    return {
+        term.key: frozenset(parameter.name for name in term.trainers for parameter in parameters[name])
+        for term in terms
+        if term.trainers
+    }
+
+
+def bound_problems(terms: Sequence[Term], trainers: Trainers) -> list[Problem]:
+    """Return the names of trainers that do not exist, and the trainers without a loss."""
+    return [Problem("spec", message) for message in _bound_messages(terms, trainers)]
+
+
+def _bound_messages(terms: Sequence[Term], trainers: Trainers) -> Iterator[str]:
+    for term in terms:
+        for name in term.trainers:
+            if name not in trainers:
+                near = suggest(name, trainers)
+                found = f"there is no trainer {quoted([name])}{near}"
+                yield f"{term.where}: {found}; valid are {quoted(trainers)}"
+    bound = {name for term in terms for name in term.trainers}
+    if not bound or not bound <= trainers.keys() or not all(term.trainers for term in terms):
+        return
+    for name in trainers:
+        if name not in bound:
+            yield (
+                f'trainers["{name}"]: no loss trains its parameters, as all are bound to other trainers; '
+                "name it in the trainers= of a loss, or list its parameters in frozen="
+            )

@@ -40,8 +40,8 @@ def set_grad_req(parameter: mx.gluon.Parameter, request: str) -> None:
 
 
 def replicas(parameter: mx.gluon.Parameter) -> list[mx.nd.NDArray]:
-    """Return a parameter's arrays, one per device; a sparse parameter's hold only the rows used last."""
-    return parameter._check_and_get(parameter._data, list)
+    """Return a parameter's arrays, one per device."""
+    return parameter.list_data()
 
 
 def fresh_flags(parameter: mx.gluon.Parameter) -> list[bool]:
@@ -74,17 +74,11 @@ def _trained(parameters: Mapping[str, mx.gluon.Parameter]) -> dict[str, mx.gluon
     return {name: p for name, p in parameters.items() if p.grad_req != "null" and p._data is not None}
 
 
-def mark_used(parameters: Iterable[mx.gluon.Parameter]) -> None:
-    """Mark gradients as used on all devices."""
-    for parameter in parameters:
-        for values in replicas(parameter):
-            set_fresh(values, False)
-
-
 def discard_gradients(parameters: Iterable[mx.gluon.Parameter]) -> None:
     """Mark gradients as used on all devices without using them; gradients that are added up become 0."""
     for parameter in parameters:
-        mark_used([parameter])
+        for values in replicas(parameter):
+            set_fresh(values, False)
         if parameter.grad_req == "add":
             parameter.zero_grad()
 
@@ -94,22 +88,19 @@ def updated_parameters(trainer: mx.gluon.Trainer) -> list[Any]:
     return [parameter for parameter in trainer._params if parameter.grad_req != "null"]
 
 
-def zero_stale(trainer: mx.gluon.Trainer, on_kvstore: bool) -> None:
-    """Set stale gradients to 0 if the update would use them nevertheless.
+def zero_stale(trainer: mx.gluon.Trainer) -> None:
+    """Set gradients to 0 on the devices whose share of the batch did not reach a parameter, if another did.
 
-    On several devices, the sum of a parameter's gradients would contain the old gradient of a device whose
-    share of the batch did not reach the parameter. A kvstore that updates the parameters uses all gradients,
-    even those that no device wrote.
+    The sum of the parameter's gradients would else contain old ones.
     """
-    if len(trainer._contexts) == 1 and not on_kvstore:
+    if len(trainer._contexts) == 1:
         return
     for parameter in updated_parameters(trainer):
         pairs = list(zip(replicas(parameter), parameter.list_grad()))
         stale = [(values, gradient) for values, gradient in pairs if not is_fresh(values)]
-        if stale and (on_kvstore or len(stale) < len(pairs)):
-            for values, gradient in stale:
-                mx.nd.zeros_like(gradient, out=gradient)
-                set_fresh(values, True)
+        for values, gradient in stale if len(stale) < len(pairs) else ():
+            mx.nd.zeros_like(gradient, out=gradient)
+            set_fresh(values, True)
 
 
 def scale_gradients(parameters: Iterable[mx.gluon.Parameter], factor: float) -> None:

@@ -7,12 +7,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Iterable, Iterator
 
 from ..compat import mx
-from .gradients import is_fresh, replicas, set_fresh
-from .trainer_handle import TrainerHandle
-from .trainers import start_kvstore
-
-# The fields of a trainer that has no kvstore yet.
-NO_KVSTORE = {"_kv_initialized": False, "_kvstore": None, "_distributed": None, "_update_on_kvstore": None}
+from .gradients import is_fresh, set_fresh
+from .handle import TrainerHandle
 
 STARTS = {"zeros": 0, "ones": 1}  # of running statistics
 
@@ -24,15 +20,15 @@ def preserve_state(
     """Restore parameters and trainers when the block ends, even by an exception.
 
     Values, running statistics and gradients are copied, and copied back into the same arrays, which net and
-    graphs hold. Within the block, a trainer works with copies of its optimizer, states and schedule, and with
-    a separate kvstore. No trainer may be distributed (see :func:`refuse_distributed`).
+    graphs hold. Within the block, a trainer works with copies of its optimizer, states and schedule, and
+    with another kvstore.
     """
     with ExitStack() as stack:
         stack.enter_context(_preserve_parameters([p for p in parameters if p._data is not None]))
         for trainer in trainers:
-            while isinstance(trainer, TrainerHandle):
-                trainer = trainer.trainer
-            stack.enter_context(_preserve_trainer(trainer))
+            stack.enter_context(
+                _preserve_trainer(trainer.trainer if isinstance(trainer, TrainerHandle) else trainer)
+            )
         yield
 
 
@@ -64,11 +60,6 @@ def kept_statistics(
 
 @contextmanager
 def _preserve_parameters(parameters: list[mx.gluon.Parameter]) -> Iterator[None]:
-    for parameter in parameters:
-        if parameter._stype != "default":  # its values are in its trainer's kvstore
-            values = parameter._reduce()
-            for array in replicas(parameter):
-                values.copyto(array)
     copies = [[array.copy() for array in _arrays(parameter)] for parameter in parameters]
     flags = [(values, is_fresh(values)) for p in parameters if p._grad for values in p._data]
     try:
@@ -89,22 +80,17 @@ def _arrays(parameter: mx.gluon.Parameter) -> list[mx.nd.NDArray]:
 
 @contextmanager
 def _preserve_trainer(trainer: mx.gluon.Trainer) -> Iterator[None]:
-    fields = trainer.__dict__
-    optimizer = copy.deepcopy(trainer._optimizer)  # its schedule too
-    optimizer.param_dict = trainer._optimizer.param_dict
-    config = dict(trainer._kvstore_params)
+    fields, config = dict(vars(trainer)), trainer._kvstore_params
+    trainer._optimizer = copy.deepcopy(fields["_optimizer"])  # its schedule too, but not its parameters
+    trainer._optimizer.param_dict = fields["_optimizer"].param_dict
+    trainer._updaters = [_copy_updater(updater, trainer._optimizer) for updater in fields["_updaters"]]
     if isinstance(config["kvstore"], mx.kv.KVStore):  # it may be in use
-        config["kvstore"] = mx.kv.create(config["kvstore"].type)
-    updaters = [_copy_updater(updater, optimizer) for updater in trainer._updaters]
-    replaced = {"_optimizer": optimizer, "_updaters": updaters, "_kvstore_params": config, **NO_KVSTORE}
-    trainer.__dict__ = {**fields, **replaced, "_params_to_init": list(trainer._params)}
+        trainer._kvstore_params = {**config, "kvstore": config["kvstore"].type}
+    trainer._reset_kvstore()
     try:
-        if fields["_update_on_kvstore"] and fields["_kvstore"] is not None:
-            start_kvstore(trainer)
-            trainer._kvstore._set_updater(_copy_updater(fields["_kvstore"]._updater, optimizer))
         yield
     finally:
-        trainer.__dict__ = fields
+        vars(trainer).update(fields)
 
 
 def _copy_updater(updater: Any, optimizer: mx.optimizer.Optimizer) -> Any:

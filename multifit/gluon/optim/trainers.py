@@ -1,25 +1,174 @@
-"""The trainers of a net, and the three phases of their step: reduce, clip, update."""
+"""The trainers of a net: how often they update, and the phases of their step: reduce, clip, update."""
 
 from __future__ import annotations
 
-from typing import Any, Container, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Container, Iterator, Mapping, NamedTuple, Sequence
 
-from ...errors import TrainerError, quoted, suggest
+import numpy as np
+
+from ...errors import Problem, quoted, suggest
 from ..compat import mx
-from .fused_updates import FusedUpdate
+from ..user_code import user_code
 from .gradients import (
     clip_gradients,
     discard_gradients,
-    mark_used,
     scale_gradients,
+    set_grad_req,
     updated_parameters,
     zero_stale,
 )
-from .named_schedule import named_schedule
-from .parameters import trainable
-from .rhythms import AddedGradients, Rhythm
-from .trainer_handle import TrainerHandle
-from .zero_rates import refuse_next_rates
+from .handle import TrainerHandle
+from .parameters import listing, trainable
+from .updates import FusedUpdate
+
+
+class Rhythm(NamedTuple):
+    """A trainer updates once in `every` batches; with `accumulate`, as if they were one batch."""
+
+    every: int
+    accumulate: bool = False
+
+    def waits(self, step: int) -> bool:
+        """Whether the trainer does not update after batch number `step` of the run, counted from 0."""
+        return (step + 1) % self.every > 0
+
+    @property
+    def window(self) -> int:
+        """The number of batches whose gradients are added up to an update."""
+        return self.every if self.accumulate else 1
+
+
+def declared_rhythm(declared: Any, accumulate: int) -> Rhythm:
+    """Return the rhythm of a declared trainer; `accumulate` is that of the estimator, for all trainers.
+
+    What is not valid is reported with the trainer's other problems.
+    """
+    every, adds = getattr(declared, "every", 1), getattr(declared, "accumulate", False)
+    if isinstance(every, (int, np.integer)) and every > 1:
+        return Rhythm(int(every), isinstance(adds, (bool, np.bool_)) and bool(adds))
+    return Rhythm(accumulate, accumulate > 1)
+
+
+def rhythm_problems(
+    where: str, declared: Any, accumulate: int, parameters: Mapping[str, mx.gluon.Parameter]
+) -> list[Problem]:
+    """Return why the gradients of a trainer cannot be added up; `where` is its name in messages."""
+    messages, rhythm = [], declared_rhythm(declared, accumulate)
+    if accumulate > 1 and rhythm != Rhythm(accumulate, True):
+        messages.append(
+            f"{where}: every={rhythm.every}, but MultiEstimator(accumulate={accumulate}) is for all "
+            f"trainers; leave every= out, or give every={accumulate}, accumulate=True to each TrainerSpec "
+            "that accumulates"
+        )
+    sparse = [name for name, p in parameters.items() if p._grad_stype != "default"]
+    if sparse and rhythm.accumulate:
+        messages.append(
+            f"{where}: accumulates the gradients of {rhythm.every} batches, but those of {listing(sparse)} "
+            "are sparse, and MXNet cannot add such gradients; build the layer with sparse_grad=False, or "
+            "leave accumulate out"
+        )
+    return [Problem("trainer", message) for message in messages]
+
+
+@dataclass
+class _Added:
+    """The batches since a trainer's last update, their samples, and the samples of the last batch."""
+
+    batches: int = 0
+    samples: int = 0
+    last: int = 0
+
+
+class AddedGradients:
+    """The gradients of trainers that accumulate, which are added up from batch to batch.
+
+    A batch's gradient is a mean over its samples, and must count with their number. But a batch adds its
+    gradient as it is, so what waits is scaled to its size before: it is always the sum over all samples,
+    divided by the number of samples of the last batch. `trainers` are those that accumulate.
+    """
+
+    def __init__(self, trainers: Mapping[str, mx.gluon.Trainer]) -> None:
+        self._trainers = trainers
+        self._added = {name: _Added() for name in trainers}
+        # the parameters whose grad_req is "write" outside of training, and their lists of arrays
+        self._arrays: dict[mx.gluon.Parameter, tuple[Any, Any]] = {}
+
+    def begin(self) -> None:
+        """Let MXNet add gradients up instead of overwriting them.
+
+        Called again after a handler has set a ``grad_req``. If that was "add" only for the time of training,
+        and the handler has set "write", what was added so far still counts.
+        """
+        parameters = [each for trainer in self._trainers.values() for each in trainer._params]
+        for parameter in (each for each in parameters if each.grad_req == "write"):
+            set_grad_req(parameter, "add")
+            values, gradients = self._arrays.get(parameter, (None, None))
+            if gradients and values is parameter._data:  # Gluon has replaced the gradients alone
+                for old, new in zip(gradients, parameter._grad):
+                    old.copyto(new)
+            self._arrays[parameter] = parameter._data, parameter._grad
+
+    def remember(self) -> None:
+        """Remember the arrays of gradients, as the first batch may have made them."""
+        self._arrays = {each: (each._data, each._grad) for each in self._arrays}
+
+    def declared_request(self, parameter: mx.gluon.Parameter) -> str:
+        """Return a parameter's ``grad_req`` as it is outside of training."""
+        return "write" if parameter in self._arrays and parameter.grad_req == "add" else parameter.grad_req
+
+    def end(self) -> None:
+        """Let MXNet overwrite gradients again, and discard those of a fit that failed."""
+        for parameter in self._arrays:
+            if parameter.grad_req == "add":  # else a handler has frozen it
+                set_grad_req(parameter, "write")
+        for name in self.waiting():
+            parameters = updated_parameters(self._trainers[name])
+            discard_gradients(each for each in parameters if each._data is not None)
+        self.forget(self._trainers)
+        self._arrays = {}
+
+    def factors(self, samples: int) -> dict[str, float]:
+        """Return by what the waiting gradients are multiplied before a batch of `samples` adds its own."""
+        waiting = {name: added.last for name, added in self._added.items() if added.samples}
+        return {name: last / max(samples, 1) for name, last in waiting.items() if last != samples}
+
+    def count(self, samples: int) -> None:
+        """Count a batch whose gradients were added."""
+        for added in self._added.values():
+            added.batches += 1
+            added.samples += samples
+            added.last = max(samples, 1)
+
+    def batches(self, name: str) -> int:
+        """Return the number of batches since a trainer's last update."""
+        return self._added[name].batches
+
+    def share(self, name: str) -> float:
+        """Return what a trainer's gradients are multiplied by before its update: the last batch's share."""
+        added = self._added.get(name)
+        return added.last / max(added.samples, 1) if added else 1.0
+
+    def waiting(self) -> list[str]:
+        """Return the trainers whose gradients wait for further batches."""
+        return [name for name, added in self._added.items() if added.samples]
+
+    def forget(self, updated: Container[str], others: bool = True) -> None:
+        """Forget what was added: trainers that were `updated` begin anew, `others` lose gradients only."""
+        for name, added in self._added.items():
+            if name in updated:
+                added.batches = 0
+            if name in updated or others:
+                added.samples = added.last = 0
+
+    def state(self) -> dict[str, list[int]]:
+        """Return what was counted, for a checkpoint; {} if nothing was."""
+        counts = {name: [each.batches, each.samples, each.last] for name, each in self._added.items()}
+        return {name: numbers for name, numbers in counts.items() if numbers[0]}
+
+    def load(self, state: Mapping[str, Sequence[int]]) -> None:
+        """Restore what :meth:`state` returned."""
+        self._added = {name: _Added(*state.get(name, ())) for name in self._trainers}
 
 
 class Trainers(Mapping[str, TrainerHandle]):
@@ -118,22 +267,16 @@ class Trainers(Mapping[str, TrainerHandle]):
         self.added_gradients.forget(due)
 
     def reduce(self, name: str) -> None:
-        """Add up a trainer's gradients over the devices, unless its kvstore does that itself.
+        """Add up a trainer's gradients over the devices.
 
         Gradients that were accumulated are first divided by the samples of all their batches.
         """
         trainer, share = self._trainers[name], self.added_gradients.share(name)
         if share != 1:
             scale_gradients(updated_parameters(trainer), share)
-        on_kvstore = updates_on_kvstore(trainer)
-        zero_stale(trainer, on_kvstore)
-        if not on_kvstore:
-            trainer.allreduce_grads()
-
-    def scale_gradients(self, factor: float) -> None:
-        """Multiply all fresh gradients by a factor, on each device."""
-        for trainer in self._trainers.values():
-            scale_gradients(updated_parameters(trainer), factor)
+        start_kvstore(trainer)
+        zero_stale(trainer)
+        trainer.allreduce_grads()
 
     def clip(self, name: str) -> None:
         """Scale a trainer's gradients down to its largest global norm; it must have one."""
@@ -142,19 +285,12 @@ class Trainers(Mapping[str, TrainerHandle]):
     def update(self, name: str) -> None:
         """Update a trainer's parameters; their gradients must be reduced and clipped.
 
-        Parameters that the batch did not reach have stale gradients, and stay as they are. Raises
-        TrainerError if the trainer's schedule returns something other than a rate, or returns 0 and the
-        optimizer divides by the rate.
+        Parameters that the batch did not reach have stale gradients, and stay as they are. An error of the
+        optimizer or of its schedule names the trainer.
         """
         trainer = self._trainers[name]
-        on_kvstore = updates_on_kvstore(trainer)
-        with named_schedule(name, trainer.optimizer):
-            refuse_next_rates(name, trainer.optimizer)
-            if on_kvstore:
-                trainer.step(1, ignore_stale_grad=True)
-                mark_used(updated_parameters(trainer))  # MXNet does not
-            else:
-                self._updates[name]()
+        with user_code(lambda: f'trainers["{name}"]'):
+            self._updates[name]()
         for parameter in trainer._params:
             if parameter.grad_req == "add":
                 parameter.zero_grad()
@@ -162,26 +298,7 @@ class Trainers(Mapping[str, TrainerHandle]):
 
     def calls(self, name: str) -> int | None:
         """Return the number of calls that update a trainer's parameters; None if the trainer decides that."""
-        on_kvstore = updates_on_kvstore(self._trainers[name])
-        return None if on_kvstore else self._updates[name].calls
-
-    def check_gradient_access(self) -> None:
-        """Raise TrainerError if handlers cannot change gradients between their reduction and the update.
-
-        They cannot if there are several devices, and a kvstore both adds up the gradients and updates the
-        parameters.
-        """
-        closed = [
-            name
-            for name, trainer in self._trainers.items()
-            if updates_on_kvstore(trainer) and len(trainer._contexts) > 1
-        ]
-        if closed:
-            raise TrainerError(
-                f"trainers: {quoted(closed)} update on the kvstore, where no handler can change gradients; "
-                "give a TrainerSpec, or gluon.Trainer(..., update_on_kvstore=False); row_sparse parameters "
-                "can only be updated there: train them on one device"
-            )
+        return self._updates[name].calls
 
     def learning_rates(self) -> dict[str, float]:
         """Return the learning rates as figures: ``lr``, or ``lr_<trainer>`` if there are several."""
@@ -190,24 +307,8 @@ class Trainers(Mapping[str, TrainerHandle]):
         return {f"lr_{name}": float(trainer.learning_rate) for name, trainer in self.items()}
 
 
-def refuse_distributed(trainers: Mapping[str, TrainerHandle], tool: str) -> None:
-    """Raise TrainerError if a trainer's states are on servers, from which `tool` could not restore them."""
-    for name, trainer in trainers.items():
-        if trainer._distributed:
-            raise TrainerError(
-                f'{tool}: trainer "{name}" is distributed: its servers hold states that cannot be restored; '
-                f"run {tool} in a process without them"
-            )
-
-
-def updates_on_kvstore(trainer: mx.gluon.Trainer) -> bool:
-    """Whether a trainer's kvstore updates the parameters, instead of the trainer itself."""
-    start_kvstore(trainer)
-    return is_on_kvstore(trainer)
-
-
 def start_kvstore(trainer: mx.gluon.Trainer) -> None:
-    """Create a trainer's kvstore, unless that is done.
+    """Create the kvstore that adds up a trainer's gradients over its devices, unless that is done.
 
     MXNet reads all parameters for it; those that are frozen and that no batch has reached have no values.
     """
@@ -218,8 +319,3 @@ def start_kvstore(trainer: mx.gluon.Trainer) -> None:
             trainer._init_kvstore()
         finally:
             trainer._params = parameters
-
-
-def is_on_kvstore(trainer: mx.gluon.Trainer) -> bool:
-    """Whether a trainer has a kvstore already, and that updates the parameters."""
-    return bool(trainer._kv_initialized and trainer._kvstore and trainer._update_on_kvstore)

@@ -127,8 +127,7 @@ def save_device_state(parameters: Parameters, trained: Iterable[str]) -> dict[st
     rounding, the mean can differ even from equal values.
     """
     wait_for_operators()
-    dense = {n: p for n, p in parameters.items() if p._data is not None and p._stype == "default"}
-    several = {name: p for name, p in dense.items() if len(p.list_ctx()) > 1}
+    several = {n: p for n, p in parameters.items() if p._data is not None and len(p.list_ctx()) > 1}
     pending = {name: parameters[name] for name in trained if _is_pending(parameters[name])}
     return {
         "replicas": {name: list(p.list_data()) for name, p in several.items() if not _is_mean(p)},
@@ -138,16 +137,13 @@ def save_device_state(parameters: Parameters, trained: Iterable[str]) -> dict[st
 
 
 def load_device_state(parameters: Parameters, trained: Iterable[str], state: Mapping[str, Any]) -> None:
-    """Set what :func:`save_device_state` returned; load parameters and trainers before.
-
-    Raises ValueError if it was saved on a different number of devices.
-    """
+    """Set what :func:`save_device_state` returned; load parameters and trainers before."""
     for name, arrays in state["replicas"].items():
-        _set(name, parameters[name].list_data(), arrays)
+        _set(parameters[name].list_data(), arrays)
     for name in trained:
         parameter, fresh = parameters[name], state["fresh"].get(name)
         if fresh is not None:
-            _set(name, parameter.list_grad(), state["gradients"][name])
+            _set(parameter.list_grad(), state["gradients"][name])
         elif parameter.grad_req == "add":
             parameter.zero_grad()
         for values, flag in zip(parameter._data or (), fresh or repeat(False)):
@@ -172,11 +168,6 @@ def _check(where: str, parameter: mx.gluon.Parameter, saved: mx.nd.NDArray) -> N
         raise ValueError(f"{where} is {there} in the checkpoint, {here} here; cast the net first")
 
 
-def _set(name: str, arrays: Sequence[mx.nd.NDArray], saved: Sequence[mx.nd.NDArray]) -> None:
-    if len(arrays) != len(saved):
-        raise ValueError(
-            f'parameter "{name}" was saved on {len(saved)} devices, and is on {len(arrays)} here; '
-            "resume with the same number of devices"
-        )
+def _set(arrays: Sequence[mx.nd.NDArray], saved: Sequence[mx.nd.NDArray]) -> None:
     for array, value in zip(arrays, saved):
         array[:] = value

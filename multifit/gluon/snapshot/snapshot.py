@@ -4,40 +4,44 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Mapping, Sequence
+from typing import Any, Mapping
 
 import numpy as np
 
-from ...errors import counted, quoted, raise_problems
-from ...files import atomic_write, read_json
+from ...errors import counted, raise_problems
+from ...files import read_json
 from ...protocols import Array
 from ...seeding import random_state, seed_everything, seed_of_rank, set_random_state
 from ...stages import TRAIN, figure_name
 from ..compat import mx
-from ..distributed.collectives import from_first
 from ..engine import Engine
 from ..installed import installed_versions
 from ..optim.parameters import statistics
-from .differences import differences as compare
-from .differences import differing
-from .figures import empty_undivided, load_figures, merge_figures, save_figures
-from .identity import identity
+from .figures import load_figures, merge_figures, save_figures
+from .identity import differences, differing, identity
 from .parameters import NONE, load_device_state, read_parameters, save_device_state, write_parameters
-from .ranks import Files, gather_trees, has_own, read_own_tree, write_ranks
-from .trainers import load_settings, load_trainer, save_settings, save_trainer
-from .tree import decode, encode, read_tree, write_tree
+from .trainers import load_settings, load_trainer, partly_saved, save_settings, save_trainer
+from .tree import (
+    Files,
+    decode,
+    encode,
+    gather_trees,
+    has_own,
+    read_own_tree,
+    read_tree,
+    write_ranks,
+    write_tree,
+)
 
 IDENTITY, DEVICES, TRAINERS, FIGURES, RANDOM = "identity.json", "devices", "trainers", "figures", "random"
 BALANCE, STATISTICS, CARRIED, LABELS = "balance", "statistics", "carried", "labels"
 SETTINGS = "settings"  # of a trainer's parameters
+NO_STATE = "has no state_dict and load_state_dict"
 OTHER_RANKS = "what each process has measured cannot be divided among another number of processes"
 
 
 class Snapshot:
-    """Writes an engine's part of a run into a folder, and reads it back; no pickle.
-
-    See :class:`multifit.engines.Snapshot`.
-    """
+    """Writes an engine's part of a run into a folder, and reads it back; no pickle."""
 
     versions = staticmethod(installed_versions)
     differing = staticmethod(differing)
@@ -47,20 +51,16 @@ class Snapshot:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def write(self, folder: Path, evaluated: Mapping[str, Array] = NONE) -> list[str]:
+    def write(self, folder: Path, evaluated: Mapping[str, Array] = NONE) -> None:
         """Write parameters, trainers, figures, random states and the run's identity; called between batches.
 
         `evaluated` are the values that evaluations use in place of some parameters.
-
-        Returns the names of what cannot be saved, and so starts from zero after a resume: figures, such as
-        ``val_mAP``, and attributes of optimizers.
         """
-        unsaved: list[str] = []
         trainers = self._engine.trainers.get()
         trees = {
             TRAINERS: {
                 name: {
-                    **save_trainer(trainer, self._parameter_names(trainer), f"trainers.{name}", unsaved),
+                    **save_trainer(trainer, self._parameter_names(trainer)),
                     SETTINGS: save_settings(trainers.parameters[name], trainers.added_gradients),
                 }
                 for name, trainer in trainers.items()
@@ -70,8 +70,7 @@ class Snapshot:
         write_parameters(folder, self._engine.model.net, self._engine.model.parameters, evaluated)
         for name, tree in trees.items():
             write_tree(folder, name, tree)
-        atomic_write(folder / IDENTITY, json.dumps(self.identity(), indent=1) + "\n")
-        return unsaved + _unsaved_figures(trees[FIGURES])
+        (folder / IDENTITY).write_text(json.dumps(self.identity(), indent=1) + "\n", "utf-8")
 
     def gather_own(self, trees: Mapping[str, Any]) -> list[Files]:
         """Return, for each rank, the files of `trees` and of its own state that differ from the first rank's.
@@ -82,70 +81,66 @@ class Snapshot:
             self._engine.world, {**trees, **self._own_state(), STATISTICS: self._statistics()}
         )
 
-    def read(self, folder: Path, ranks: int = 1, complete: bool = False) -> dict[str, str]:
+    def read(self, folder: Path, ranks: int = 1, complete: bool = False) -> list[str]:
         """Load everything that :meth:`write` wrote, the random states last.
 
         The folder must be intact and without :meth:`differences`. The net may be initialised or not; the
         stages must have just been reset. `ranks` is the number of ranks that wrote the folder. If there are
         as many now, each loads its own state. Otherwise, running statistics become the mean over all ranks,
         and the first rank's figures become the sum over all ranks, as far as they can be added up. After a
-        `complete` epoch, no figures continue. Returns the figures that start from zero, each with the reason.
+        `complete` epoch, no figures continue. Returns a line for everything that starts anew.
         """
         engine, world = self._engine, self._engine.world
         raise_problems(engine.model.initialize())
-        rank_read = world.rank if ranks == world.size else 0
-        trees = {TRAINERS: read_tree(folder, TRAINERS)}
-        trees.update({name: read_own_tree(folder, rank_read, name) for name in (DEVICES, FIGURES)})
-        if ranks != world.size:
+        same = ranks == world.size
+        rank = world.rank if same else 0
+        if not same:
             self._check_divisible(folder, ranks)
-        trainers = engine.trainers.get()
-        for name, expected in ((TRAINERS, set(trainers)), (FIGURES, set(engine.stages))):
-            if set(trees[name]) != expected:
-                raise ValueError(
-                    f"{folder}: {name}.json is of {quoted(trees[name])}, not of {quoted(expected)}"
-                )
         read_parameters(folder, engine.model.parameters, engine.model.contexts)
+        trainers, states, lines = engine.trainers.get(), read_tree(folder, TRAINERS), []
         for name, trainer in trainers.items():
-            load_trainer(
-                trainer, trees[TRAINERS][name], self._parameter_names(trainer), f'trainers["{name}"]'
-            )
-            settings = trees[TRAINERS][name][SETTINGS]
-            load_settings(trainers.parameters[name], trainers.added_gradients, settings)
-        load_device_state(engine.model.parameters, engine.trainers.updated(), trees[DEVICES])
-        carried = engine.stages[TRAIN].carried
-        if carried is not None:
-            carried.load(read_own_tree(folder, rank_read, CARRIED))
-        why = dict.fromkeys(_unsaved_figures(trees[FIGURES]), "the checkpoint could not hold it")
-        if ranks != world.size and not complete:
-            emptied = empty_undivided(engine.stages[TRAIN].figures, trees[FIGURES][TRAIN])
-            why.update(dict.fromkeys([figure_name(TRAIN, key) for key in emptied], OTHER_RANKS))
-        for name, state in trees[FIGURES].items():
-            load_figures(engine.stages[name].figures, state)
-        for name, known in read_own_tree(folder, rank_read, LABELS).items():
-            engine.splitters.known_labels[name].update(known)
+            load_trainer(trainer, states[name], self._parameter_names(trainer))
+            load_settings(trainers.parameters[name], trainers.added_gradients, states[name][SETTINGS])
+            lines += [
+                f'trainers["{name}"]: {kind} {NO_STATE}, so only numbers among its attributes are restored'
+                for kind in partly_saved(trainer.optimizer)
+            ]
+        load_device_state(
+            engine.model.parameters, engine.trainers.updated(), read_own_tree(folder, rank, DEVICES)
+        )
+        if (carried := engine.stages[TRAIN].carried) is not None:
+            carried.load(read_own_tree(folder, rank, CARRIED))
+        measured = read_own_tree(folder, rank, FIGURES)
+        for name, stage in engine.stages.items():
+            lost = load_figures(stage.figures, measured[name], divisible=same)
+            if name == TRAIN and not complete:
+                why = f"the metric {NO_STATE}" if same else OTHER_RANKS
+                lines += [f'"{figure_name(TRAIN, key)}" starts from zero: {why}' for key in lost]
+        for name, known in read_own_tree(folder, rank, LABELS).items():
+            engine.known_labels[name].update(known)
         if engine.balancer is not None:
-            engine.balancer.load(read_own_tree(folder, rank_read, BALANCE))
-        if ranks != world.size:
+            engine.balancer.load(read_own_tree(folder, rank, BALANCE))
+        if not same:
             self._redistribute(folder, ranks)
-        elif has_own(folder, rank_read, STATISTICS):
-            self._set_statistics(read_own_tree(folder, rank_read, STATISTICS))
+        elif has_own(folder, rank, STATISTICS):
+            self._set_statistics(read_own_tree(folder, rank, STATISTICS))
         self.read_random(folder)
-        return why
+        return lines
 
     def share_trainers(self) -> None:
         """Give the trainers of all ranks the first rank's states and counters, if any rank has states."""
         world, trainers = self._engine.world, self._engine.trainers.get()
         names = {name: self._parameter_names(trainer) for name, trainer in trainers.items()}
-        trees = {name: save_trainer(trainer, names[name], name, []) for name, trainer in trainers.items()}
+        trees = {name: save_trainer(trainer, names[name]) for name, trainer in trainers.items()}
         used = any(states for tree in trees.values() for states in tree["states"])
-        if not any(world.gather_json(used, "the trainers")):
+        if not any(world.gather(used)):
             return
         arrays: list[np.ndarray] = []
         structure = encode(trees, TRAINERS, arrays)
-        structure = world.gather_json(structure, "the trainers")[0]
-        trees = decode(structure, from_first(world, arrays))
+        structure, arrays = world.from_first((structure, arrays))
+        trees = decode(structure, arrays)
         for name, trainer in trainers.items() if world.rank else ():
-            load_trainer(trainer, trees[name], names[name], f'trainers["{name}"]')
+            load_trainer(trainer, trees[name], names[name])
 
     def read_random(self, folder: Path) -> None:
         """Set the states of NumPy's and Python's generators to what they were when `folder` was written.
@@ -157,23 +152,19 @@ class Snapshot:
         if rank and not has_own(folder, rank, RANDOM):
             seed_everything(seed_of_rank(int(np.random.get_state(legacy=False)["state"]["key"][0]), rank))
 
-    def from_first(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Return the first rank's arrays; those of other ranks are ignored."""
-        return from_first(self._engine.world, arrays)
-
     def identity(self) -> dict[str, Any]:
         """Return the identity of the run, as a JSON tree."""
         return identity(self._engine)
 
     def differences(self, folder: Path) -> list[str]:
         """Return a line for each difference between the run that wrote `folder` and this one."""
-        return compare(read_json(folder / IDENTITY), self.identity())
+        return differences(read_json(folder / IDENTITY), self.identity())
 
     def _own_state(self) -> dict[str, Any]:
         carried = self._engine.stages[TRAIN].carried
         known = {
             stage: {name: (shape, np.dtype(dtype).name) for name, (shape, dtype) in labels.items()}
-            for stage, labels in self._engine.splitters.known_labels.items()
+            for stage, labels in self._engine.known_labels.items()
         }
         return {
             DEVICES: save_device_state(self._engine.model.parameters, self._engine.trainers.updated()),
@@ -200,9 +191,7 @@ class Snapshot:
     def _redistribute(self, folder: Path, ranks: int) -> None:
         """Give the first rank the sum of all ranks' figures, and all ranks the mean running statistics."""
         for rank in range(1, ranks):
-            states = read_own_tree(folder, rank, FIGURES)
-            empty_undivided(self._engine.stages[TRAIN].figures, states[TRAIN])
-            for name, state in states.items():
+            for name, state in read_own_tree(folder, rank, FIGURES).items():
                 merge_figures(self._engine.stages[name].figures, state)
         for stage in self._engine.stages.values() if self._engine.world.rank else ():
             stage.figures.reset_own()
@@ -230,7 +219,3 @@ class Snapshot:
         """
         names = {id(parameter): name for name, parameter in self._engine.model.parameters.items()}
         return [names.get(id(parameter), parameter.name) for parameter in trainer._params]
-
-
-def _unsaved_figures(figures: dict[str, Any]) -> list[str]:
-    return [figure_name(stage, key) for stage, state in figures.items() for key in state["lost"]]

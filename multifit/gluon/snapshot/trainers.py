@@ -9,73 +9,105 @@ from __future__ import annotations
 
 from typing import Any, Mapping, Sequence
 
-from ...errors import counted, quoted, suggest
+import numpy as np
+
 from ..compat import mx
-from ..optim.rhythms import AddedGradients
+from ..optim.handle import TrainerHandle
 from ..optim.schedules import ScaledSchedule
-from ..optim.trainers import is_on_kvstore, start_kvstore
-from .attributes import class_name, load_attributes, save_attributes
+from ..optim.trainers import AddedGradients, start_kvstore
 
-# Not saved as attributes: the program sets the parameters, and the counters are saved by parameter name.
-NOT_ATTRIBUTES = ("param_dict", "idx2name", "sym_info", "_all_index_update_counts", "_index_update_count")
-SCALED = f"multifit.{ScaledSchedule.__name__}"
+NUMBERS = (bool, int, float, np.number, type(None))
+STOCK = ("mxnet", "multifit")  # packages whose optimizers and schedules remember nothing but numbers
 
 
-def save_trainer(
-    trainer: mx.gluon.Trainer, names: Sequence[str], where: str, unsaved: list[str]
-) -> dict[str, Any]:
+def save_trainer(trainer: mx.gluon.Trainer, names: Sequence[str]) -> dict[str, Any]:
     """Return everything of a trainer that changes while it trains, as a tree.
 
-    `names` are those of its parameters, in its order. The names of optimizer attributes that cannot be saved
-    are appended to `unsaved`, each beginning with `where`. The tree refers to the trainer's arrays: write it,
-    or copy the arrays, before the next step.
+    `names` are those of its parameters, in its order. The tree refers to the trainer's arrays: write it, or
+    copy the arrays, before the next step.
     """
     optimizer = trainer.optimizer
     counts = optimizer._all_index_update_counts
     return {
-        "optimizer": type(optimizer).__name__,
-        "schedule": None if optimizer.lr_scheduler is None else class_name(optimizer.lr_scheduler),
-        "parameters": list(names),
-        "begun": trainer._kv_initialized,
-        "on_kvstore": is_on_kvstore(trainer),
-        "states": [{names[i]: state for i, state in u.states.items()} for u in _updaters(trainer)],
+        "scaled": isinstance(optimizer.lr_scheduler, ScaledSchedule),
+        "states": [{names[i]: state for i, state in u.states.items()} for u in trainer._updaters],
         "counts": {device: {names[i]: n for i, n in count.items()} for device, count in counts.items()},
         "device": next((d for d, count in counts.items() if count is optimizer._index_update_count), 0),
-        "attributes": save_attributes(optimizer, f"{where}.optimizer", unsaved, NOT_ATTRIBUTES),
+        "numbers": save_numbers(optimizer),
         "scale": trainer._scale,
     }
 
 
 def load_trainer(
-    trainer: mx.gluon.Trainer, state: Mapping[str, Any], names: Sequence[str], where: str
+    trainer: mx.gluon.Trainer | TrainerHandle, state: Mapping[str, Any], names: Sequence[str]
 ) -> None:
-    """Set what :func:`save_trainer` returned; the trainer may be new or used.
+    """Set what :func:`save_trainer` returned, of a trainer of the same identity; this one may be used.
 
     Load the parameters before: when a kvstore starts, it copies the first device's values to all devices.
     Load the values that differ between devices afterwards. The order of `names` may differ from the saved
-    order. Raises ValueError if the state is that of a different optimizer, of other parameters or of a
-    different number of devices.
+    order.
     """
+    trainer = trainer.trainer if isinstance(trainer, TrainerHandle) else trainer
     optimizer, index = trainer.optimizer, {name: i for i, name in enumerate(names)}
-    _check(where, optimizer, state, index)
-    if state["begun"]:
-        _start_kvstore(trainer)
-    updaters = _updaters(trainer)
-    if len(updaters) != len(state["states"]) or state["on_kvstore"] != is_on_kvstore(trainer):
-        raise ValueError(
-            f"{where}: the state is of {_spread(len(state['states']), state['on_kvstore'])}, the trainer "
-            f"updates on {_spread(len(updaters), is_on_kvstore(trainer))}; resume with what it was saved with"
-        )
-    _wrap_schedule(optimizer, state["schedule"])
-    load_attributes(optimizer, state["attributes"], f"{where}.optimizer")
+    start_kvstore(trainer)  # now, as the first step would copy the first device's values to all devices
+    if trainer._params_to_init:
+        trainer._init_params()
+    is_scaled = isinstance(optimizer.lr_scheduler, ScaledSchedule)
+    if state["scaled"] and not is_scaled:  # the rate was set during the run
+        optimizer.lr_scheduler = ScaledSchedule(optimizer.lr_scheduler)
+    elif is_scaled and not state["scaled"]:
+        optimizer.lr_scheduler = optimizer.lr_scheduler.scheduler
+    load_numbers(optimizer, state["numbers"])
     counts = {d: {index[name]: n for name, n in count.items()} for d, count in state["counts"].items()}
     optimizer._all_index_update_counts = counts
     optimizer._index_update_count = counts[state["device"]]
-    for updater, states in zip(updaters, state["states"]):
+    for updater, states in zip(trainer._updaters, state["states"]):
         updater.states = {index[name]: value for name, value in states.items()}
         # not synced: the updater copies states to its weights' device when it first needs them
         updater.states_synced = dict.fromkeys(updater.states, False)
     trainer._scale = state["scale"]
+
+
+def save_numbers(thing: Any) -> dict[str, Any]:
+    """Return the numbers that an optimizer or a schedule remembers, and those of the schedules in it.
+
+    One that has `state_dict` and `load_state_dict` says itself what it remembers.
+    """
+    if _has_state(thing):
+        return {"own": thing.state_dict()}
+    attributes = vars(thing).items()
+    return {
+        "numbers": {name: value for name, value in attributes if isinstance(value, NUMBERS)},
+        "schedules": {name: save_numbers(value) for name, value in attributes if _is_schedule(value)},
+    }
+
+
+def load_numbers(thing: Any, state: Mapping[str, Any]) -> None:
+    """Set what :func:`save_numbers` returned."""
+    if "own" in state:
+        thing.load_state_dict(state["own"])
+        return
+    vars(thing).update(state["numbers"])  # not setattr: values from a file must not call properties
+    for name, inner in state["schedules"].items():
+        load_numbers(vars(thing)[name], inner)
+
+
+def partly_saved(thing: Any) -> list[str]:
+    """Return the classes of users, among an optimizer and its schedules, of which only numbers are saved."""
+    if _has_state(thing):
+        return []
+    kind = type(thing)
+    is_stock = kind.__module__.partition(".")[0] in STOCK
+    inner = [name for each in vars(thing).values() if _is_schedule(each) for name in partly_saved(each)]
+    return [*([] if is_stock else [kind.__name__]), *inner]
+
+
+def _has_state(thing: Any) -> bool:
+    return hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict")
+
+
+def _is_schedule(value: Any) -> bool:
+    return hasattr(value, "base_lr") and hasattr(value, "__dict__")
 
 
 def save_settings(parameters: Mapping[str, mx.gluon.Parameter], added: AddedGradients) -> dict[str, Any]:
@@ -98,50 +130,3 @@ def load_settings(
         parameter.lr_mult, parameter.wd_mult = lr_mult, wd_mult
         if request != added.declared_request(parameter):
             parameter.grad_req = request
-
-
-def _updaters(trainer: mx.gluon.Trainer) -> list[Any]:
-    return [trainer._kvstore._updater] if is_on_kvstore(trainer) else list(trainer._updaters)
-
-
-def _start_kvstore(trainer: mx.gluon.Trainer) -> None:
-    # Done now and not by the first step, which would copy the first device's values to all devices.
-    start_kvstore(trainer)
-    if trainer._params_to_init:
-        trainer._init_params()
-
-
-def _check(
-    where: str, optimizer: mx.optimizer.Optimizer, state: Mapping[str, Any], index: Mapping[str, int]
-) -> None:
-    kind = type(optimizer).__name__
-    if state["optimizer"] != kind:
-        raise ValueError(f"{where}: the state is of {state['optimizer']}, the optimizer is {kind}")
-    only_saved = [name for name in state["parameters"] if name not in index]
-    only_here = [name for name in index if name not in state["parameters"]]
-    if only_saved or only_here:
-        near = suggest(only_saved[0], only_here) if only_saved else ""
-        only = f"only the state has {quoted(only_saved[:6])}{near}, only the trainer {quoted(only_here[:6])}"
-        raise ValueError(f"{where}: the state is of other parameters: {only}")
-    schedule = optimizer.lr_scheduler
-    if (state["schedule"] is None) != (schedule is None):
-        there, here = (
-            state["schedule"] or "no lr_scheduler",
-            "none" if schedule is None else class_name(schedule),
-        )
-        raise ValueError(
-            f"{where}: the state has {there}, the optimizer has {here}; give it the same schedule"
-        )
-
-
-def _spread(count: int, on_kvstore: bool) -> str:
-    return "its kvstore" if on_kvstore else counted(count, "device")
-
-
-def _wrap_schedule(optimizer: mx.optimizer.Optimizer, saved: str | None) -> None:
-    """Wrap the schedule if the saved one is wrapped, as the rate was set during the run; else unwrap it."""
-    scaled = saved == SCALED
-    if scaled and not isinstance(optimizer.lr_scheduler, ScaledSchedule):
-        optimizer.lr_scheduler = ScaledSchedule(optimizer.lr_scheduler)
-    elif not scaled and isinstance(optimizer.lr_scheduler, ScaledSchedule):
-        optimizer.lr_scheduler = optimizer.lr_scheduler.scheduler

@@ -3,27 +3,31 @@
 JSON's own types stand for themselves. Everything else becomes an object with a tag and its content:
 ``{"tuple": [...]}``, ``{"dict": [[key, value], ...]}``, ``{"float": "nan"}``, ``{"array": 3}``. Nothing in
 the files can run code: JSON holds none, and the archive is read without pickle.
+
+With several ranks, the first one writes the checkpoint. Its trees are in the checkpoint itself; trees of
+another rank that differ from these are in a folder of its own, such as ``ranks/rank-0001``.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
+import tempfile
 from pathlib import Path
-from typing import Any, Callable, Sequence
+from typing import Any, Mapping
 
 import numpy as np
 
+from ...distributed import World
 from ...errors import shown
-from ...files import atomic_write, read_json, write_arrays
+from ...files import read_json, write_arrays
 from ..compat import mx
 from ..data.arrays import new_array
 
-MOST_BYTES = 1 << 30  # of a structure: metrics can store much text
-DEEPEST = 60  # nested containers; each takes up to three levels of JSON
-PACKED = 32  # from this length on, a list of numbers of one type becomes one array
 VALID = "None, bool, int, float, str, list, tuple, dict, NumPy's arrays and scalars, and NDArrays but CSR's"
+Files = dict[str, bytes]
 
 
 def write_tree(folder: Path, name: str, tree: Any) -> None:
@@ -38,14 +42,14 @@ def write_tree(folder: Path, name: str, tree: Any) -> None:
     text = json.dumps({"arrays": len(arrays), "tree": structure}, allow_nan=False, separators=(",", ":"))
     if arrays:
         write_arrays(folder / f"{name}.npz", {str(i): array for i, array in enumerate(arrays)})
-    atomic_write(folder / f"{name}.json", text + "\n")
+    (folder / f"{name}.json").write_text(text + "\n", "utf-8")
 
 
 def read_tree(folder: Path, name: str) -> Any:
     """Read what :func:`write_tree` wrote; OSError if a file is missing, ValueError if one is damaged."""
     path = folder / f"{name}.json"
     try:
-        content = read_json(path, limit=MOST_BYTES)
+        content = read_json(path)
         return decode(content["tree"], _read_arrays(folder / f"{name}.npz") if content["arrays"] else [])
     except OSError:
         raise
@@ -56,30 +60,24 @@ def read_tree(folder: Path, name: str) -> Any:
 def _read_arrays(path: Path) -> list[np.ndarray]:
     # opened here: NumPy does not close a damaged archive
     with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-        if any(entry.compress_type for entry in archive.zip.infolist()):  # they can have any size
-            raise ValueError("it is compressed")
         return [archive[str(i)] for i in range(len(archive.files))]
 
 
-def encode(tree: Any, where: str, arrays: list[np.ndarray], depth: int = 0) -> Any:
+def encode(tree: Any, where: str, arrays: list[np.ndarray]) -> Any:
     """Return the structure of a tree as JSON; its arrays are appended to `arrays`.
 
     Raises ValueError with the path of the value, which starts with `where`, if it cannot be saved.
     """
-    if depth > DEEPEST:
-        raise ValueError(f"{where[:100]}… nests more than {DEEPEST} deep, or contains itself")
     kind = type(tree)  # exactly this class: a subclass may have more state
     if kind in (type(None), bool, int, str) or (kind is float and math.isfinite(tree)):
         return tree
     if kind is float:
         return {"float": repr(tree)}
-    if kind is list:
-        return _pack(tree, arrays) or _encode_items(tree, where, arrays, depth)
-    if kind is tuple:
-        return {"tuple": _encode_items(tree, where, arrays, depth)}
+    if kind in (list, tuple):
+        items = [encode(item, f"{where}[{i}]", arrays) for i, item in enumerate(tree)]
+        return items if kind is list else {"tuple": items}
     if kind is dict:
-        items = [[_key(k, where), encode(v, f"{where}.{k}", arrays, depth + 1)] for k, v in tree.items()]
-        return {"dict": items}
+        return {"dict": [[_key(k, where), encode(v, f"{where}.{k}", arrays)] for k, v in tree.items()]}
     if kind is mx.nd.NDArray:
         return {"ndarray": _add(tree.asnumpy(), arrays), "on": str(tree.context)}
     if kind is mx.nd.sparse.RowSparseNDArray:
@@ -101,27 +99,24 @@ def decode(structure: Any, arrays: list[np.ndarray]) -> Any:
     if not isinstance(structure, dict):
         return structure
     tag, content = next(iter(structure.items()))
-    return READERS[tag](content, structure, arrays)
-
-
-def _encode_items(items: Any, where: str, arrays: list[np.ndarray], depth: int) -> list[Any]:
-    return [encode(item, f"{where}[{i}]", arrays, depth + 1) for i, item in enumerate(items)]
-
-
-def _pack(items: list[Any], arrays: list[np.ndarray]) -> dict[str, int] | None:
-    """Return a long list of numbers of one type as one array; None for other lists.
-
-    Detection metrics store lists of many thousands.
-    """
-    kind = type(items[0]) if len(items) >= PACKED else None
-    if kind is None or any(type(item) is not kind for item in items):
-        return None
-    if issubclass(kind, (np.number, np.bool_)):
-        return {"scalars": _add(np.array(items, items[0].dtype), arrays)}
-    dtype = {float: "float64", int: "int64"}.get(kind)
-    if dtype is None or (kind is int and not all(-(2**63) <= item < 2**63 for item in items)):
-        return None
-    return {"numbers": _add(np.array(items, dtype), arrays)}
+    if tag == "float":
+        return float(content)
+    if tag == "tuple":
+        return tuple(decode(item, arrays) for item in content)
+    if tag == "dict":
+        return {key: decode(value, arrays) for key, value in content}
+    if tag == "array":
+        return arrays[content]
+    if tag == "scalar":
+        return arrays[content][()]
+    device = _context(structure["on"])
+    if tag == "ndarray":
+        return new_array(arrays[content], device)
+    values, indices = (arrays[i] for i in content)
+    options = {"ctx": device, "dtype": values.dtype}
+    if not len(indices):
+        return mx.nd.sparse.zeros("row_sparse", tuple(structure["shape"]), **options)
+    return mx.nd.sparse.row_sparse_array((values, indices), tuple(structure["shape"]), **options)
 
 
 def _add(array: np.ndarray, arrays: list[np.ndarray]) -> int:
@@ -135,14 +130,6 @@ def _key(key: object, where: str) -> str | int:
     raise ValueError(f"{where} has the key {shown(key)}, which cannot be saved; valid are str and int")
 
 
-def _rows_on(rows: Sequence[np.ndarray], shape: Sequence[int], device: str) -> mx.nd.sparse.RowSparseNDArray:
-    values, indices = rows
-    options = {"ctx": _context(device), "dtype": values.dtype}
-    if not len(indices):
-        return mx.nd.sparse.zeros("row_sparse", tuple(shape), **options)
-    return mx.nd.sparse.row_sparse_array((values, indices), tuple(shape), **options)
-
-
 def _context(device: str) -> mx.Context:
     match = re.fullmatch(r"(\w+)\((\d+)\)", device)
     if match is None or match[1] not in mx.Context.devstr2type:
@@ -150,16 +137,51 @@ def _context(device: str) -> mx.Context:
     return mx.Context(match[1], int(match[2]))
 
 
-READERS: dict[str, Callable[[Any, dict[str, Any], list[np.ndarray]], Any]] = {
-    "float": lambda content, _, arrays: float(content),
-    "tuple": lambda content, _, arrays: tuple(decode(item, arrays) for item in content),
-    "dict": lambda content, _, arrays: {key: decode(value, arrays) for key, value in content},
-    "array": lambda content, _, arrays: arrays[content],
-    "scalar": lambda content, _, arrays: arrays[content][()],
-    "scalars": lambda content, _, arrays: list(arrays[content]),
-    "numbers": lambda content, _, arrays: arrays[content].tolist(),
-    "ndarray": lambda content, tagged, arrays: new_array(arrays[content], _context(tagged["on"])),
-    "rows": lambda content, tagged, arrays: _rows_on(
-        [arrays[i] for i in content], tagged["shape"], tagged["on"]
-    ),
-}
+# ---- the ranks' own trees ----------------------------------------------------------------------------------
+
+
+def gather_trees(world: World, trees: Mapping[str, Any]) -> list[Files]:
+    """Return, for every rank, the files of its trees that differ from those of the first rank."""
+    digests = {name: _digest(name, tree) for name, tree in trees.items()}
+    first = world.from_first(digests)
+    differing: Files = {}
+    for name, tree in trees.items():
+        if digests[name] != first.get(name):
+            differing.update(_files_of(name, tree))
+    return world.gather(differing)
+
+
+def write_ranks(folder: Path, ranks: list[Files]) -> None:
+    """Write what :func:`gather_trees` returned into a checkpoint's folder."""
+    for rank, files in enumerate(ranks):
+        if files:
+            _folder_of(folder, rank).mkdir(parents=True)
+        for name, content in files.items():
+            (_folder_of(folder, rank) / name).write_bytes(content)
+
+
+def read_own_tree(checkpoint: Path, rank: int, name: str) -> Any:
+    """Return a rank's own tree; if it has none, the first rank's."""
+    return read_tree(_folder_of(checkpoint, rank) if has_own(checkpoint, rank, name) else checkpoint, name)
+
+
+def has_own(checkpoint: Path, rank: int, name: str) -> bool:
+    """Whether a rank has a tree of its own, which differs from the first rank's."""
+    return (_folder_of(checkpoint, rank) / f"{name}.json").exists()
+
+
+def _files_of(name: str, tree: Any) -> Files:
+    with tempfile.TemporaryDirectory() as folder:
+        write_tree(Path(folder), name, tree)
+        return {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}
+
+
+def _digest(name: str, tree: Any) -> str:
+    arrays: list[np.ndarray] = []
+    structure = json.dumps(encode(tree, name, arrays))
+    content = b"".join(array.tobytes() for array in arrays)
+    return hashlib.sha256(structure.encode() + content).hexdigest()
+
+
+def _folder_of(checkpoint: Path, rank: int) -> Path:
+    return checkpoint / "ranks" / f"rank-{rank:04d}"

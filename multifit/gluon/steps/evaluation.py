@@ -97,13 +97,4 @@ def _gather_pieces(world: World, batches: list[list[Piece]]) -> list[list[Piece]
     """Return the pieces of every batch from all ranks, in the order of the ranks; one piece per device."""
     if world.alone:
         return batches
-    names = next((list(outputs) for batch in batches for outputs, _ in batch), [])
-    sizes = [[size for _, size in batch] for batch in batches]
-    arrays = [outputs[name] for batch in batches for outputs, _ in batch for name in names]
-    facts = world.gather_json([names, sizes], "the predictions")
-    gathered = world.gather_arrays(arrays, "the predictions")
-    every: list[list[Piece]] = [[] for _ in batches]
-    for (own_names, own_sizes), values in zip(facts, map(iter, gathered)):
-        for batch, devices in zip(every, own_sizes):
-            batch += [({name: next(values) for name in own_names}, size) for size in devices]
-    return every
+    return [[piece for pieces in ranks for piece in pieces] for ranks in zip(*world.gather(batches))]

@@ -1,7 +1,6 @@
 """One training step in named phases.
 
-Fetch, forward, balance, backward, combine, before update, hold, reduce, change, clip, update, look back,
-measure.
+Fetch, forward, balance, backward, combine, hold, reduce, change, clip, update, look back, measure.
 """
 
 from __future__ import annotations
@@ -10,17 +9,14 @@ from typing import Any, Container, Iterable, Mapping
 
 from ...engines import Timer, untimed
 from ...errors import raise_problems
-from ...events import BEFORE_UPDATE
 from ...stages import TRAIN
 from ..balance.make import of_kind
 from ..data.batch import Batch
 from ..engine import Engine
 from ..execution.changed_objective import change_objective
 from ..execution.result import StepResult
-from ..execution.second_backward import refuse_second_backward
 from ..optim.preserve_state import kept_statistics
 from ..validation.first_batch import run_batch
-from ..validation.stuck_biases import stuck_biases
 
 
 class TrainStep:
@@ -31,7 +27,7 @@ class TrainStep:
     """
 
     def __init__(self, engine: Engine, timer: Timer = untimed) -> None:
-        self._engine, self._requests = engine, engine.trainers.frozen.requests()
+        self._requests = engine.trainers.frozen.requests()
         self._splitter, self._stage = engine.splitter(TRAIN), engine.stages[TRAIN]
         self._state = engine.state
         self._of_losses, self._of_gradients = of_kind(engine.balancer)
@@ -68,7 +64,7 @@ class TrainStep:
         frozen = self._trainers.frozen
         if self._requests != frozen.requests():
             problems = self._trainers.build()
-            raise_problems(problems or self._trainers.unreached() + stuck_biases(self._engine))
+            raise_problems(problems or self._trainers.unreached())
             self._requests = frozen.requests()
 
     def learn(self, result: StepResult) -> None:
@@ -83,7 +79,6 @@ class TrainStep:
         trainers.make_room(samples)
         self.backward(result)
         self.combine(result)
-        self.before_update(result)
         due = trainers.due(self._state.step, samples, self._windows.ends)
         hooks = self._hooks
         held_back = hooks.active("hold_update") and hooks.hold_update(loss=result.named()["loss"])
@@ -117,8 +112,7 @@ class TrainStep:
         """Compute the gradients of the objective, as handlers change it, on all devices."""
         with self._timer("backward"):
             if self._hooks.active("change_objective"):
-                with refuse_second_backward(self._stage.network, result.objectives):
-                    change_objective(result, self._hooks, self._stage.separation)
+                change_objective(result, self._hooks, self._stage.separation)
             if result.objectives:  # else this process has no samples
                 result.differentiate()
 
@@ -127,22 +121,6 @@ class TrainStep:
         if self._of_gradients is not None:
             with self._timer("balance"):
                 self._of_gradients.combine(result, self._state)
-
-    def before_update(self, result: StepResult) -> None:
-        """Call the handlers that Gluon's Estimator calls before the update, with its gradients and counters.
-
-        The gradients are not yet added up over the devices, and are those of the sum over the batch, not of
-        the mean. The batch counts as done, as at any other ``batch_end``.
-        """
-        if not self._hooks.active(BEFORE_UPDATE):
-            return
-        samples, trainers = result.batch.total, self._trainers.get()
-        assert samples is not None
-        with self._timer("change"):
-            trainers.scale_gradients(samples)
-            with self._state.counted(samples):
-                self._hooks.before_update(result.views)
-            trainers.scale_gradients(1 / samples)
 
     def reduce(self, due: Iterable[str]) -> None:
         """Add up the gradients over the devices, and over the processes that train together.
@@ -158,7 +136,6 @@ class TrainStep:
     def change(self) -> None:
         """Let handlers change the gradients in place."""
         if self._hooks.active("change_gradients"):
-            self._trainers.get().check_gradient_access()
             with self._timer("change"):
                 self._hooks.change_gradients()
 

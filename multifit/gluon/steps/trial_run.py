@@ -9,7 +9,6 @@ from ...seeding import preserve_rng
 from ...stages import TRAIN
 from ..engine import Engine
 from ..optim.preserve_state import preserve_state
-from ..optim.trainers import refuse_distributed
 from ..validation.dry_run import DryRun, dry_run
 
 
@@ -19,13 +18,11 @@ def trial_run(engine: Engine, data: Any, name: str, tool: str) -> Iterator[tuple
 
     The engine must be a fork, with its own figures (:meth:`Engine.fork`). `name` of the data and `tool` are
     for messages. Yields the dry run of the first batch, and an iterator over all batches, including the
-    first. Raises SpecError, DataError or TrainerError if something does not fit, or if a trainer is
-    distributed: the states on its servers cannot be restored.
+    first. Raises SpecError, DataError or TrainerError if something does not fit.
     """
     with preserve_rng(), engine.trainers.training():
         first, batches = engine.readers[TRAIN].peek_first(data, name)
         run = dry_run(engine, first)  # before anything is copied: the net may not be initialised
         trainers = engine.trainers.get()
-        refuse_distributed(trainers, tool)
         with preserve_state(engine.model.parameters.values(), trainers.values()):
             yield run, batches

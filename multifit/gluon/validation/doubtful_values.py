@@ -1,4 +1,4 @@
-"""Warn of values that a loss or a metric accepts without an error, but misinterprets.
+"""Warn of values that a net, a loss or a metric accepts without an error, but misinterprets.
 
 Most of these mistakes come from Keras, where nets return probabilities, and `from_logits` means the opposite
 of Gluon's.
@@ -10,9 +10,11 @@ from typing import Any, Iterator, Mapping
 
 import numpy as np
 
+from ...checks import CHANNELS_FIRST, describe, has_channels_last
 from ...spec.names import OUTPUTS, Ref
 from ...spec.terms import MetricTerm, Term
 from ..compat import mx
+from ..execution.recordable import blocks_of
 from ..execution.result import StepResult
 from ..metrics.function_metric import as_metric
 
@@ -124,3 +126,25 @@ def _no_probability(values: np.ndarray[Any, Any]) -> float | None:
     """Return a value that is below 0 or above 1; None if there is none."""
     wrong = values[(values < 0) | (values > 1)]
     return float(wrong[0]) if wrong.size else None
+
+
+def channels_last(result: StepResult, net: Any) -> Iterator[str]:
+    """Yield a warning for each input whose rows a convolution seems to have taken for channels.
+
+    A convolution with deferred initialisation accepts any number of channels. There is no warning if a
+    convolution has the size of the last axis: then the net moves the channels itself.
+    """
+    convolutions = [block for block in blocks_of(net).values() if isinstance(block, mx.gluon.nn.Conv2D)]
+    channels = {
+        conv.weight.shape[1] * conv._kwargs["num_group"]
+        for conv in convolutions
+        if conv._kwargs["layout"] == "NCHW"
+    }
+    slots: Any = result.batch.slots[0]
+    images = {name: slots[name] for name in result.spec.inputs if slots.get(name) is not None}
+    for name, image in images.items():
+        if has_channels_last(image.shape) and image.shape[1] in channels and image.shape[3] not in channels:
+            yield (
+                f'the input "{name}" {describe.array(image)} looks like images with the channels last, and a '
+                f"convolution takes the {image.shape[1]} rows for channels; {CHANNELS_FIRST}"
+            )

@@ -14,11 +14,8 @@ from ...stages import EVALUATE, TRAIN
 from ..data.batch import Batch
 from ..engine import Engine
 from ..execution.result import StepResult
-from ..model.bound_losses import bound_problems
+from ..model.model_trainers import bound_problems
 from .first_batch import check_first_batch
-from .out_of_step import out_of_step
-from .stale_states import stale_states
-from .stuck_biases import stuck_biases
 
 NO_LOSS = "losses: there is none to train on; declare at least one in the TaskSpec"
 
@@ -73,10 +70,7 @@ def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
         raise
     raise_problems(problems)
     raise_problems(engine.model.ran() + engine.trainers.unreached())
-    joint_problems = engine.gradients.problems(engine.trainers.get())
-    raise_problems(joint_problems + out_of_step(engine) + stuck_biases(engine) + stale_states(engine))
-    for check in () if isinstance(raw, FirstBatches) else engine.further_checks:
-        check(raw)
+    raise_problems(engine.gradients.problems(engine.trainers.get()) + _out_of_step(engine))
     results = {  # training last, as a fit then computes its gradients
         stage: [_run(engine, *each) for each in checked if each[0] == stage] for stage in (EVALUATE, TRAIN)
     }
@@ -123,3 +117,26 @@ def _run(engine: Engine, name: str, batch: Batch, outputs: Any) -> StepResult:
     if name == EVALUATE:
         stage.reset()
     return result
+
+
+def _out_of_step(engine: Engine) -> list[Problem]:
+    """Return what cannot be used while trainers accumulate gradients."""
+    stage, trainers = engine.stages[TRAIN], engine.trainers.get()
+    windows = {name: trainers.window(name) for name in trainers}
+    messages = [
+        f'trainers["{name}"]: accumulates the gradients of {batches} batches, but balance= compares the '
+        'gradients of tasks for one batch at a time; leave accumulate out, or compare on="features"'
+        for name, batches in windows.items()
+        if batches > 1 and stage.separation.repeats
+    ]
+    for term in stage.spec.terms:
+        different = {name: windows[name] for name in term.trainers or trainers}
+        if not term.counts_samples and len(set(different.values())) > 1:
+            by = "normalize_by" if term.spec.normalize_by is not None else "the samples that have its labels"
+            numbers = ", ".join(f'{count} of "{name}"' for name, count in different.items())
+            messages.append(
+                f"{term.where}: is divided by {by}, in all batches of an update, but its trainers "
+                f"accumulate different numbers of batches: {numbers}; let them accumulate alike, or bind the "
+                "loss to one of them with trainers="
+            )
+    return [Problem("trainer", message) for message in messages]

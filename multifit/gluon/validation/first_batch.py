@@ -26,9 +26,8 @@ from .inspection import (
     inspect_presence,
     inspect_slots,
     inspect_term,
+    is_recorded,
 )
-from .loss_gradient import is_recorded
-from .normalizers import inspect_normalizer
 
 
 def check_first_batch(stage: Stage, batch: Batch) -> tuple[Any, list[Problem]]:
@@ -63,7 +62,6 @@ def check_first_batch(stage: Stage, batch: Batch) -> tuple[Any, list[Problem]]:
         if term.present and not found and not label_problems and not stage.graphs.counts_values(term, arrays):
             found = inspect_presence(term, batch)
         problems += found
-        problems += inspect_normalizer(term, batch)
         problems += _averages_samples(term, arrays, batch)
     problems += _unchangeable(stage) or _outside_autograd(stage, outputs)
     problems += _wrong_gradients(stage)

@@ -19,7 +19,6 @@ from ..data.splitter import arrays_in
 from ..engine import Engine
 from ..metrics.loader_counts import LoaderCounts
 from ..user_code import user_code
-from .lone_tasks import lone_task_messages
 
 
 def first_batches(engine: Engine, stage: str, data: TaskLoaders, what: str) -> FirstBatches:
@@ -51,10 +50,7 @@ def first_batches(engine: Engine, stage: str, data: TaskLoaders, what: str) -> F
     if not problems:
         messages = [] if data.joins else list(_without_inputs(spec, slots, what))
         if stage == TRAIN:
-            messages += [
-                *_lacking_messages(spec, slots, data.joins),
-                *lone_task_messages(engine, slots, data),
-            ]
+            messages += _lacking_messages(spec, slots, data.joins)
         problems = [Problem("spec", message) for message in messages]
     raise_problems(problems)
     firsts = [Peeked(TaskBatch({name: each.raw}), each.share) for name, each in peeked.items()]

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Mapping, Sequence
+from typing import Any, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from ...log_once import LogOnce
 from ...plan import Plan, StagePlan, TrainerPlan, stage_plan
 from ...stages import EVALUATE, TRAIN
+from ..compat import mx
 from ..engine import Engine
+from ..execution.graph_cut import learning_variables
+from ..execution.loss_calls import by_reference, call_loss
 from ..execution.result import StepResult
 from ..execution.stage import Stage
+from ..execution.traced_graph import as_json
 from ..metrics.stage_metric import Place, StageMetric
-from .channels_last import channels_last
-from .doubtful_values import doubtful_values
+from ..optim.binding import freezing
+from ..optim.parameters import listing
+from ..optim.preserve_state import kept_statistics, preserve_state
+from .doubtful_values import channels_last, doubtful_values
 from .dry_run import DryRun
-from .trainer_losses import losses_by_trainer, opposing_losses
-from .unknown_indices import unknown_indices
-from .without_gradient import without_gradient
 
 PLACES = {
     Place.DEVICE: "summed on the device",
@@ -30,24 +33,19 @@ PLACES = {
 def make_plan(engine: Engine, run: DryRun, log_once: LogOnce, trained: bool) -> Plan:
     """Describe devices, stages and trainers after a dry run; warn of mistakes that do not stop training.
 
-    Such mistakes are losses that pull against each other, values for which a loss or metric was hardly
-    meant, and parameters without a gradient. Backward passes show which losses reach which trainer. They are
-    left out if the batch will be `trained` on: MXNet computes wrong gradients in a second pass through
-    Dropout.
+    Such mistakes are values for which a net, a loss or a metric was hardly meant, and parameters without a
+    gradient. Backward passes show which losses reach which trainer. They are left out if the batch will be
+    `trained` on: MXNet computes wrong gradients in a second pass through Dropout.
     """
     trained_on, evaluated = run.results[TRAIN], run.results[EVALUATE]
-    warnings = [m for each in trained_on for m in opposing_losses(engine, each)]
-    warnings += [m for each in (*trained_on, *evaluated) for m in doubtful_values(each)]
+    warnings = [m for each in (*trained_on, *evaluated) for m in doubtful_values(each)]
     warnings += [m for each in trained_on for m in channels_last(each, engine.model.net)]
-    warnings += without_gradient(engine)
-    for stage, results in ((engine.stages[TRAIN], trained_on), (engine.stages[EVALUATE], evaluated)):
-        for each in results:
-            warnings += unknown_indices(each, stage.network, engine.model.parameters)
+    warnings += _without_gradient(engine)
     for message in dict.fromkeys(warnings):
         log_once.warning(message)
     losses: dict[str, tuple[str, ...]] = {}
     for each in () if trained else trained_on:
-        for name, reaching in losses_by_trainer(engine, each).items():
+        for name, reaching in _losses_by_trainer(engine, each).items():
             losses[name] = tuple(dict.fromkeys([*losses.get(name, ()), *reaching]))
     return Plan(
         devices=tuple(map(str, engine.model.contexts)),
@@ -107,3 +105,80 @@ def _trainer(engine: Engine, name: str, losses: tuple[str, ...]) -> TrainerPlan:
 def _size(parameter: Any) -> int:
     # a parameter that a SymbolBlock loaded does not know its own shape
     return int(np.prod(parameter.shape or parameter.list_data()[0].shape))
+
+
+def _losses_by_trainer(engine: Engine, result: StepResult) -> dict[str, tuple[str, ...]]:
+    """Return for each trainer the losses whose gradients reach its parameters.
+
+    Returns an empty dict unless there are several trainers and several losses. `result` must have just been
+    computed, and must not be trained on. Waits for the engine.
+    """
+    trainers = engine.trainers.get()
+    if len(trainers) < 2 or len(engine.spec.terms) < 2:
+        return {}
+    updated = {trainer: trainers.updated(trainer).values() for trainer in trainers}
+    reached: dict[str, tuple[str, ...]] = dict.fromkeys(updated, ())
+    devices = _parts(engine, result)
+    # all parameters, because BatchNorm updates its running statistics in the backward pass
+    with preserve_state(engine.model.parameters.values(), ()):
+        for term in (term for term in engine.spec.terms if all(term.key in parts for parts in devices)):
+            for parameters in updated.values():
+                for parameter in parameters:
+                    parameter.zero_grad()
+            try:
+                mx.autograd.backward([parts[term.key] for parts in devices], retain_graph=True)
+            except mx.base.MXNetError:
+                continue  # a constant
+            for trainer, parameters in updated.items():
+                if trainer in (term.trainers or updated) and any(
+                    gradient.asnumpy().any() for p in parameters for gradient in p.list_grad()
+                ):
+                    reached[trainer] += (term.key,)
+    return reached
+
+
+def _parts(engine: Engine, result: StepResult) -> Sequence[Mapping[str, Any]]:
+    """Return what the losses returned on each device, so that it can be differentiated.
+
+    If the first batch ran as a graph, the graph may block these gradients; net and losses then run again.
+    """
+    stage = engine.stages[TRAIN]
+    if not stage.reruns or stage.graphs.differentiable:
+        return result.parts
+    again = []
+    with stage.recording(), kept_statistics(engine.model.parameters.values()):
+        for context, slots, parts in zip(result.batch.contexts, result.batch.slots, result.parts):
+            with context:
+                arrays = by_reference(stage.network(slots), slots)
+                terms = [term for term in engine.spec.terms if term.key in parts]
+                again.append({term.key: call_loss(term, arrays)[term.minimized] for term in terms})
+    return again
+
+
+def _without_gradient(engine: Engine) -> Iterator[str]:
+    """Yield a warning if a trainer updates parameters that no loss's gradient reaches.
+
+    They are behind an operator such as BlockGrad, or only outputs without a loss depend on them. MXNet's
+    gradient is then 0, so that weight decay alone changes them. Nets that cannot be traced are skipped, and
+    so are fits with handlers that change outputs or objectives, as these may train any parameter.
+    """
+    if engine.hooks.active("change_objective", "change_outputs"):
+        return
+    outputs = engine.stages[TRAIN].network.traced_outputs
+    terms = [term for term in engine.spec.terms if term.spec.weight != 0]
+    taken = {ref.name for term in terms for ref in term.outputs}
+    if not taken & outputs.keys():
+        return
+    graph = mx.sym.Group(list(outputs.values()))
+    learning = learning_variables(as_json(graph), [name in taken for name in outputs])
+    losses = [term.spec.fn for term in terms if isinstance(term.spec.fn, mx.gluon.Block)]
+    learning |= {name for loss in losses for name in loss.collect_params()}  # it may use a layer of the net
+    used, parameters = set(graph.list_arguments()), engine.model.parameters
+    still = [name for name in engine.trainers.updated() if parameters[name].name in used - learning]
+    if still:
+        others = [name for name in parameters if name not in still]
+        yield (
+            f"no loss's gradient reaches {listing(still)}, so at most weight decay changes them: an "
+            "operator such as BlockGrad stops it, or only outputs without a loss depend on them; pass "
+            f"{freezing(still, others)}, or give them a loss"
+        )

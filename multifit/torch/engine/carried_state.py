@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ...gluon.data.batch import Batch
 from ...gluon.execution.carried_state import CarriedState as GluonCarriedState
-from ...gluon.execution.carried_state import States
 from .tensors import Tensors, to_arrays
 
 
@@ -35,10 +34,6 @@ class CarriedState:
         """Copy the state to MXNet's state; this waits for the device."""
         if self._left:
             self._gluon.load([to_arrays(self._left)])
-
-    def before(self) -> States | None:
-        """Return the state with which the last batch began; None if that is the state in its slots."""
-        return [to_arrays(self.given)] if self.given else None
 
     def clear(self) -> None:
         """Discard the state."""

@@ -8,8 +8,7 @@ from typing import Collection
 import torch
 
 from ...distributed import World
-from ...gluon.distributed.joint_gradients import meet
-from .collectives import all_reduce
+from ...gluon.distributed.joint_gradients import of_any_rank
 from .gradients import Gradients
 from .parameters import Parameters
 
@@ -33,7 +32,7 @@ class JointGradients:
             return held_back, overflowed
         names = sorted(due)
         reached_here = [name in gradients.tensors for name in names]
-        reached, (held_back, overflowed, gradients.added) = meet(
+        reached, (held_back, overflowed, gradients.added) = of_any_rank(
             self._world, reached_here, held_back, overflowed, gradients.added
         )
         for name in compress(names, reached):
@@ -42,7 +41,7 @@ class JointGradients:
         return held_back, overflowed
 
     def add_up(self, gradients: Gradients, due: Collection[str]) -> None:
-        """Replace gradients by their sums over the ranks, which must have met just before."""
+        """Replace gradients by their sums over the ranks."""
         if self._world.alone:
             return
         tensors: dict[int, torch.Tensor] = {}
@@ -51,4 +50,4 @@ class JointGradients:
             if tensor.data_ptr() in tensors:  # two parameters may share one gradient
                 tensor = tensor.clone()
             tensors[tensor.data_ptr()] = gradients.tensors[name] = tensor
-        all_reduce(self._world, list(tensors.values()))
+        self._world.all_reduce_tensors(list(tensors.values()))

@@ -13,7 +13,6 @@ from ...gluon.balance.chosen_parameters import ChosenParameters
 from ...gluon.balance.task_gradients import summed
 from ...gluon.balance.tasks import Tasks
 from ...protocols import Numbers
-from .collectives import all_reduce
 from .shared_features import combined, numbers, product
 from .tensors import Tensors
 
@@ -67,7 +66,7 @@ class ParameterGradients:
         rows = [self._rows[name] if name in self._rows else self._zeros(name, tasks) for name in names]
         if not self._world.alone:
             rows = [row.clone() for row in rows]
-            all_reduce(self._world, rows)
+            self._world.all_reduce_tensors(rows)
         gramian = torch.stack([product(each).double() for each in rows]).sum(0)
         values = numbers([gramian, *losses])
         products = values[: tasks * tasks].reshape(tasks, tasks)

@@ -8,8 +8,7 @@ from typing import Any, Iterable, Iterator, Mapping, Sequence
 import torch
 
 from ...gluon.optim.gradients import pending_gradients, set_pending
-from ...gluon.optim.parameter_values import set_values, values_of
-from ...gluon.optim.update_numbers import UpdateNumbers
+from ...gluon.optim.numbers import UpdateNumbers, set_values, values_of
 from .tensors import restored
 from .transfers import copy_into, on_device, on_host
 

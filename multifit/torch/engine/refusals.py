@@ -24,10 +24,9 @@ def refuse(what: str, way_out: str = "", kind: str = "spec") -> Problem:
 
 def of_world(world: World) -> list[Problem]:
     """Return why tensors cannot be added up over the ranks."""
-    if world.alone or not world.communicator.asynchronous:
+    if world.alone or not world.asynchronous:
         return []
-    library = world.communicator.name
-    return [refuse(f"{library} sums MXNet's arrays only", 'give world=multifit.connect("torch")')]
+    return [refuse(f"{world.name} sums MXNet's arrays only", 'give world=multifit.connect("torch")')]
 
 
 def of_trainers(engine: Engine) -> list[Problem]:
@@ -62,12 +61,12 @@ def of_operators(symbol: str) -> list[Problem]:
 def _of_parameters(engine: Engine) -> Iterator[Problem]:
     sparse, low = [], []
     for name, parameter in engine.model.parameters.items():
-        if parameter._stype != "default" or parameter._grad_stype != "default":
+        if parameter._grad_stype != "default":
             sparse.append(name)
         if np.dtype(parameter.dtype).name not in ("float32", "float64"):
             low.append(name)
     if sparse:
-        yield refuse(f"{quoted(sparse)} are sparse, or have sparse gradients", "use dense layers", "trainer")
+        yield refuse(f"{quoted(sparse)} have sparse gradients", "use dense layers", "trainer")
     if low:
         yield refuse(f"{quoted(low)} are neither float32 nor float64", 'call net.cast("float32")', "trainer")
 

@@ -13,19 +13,16 @@ from typing import Any, ContextManager, Iterator, Mapping
 
 import torch
 
-from ...balance import Sum
-from ...engines import CUDA_GRAPHS, Setup
+from ...engines import CUDA_GRAPHS, Setup, Timer, untimed
 from ...errors import raise_problems
 from ...events import NO_HOOKS, TrainingHooks
-from ...gluon.data.batch import Batch
 from ...gluon.data.devices import CPU
-from ...gluon.engine import Engine, make_engine
+from ...gluon.engine import Engine
 from ...gluon.optim.preserve_state import kept_statistics
 from ...gluon.precision.precisions import Precision, named_precision
 from ...gluon.runner import Runner as MXNetRunner
 from ...gluon.snapshot.figures import load_figures, save_figures
 from ...gluon.steps import evaluation
-from ...gluon.steps.gradient_meter import GradientMeter
 from ...gluon.validation.dry_run import DryRun
 from ...log_once import LogOnce
 from ...plan import Plan
@@ -35,14 +32,12 @@ from ...stages import TRAIN
 from ...state import RunState
 from ..devices import device_of
 from . import refusals
-from .backward_pass import AutogradPass
 from .balance_arrays import TorchArrays
-from .compile_mode import COMPILE_MODES, CompileMode
+from .compile_mode import COMPILE_MODES
 from .determinism import be_deterministic, why_inexact
 from .evaluation import Evaluation
 from .joint_gradients import JointGradients
 from .parameters import Parameters
-from .result import Result
 from .scaling import Scaled, Scaling, Unscaled
 from .stage import Stage
 from .train_step import TrainStep
@@ -63,7 +58,7 @@ def host(context: Any) -> Any:
 def make_runner(setup: Setup, state: RunState, log_once: LogOnce) -> Runner:
     """Return the runner of an estimator's batches; raises what the estimator's constructor raises."""
     context, arrays = host(setup.context), TorchArrays(device_of(setup.context))
-    return Runner(make_engine(setup, state, log_once, context, arrays, _precision_of), setup, log_once)
+    return Runner(Engine.of(setup, state, log_once, context, arrays, _precision_of), setup, log_once)
 
 
 def has(context: Any) -> bool:
@@ -99,20 +94,15 @@ class Runner(MXNetRunner):
         self._running = False
         self._discard()
 
-    def restart(self, hooks: TrainingHooks = NO_HOOKS) -> None:
-        """Begin a fit, or a loop without a fit.
-
-        All graphs are traced again, because other parameters may be trainable now.
-        """
-        super().restart(hooks)
+    def restart(self, hooks: TrainingHooks = NO_HOOKS, needs_outputs: bool = True) -> None:
+        super().restart(hooks, needs_outputs)  # graphs are traced again: other parameters may be trainable
         self._discard()
         self._parameters.tensors.clear()
         self._trainers = self._step = None
 
     def _discard(self) -> None:
-        parts = self._engine, self._parameters, self._uploads, self._mode
+        parts = self.engine, self._parameters, self._uploads, self._mode
         self._evaluation = Evaluation(*parts, self._log_once)
-        self._apart: dict[Engine, Stage] = {}  # of engines that measure
 
     @contextmanager
     def session(self) -> Iterator[None]:
@@ -132,29 +122,32 @@ class Runner(MXNetRunner):
             self._running = False
             self._publish_states()
 
-    def check(self, run: DryRun) -> None:
-        """Raise SpecError or TrainerError for what torch cannot train, after MXNet's dry run."""
-        stage, slots = self._engine.stages[TRAIN], run.train.batch.slots[0]
-        problems = [*refusals.of_graph(stage), *refusals.of_trainers(self._engine)]
-        if not problems and stage.graphs.first is not None:
-            with stage.recording():
-                problems = refusals.of_operators(stage.graphs.first.trace(slots, weighted=True).symbol)
-        raise_problems(problems)
-
-    @contextmanager
-    def checking(self) -> Iterator[None]:
-        """Restore figures and running statistics after the block, because torch runs the batch again."""
-        figures = self._engine.stages[TRAIN].figures
+    def dry_run(self, first: Any, val_data: Any, trained: bool) -> DryRun:
+        if not trained:
+            run = super().dry_run(first, val_data, trained)
+            self._refuse(run)
+            return run
+        figures = self.engine.stages[TRAIN].figures
         # of a run that is resumed; copied, because the check changes the metrics' arrays
         before = deepcopy(save_figures(figures)) if figures.sums.batches else None
-        shared, were_shared = self._engine.shared, self._engine.shared.are_shared
-        with kept_statistics(self._engine.model.parameters.values()):
-            yield
+        shared, were_shared = self.engine.shared, self.engine.shared.are_shared
+        with kept_statistics(self.engine.model.parameters.values()):  # as torch runs the batch again
+            run = super().dry_run(first, val_data, trained)
         if not were_shared:  # statistics too
             shared.share()
         figures.reset()
         if before is not None:
             load_figures(figures, before)
+        return run
+
+    def _refuse(self, run: DryRun) -> None:
+        """Raise SpecError or TrainerError for what torch cannot train, after MXNet's dry run."""
+        stage, slots = self.engine.stages[TRAIN], run.train.batch.slots[0]
+        problems = [*refusals.of_graph(stage), *refusals.of_trainers(self.engine)]
+        if not problems and stage.graphs.first is not None:
+            with stage.recording():
+                problems = refusals.of_operators(stage.graphs.first.trace(slots, weighted=True).symbol)
+        raise_problems(problems)
 
     @contextmanager
     def replacing(self, block: ContextManager[Any]) -> Iterator[None]:
@@ -166,9 +159,8 @@ class Runner(MXNetRunner):
         finally:
             self._parameters.stale = True
 
-    def train_step(self) -> TrainStep:
-        """Return a function that trains on a batch; raises SpecError or TrainerError if torch cannot."""
-        engine = self._engine
+    def train_step(self, timer: Timer = untimed) -> TrainStep:
+        engine = self.engine
         raise_problems([*refusals.of_graph(engine.stages[TRAIN]), *refusals.of_trainers(engine)])
         self._parameters.take()  # also those that the check has initialised, with the first rank's values
         self._trainers = self._trainers or Trainers(engine.trainers.get(), self._parameters)
@@ -192,32 +184,17 @@ class Runner(MXNetRunner):
         return super().evaluate_batch(raw)
 
     def predict(self, data: Any, gather: bool) -> dict[str, Any]:
-        """Return every output by name."""
-        return evaluation.predict(self._engine, data, gather, self._predict_batch)
+        return evaluation.predict(self.engine, data, gather, self._predict_batch)
 
     def gradients(self) -> dict[str, dict[str, list[Array]]]:
         """Return the gradients that were not used yet, by trainer and parameter; waits for the device."""
         arrays = {} if self._step is None else self._step.gradients.arrays
-        trainers = self._engine.trainers.get()
+        trainers = self.engine.trainers.get()
         return {
             trainer: {name: [arrays[name]] for name in parameters if name in arrays}
             for trainer, parameters in trainers.parameters.items()
             if trainer not in trainers.waiting
         }
-
-    def gradient_meter(self, method: Sum) -> GradientMeter:
-        """Return an object that measures the tasks' gradients on batches."""
-        return GradientMeter(self._engine, method, self._run_apart, TorchArrays(self._device))
-
-    def _run_apart(self, engine: Engine, batch: Batch, state: RunState) -> Result:
-        """Run a batch of another engine, and run its backward pass down to where the tasks branch."""
-        if engine not in self._apart:
-            self._apart[engine] = Stage(engine.stages[TRAIN], self._parameters, self._uploads, CompileMode())
-        result = self._apart[engine].run(batch, state)
-        for features in result.features:  # a process may have no sample
-            backward_pass = AutogradPass(result.objectives, features.copies)
-            features.set_gradients(backward_pass.gradients(result.head_gradients))
-        return result
 
     def publish(self) -> None:
         """Copy the values of parameters and optimizers' states to the net and its trainers."""
@@ -235,7 +212,6 @@ class Runner(MXNetRunner):
             self._trainers.stale = True
 
     def refresh(self) -> None:
-        """Copy the values of the net and of its trainers' states to the device."""
         self._parameters.take()
         if self._trainers is not None:
             self._trainers.take()
@@ -243,24 +219,19 @@ class Runner(MXNetRunner):
             self._step.gradients.take()
 
     def make_plan(self, run: DryRun, trained: bool) -> Plan:
-        """Return the plan, with the device of torch."""
         return replace(super().make_plan(run, trained), devices=(f"{self._device} (torch)",))
 
     def check_tool(self, tool: str) -> None:
-        """Raise ValueError: tools measure MXNet's own step."""
         way_out = 'use engine="mxnet", on the command line --engine mxnet'
         raise ValueError(f'{tool} does not work with engine="torch"; {way_out}')
 
     def state(self) -> dict[str, Any]:
-        """Return the scale of gradients, if they are scaled; waits for the device."""
         return self._scaling.state()
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Restore the scale of gradients."""
         self._scaling.load(state)
 
     def why_inexact(self) -> str:
-        """Return why a resumed run may differ in the last bits, and the way out; "" if it cannot."""
         return why_inexact(self._device)
 
     def _predict_batch(self, engine: Engine, raw: Any) -> list[evaluation.Piece]:

@@ -133,7 +133,7 @@ class Stage:
         with self.gluon.recording():  # sets the mode, which a net may read
             traced = graph.trace(batch.slots[0], weighted=self.gluon.training)
         separation = self.gluon.separation
-        options = self._parameters, self.gluon.train_mode, self._mode
+        options = self._parameters, self.gluon.training, self._mode
         program: Program | SplitProgram
         if separation.tasks is None:
             program = Program(traced, *options)

@@ -1,7 +1,6 @@
 """One training step on torch.
 
-Fetch, forward, balance, backward, combine, before update, hold, average, reduce, change, clip, update,
-look back, measure.
+Fetch, forward, balance, backward, combine, hold, average, reduce, change, clip, update, look back, measure.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Callable, Collection, Iterable, Sequence
 
 from ...errors import Problem, raise_problems
-from ...events import BEFORE_UPDATE, TrainingHooks
+from ...events import TrainingHooks
 from ...gluon.balance.make import of_kind
 from ...gluon.data.batch import Batch
 from ...gluon.engine import AnySplitter, Windows
@@ -82,7 +81,6 @@ class TrainStep:
         self._trainers.make_room(samples, self.gradients)
         self.gradients.add(self._backward(result))
         self._trainers.newer = True  # set again, because reading the parameters in a handler resets it
-        self.before_update(result)
         due = self._trainers.due(self._state.step, samples, self._windows.ends, self.gradients)
         names, held_back, overflowed = self._agree(due, self.held_back(result))
         if not held_back:
@@ -118,27 +116,6 @@ class TrainStep:
         self._parameters.take_if_stale()
         self._trainers.take_if_stale()
         self.update(due, overflowed)
-
-    def before_update(self, result: Result) -> None:
-        """Call the handlers that Gluon's Estimator calls before the update, as MXNet's step does.
-
-        The net then has the gradients of the sum over the batch, and handlers may use trainers themselves.
-        """
-        if not self._hooks.active(BEFORE_UPDATE):
-            return
-        samples, names = result.batch.total, list(self.gradients.tensors)
-        assert samples is not None
-        self._parameters.give_back()
-        self._trainers.give_back()
-        self.gradients.scale(names, samples)
-        self.gradients.give_back()
-        with self._state.counted(samples):
-            self._hooks.before_update(result.views)
-        self._parameters.take()
-        self._trainers.take()
-        self.gradients.take()
-        self.gradients.scale(names, 1 / samples)
-        self._trainers.newer = True
 
     def held_back(self, result: Result) -> bool:
         """Whether a handler holds back the update; it may then set values of the net."""

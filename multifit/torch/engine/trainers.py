@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Iterator, Mapping, Sequence
 
 import torch
 
+from ...errors import user_code
+from ...gluon.optim.numbers import UpdateNumbers
 from ...gluon.optim.trainers import Trainers as GluonTrainers
-from ...gluon.optim.update_numbers import UpdateNumbers
 from ..optim.group import Column, Group, State
 from ..optim.rules import RULES
 from .gradients import Gradients
@@ -89,7 +91,8 @@ class Trainers:
         with torch.no_grad():
             clipped = {name: self._updaters[name].clip(gradients.tensors) for name in due}
             for name, of_trainer in clipped.items():
-                self._updaters[name].update(of_trainer)
+                with user_code(partial('trainers["{}"]'.format, name)):
+                    self._updaters[name].update(of_trainer)
         for name in due:
             gradients.drop(self._trainers.parameters[name])
         self._added.forget(due, others=False)

@@ -4,37 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Callable
 
-from . import (
-    activation,
-    attention,
-    binary,
-    boxes,
-    convolution,
-    creation,
-    indexing,
-    losses,
-    normalization,
-    ordering,
-    pooling,
-    products,
-    random,
-    recurrent,
-    reductions,
-    regions,
-    resizing,
-    sampling,
-    scalar,
-    sequence,
-    shapes,
-    slicing,
-    unary,
-)
+from . import detection, elementwise, indexing, layers, losses, normalization, reductions, shapes
 
-_FAMILIES = (
-    unary, binary, scalar, reductions, ordering, shapes, slicing, creation, indexing, sequence, products,
-    convolution, pooling, resizing, sampling, normalization, activation, recurrent, losses, attention, boxes,
-    regions, random,
-)  # fmt: skip
+_FAMILIES = (elementwise, reductions, shapes, indexing, layers, normalization, losses, detection)
 
 OPERATORS: dict[str, Callable[..., Any]] = {
     name: function for family in _FAMILIES for name, function in family.OPERATORS.items()

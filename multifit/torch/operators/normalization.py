@@ -1,14 +1,20 @@
-"""Normalisation by the statistics of batches, samples or channels."""
+"""Normalisation, activations, attention."""
 
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Any, Callable, Literal, Optional
 
 import torch
 import torch.nn.functional as F
 
-from ..attributes import Tensor
+from ..attributes import Ints, Tensor
+
+OPERATORS: dict[str, Callable[..., Any]] = {}
+"""By the names that MXNet writes into a symbol."""
+
+
+# ---- Normalisation by the statistics of batches, samples or channels
 
 
 def batch_norm(
@@ -125,7 +131,7 @@ def lrn(x: Tensor, *, nsize: int, alpha: float = 1e-4, beta: float = 0.75, knorm
     return F.local_response_norm(x, nsize, alpha, beta, knorm)
 
 
-OPERATORS = {
+OPERATORS |= {
     "BatchNorm": batch_norm,
     "_contrib_SyncBatchNorm": batch_norm,
     "LayerNorm": layer_norm,
@@ -133,4 +139,167 @@ OPERATORS = {
     "InstanceNorm": instance_norm,
     "L2Normalization": l2_normalization,
     "LRN": lrn,
+}
+
+
+# ---- Activations, softmax and dropout
+
+
+def activation(
+    x: Tensor,
+    *,
+    act_type: Literal["relu", "sigmoid", "tanh", "softrelu", "softsign"],
+) -> Tensor:
+    """Apply an activation."""
+    if act_type in ("softrelu", "softsign"):
+        return (F.softplus if act_type == "softrelu" else F.softsign)(x)
+    return {"relu": torch.relu, "sigmoid": torch.sigmoid, "tanh": torch.tanh}[act_type](x)
+
+
+def leaky_relu(
+    x: Tensor,
+    gamma: Optional[Tensor] = None,
+    *,
+    act_type: Literal["leaky", "prelu", "elu", "selu", "gelu"] = "leaky",
+    slope: float = 0.25,
+    lower_bound: float = 0.125,
+    upper_bound: float = 0.334,
+) -> Tensor:
+    """Apply an activation with a slope below zero, which may be learned.
+
+    The bounds are not used: they belong to MXNet's random slopes ("rrelu").
+    """
+    if gamma is not None:
+        if gamma.ndim == 1:
+            gamma = gamma.reshape(1, -1, *[1] * (x.ndim - 2))
+        return torch.where(x > 0, x, x * gamma)
+    if act_type in ("leaky", "elu"):
+        return (F.leaky_relu if act_type == "leaky" else F.elu)(x, slope)
+    return (F.selu if act_type == "selu" else F.gelu)(x)
+
+
+def softmax(
+    x: Tensor,
+    length: Optional[Tensor] = None,
+    *,
+    axis: int = -1,
+    temperature: Optional[float] = None,
+    use_length: bool = False,
+    dtype: Optional[torch.dtype] = None,
+) -> Tensor:
+    """Return the softmax along an axis; with lengths, over the first `length` elements only."""
+    x = x if temperature is None else x / temperature
+    if length is None:
+        return x.softmax(axis, dtype=dtype)
+    steps = torch.arange(x.shape[axis], device=x.device)
+    is_behind = steps.reshape([-1 if at == axis % x.ndim else 1 for at in range(x.ndim)]) >= length.unsqueeze(
+        axis
+    )
+    return x.masked_fill(is_behind, -math.inf).softmax(axis, dtype=dtype).masked_fill(is_behind, 0)
+
+
+def log_softmax(
+    x: Tensor,
+    *,
+    axis: int = -1,
+    temperature: Optional[float] = None,
+    use_length: Literal[False] = False,
+    dtype: Optional[torch.dtype] = None,
+) -> Tensor:
+    """Return the logarithm of the softmax along an axis."""
+    return (x if temperature is None else x / temperature).log_softmax(axis, dtype=dtype)
+
+
+def softmin(
+    x: Tensor,
+    *,
+    axis: int = -1,
+    temperature: Optional[float] = None,
+    use_length: Literal[False] = False,
+    dtype: Optional[torch.dtype] = None,
+) -> Tensor:
+    """Return the softmax of the negative."""
+    return softmax(-x, axis=axis, temperature=temperature, dtype=dtype)
+
+
+def softmax_activation(x: Tensor, *, mode: Literal["instance", "channel"] = "instance") -> Tensor:
+    """Return the softmax along the last axis, or over the channels."""
+    return x.softmax(1 if mode == "channel" else -1)
+
+
+def dropout(
+    x: Tensor,
+    *,
+    training: bool,
+    p: float = 0.5,
+    mode: Literal["training", "always"] = "training",
+    axes: Ints = (),
+) -> Tensor:
+    """Drop elements, and scale up the rest; elements along `axes` are dropped together."""
+    if p == 0 or not (training or mode == "always"):
+        return x
+    if not axes:
+        return F.dropout(x, p)
+    shape = [1 if at in axes else size for at, size in enumerate(x.shape)]
+    return x * F.dropout(x.new_ones(shape), p)
+
+
+OPERATORS |= {
+    "Activation": activation,
+    "LeakyReLU": leaky_relu,
+    "softmax": softmax,
+    "log_softmax": log_softmax,
+    "softmin": softmin,
+    "SoftmaxActivation": softmax_activation,
+    "Dropout": dropout,
+}
+
+
+# ---- Attention with several heads, whose projections are side by side: (T, N, heads · parts · C)
+
+
+def heads_of(x: Tensor, heads: int, parts: int) -> tuple[Tensor, ...]:
+    """Return the parts, such as queries, keys and values, each of shape (N · heads, T, C)."""
+    steps, samples = x.shape[:2]
+    x = x.reshape(steps, samples * heads, parts, -1)
+    return tuple(part.transpose(0, 1) for part in x.unbind(2))
+
+
+def scaled(queries: Tensor, keys: Tensor) -> Tensor:
+    """Return the product of queries and keys, divided by the square root of their size."""
+    return torch.bmm(queries / math.sqrt(queries.shape[-1]), keys.mT)
+
+
+def weighted(weights: Tensor, values: Tensor, heads: int) -> Tensor:
+    """Return the weighted sums of values, the heads side by side: (T, N, heads · C)."""
+    sums = torch.bmm(weights, values).transpose(0, 1)
+    return sums.reshape(sums.shape[0], sums.shape[1] // heads, -1)
+
+
+def selfatt_qk(x: Tensor, *, heads: int) -> Tensor:
+    """Return how much each step attends to each other step."""
+    queries, keys, _ = heads_of(x, heads, 3)
+    return scaled(queries, keys)
+
+
+def selfatt_valatt(x: Tensor, weights: Tensor, *, heads: int) -> Tensor:
+    """Return the values, weighted."""
+    return weighted(weights, heads_of(x, heads, 3)[2], heads)
+
+
+def encdec_qk(x: Tensor, memory: Tensor, *, heads: int) -> Tensor:
+    """Return how much each step attends to each step of the memory."""
+    return scaled(heads_of(x, heads, 1)[0], heads_of(memory, heads, 2)[0])
+
+
+def encdec_valatt(memory: Tensor, weights: Tensor, *, heads: int) -> Tensor:
+    """Return the memory's values, weighted."""
+    return weighted(weights, heads_of(memory, heads, 2)[1], heads)
+
+
+OPERATORS |= {
+    "_contrib_interleaved_matmul_selfatt_qk": selfatt_qk,
+    "_contrib_interleaved_matmul_selfatt_valatt": selfatt_valatt,
+    "_contrib_interleaved_matmul_encdec_qk": encdec_qk,
+    "_contrib_interleaved_matmul_encdec_valatt": encdec_valatt,
 }

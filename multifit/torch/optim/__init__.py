@@ -1,1 +1,1 @@
-"""Optimizers that compute MXNet's numbers: one rule per file, each for a list of tensors at once."""
+"""Optimizers that compute MXNet's numbers."""

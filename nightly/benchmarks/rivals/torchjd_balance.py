@@ -1,4 +1,4 @@
-"""Two tasks on one body in PyTorch, weighed by TorchJD, or by hand as LibMTL does it, where the tasks branch.
+"""Two tasks on one body in PyTorch, weighed by TorchJD.
 
 An epoch with each method, on request by its name.
 """
@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import sys
 import time
-from functools import partial
 from typing import Any, Callable
 
 import numpy as np
 import torch
-from balance_by_hand import LOSSES, SOLVERS
 from common import BATCH, Line
 from torch import nn
 from torch.nn import functional as F
@@ -21,7 +19,6 @@ from torchjd.autojac import jac_to_grad, mtl_backward
 
 __all__ = ["Trained", "body"]
 
-BY_HAND = " by hand"
 SCALARS = {"sum of losses": "Sum", "UW": "UW", "DWA": "DWA"}  # by which losses become one number
 
 
@@ -40,9 +37,6 @@ class Trained:
 
     def __init__(self, kind: str, method: str, batches: list[tuple[torch.Tensor, ...]]) -> None:
         torch.manual_seed(0)
-        self._taken: Callable[[torch.Tensor], tuple[torch.Tensor, ...]] = lambda features: (features,) * 2
-        self._new_epoch: Callable[[], Any] = lambda: None
-        self._parts: tuple[torch.Tensor, ...] = ()
         self._body, features = body(kind)
         self._digit, self._parity = nn.Linear(features, 10), nn.Linear(features, 1)
         self._batches = batches
@@ -54,11 +48,9 @@ class Trained:
     def epoch(self) -> None:
         """Train for an epoch; losses and right answers are summed, as all contenders do."""
         sums = torch.zeros(4)
-        self._new_epoch()
         for image, kind, odd in self._batches:
             features = self._body(image)
-            of_digit, of_parity = self._taken(features)
-            digit, parity = self._digit(of_digit), self._parity(of_parity)
+            digit, parity = self._digit(features), self._parity(features)
             losses = [F.cross_entropy(digit, kind), F.binary_cross_entropy_with_logits(parity, odd)]
             self._optimizer.zero_grad()
             self._backward(losses, features)
@@ -70,13 +62,6 @@ class Trained:
 
     def _method(self, name: str) -> tuple[Callable[[list[torch.Tensor], torch.Tensor], Any], list[Any]]:
         """Return a backward pass, and the parameters that it learns."""
-        if name.removesuffix(BY_HAND) in SOLVERS and name.endswith(BY_HAND):
-            self._taken = self._copies
-            return partial(self._combine, SOLVERS[name.removesuffix(BY_HAND)]), []
-        if name.endswith(BY_HAND):
-            learns = LOSSES[name.removesuffix(BY_HAND)]()
-            self._new_epoch = getattr(learns, "new_epoch", self._new_epoch)
-            return lambda losses, _: learns(torch.stack(losses)).backward(), list(learns.parameters())
         if name in SCALARS:
             made = getattr(scalarization, SCALARS[name])
             scalarizer = made(2) if name == "UW" else made()
@@ -90,17 +75,6 @@ class Trained:
             jac_to_grad(self._body.parameters(), aggregator)
 
         return backward, []
-
-    def _copies(self, features: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        self._parts = tuple(features.detach().requires_grad_() for _ in range(2))
-        return self._parts
-
-    def _combine(self, solve: Any, losses: list[torch.Tensor], features: torch.Tensor) -> None:
-        """Pass losses back to the features, and the weighted sum of these gradients through the body."""
-        torch.autograd.backward(losses)
-        rows = torch.stack([part.grad.flatten() for part in self._parts])
-        weights = torch.tensor(solve((rows @ rows.T).tolist()))
-        features.backward((weights @ rows).view_as(features))
 
 
 def main(path: str, kind: str) -> None:

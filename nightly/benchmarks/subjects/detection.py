@@ -31,7 +31,7 @@ class Detector(Subject):
     def _task(self) -> Any:
         return task("detection", "val_count=2", *self.settings)
 
-    def net(self, settled: bool = True) -> Any:
+    def net(self) -> Any:
         """Return the net of the task; computing its anchors has determined its shapes."""
         mx.random.seed(0)
         net = self._task.net(self.contexts)
@@ -49,9 +49,9 @@ class Detector(Subject):
         """Return the task's spec."""
         return self._task.spec(net)
 
-    def hand_written(self, hybridized_loss: bool = False, settled: bool = True) -> Epoch:
+    def hand_written(self, hybridized_loss: bool = False) -> Epoch:
         """Return an epoch as in gluoncv's ``train_ssd.py``."""
-        net, mbox_loss = self.net(settled), SSDMultiBoxLoss()
+        net, mbox_loss = self.net(), SSDMultiBoxLoss()
         trainer = gluon.Trainer(net.collect_params(), *self.optimizer)
         ce_metric, smooth_l1_metric = mx.metric.Loss("CrossEntropy"), mx.metric.Loss("SmoothL1")
 

@@ -83,9 +83,9 @@ class Heads(Subject):
         binary, classes = gluon.loss.SigmoidBinaryCrossEntropyLoss, gluon.loss.SoftmaxCrossEntropyLoss
         return [(binary if each else classes)() for each in self.binary]
 
-    def hand_written(self, hybridized_loss: bool = False, settled: bool = True) -> Epoch:
+    def hand_written(self, hybridized_loss: bool = False) -> Epoch:
         """Return an epoch of the usual loop: one backward, one step, two figures of each head updated."""
-        net, losses, figures = self.net(settled), self.losses(), Figures(self.binary)
+        net, losses, figures = self.net(), self.losses(), Figures(self.binary)
         if hybridized_loss:
             for loss in losses:
                 loss.hybridize(**STATIC)
@@ -101,20 +101,6 @@ class Heads(Subject):
                 autograd.backward(values)
                 trainer.step(image.shape[0])
                 figures.update(labels, outputs, values)
-            return figures.get()
-
-        return epoch
-
-    def hand_written_evaluation(self, net: Any) -> Epoch:
-        """Return an evaluation loop with the same figures."""
-        losses, figures = self.losses(), Figures(self.binary)
-
-        def epoch(batches: Any) -> list[float]:
-            figures.reset()
-            for image, *labels in batches:
-                outputs = net(image)
-                outputs = outputs if isinstance(outputs, list) else [outputs]
-                figures.update(labels, outputs, [loss(*pair) for loss, *pair in zip(losses, outputs, labels)])
             return figures.get()
 
         return epoch

@@ -42,9 +42,9 @@ class Single(Subject):
             metrics={"metric": MetricSpec(self.metric(), "output", "label")},
         )
 
-    def hand_written(self, hybridized_loss: bool = False, settled: bool = True) -> Epoch:
+    def hand_written(self, hybridized_loss: bool = False) -> Epoch:
         """Return an epoch of the usual loop: forward, backward, step, both figures updated each batch."""
-        net, loss_fn = self.net(settled), self.loss()
+        net, loss_fn = self.net(), self.loss()
         if hybridized_loss:
             loss_fn.hybridize(**STATIC)
         trainer = gluon.Trainer(net.collect_params(), *self.optimizer)
@@ -63,23 +63,6 @@ class Single(Subject):
                 trainer.step(data.shape[0])
                 metric.update(labels, outputs)
                 mean_loss.update(0, losses)
-            return [mean_loss.get()[1], *np.ravel(metric.get()[1]).tolist()]
-
-        return epoch
-
-    def hand_written_evaluation(self, net: Any) -> Epoch:
-        """Return an evaluation loop with the same figures."""
-        loss_fn, metric, mean_loss = self.loss(), self.metric(), mx.metric.Loss()
-
-        def epoch(batches: Any) -> list[float]:
-            metric.reset()
-            mean_loss.reset()
-            for data, label in batches:
-                images = gluon.utils.split_and_load(data, self.contexts)
-                labels = gluon.utils.split_and_load(label, self.contexts)
-                outputs = [net(image) for image in images]
-                metric.update(labels, outputs)
-                mean_loss.update(0, [loss_fn(*pair) for pair in zip(outputs, labels)])
             return [mean_loss.get()[1], *np.ravel(metric.get()[1]).tolist()]
 
         return epoch

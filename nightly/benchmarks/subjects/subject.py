@@ -65,7 +65,7 @@ class Subject:
         """Return multifit's spec."""
         raise NotImplementedError
 
-    def hand_written(self, hybridized_loss: bool = False, settled: bool = True) -> Epoch:
+    def hand_written(self, hybridized_loss: bool = False) -> Epoch:
         """Return an epoch of the loop that people write for this net."""
         raise NotImplementedError
 
@@ -77,18 +77,14 @@ class Subject:
         """Return multifit's trainers."""
         return TrainerSpec(".*", *self.optimizer)
 
-    def net(self, settled: bool = True) -> Any:
-        """Return a new hybridized net, with the same parameters each time.
-
-        If `settled`, its shapes are known and its parameters initialised; else the first batch does that.
-        """
+    def net(self) -> Any:
+        """Return a new hybridized net, initialised, with the same parameters each time."""
         mx.random.seed(0)
         net = self.make()
         net.initialize(mx.init.Xavier(), ctx=self.contexts)
-        if settled:
-            with autograd.train_mode():
-                net(*self._inputs())
-            mx.nd.waitall()  # a weight that is read while an operator uses it may be transposed
+        with autograd.train_mode():
+            net(*self._inputs())
+        mx.nd.waitall()  # a weight that is read while an operator uses it may be transposed
         net.hybridize(**STATIC)
         return net
 

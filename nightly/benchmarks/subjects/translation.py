@@ -80,9 +80,9 @@ class Translator(Subject):
             )
         }
 
-    def hand_written(self, hybridized_loss: bool = True, settled: bool = True) -> Epoch:
+    def hand_written(self, hybridized_loss: bool = True) -> Epoch:
         """Return an epoch as in gluonnlp's scripts, which hybridize their loss, with two trainers."""
-        net, masked_loss, figure = self.net(settled), MaskedSoftmaxCELoss(), mx.metric.Loss()
+        net, masked_loss, figure = self.net(), MaskedSoftmaxCELoss(), mx.metric.Loss()
         masked_loss.hybridize(static_alloc=True)
         encoder, decoder = gluon.ParameterDict(), gluon.ParameterDict()
         for held, blocks in (

@@ -12,7 +12,6 @@ import pytest
 from multifit import (
     CheckpointHandler,
     Every,
-    GradientConflicts,
     LabelSpec,
     LossSpec,
     MetricSpec,
@@ -95,9 +94,9 @@ def without_digits(batch: Any) -> Any:
 
 def fitted_with_missing(net: Any, method: Any, batches: Any, rate: float = 0.0, **options: Any) -> Any:
     spec = digit_spec(labels=[LabelSpec("digit", missing=-1), "parity"])
-    trainer, handlers = TrainerSpec(".*", "sgd", {"learning_rate": rate}), options.pop("handlers", [])
+    trainer = TrainerSpec(".*", "sgd", {"learning_rate": rate})
     estimator = MultiEstimator(hybridized(net), spec, trainer, balance=method, **options)
-    return estimator.fit(batches, epochs=1, event_handlers=[*SILENT, *handlers]).last
+    return estimator.fit(batches, epochs=1, event_handlers=SILENT).last
 
 
 MEASURING: dict[str, Callable[[], Any]] = {
@@ -107,7 +106,6 @@ MEASURING: dict[str, Callable[[], Any]] = {
     "features, every other batch": partial(UPGrad, every=2),
     "random weights": RLW,
     "a user's own that needs nothing": Constant,
-    "no method": lambda: None,
 }
 
 
@@ -116,9 +114,8 @@ MEASURING: dict[str, Callable[[], Any]] = {
 def test_figures_of_a_task_are_means_over_the_batches_with_its_labels(kind: str, devices: Any) -> None:
     net, full, method = two_heads(), BATCHES[0], MEASURING[kind]()
     net.initialize(ctx=devices)
-    options = {"context": devices, "handlers": [] if method else [GradientConflicts(every=1)]}
     one, both, never = (
-        fitted_with_missing(net, method, batches, **options)
+        fitted_with_missing(net, method, batches, context=devices)
         for batches in ([full], [full, without_digits(full)], [without_digits(full)])
     )
     names = [

@@ -17,7 +17,7 @@ from multifit import (
     TrainerSpec,
 )
 from multifit.balance import DWA, FAMO, GLS, IMTLL, RLW, LossMethod, Uncertainty
-from multifit.balance.measured import measured_losses
+from multifit.balance.protocol import measured_losses
 from multifit.balance.weighing import weigh_losses
 from tests.common.compare import assert_same_parameters, twins
 from tests.common.data import digit_batches

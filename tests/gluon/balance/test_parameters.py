@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import GradientConflicts, MultiEstimator, SpecError, TrainerSpec
+from multifit import MultiEstimator, SpecError, TrainerSpec
 from multifit.balance import MGDA, Sum, UPGrad
 from multifit.balance.weighing import weigh_gradients
 from tests.common.compare import assert_same_parameters, copy_parameters, twins
@@ -18,7 +18,6 @@ from tests.common.nets import Heads, hybridized, sequential
 from tests.common.shared_nets import Nested, Pretrained, Skipping, Tied, three_tasks
 from tests.common.specs import BCE, CE, L2, digit_spec
 
-import mxnet as mx  # isort: skip
 from mxnet import autograd, gluon, nd  # isort: skip
 from mxnet.gluon import nn  # isort: skip
 
@@ -106,22 +105,6 @@ def test_running_statistics_count_each_batch_once() -> None:
     for net, method in ((plain, None), (cut, Sum(on="parameters"))):
         fitted(hybridized(net), method, spec=digit_spec())
     assert_same_parameters(cut, plain, rtol=1e-4, atol=1e-5)
-
-
-def test_conflicts_are_those_of_a_net_that_evaluates() -> None:
-    """Also where a gradient passes a layer that is another function of its inputs then."""
-
-    def norms(global_stats: bool) -> list[float]:
-        norm = nn.BatchNorm(in_channels=8, momentum=1.0, use_global_stats=global_stats)
-        net = Heads(body=sequential(nn.Dense(8, in_units=10), norm), digit=5, parity=1)
-        net.initialize(mx.init.One())
-        still = TrainerSpec(".*", "sgd", {"learning_rate": 1e-20})
-        estimator = MultiEstimator(hybridized(net), digit_spec(), still)
-        conflicts = GradientConflicts(100, on="body.*")
-        history = estimator.fit(BATCHES, epochs=1, event_handlers=[*SILENT, conflicts])
-        return [history[f"train_gradnorm_{task}"][0] for task in ("digit", "parity")]
-
-    assert norms(False) == pytest.approx(norms(True), rel=1e-5)
 
 
 @pytest.mark.parametrize(

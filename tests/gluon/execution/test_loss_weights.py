@@ -5,7 +5,7 @@ from __future__ import annotations
 from multifit import TaskSpec
 from multifit.distributed import ALONE
 from multifit.gluon.compat import mx
-from multifit.gluon.distributed.normalizers import Normalizers
+from multifit.gluon.distributed.collectives import Normalizers
 from multifit.gluon.execution.loss_graph import LossGraph
 from multifit.gluon.execution.loss_weights import BatchLossScale, LossScaler
 

@@ -61,6 +61,8 @@ def test_a_resumed_fit_with_handlers_is_bit_for_bit_the_same(
         resumed, other = run(name, resume=tmp_path / name)
         assert resumed.state.step == whole.state.step == 8
         assert_equal(resumed, whole)
-        assert averaging.averages.keys() == other.averages.keys()
-        assert_equal(*([a.asnumpy() for a in each.averages.values()] for each in (averaging, other)))
+        assert averaging.evaluated_parameters.keys() == other.evaluated_parameters.keys()
+        assert_equal(
+            *([a.asnumpy() for a in each.evaluated_parameters.values()] for each in (averaging, other))
+        )
         assert resumed.history.to_json() == whole.history.to_json()

@@ -10,7 +10,7 @@ import pytest
 
 from multifit import CheckpointHandler, Every, TrainerSpec
 from multifit.gluon.handlers import SkipNonFinite
-from multifit.gluon.handlers.skip_non_finite import CHUNK, all_finite
+from multifit.gluon.handlers.non_finite import CHUNK, all_finite
 from tests.common.grids import ONE, TWO
 from tests.common.handlers import CutsPower, PowerCut
 

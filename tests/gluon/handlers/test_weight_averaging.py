@@ -131,8 +131,8 @@ def test_a_constant_parameter_is_its_own_average() -> None:
     handler = WeightAveraging(decay=0.7)
     fit(handler, net=net)
     assert_equal([*values(net)[:2], values(net)[6]], [*before[:2], before[6]])
-    assert not {"0.weight", "0.bias"} & set(handler.averages)
-    assert {"1.running_mean", "2.weight"} <= set(handler.averages)
+    assert not {"0.weight", "0.bias"} & set(handler.evaluated_parameters)
+    assert {"1.running_mean", "2.weight"} <= set(handler.evaluated_parameters)
 
 
 def test_what_a_handler_freezes_is_averaged_on() -> None:
@@ -147,7 +147,7 @@ def test_a_parameter_that_no_batch_reached_has_no_average() -> None:
     parameters["reached"].initialize()
     handler = WeightAveraging("swa")
     handler.epoch_end(SimpleNamespace(parameters=parameters))
-    assert set(handler.averages) == {"reached"}
+    assert set(handler.evaluated_parameters) == {"reached"}
 
 
 def test_a_failing_evaluation_restores_the_parameters() -> None:
@@ -169,8 +169,8 @@ def test_a_second_fit_starts_from_scratch_but_a_checkpoint_is_continued() -> Non
     first = mx.nd.array(state["averages"]["0.weight"])
     other._average_if_due(SimpleNamespace(parameters={}))
     assert (other._elapsed, other._count, other._epochs) == (9, 9, 2)
-    other.averages["0.weight"] += 1  # a copy of its own
-    np.testing.assert_array_equal(handler.averages["0.weight"].asnumpy(), first.asnumpy())
+    other.evaluated_parameters["0.weight"] += 1  # a copy of its own
+    np.testing.assert_array_equal(handler.evaluated_parameters["0.weight"].asnumpy(), first.asnumpy())
     trace = Trace()
     assert_close(fit([handler, trace]), ema(trace.after, 0.5))
 
@@ -187,7 +187,7 @@ def test_parameters_of_several_types() -> None:
     for parameter in parameters.values():
         parameter.set_data(parameter.data() + 2)
     handler.epoch_end(estimator)
-    for i, average in enumerate(handler.averages.values()):
+    for i, average in enumerate(handler.evaluated_parameters.values()):
         np.testing.assert_allclose(average.asnumpy(), i % 7 + 1, rtol=1e-3)
         assert np.dtype(average.dtype) == dtypes[i]
 

@@ -168,26 +168,6 @@ def test_wrong_rhythms_are_refused(options: Any, text: str) -> None:
     assert text in str(caught.value)
 
 
-def gluons_handler() -> Any:
-    return SimpleNamespace(batch_end=lambda estimator: None, priority=-2000)
-
-
-@pytest.mark.parametrize("accumulate", [False, True])
-def test_handlers_that_see_each_batchs_gradients_are_refused(accumulate: bool) -> None:
-    net = two_heads()
-    net.initialize()
-    net(nd.array(BATCHES[0][0]))
-    before = snapshot(net)
-    estimator = MultiEstimator(net, digit_spec(), trainers(3, accumulate))
-    if not accumulate:
-        estimator.fit(BATCHES, epochs=1, event_handlers=[*SILENT, gluons_handler()])
-        return
-    text = r'trainers\["body"\]: accumulates the gradients of 3 batches, but SimpleNamespace sees those'
-    with pytest.raises(TrainerError, match=text):
-        estimator.fit(BATCHES, epochs=1, event_handlers=[*SILENT, gluons_handler()])
-    assert_unchanged(net, before)
-
-
 @pytest.mark.parametrize("accumulate", [False, True])
 def test_handlers_may_hold_updates_back(accumulate: bool) -> None:
     """One that never does so changes nothing; it sees the gradients of the trainers that would update."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,7 @@ import pytest
 
 from multifit import DataError, LossSpec, MetricSpec, TaskSpec, TrainerSpec
 from multifit.gluon.engine import Engine
-from multifit.gluon.metrics.host_update import Measured
-from multifit.gluon.metrics.joining import Joining
+from multifit.gluon.metrics.host_update import Joining, Measured
 from multifit.gluon.metrics.stage_figures import StageFigures
 from multifit.gluon.metrics.stage_metric import Place, StageMetric
 from multifit.gluon.snapshot.figures import load_figures, save_figures
@@ -26,36 +24,6 @@ from tests.engines import new_engine
 from .runs import make_batches, make_engine, train
 
 import mxnet as mx  # isort: skip
-
-
-class Unsavable(mx.metric.EvalMetric):
-    """A metric with a set, which no file can hold."""
-
-    def __init__(self) -> None:
-        super().__init__("unsavable")
-
-    def reset(self) -> None:
-        super().reset()
-        self.seen: set[float] = set()
-
-    def update(self, labels: Any, preds: Any) -> None:
-        self.seen |= set(labels[0].asnumpy().ravel().tolist())
-        self.sum_metric, self.num_inst = len(self.seen), 1
-
-
-class Slots:
-    """A metric without a ``__dict__``."""
-
-    __slots__ = ("count",)
-
-    def reset(self) -> None:
-        self.count = 0
-
-    def update(self, labels: Any, preds: Any) -> None:
-        self.count += 1
-
-    def get(self) -> tuple[str, float]:
-        return "slots", self.count
 
 
 def reread(folder: Path, stage: StageFigures) -> Any:
@@ -135,13 +103,23 @@ class Counting(mx.metric.EvalMetric):
         self.sum_metric, self.num_inst = self.sum_metric + 1, 1
 
 
+class WithState(Counting):
+    """One that can be saved."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"sum": self.sum_metric}
+
+    def load_state_dict(self, state: Any) -> None:
+        self.sum_metric, self.num_inst = state["sum"], 1
+
+
 METRICS = [
     mx.metric.Accuracy, lambda: mx.metric.TopKAccuracy(2), mx.metric.F1, mx.metric.MCC, mx.metric.PCC,
     lambda: mx.metric.Perplexity(None), mx.metric.CrossEntropy, lambda: mx.metric.PearsonCorrelation(),
     lambda: mx.metric.CompositeEvalMetric([mx.metric.Accuracy(), mx.metric.F1()]),
     lambda: mx.metric.CompositeEvalMetric([mx.metric.CompositeEvalMetric([mx.metric.Accuracy()])]),
     lambda: mx.metric.CustomMetric(lambda label, pred: float(np.median(pred[:, 1]))),
-    Counting,
+    WithState,
 ]  # fmt: skip
 
 
@@ -162,91 +140,38 @@ def test_every_metric_continues_exactly(tmp_path: Path, make: Any):
     assert all(np.isfinite(value) for value in second.read().values())
 
 
-def test_gluoncvs_metrics_continue_exactly(tmp_path: Path):
-    voc = pytest.importorskip("gluoncv.utils.metrics.voc_detection")
-    random = np.random.RandomState(0)
-
-    def update(metric: Any, boxes: Any) -> None:
-        scores, classes = random.rand(2, 30), random.randint(0, 2, (2, 30)).astype("float32")
-        metric.update(boxes, classes, scores.astype("float32"), boxes[:, :4], classes[:, :4])
-
-    stages = [metric_stage(voc.VOC07MApMetric(class_names=["a", "b"])) for _ in range(3)]
-    found = [random.rand(2, 30, 4).astype("float32") for _ in range(4)]
-    for boxes in found[:2]:
-        state = random.get_state()
-        for stage in stages[:2]:
-            random.set_state(state)
-            update(stage.metrics[0].metric, boxes)
-    load_figures(stages[2], reread(tmp_path, stages[1]))
-    assert (tmp_path / "stage.npz").exists()
-    for boxes in found[2:]:
-        state = random.get_state()
-        for stage in (stages[0], stages[2]):
-            random.set_state(state)
-            update(stage.metrics[0].metric, boxes)
-    assert stages[2].metrics[0].metric.get() == stages[0].metrics[0].metric.get()
-    assert 0 < stages[2].metrics[0].metric.get()[1][-1] < 1
-
-
-def test_gluoncvs_segmentation_metric_keeps_its_lock(tmp_path: Path):
-    segmentation = pytest.importorskip("gluoncv.utils.metrics.segmentation")
-
-    class Own(segmentation.SegmentationMetric):
-        """Updated batch by batch, unlike gluoncv's own."""
-
-    one, two = (metric_stage(Own(2)) for _ in range(2))
-    lock = two.metrics[0].metric.lock
-    label, output = mx.nd.array([[[0, 1], [1, 1]]]), mx.nd.random.uniform(shape=(1, 2, 2, 2))
-    one.metrics[0].metric.update([label], [output])
-    state = reread(tmp_path, one)
-    assert state["lost"] == []
-    load_figures(two, state)
-    assert two.metrics[0].metric.get() == one.metrics[0].metric.get()
-    assert two.metrics[0].metric.lock is lock
-    assert isinstance(lock, type(threading.Lock()))
-
-
-@pytest.mark.parametrize("make", [Unsavable, Slots])
-def test_a_metric_that_cannot_be_saved_is_named_and_starts_from_zero(tmp_path: Path, make: Any):
+@pytest.mark.parametrize(("make", "divisible"), [(Counting, True), (WithState, False)])
+def test_a_metric_that_cannot_go_on_is_named_and_starts_from_zero(
+    tmp_path: Path, make: Any, divisible: bool
+) -> None:
     one, two = (metric_stage(make()) for _ in range(2))
     for stage in (one, two):
         stage.metrics[0].metric.reset()
     feed(one, 0)
-    state = reread(tmp_path, one)
-    assert state["lost"] == ["m"]
-    load_figures(two, state)
+    assert load_figures(two, reread(tmp_path, one), divisible) == ["m"]
     assert not two.metrics[0].measured
     assert np.isnan(two.metrics[0].figures()["m"])
 
 
-def test_the_state_of_another_metric_is_an_error():
-    state = save_figures(metric_stage(mx.metric.Accuracy()))
-    match = r'metrics\["m"\]: the state is of a mxnet.metric.Accuracy, the metric is a mxnet.metric.F1'
-    with pytest.raises(ValueError, match=match):
-        load_figures(metric_stage(mx.metric.F1()), state)
-
-
-def settled(state: Any) -> list[bool]:
-    return [state["measures"][key]["settled"] for key in ("accuracy", "error")]
+def places(state: Any) -> list[str]:
+    return [state["metrics"][key]["place"] for key in ("accuracy", "error")]
 
 
 def test_the_first_batch_decides_where_a_metric_is_computed():
     engine = make_engine()
     stage = engine.stages["train"]
     accuracy, error = stage.figures.metrics
-    assert settled(save_figures(stage.figures)) == [False, False]
+    assert places(save_figures(stage.figures)) == ["undecided", "undecided"]
     train(engine, make_batches([8]))
     state = save_figures(stage.figures)
     stage.reset()
     after = save_figures(stage.figures)
     for each in (state, after):  # a new epoch does not decide again
-        assert settled(each) == [True, True]
-        assert [each["measures"][key]["on_device"] for key in ("accuracy", "error")] == [True, False]
+        assert places(each) == ["device", "host"]
     engine.restart()
     assert accuracy.place is Place.UNDECIDED
     load_figures(engine.stages["train"].figures, after)
     assert (accuracy.place, error.place) == (Place.DEVICE, Place.HOST)
-    assert settled(save_figures(engine.stages["train"].figures)) == [True, True]
 
 
 def token_batches(*lengths: int) -> list[Any]:
@@ -278,10 +203,3 @@ def test_sums_go_on_after_sentences_of_another_length(tmp_path: Path, lengths: t
     load_figures(figures, saved)
     train(resumed, batches[1:], 1)
     assert figures.read() == whole.stages["train"].figures.read()
-
-
-def test_a_new_metric_starts_empty():
-    stage = metric_stage(mx.metric.Accuracy())
-    state = {**save_figures(stage), "measures": {}}
-    load_figures(stage, state)
-    assert not stage.metrics[0].measured

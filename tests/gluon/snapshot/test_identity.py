@@ -10,8 +10,7 @@ import pytest
 
 from multifit import LabelSpec, LossSpec, MetricSpec, TaskSpec, TrainerSpec
 from multifit.gluon.optim.schedules import ScaledSchedule
-from multifit.gluon.snapshot.differences import differences
-from multifit.gluon.snapshot.identity import identity, plain, spec_tree
+from multifit.gluon.snapshot.identity import differences, identity, plain, spec_tree
 from tests.common.nets import normed_heads
 
 from .runs import make_batches, make_engine, train

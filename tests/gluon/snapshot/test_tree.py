@@ -45,12 +45,6 @@ PLAIN = [
     None, True, False, 0, -7, 2**200, "", "ü \n\"{}", 0.1, -0.0, 5e-324, 1e308, math.inf, -math.inf, math.nan,
     [], (), {}, [[]], ((), [()]), {"a": {1: (None, [2.5])}, -3: "x", "1": 0, 1: 2}, {"dict": 1, "array": 2},
 ]  # fmt: skip
-LONG = [
-    [0.1 * i for i in range(50)], [math.nan] * 40, list(range(-20, 20)), [2**63 - 1, -(2**63)] * 20,
-    [2**63, -1] * 20, [True, False] * 20, [1, 2.0] * 20, tuple(range(40)), ["a"] * 40,
-    [np.float32(i) / 3 for i in range(40)], [np.int8(i) for i in range(40)], [np.bool_(True)] * 40,
-    [np.float32(1), np.float64(1)] * 20, [np.str_("a"), np.str_("bc")] * 20, [None] * 40, [[1.0]] * 40,
-]  # fmt: skip
 ARRAYS = [
     np.arange(6.0).reshape(2, 3), np.zeros((0, 3)), np.array(1.5), np.array([True]), np.array(["ab", "c"]),
     np.array([1, -1], "float16"), np.array([2**53 + 1], "int64"), np.array([1 + 2j]), np.arange(6)[::2],
@@ -59,7 +53,7 @@ ARRAYS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("tree", [*PLAIN, *LONG, *ARRAYS], ids=lambda tree: repr(tree)[:30])
+@pytest.mark.parametrize("tree", [*PLAIN, *ARRAYS], ids=lambda tree: repr(tree)[:30])
 def test_a_tree_is_restored_exactly(tmp_path, tree):
     assert same(again(tmp_path, tree), tree)
     assert same(again(tmp_path, {"deep": [(tree, tree)]}), {"deep": [(tree, tree)]})
@@ -95,11 +89,6 @@ def test_the_bits_of_a_nan_are_restored(tmp_path):
     assert again(tmp_path, mx.nd.array(values, dtype="float32")).asnumpy().tobytes() == values.tobytes()
 
 
-def test_many_numbers_are_one_array(tmp_path):
-    write_tree(tmp_path, "tree", [[0.5] * 10_000, [np.float32(0.5)] * 10_000])
-    assert (tmp_path / "tree.json").stat().st_size < 200
-
-
 @pytest.mark.parametrize(
     ("value", "said"),
     [
@@ -119,21 +108,6 @@ def test_a_value_that_cannot_be_saved_is_an_error_with_its_path(tmp_path, value,
         write_tree(tmp_path, "tree", {"a": [0, {7: value}]})
     assert said in str(error.value)
     assert not list(tmp_path.iterdir())
-
-
-def test_what_nests_too_deep_is_an_error_and_what_is_written_can_be_read(tmp_path):
-    tree: Any = []
-    for _ in range(60):
-        tree = {"a": (tree,)} if len(str(tree)) < 300 else [tree]
-    loop: list[Any] = []
-    loop.append(loop)
-    for deep in (loop, [[tree]]):
-        with pytest.raises(ValueError, match=r"^tree\S*… nests more than 60 deep, or contains itself"):
-            write_tree(tmp_path, "tree", deep)
-    deepest: Any = 0
-    for _ in range(60):
-        deepest = {"a": deepest}
-    assert again(tmp_path, deepest) == deepest
 
 
 @pytest.mark.parametrize("key", [1.5, None, (1, 2), True, np.int64(1)])
@@ -188,13 +162,6 @@ def test_a_pickle_in_an_array_file_is_not_run(tmp_path):
         read_tree(tmp_path, "tree")
     (tmp_path / "tree.npz").write_bytes(pickle.dumps(Bomb()))
     with pytest.raises(ValueError, match="is damaged"):
-        read_tree(tmp_path, "tree")
-
-
-def test_a_compressed_array_is_not_unpacked(tmp_path):
-    write_tree(tmp_path, "tree", np.zeros(3))
-    np.savez_compressed(tmp_path / "tree.npz", **{"0": np.zeros(10**6)})
-    with pytest.raises(ValueError, match="is damaged .*it is compressed"):
         read_tree(tmp_path, "tree")
 
 

@@ -17,7 +17,7 @@ import torch
 from nightly import gpu
 from nightly.benchmarks import engines
 from nightly.benchmarks.engine_child import SUBJECTS, idle_share, threads_of
-from nightly.benchmarks.targets import PRECISIONS, TARGETS
+from nightly.benchmarks.results import PRECISIONS, TARGETS
 from nightly.benchmarks.torch_loop import hand_written
 from nightly.benchmarks.torch_nets import torch_net
 from nightly.benchmarks.torch_translation import Translation

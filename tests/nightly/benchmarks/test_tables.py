@@ -8,15 +8,11 @@ import sys
 import pytest
 
 from nightly.benchmarks import balance, others, rounds
-from nightly.benchmarks.first_update import STEADY, _later
 from nightly.benchmarks.main import TABLES, main
 
 SMALLEST = {
     "step_time": ("MLP", {"multifit", "hand-written", "hand-written, loss hybridized", "Gluon"}),
     "heads": ("1 head", {"multifit", "hand-written", "hand-written, loss hybridized", "fused by hand"}),
-    "loading": ("arrays in memory, MLP", {"multifit", "hand-written"}),
-    "evaluation": ("MLP", {"multifit", "hand-written"}),
-    "first_update": ("MLP", {"multifit", "multifit, with its making", "hand-written", STEADY}),
 }
 
 
@@ -34,31 +30,6 @@ def test_a_table(name):
     first, *_ = TABLES[name].measure(case, 1)
     assert first.table == name and first.values.keys() == contenders
     assert all(len(values) == 1 and values[0] > 0 for values in first.values.values())
-
-
-def test_the_first_update_is_given_in_batches():
-    times = {
-        "multifit": [5.0, 9.0],
-        "multifit, with its making": [6.0, 9.0],
-        "hand-written": [3.0, 3.0],
-        STEADY: [1.0, 2.0],
-    }
-    assert _later(times) == {"multifit later by": [2, 3], "multifit, with its making later by": [3, 3]}
-
-
-def test_memory_is_measured_in_fresh_processes():
-    from nightly.benchmarks.memory import _ask
-
-    case = next(case for case in TABLES["memory"].CASES if str(case) == "MLP")
-    before, peak, early, late = _ask("multifit", case, "23", "46")
-    assert 50 < before < early <= peak and late >= early * 0.9
-
-
-def test_workers_and_transforms():
-    plain, workers, _ = TABLES["loading"].CASES
-    image, kind = next(iter(plain.loader()))
-    assert image.shape == (64, 3, 32, 32) and kind.shape == (64,) and image.dtype.__name__ == "float32"
-    assert workers.workers == 2
 
 
 def test_others_run_in_another_environment(tmp_path, monkeypatch):
@@ -95,9 +66,9 @@ def test_a_missing_environment_is_an_error(monkeypatch):
 
 
 def test_the_command(tmp_path, capsys):
-    assert main(["evaluation", "--case", "mlp", "--epochs", "1", "--output", str(tmp_path)]) == 0
+    assert main(["step_time", "--case", "mlp", "--epochs", "1", "--output", str(tmp_path)]) == 0
     said = capsys.readouterr().out
-    assert "evaluation: MLP done" in said and "/ hand-written" in said and "2 heads" not in said
+    assert "step_time: MLP done" in said and "/ hand-written" in said and "2 heads" not in said
     (kept,) = tmp_path.glob("*.json")
     assert [row["case"] for row in json.loads(kept.read_text())["rows"]] == ["MLP"]
 

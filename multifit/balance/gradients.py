@@ -1,0 +1,449 @@
+"""Methods that weigh the gradients of tasks, by their inner products."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import numpy as np
+
+from ..arguments import NotNegative, Positive, Seed, checked, one_of
+from ..protocols import Numbers
+from .protocol import GramianMethod, Measured, State
+from .solvers import equal_projections, minimum, projected, rank, regularized
+
+
+class Sum(GramianMethod):
+    r"""Leaves all weights at 1, so that training is as without a method, and measures the gradients.
+
+    .. math:: w_k = 1
+
+    With ``Sum(every=50)``, the figures of norms, cosines and conflicts are measured in every fiftieth batch,
+    at hardly any cost. The sum of the weights is K.
+
+    References
+    ----------
+    That tuned sums are as good as most methods: V. Kurin et al.: In Defense of the Unitary Scalarization for
+    Deep Multi-Task Learning. 2022, arXiv:2201.04122.
+    """
+
+    def solve(self, gramian: Numbers, step: int = 0) -> Numbers:
+        """Return ones."""
+        return np.ones(len(gramian))
+
+
+LEAST = 1e-8  # replaces a weight that a step would make 0 or negative
+ROUNDING = 1e-9  # relative difference up to which two lengths count as equal
+
+
+class GradNorm(GramianMethod):
+    r"""Keeps the tasks' weighted gradients near a common length, longer for tasks that train more slowly.
+
+    .. math:: \min_w \sum_k \bigl| w_k \|g_k\| - \bar G r_k^\alpha \bigr|, \qquad
+        r_k = \frac{\ell_k / \ell_k(0)}{\mathrm{mean}_j\; \ell_j / \ell_j(0)}
+
+    where :math:`\bar G`, the mean of :math:`w_k \|g_k\|`, counts as constant. The weights take a step of
+    gradient descent after each batch, and are then scaled so that their sum is K.
+
+    Parameters
+    ----------
+    alpha : float
+        How strongly tasks that train slowly are favoured.
+    learning_rate : float
+        The learning rate of the weights.
+    **options
+        Those of :class:`GramianMethod`. The paper uses the norms of the last shared layer's gradients.
+
+    References
+    ----------
+    Z. Chen et al.: GradNorm: Gradient Normalization for Adaptive Loss Balancing in Deep Multitask Networks.
+    2018, arXiv:1711.02257.
+    """
+
+    @checked
+    def __init__(self, alpha: NotNegative = 1.5, learning_rate: Positive = 0.025, **options: Any) -> None:
+        super().__init__(**options)
+        self.alpha, self.learning_rate = alpha, learning_rate
+
+    def start(self, tasks: int) -> State:
+        """Return the weights before the first batch; the losses of a task's first batch are not known yet."""
+        return {"weights": np.ones(tasks), "first": np.full(tasks, np.nan)}
+
+    def weights(self, measured: Measured, state: State) -> tuple[Numbers, State]:
+        """Return the weights, and the state with the weights after a step."""
+        weights, first = state["weights"], state["first"]
+        first = np.where(np.isnan(first), measured.losses, first)
+        norms = np.sqrt(np.diag(measured.gramian))
+        rates = measured.losses / first
+        targets = np.mean(weights * norms) * (rates / rates.mean()) ** self.alpha
+        excess = weights * norms - targets
+        excess[np.abs(excess) <= ROUNDING * targets] = 0  # however small it is, its step is as long
+        updated = weights - self.learning_rate * np.sign(excess) * norms
+        updated = np.maximum(updated, LEAST)
+        return weights, {"weights": updated * len(updated) / updated.sum(), "first": first}
+
+
+class PCGrad(GramianMethod):
+    r"""Removes from each task's gradient what conflicts with the other tasks' gradients, one after the other.
+
+    .. math:: c_i \leftarrow c_i - \min\bigl(0, \langle c_i, g_j \rangle\bigr) / \|g_j\|^2 \; g_j
+        \quad \text{for all } j \ne i \text{ in random order}, \qquad g = \sum_i c_i
+
+    The order depends on the seed and the number of batches trained before. The sum of the weights is at least
+    K, and K if no two gradients conflict.
+
+    Parameters
+    ----------
+    seed : int
+        The seed of the order.
+    **options
+        Those of :class:`GramianMethod`.
+
+    References
+    ----------
+    T. Yu et al.: Gradient Surgery for Multi-Task Learning. 2020, arXiv:2001.06782.
+    """
+
+    @checked
+    def __init__(self, seed: Seed = 0, **options: Any) -> None:
+        super().__init__(**options)
+        self.seed = seed
+
+    def solve(self, gramian: Numbers, step: int = 0) -> Numbers:
+        """Return the sum of the rows c, each a combination of the gradients."""
+        rows = np.eye(len(gramian))
+        for i, order in enumerate(self.orders(step, len(gramian))):
+            for j in order:
+                product = gramian[j] @ rows[i]
+                if j != i and product < 0:
+                    rows[i, j] -= product / gramian[j, j]
+        return np.asarray(rows.sum(axis=0))
+
+    def orders(self, step: int, tasks: int) -> list[Any]:
+        """Return, for each task, the order in which its conflicts with the other tasks are removed."""
+        if tasks == 2:  # there is only one order, and making a generator takes long
+            return [[1], [0]]
+        random = np.random.default_rng([self.seed, step])
+        return [random.permutation(tasks) for _ in range(tasks)]
+
+
+class MGDA(GramianMethod):
+    r"""Takes the shortest weighted mean of the tasks' gradients.
+
+    .. math:: w = \arg\min_{w \ge 0,\; \sum_k w_k = 1} w^T M w
+
+    No task's loss grows along it, to first order. Solved exactly. The sum of the weights is 1: with K tasks,
+    the gradient is at most 1/K of the gradient of the summed losses, so a learning rate that was tuned for
+    the sum is too low. Tasks with small gradients get the most weight.
+
+    References
+    ----------
+    J.-A. Désidéri: Multiple-Gradient Descent Algorithm (MGDA) for Multiobjective Optimization. 2012, Comptes
+    Rendus Mathematique 350. O. Sener, V. Koltun: Multi-Task Learning as Multi-Objective Optimization. 2018,
+    arXiv:1810.04650.
+    """
+
+    def solve(self, gramian: Numbers, step: int = 0) -> Numbers:
+        """Return the weights of the shortest mean."""
+        return minimum(gramian / np.trace(gramian), np.zeros(len(gramian)), total=1.0)
+
+
+CAGRAD_ITERATIONS = 100
+NOISE = 1e-3  # a sum this short, relative to its terms, is rounding: the root of a Gramian's error in float32
+
+
+class CAGrad(GramianMethod):
+    r"""Takes the gradient near the mean that maximizes the smallest decrease of a task's loss.
+
+    .. math:: g = g_0 + c \|g_0\| \frac{g_w}{\|g_w\|}, \qquad
+        w = \arg\min_{w \ge 0,\; \sum_k w_k = 1} \langle g_w, g_0 \rangle + c \|g_0\| \|g_w\|
+
+    where :math:`g_w = \sum_k w_k g_k`, and :math:`g_0` is the mean of the gradients. Solved exactly. The sum
+    of the weights is not fixed: the gradient is at most :math:`1 + c` times as long as the mean, which is 1/K
+    of the sum of the gradients. Where gradients cancel, so that :math:`g_w` is only rounding, its direction
+    means nothing, and the mean is taken.
+
+    Parameters
+    ----------
+    c : float
+        The largest distance from the mean, relative to the mean's length: 0 gives the mean; from 1 on, MGDA
+        is the limit.
+    **options
+        Those of :class:`GramianMethod`.
+
+    References
+    ----------
+    B. Liu, X. Liu, X. Jin, P. Stone, Q. Liu: Conflict-Averse Gradient Descent for Multi-task Learning. 2021,
+    arXiv:2110.14048.
+    """
+
+    @checked
+    def __init__(self, c: NotNegative = 0.5, **options: Any) -> None:
+        super().__init__(**options)
+        self.c = c
+
+    def solve(self, gramian: Numbers, step: int = 0) -> Numbers:
+        """Return the weights of the mean plus those of the direction that is added to it."""
+        tasks, inner = len(gramian), gramian / np.trace(gramian)
+        radius = self.c * float(np.sqrt(max(inner.mean(), 0.0)))
+        if not radius:
+            return np.full(tasks, 1 / tasks)
+        mixture, length = _mixture(inner, radius)
+        if length <= NOISE * float(mixture @ np.sqrt(np.diag(inner))):
+            return np.full(tasks, 1 / tasks)
+        return 1 / tasks + radius / length * mixture
+
+
+def _mixture(inner: Numbers, radius: float) -> tuple[Numbers, float]:
+    r"""Return w and the length of :math:`g_w`.
+
+    As :math:`\|g_w\| = \min_q (\|g_w\|^2 / q + q) / 2`, w minimises a quadratic function for the right q,
+    which is the length itself. There alone, :math:`\|g_w\| - q` changes its sign, so that q is found by
+    bisection with secants (the Illinois method).
+    """
+
+    def solved(q: float) -> tuple[Numbers, float]:
+        w = minimum(inner * radius / q, inner.mean(axis=1), total=1.0)
+        return w, float(np.sqrt(max(float(w @ inner @ w), 1e-300)))
+
+    low, high = 1e-150, float(np.sqrt(np.diag(inner).max())) * 2
+    below, above = 1.0, -1.0
+    q, side = high / 2, 0
+    for _ in range(CAGRAD_ITERATIONS):
+        w, length = solved(q)
+        excess = length - q
+        if abs(excess) <= 1e-14 * q or high - low <= 1e-14 * high:
+            break
+        if excess > 0:
+            low, below, above = q, excess, above / 2 if side > 0 else above
+        else:
+            high, above, below = q, excess, below / 2 if side < 0 else below
+        side = 1 if excess > 0 else -1
+        q = (low * -above + high * below) / (below - above)
+    return w, length
+
+
+class IMTLG(GramianMethod):
+    r"""Takes the combination of gradients with equal projections on all of them.
+
+    .. math:: w = v / \sum_k v_k, \qquad v = D^{-1} R^+ 1
+
+    where D has the gradients' lengths and R their cosines. This is :math:`M^{-1} \sqrt{\mathrm{diag}\, M}`,
+    but accurate even where the lengths differ by many powers of ten. Weights may be negative. Their sum is 1:
+    with K tasks, the gradient is about 1/K of the gradient of the summed losses, so a learning rate that was
+    tuned for the sum is too low. Where the sum of v is 0, v cannot be scaled to a sum of 1, and the mean of
+    the gradients is taken.
+
+    References
+    ----------
+    L. Liu et al.: Towards Impartial Multi-Task Learning. 2021, ICLR.
+    """
+
+    def solve(self, gramian: Numbers, step: int = 0) -> Numbers:
+        """Return the weights with equal projections."""
+        lengths, weights = np.sqrt(np.diag(gramian)), equal_projections(gramian)
+        total = float(weights.sum())
+        if abs(total) <= 1e-12 * float(np.sum(1 / lengths)):
+            return np.full(len(gramian), 1 / len(gramian))
+        return np.asarray(weights / total)
+
+
+FAIRGRAD_ITERATIONS, TOLERANCE, LARGEST = 200, 1e-12, 1e8
+
+
+class FairGrad(GramianMethod):
+    r"""Shares the total decrease of the losses among the tasks, :math:`\alpha`-fairly.
+
+    .. math:: M w = w^{-1/\alpha}, \qquad w > 0
+
+    ``FairGrad(alpha=1)`` is Nash-MTL, the Nash bargaining solution. Solved by Newton's method for the cosines
+    of the gradients, so that their lengths do not matter. The sum of the weights is not fixed: with
+    orthogonal gradients and :math:`\alpha = 1`, the weights are :math:`1 / \|g_k\|`, so the net's learning
+    rate is in units of normalised gradients. Opposite gradients cannot be balanced this way; the weights are
+    then large.
+
+    Parameters
+    ----------
+    alpha : float
+        1 is proportional fairness; larger values come nearer to what is best for the task that is worst off.
+    **options
+        Those of :class:`GramianMethod`.
+
+    References
+    ----------
+    H. Ban, K. Ji: Fair Resource Allocation in Multi-Task Learning. 2024, arXiv:2402.15638. A. Navon et al.:
+    Multi-Task Learning as a Bargaining Game. 2022, arXiv:2202.01017.
+    """
+
+    @checked
+    def __init__(self, alpha: Positive = 2.0, **options: Any) -> None:
+        super().__init__(**options)
+        self.alpha = alpha
+
+    def solve(self, gramian: Numbers, step: int = 0) -> Numbers:
+        """Return the solution, by damped Newton steps that start at the one for orthogonal gradients."""
+        power = 1 / self.alpha
+        lengths = np.sqrt(np.diag(gramian))
+        cosines = gramian / np.outer(lengths, lengths)
+        shares = lengths ** (power - 1)
+        x = shares ** (1 / (1 + power))  # the weights times the lengths
+        for _ in range(FAIRGRAD_ITERATIONS):
+            residual = cosines @ x - shares * x**-power
+            slope = cosines + np.diag(power * shares * x ** (-power - 1))
+            change = np.linalg.lstsq(slope, -residual, rcond=None)[0]
+            x = x + _length(cosines, shares, power, x, change, float(residual @ change)) * change
+            if np.abs(change / x).max() < TOLERANCE or x.max() > LARGEST:
+                break
+        return np.asarray(x / lengths)
+
+
+def _length(
+    cosines: Numbers, shares: Numbers, power: float, x: Numbers, change: Numbers, slope: float
+) -> float:
+    """Return the share of a Newton step that keeps x positive and lets the potential fall."""
+    largest = float(np.max(-change / x))
+    length = min(1.0, 0.9 / largest) if largest > 0 else 1.0
+    before = _potential(cosines, shares, power, x)
+    while length > TOLERANCE:
+        after = _potential(cosines, shares, power, x + length * change)
+        if after <= before + 1e-4 * length * slope + 1e-14 * abs(before):
+            break
+        length /= 2
+    return length
+
+
+def _potential(cosines: Numbers, shares: Numbers, power: float, x: Numbers) -> float:
+    """Return the convex function whose gradient is 0 at the solution."""
+    integral = np.log(x) if power == 1 else x ** (1 - power) / (1 - power)
+    return float(x @ cosines @ x / 2 - shares @ integral)
+
+
+SCALES = one_of("min", "median", "rmse")
+
+
+class AlignedMTL(GramianMethod):
+    r"""Makes the gradients orthogonal and equally long, with the least change, and takes their mean.
+
+    .. math:: w = \sqrt{\sigma}\; V \Lambda^{-1/2} V^T u, \qquad M = V \Lambda V^T, \quad u_k = 1/K
+
+    over the eigenvalues that are not 0, of which :math:`\sigma` is the smallest, the median or the mean. The
+    sum of the weights is not fixed; with orthogonal gradients of equal length it is 1: with K tasks, a
+    learning rate that was tuned for the sum of the losses is then too low.
+
+    Parameters
+    ----------
+    scale : {"min", "median", "rmse"}
+        The eigenvalue that all are scaled to: the smallest, the median or the mean.
+    **options
+        Those of :class:`GramianMethod`.
+
+    References
+    ----------
+    D. Senushkin, N. Patakin, A. Kuznetsov, A. Konushin: Independent Component Alignment for Multi-Task
+    Learning. 2023, arXiv:2305.19000.
+    """
+
+    @checked
+    def __init__(self, scale: Annotated[str, SCALES] = "min", **options: Any) -> None:
+        super().__init__(**options)
+        self.scale = scale
+
+    def solve(self, gramian: Numbers, step: int = 0) -> Numbers:
+        """Return the weights of the aligned gradients' mean."""
+        tasks = len(gramian)
+        values, vectors = np.linalg.eigh(gramian, UPLO="U")
+        positive = values > values.max() * tasks * np.finfo(np.float64).eps
+        # More may be rounding, as the cosines show: the Gramian's own are small for short gradients too.
+        positive[: tasks - rank(gramian)] = False
+        values, vectors = values[positive], vectors[:, positive]
+        scales = {"min": values[0], "median": values[(len(values) - 1) // 2], "rmse": values.mean()}
+        mean = np.full(tasks, 1 / tasks)
+        return np.asarray(np.sqrt(scales[self.scale]) * (vectors / np.sqrt(values)) @ vectors.T @ mean)
+
+
+class UPGrad(GramianMethod):
+    r"""Projects each task's gradient, so that it conflicts with no other task's, and takes the mean.
+
+    .. math:: w = \sum_i \arg\min_{v \ge e_i / K} v^T M' v, \qquad M' = M / \mathrm{tr}(M) + \varepsilon I
+
+    No task's loss grows along the mean, to first order, and tasks count in proportion to their gradients. The
+    sum of the weights is at least 1, and 1 if no two gradients conflict: with K tasks, the gradient is then
+    1/K of the gradient of the summed losses, so a learning rate that was tuned for the sum is too low.
+
+    Parameters
+    ----------
+    regularization : float
+        :math:`\varepsilon`. TorchJD uses 1e-4, which hides tasks whose gradients are a hundred times shorter
+        than others'; in float64 a much smaller one is enough.
+    **options
+        Those of :class:`GramianMethod`.
+
+    References
+    ----------
+    P. Quinton, V. Rey: Jacobian Descent for Multi-Objective Optimization. 2024, arXiv:2406.16232.
+    """
+
+    @checked
+    def __init__(self, regularization: Positive = 1e-12, **options: Any) -> None:
+        super().__init__(**options)
+        self.regularization = regularization
+
+    def solve(self, gramian: Numbers, step: int = 0) -> Numbers:
+        """Return the sum of the projected gradients' weights."""
+        tasks = len(gramian)
+        if gramian.min() >= 0:  # no conflict: the projection changes nothing
+            return np.array([1 / tasks] * tasks)
+        definite = regularized(gramian, self.regularization)
+        return np.asarray(sum(projected(definite, each) for each in np.eye(tasks) / tasks))
+
+
+class DualProj(GramianMethod):
+    r"""Projects the mean of the gradients, so that it conflicts with no task's gradient.
+
+    .. math:: w = \arg\min_{v \ge u} v^T M' v, \qquad M' = M / \mathrm{tr}(M) + \varepsilon I, \quad u_k = 1/K
+
+    No task's loss grows along it, to first order. The sum of the weights is at least 1, and 1 if the mean
+    conflicts with no gradient: with K tasks, the gradient is then 1/K of the gradient of the summed losses,
+    so a learning rate that was tuned for the sum is too low.
+
+    Parameters
+    ----------
+    regularization : float
+        :math:`\varepsilon`; TorchJD uses 1e-4, see :class:`UPGrad`.
+    **options
+        Those of :class:`GramianMethod`.
+
+    References
+    ----------
+    D. Lopez-Paz, M. Ranzato: Gradient Episodic Memory for Continual Learning. 2017, arXiv:1706.08840.
+    """
+
+    @checked
+    def __init__(self, regularization: Positive = 1e-12, **options: Any) -> None:
+        super().__init__(**options)
+        self.regularization = regularization
+
+    def solve(self, gramian: Numbers, step: int = 0) -> Numbers:
+        """Return the weights of the projected mean."""
+        mean = np.full(len(gramian), 1 / len(gramian))
+        return projected(regularized(gramian, self.regularization), mean)
+
+
+class ConFIG(GramianMethod):
+    r"""Takes the direction with equal cosines to all gradients, and the sum of their projections as length.
+
+    .. math:: w = a \, \frac{1^T M a}{a^T M a}, \qquad a = D^{-1} R^+ 1
+
+    where D has the gradients' lengths and R their cosines. The sum of the weights is not fixed: without
+    conflicts, the gradient is about as long as the sum of the gradients projected on it.
+
+    References
+    ----------
+    Q. Liu, M. Chu, N. Thuerey: ConFIG: Towards Conflict-free Training of Physics Informed Neural Networks.
+    2024, arXiv:2408.11104.
+    """
+
+    def solve(self, gramian: Numbers, step: int = 0) -> Numbers:
+        """Return the weights of the conflict-free direction."""
+        direction = equal_projections(gramian)
+        square = float(direction @ gramian @ direction)
+        return np.asarray(direction * float(np.sum(gramian @ direction)) / square)

@@ -1,0 +1,144 @@
+"""Whether the data that a method of the estimator takes can be used, and dicts of loaders as one loader."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..checks import batch_count, describe, is_array, loader_problems, one_shot
+from ..distributed import WAY_OUT, Sharded, World, unwrapped
+from ..errors import Problem, quoted, raise_problems, shown
+from ..sampling import Proportional, Sampling, TaskLoaders
+
+SAMPLINGS = "Proportional(), RoundRobin(), Ratios(...) or Together()"
+
+
+def check_data(
+    train: Any,
+    val: Any,
+    sampling: Sampling | None,
+    engine: Any,
+    train_once: bool = True,
+    val_once: bool = True,
+    what: str = "train_data",
+) -> tuple[Any, Any]:
+    """Return the training data and the validation data, with one loader in place of a dict of loaders.
+
+    `sampling` says how the training data's loaders are mixed; those of the validation data are read one after
+    the other. `train_once` and `val_once` say whether data is read only once. Messages call the training data
+    `what`. Raises SpecError or DataError with everything that is wrong.
+    """
+    world, several = engine.world, isinstance(train, Mapping)
+    if is_array(train) and (is_array(val) or (isinstance(val, (list, tuple)) and all(map(is_array, val)))):
+        raise_problems([Problem("data", _arrays_in_place_of_loaders(what, train, val))])
+    problems = _problems(world, what, train, train_once and not several)
+    if val is not None:
+        problems += _problems(world, "val_data", val, val_once)
+    if several:
+        sampling = Proportional() if sampling is None else sampling
+        problems += [] if problems else _of_unknown_size(what, train)
+        problems += _sampling_problems(engine, sampling, train) if train else []
+    elif sampling is not None and not several:
+        message = (
+            f"sampling is {type(sampling).__name__}, which mixes several loaders, but {what} is a single"
+        )
+        problems.append(Problem("data", f"{message} one; give a dict of loaders, or leave sampling= out"))
+    raise_problems(problems)
+    val = TaskLoaders(val) if isinstance(val, Mapping) else val
+    return (TaskLoaders(train, sampling, _sizes(world, train)) if several else train), val
+
+
+def check_evaluated(data: Any, world: World, what: str = "data", once: bool = True) -> Any:
+    """Return data to evaluate, with one loader in place of a dict, which reads them one after the other.
+
+    Raises DataError with everything that is wrong.
+    """
+    raise_problems(_problems(world, what, data, once))
+    return TaskLoaders(data) if isinstance(data, Mapping) else data
+
+
+def each_loader(what: str, data: Any) -> dict[str, Any]:
+    """Return the loaders in `data` by their names in messages; `what` is the name of `data` as a whole."""
+    loaders = data.loaders if isinstance(data, TaskLoaders) else data
+    if isinstance(loaders, Mapping):
+        return {f'{what}["{name}"]': loader for name, loader in loaders.items()}
+    return {what: data}
+
+
+def rank_problems(world: World, name: str, data: Any) -> list[Problem]:
+    """Return why several processes cannot read a loader in the same order."""
+    if world.alone or isinstance(data, Sharded):
+        return []
+    if one_shot(data):
+        why = ", whose batches cannot be divided among processes"
+    elif _shuffles(data):
+        why = " that shuffles, in another order in every process"
+    else:
+        return []
+    return [Problem("data", f"{name} is a {type(data).__name__}{why}; {WAY_OUT}")]
+
+
+def _problems(world: World, what: str, data: Any, once: bool) -> list[Problem]:
+    """Return what is wrong with a loader, or with a dict of them."""
+    if isinstance(data, Mapping):
+        if not data:
+            return [Problem("data", f"{what} is an empty dict; give a loader for each task")]
+        strange = [name for name in data if not (isinstance(name, str) and name)]
+        if strange:
+            message = f"{what} is a dict with the keys {quoted(strange)}; keys are names of tasks"
+            return [Problem("data", message)]
+    problems = []
+    for name, loader in each_loader(what, data).items():
+        problems += loader_problems(name, loader, once) or rank_problems(world, name, loader)
+    return problems
+
+
+def _arrays_in_place_of_loaders(what: str, train: Any, val: Any) -> str:
+    """Return the message about ``fit(X, y)``: data and labels, in place of two loaders."""
+    labels = val if isinstance(val, (list, tuple)) else [val]
+    names = ", ".join(f"y{number}" for number in range(1, len(labels) + 1)) if len(labels) > 1 else "y"
+    return (
+        f"{what} is one array, {describe.array(train)}, and the second argument, {describe.arrays(labels)}, "
+        "is taken for val_data; labels belong into the batches of the first argument: give "
+        f"DataLoader(ArrayDataset(X, {names}), batch_size=32, shuffle=True), of gluon.data"
+    )
+
+
+def _of_unknown_size(what: str, data: Mapping[str, Any]) -> list[Problem]:
+    way_out = "give a DataLoader, a list, or a loader with a __len__"
+    return [
+        Problem("data", f"{name} is a {kind} that does not know how many batches it has; {way_out}")
+        for name, loader in each_loader(what, data).items()
+        if batch_count(unwrapped(loader)) is None and (kind := type(unwrapped(loader)).__name__)
+    ]
+
+
+def _sizes(world: World, data: Mapping[str, Any]) -> dict[str, int]:
+    """Return the loaders' numbers of batches; if ranks have parts of a loader, that of the largest part."""
+    ranks = world.gather({name: batch_count(unwrapped(loader)) for name, loader in data.items()})
+    return {name: max(sizes.get(name, 0) for sizes in ranks) for name in data}
+
+
+def _sampling_problems(engine: Any, sampling: Any, data: Mapping[str, Any]) -> list[Problem]:
+    if not hasattr(sampling, "counts") or isinstance(sampling, type):
+        return [Problem("data", f"sampling is {shown(sampling)}; valid are {SAMPLINGS}")]
+    messages = [f"sampling: {message}" for message in sampling.messages(list(data))]
+    kind = type(sampling).__name__
+    if sampling.joins and not engine.world.alone:
+        messages.append(
+            f"sampling: {kind} joins batches in one process only, but {engine.world.size} train together; "
+            "let loaders take turns, as with Proportional()"
+        )
+    method = engine.balance
+    if method is not None and method.needs == "gramian" and not sampling.joins:
+        messages.append(
+            f"balance: {type(method).__name__} compares the gradients of tasks in one batch, but with {kind} "
+            "each batch comes from one loader; give sampling=Together(), or a method of losses such as DWA"
+        )
+    return [Problem("data", message) for message in messages]
+
+
+def _shuffles(data: Any) -> bool:
+    """Whether an iterator, or one that it reads, says that it shuffles."""
+    inner = [*getattr(data, "iters", ()), *([data.data_iter] if hasattr(data, "data_iter") else ())]
+    return getattr(data, "shuffle", False) is True or any(map(_shuffles, inner))

@@ -1,0 +1,284 @@
+"""Build the trainers that are declared for a net: each trainable parameter has exactly one."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Mapping, Sequence
+
+from ...errors import Problem, shown
+from ...protocols import Context, Parameter
+from ...spec import TrainerSpec
+from ..compat import mx
+from .handle import TrainerHandle
+from .optimizers import build_optimizer
+from .parameters import learnable, listing, select, trainable
+from .trainers import Trainers, declared_rhythm, rhythm_problems
+
+DEFAULT = TrainerSpec(".*", "adam", {"learning_rate": 1e-3})
+STEP = mx.gluon.Trainer.step
+
+
+def bind_trainers(
+    declared: Any,
+    parameters: Mapping[str, mx.gluon.Parameter],
+    frozen: Any,
+    contexts: Sequence[Context],
+    built: Trainers | None = None,
+    known: Sequence[Problem] = (),
+    accumulate: int = 1,
+) -> tuple[Trainers | None, list[Problem]]:
+    """Build the trainers, and check that every trainable parameter has exactly one.
+
+    By default, :data:`DEFAULT` updates all parameters. `parameters` are all parameters by structural name,
+    initialised; `frozen` selects those that no trainer updates. A trainer also holds the parameters that it
+    selects but that are not trainable now, and updates them once they are. All trainers `accumulate` the
+    gradients of that many batches. If the trainers are `built` already, only what may have become wrong since
+    is checked. Returns None and the problems if there are any, beginning with those `known` before.
+    """
+    single = not isinstance(declared, Mapping)
+    named = {"trainer": DEFAULT if declared is None else declared} if single else declared
+    named = {name: each.trainer if isinstance(each, TrainerHandle) else each for name, each in named.items()}
+    where = {name: "trainers" if single else f'trainers["{name}"]' for name in named}
+    problems = [*known, *_declared_problems(named, where)]
+    valid = {name: value for name, value in named.items() if _is_trainer(value)}
+    candidates, can_learn = trainable(parameters), learnable(parameters)
+    frozen_set, selection_problems = frozen_names(frozen, parameters)
+    held: dict[str, list[str]] = {}
+    for name, value in valid.items():
+        held[name], more = _held_names(where[name], value, can_learn, frozen_set, parameters)
+        selection_problems += more
+    if built is None and can_learn and not candidates:
+        message = 'the net has no parameters to train: all have grad_req="null"; set it to "write"'
+        selection_problems.append(Problem("trainer", f"trainers: {message}"))
+    updated = {name: [each for each in names if each in candidates] for name, names in held.items()}
+    # parameters without a trainer are reported only if all trainers are valid: else they may belong to those
+    if not selection_problems and len(valid) == len(named):
+        selection_problems = _coverage_problems(updated, candidates, frozen_set)
+    problems += selection_problems
+    optimizers: dict[str, Any] = {}
+    for name, value in valid.items():
+        if built is None and isinstance(value, TrainerSpec):
+            optimizers[name], more = build_optimizer(where[name], value)
+            problems += more
+        of_trainer = {each: parameters[each] for each in updated[name]}
+        problems += rhythm_problems(where[name], value, accumulate, of_trainer)
+        if isinstance(value, mx.gluon.Trainer):
+            problems += _gluon_trainer_problems(where[name], value, contexts)
+    if problems:
+        return None, problems
+    return built or _new_trainers(valid, held, parameters, optimizers, accumulate), []
+
+
+def _new_trainers(
+    valid: Mapping[str, Any],
+    held: Mapping[str, list[str]],
+    parameters: Mapping[str, mx.gluon.Parameter],
+    optimizers: Mapping[str, Any],
+    accumulate: int,
+) -> Trainers:
+    """Build the declared trainers, each for the parameters that it holds; all update by themselves."""
+    by_trainer = {name: {each: parameters[each] for each in names} for name, names in held.items()}
+    trainers = {name: value for name, value in valid.items() if isinstance(value, mx.gluon.Trainer)}
+    for trainer in trainers.values():
+        trainer._kvstore_params["update_on_kvstore"] = False
+    specs = {name: value for name, value in valid.items() if isinstance(value, TrainerSpec)}
+    for name in specs:
+        of_trainer = list(by_trainer[name].values())
+        trainers[name] = mx.gluon.Trainer(of_trainer, optimizers[name], update_on_kvstore=False)
+    clip_norms = {name: float(s.clip_norm) for name, s in specs.items() if s.clip_norm is not None}
+    options = {name: s.optimizer_params or {} for name, s in specs.items() if isinstance(s.optimizer, str)}
+    rhythms = {name: declared_rhythm(value, accumulate) for name, value in valid.items()}
+    slow = {name: rhythm for name, rhythm in rhythms.items() if rhythm.every > 1}
+    return Trainers({name: trainers[name] for name in valid}, clip_norms, by_trainer, options, slow)
+
+
+def _is_trainer(value: object) -> bool:
+    """Whether a value declares a trainer."""
+    return isinstance(value, (TrainerSpec, mx.gluon.Trainer))
+
+
+def _declared_problems(named: Mapping[Any, Any], where: Mapping[Any, str]) -> list[Problem]:
+    """Check the types and names of trainers, and that no two gluon.Trainers share an optimizer object."""
+    messages = [
+        f"trainers: {shown(name)} is not a name; name each trainer with a string"
+        for name in named
+        if not isinstance(name, str) or not name
+    ]
+    messages += [_not_a_trainer(where[name], each) for name, each in named.items() if not _is_trainer(each)]
+    if not named:
+        messages.append("trainers: the dict is empty; name at least one trainer, or leave trainers= out")
+    owners: dict[int, list[str]] = {}
+    for name, value in named.items():
+        if isinstance(value, mx.gluon.Trainer):
+            owners.setdefault(id(value._optimizer), []).append(name)
+    messages += [
+        f"the trainers {' and '.join(names)} share one optimizer object, whose parameters and counters "
+        "would mix; give each its own"
+        for names in owners.values()
+        if len(names) > 1
+    ]
+    return [Problem("trainer", message) for message in messages]
+
+
+def _not_a_trainer(where: str, value: object) -> str:
+    way_out = 'give TrainerSpec(".*", "adam")'
+    if isinstance(value, (list, tuple)):
+        way_out = 'several trainers need names: give a dict, such as {"body": TrainerSpec("body.*"), ...}'
+    return f"{where}: {shown(value)} is neither a TrainerSpec nor a gluon.Trainer; {way_out}"
+
+
+def _gluon_trainer_problems(
+    where: str, trainer: mx.gluon.Trainer, contexts: Sequence[Context]
+) -> list[Problem]:
+    """Check that a gluon.Trainer fits the devices of the run, and the phases of a training step.
+
+    A training step reduces the gradients of all trainers, then clips them, then updates parameters. So a
+    trainer's own ``step`` is not called, and an override of it would be ignored; gradients are means over the
+    batch, not sums. `where` is the trainer's name in messages.
+    """
+    messages = [*_kvstore_messages(trainer, len(contexts)), *_context_messages(trainer, contexts)]
+    if getattr(trainer.step, "__func__", None) is not STEP:
+        messages.append(
+            f"{type(trainer).__name__} overrides step(), which fit does not call: it reduces gradients, "
+            "clips them and updates by itself; give a TrainerSpec, with clip_norm= to clip, and a handler "
+            "with change_gradients() for other changes"
+        )
+    if trainer._compression_params:
+        messages.append(
+            "compression_params= has a threshold for sums over a batch's samples, but gradients are their "
+            "means here, which it would distort; leave it out"
+        )
+    return [Problem("trainer", f"{where}: {message}") for message in messages]
+
+
+def _kvstore_messages(trainer: mx.gluon.Trainer, devices: int) -> list[str]:
+    messages = []
+    kvstore = trainer._kvstore_params["kvstore"]
+    kind = kvstore.type if isinstance(kvstore, mx.kv.KVStore) else kvstore
+    if isinstance(kind, str) and "dist" in kind:
+        messages.append(
+            f'kvstore="{kind}" adds up what each process has divided by its own samples; leave '
+            'kvstore= out, and give MultiEstimator(world=multifit.connect("horovod" or "torch"))'
+        )
+    if devices > 1 and kvstore is None:
+        messages.append(
+            f"kvstore=None on {devices} devices never adds up gradients, so replicas "
+            'would diverge; use kvstore="device", or a TrainerSpec'
+        )
+    if trainer._kvstore_params["update_on_kvstore"] or trainer._update_on_kvstore:
+        messages.append(
+            "updates on its kvstore, where gradients cannot be clipped or changed; build it with "
+            "update_on_kvstore=False, or give a TrainerSpec"
+        )
+    return messages
+
+
+def _context_messages(trainer: mx.gluon.Trainer, contexts: Sequence[Context]) -> list[str]:
+    if list(trainer._contexts or []) == list(contexts):
+        return []
+    built, run = (", ".join(map(str, devices or ["nowhere"])) for devices in (trainer._contexts, contexts))
+    return [
+        f"was built for {built}, but the run is on {run}; "
+        "initialise the net there before building the gluon.Trainer, or give a TrainerSpec"
+    ]
+
+
+def frozen_names(frozen: Any, parameters: Mapping[str, Parameter]) -> tuple[set[str], list[Problem]]:
+    """Return the names of the parameters that ``frozen=`` selects."""
+    names: set[str] = set()
+    problems: list[Problem] = []
+    items = () if frozen is None else frozen if isinstance(frozen, (list, tuple, set)) else [frozen]
+    for item in items:
+        selected, more = select("frozen", item, parameters)
+        names.update(selected)
+        problems += more
+    return names, problems
+
+
+def _held_names(
+    where: str,
+    declared: TrainerSpec | mx.gluon.Trainer,
+    candidates: Mapping[str, Parameter],
+    frozen: set[str],
+    every: Mapping[str, Parameter],
+) -> tuple[list[str], list[Problem]]:
+    """Return the names of the parameters that a trainer holds, and the problems found.
+
+    It updates those of them whose ``grad_req`` is not "null" at the time. `where` is the trainer's name in
+    messages, and `candidates` are those of `every` parameter that are learnable. Frozen parameters are
+    subtracted from those of a TrainerSpec; a gluon.Trainer must not update any of them.
+    """
+    if not isinstance(declared, TrainerSpec):
+        return _held_by_trainer(where, declared, candidates, frozen)
+    names, problems = select(where, declared.params, candidates, every)
+    held = [name for name in names if name not in frozen]
+    if names and not held:
+        message = f"everything that it selects is frozen: {listing(names)}"
+        problems = [Problem("trainer", f"{where}: {message}; leave it out, or narrow frozen=")]
+    return held, problems
+
+
+def _held_by_trainer(
+    where: str, trainer: mx.gluon.Trainer, candidates: Mapping[str, Parameter], frozen: set[str]
+) -> tuple[list[str], list[Problem]]:
+    in_trainer = {id(p) for p in trainer._params}
+    held = [name for name, parameter in candidates.items() if id(parameter) in in_trainer]
+    in_net = {id(parameter) for parameter in candidates.values()}
+    foreign = [p.name for p in trainer._params if p.grad_req != "null" and id(p) not in in_net]
+    messages = []
+    if foreign:
+        messages.append(
+            f"{where}: holds parameters that the net does not have: {listing(foreign)}; "
+            "build it from net.collect_params()"
+        )
+    contradicting = [name for name in held if name in frozen and candidates[name].grad_req != "null"]
+    if contradicting:
+        messages.append(
+            f"{where}: updates parameters that frozen= names: {listing(contradicting)}; take them out of the "
+            "gluon.Trainer, or give a TrainerSpec, from which frozen parameters are subtracted"
+        )
+    return held, [Problem("trainer", message) for message in messages]
+
+
+def _coverage_problems(
+    updated: Mapping[str, Sequence[str]], candidates: Mapping[str, Parameter], frozen: set[str]
+) -> list[Problem]:
+    """Check that each trainable parameter has exactly one trainer, or is frozen.
+
+    `updated` are the names of each trainer's parameters.
+    """
+    owners: dict[str, list[str]] = {name: [] for name in candidates}
+    for trainer, names in updated.items():
+        for name in names:
+            owners[name].append(trainer)
+    shared: dict[tuple[str, ...], list[str]] = {}
+    for name, trainers in owners.items():
+        if len(trainers) > 1:
+            shared.setdefault(tuple(trainers), []).append(name)
+    messages = [
+        f"the trainers {' and '.join(trainers)} would update {listing(names)}; each parameter belongs to "
+        "exactly one: narrow a pattern"
+        for trainers, names in shared.items()
+    ]
+    without = [name for name, trainers in owners.items() if not trainers and name not in frozen]
+    if without:
+        others = [name for name, trainers in owners.items() if trainers]
+        messages.append(
+            f"no trainer updates {listing(without)}, so they would stay as they are; add a TrainerSpec for "
+            f"them, or pass {freezing(without, others)}"
+        )
+    return [Problem("trainer", message) for message in messages]
+
+
+def freezing(names: Sequence[str], others: Sequence[str]) -> str:
+    """Return the argument ``frozen=[...]`` that selects some parameters, and none of the others."""
+    return f"frozen=[{listing(list(dict.fromkeys(_pattern(name, others) for name in names)))}]"
+
+
+def _pattern(name: str, updated: Sequence[str]) -> str:
+    """Return a pattern that selects a parameter, as many similar ones as possible, and none in `updated`."""
+    parts = name.split(".")
+    blocks = [f"{'.'.join(parts[:depth])}.*" for depth in range(1, len(parts))]
+    kinds = [f".*{part}" for part in parts[1:][-1:]]
+    narrow = (each for each in blocks + kinds if not any(re.fullmatch(each, other) for other in updated))
+    return next(narrow, name)

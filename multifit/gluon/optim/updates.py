@@ -1,0 +1,275 @@
+"""Update a trainer's parameters with fewer or faster calls than the trainer itself makes.
+
+MXNet's operators for groups of arrays process one element of each array in turn. That saves calls, but with
+large arrays every element misses the cache. So a rule updates small arrays in groups, and large ones one by
+one; its `small` is the number of elements up to which it uses groups.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any, Iterator, Sequence
+
+import numpy as np
+
+from ...protocols import Array
+from ..compat import mx
+from ..in_place_call import InPlaceCall
+from .gradients import is_fresh, set_fresh
+
+GROUP_SIZE = 45  # arrays in a call; MXNet's operators end the process at 64
+STOCK = {name: getattr(mx.gluon.Trainer, name) for name in ("update", "_update")}
+
+
+class ParameterGroup:
+    """Arrays that are updated in one call: those at `positions` among all arrays of a trainer."""
+
+    def __init__(
+        self,
+        positions: list[int],
+        weights: Sequence[Array],
+        gradients: Sequence[Array],
+        states: Sequence[Any],
+    ) -> None:
+        self.positions = positions
+        self.weights, self.gradients, self.states = (
+            [arrays[i] for i in positions] for arrays in (weights, gradients, states)
+        )
+        self._operator: tuple[str, float | None] | None = None
+        self._call: InPlaceCall | None = None
+
+    def call(self, name: str, *columns: Sequence[Array], factor: float | None = None) -> InPlaceCall:
+        """Return the call of an operator that updates the weights.
+
+        The operator takes the arrays in rows, one of each column, then the `factor`, if there is one, as an
+        array. For an operator, the columns must be the same at each call.
+        """
+        if self._call is None or self._operator != (name, factor):
+            arrays = [array for row in zip(*columns) for array in row]
+            if factor is not None:
+                arrays.append(mx.nd.full((1,), factor, ctx=self.weights[0].context))
+            self._operator, self._call = (name, factor), InPlaceCall(name, arrays, self.weights)
+        return self._call
+
+
+class SGD:
+    """``mx.optimizer.SGD``; arrays of at most `small` elements are updated in groups."""
+
+    small = 10_000
+
+    @staticmethod
+    def rates(optimizer: mx.optimizer.SGD, indices: Sequence[int]) -> list[float]:
+        """Return the learning rate of each array."""
+        return optimizer._get_lrs(indices)
+
+    @staticmethod
+    def update_group(
+        optimizer: mx.optimizer.SGD, group: ParameterGroup, rates: list[float], decays: list[float]
+    ) -> None:
+        """Update the arrays of a group, with a learning rate and a weight decay for each."""
+        columns = [group.weights, group.gradients]
+        if optimizer.momentum > 0:
+            call = group.call("multi_sgd_mom_update", *columns, group.states)
+        else:
+            call = group.call("multi_sgd_update", *columns)
+        call(num_weights=len(group.weights), lrs=rates, wds=decays, **SGD._options(optimizer))
+
+    @staticmethod
+    def update_one(
+        optimizer: mx.optimizer.SGD, weight: Array, gradient: Array, state: Any, rate: float, decay: float
+    ) -> None:
+        """Update one array."""
+        options = {"lr": rate, "wd": decay, **SGD._options(optimizer)}
+        if optimizer.momentum > 0:
+            mx.nd.sgd_mom_update(weight, gradient, state, out=weight, **options)
+        else:
+            mx.nd.sgd_update(weight, gradient, out=weight, **options)
+
+    @staticmethod
+    def _options(optimizer: mx.optimizer.SGD) -> dict[str, float]:
+        momentum = {"momentum": optimizer.momentum} if optimizer.momentum > 0 else {}
+        return {**momentum, **_common_options(optimizer)}
+
+
+class Adam:
+    """``mx.optimizer.Adam``; its groups use MXNet's operator for AdamW: without weight decay, both are equal.
+
+    Kingma and Ba 2015, https://arxiv.org/abs/1412.6980; Loshchilov and Hutter 2019,
+    https://arxiv.org/abs/1711.05101.
+    """
+
+    small = 4096
+
+    @staticmethod
+    def rates(optimizer: mx.optimizer.Adam, indices: Sequence[int]) -> list[float]:
+        """Return the learning rate of each array, with Adam's bias correction."""
+        counts, beta1, beta2 = optimizer._index_update_count, optimizer.beta1, optimizer.beta2
+        steps = {counts[i] for i in indices}
+        corrections = {t: math.sqrt(1.0 - beta2**t) / (1.0 - beta1**t) for t in steps}
+        return [rate * corrections[counts[i]] for rate, i in zip(optimizer._get_lrs(indices), indices)]
+
+    @staticmethod
+    def update_group(
+        optimizer: mx.optimizer.Adam, group: ParameterGroup, rates: list[float], decays: list[float]
+    ) -> None:
+        """Update the arrays of a group, with a learning rate and a weight decay for each."""
+        weights, states = group.weights, group.states
+        if any(decays) or optimizer.rescale_grad == 0:  # AdamW takes a factor of 0 for an overflow
+            for arrays in zip(weights, group.gradients, states, rates, decays):
+                Adam.update_one(optimizer, *arrays)
+            return
+        options = Adam._options(optimizer)
+        columns = [weights, group.gradients, *zip(*states)]
+        call = group.call("_multi_adamw_update", *columns, factor=options.pop("rescale_grad"))
+        etas = [1.0] * len(weights)
+        call(num_weights=len(weights), lrs=rates, wds=decays, etas=etas, **options)
+
+    @staticmethod
+    def update_one(
+        optimizer: mx.optimizer.Adam, weight: Array, gradient: Array, state: Any, rate: float, decay: float
+    ) -> None:
+        """Update one array."""
+        options = {"lr": rate, "wd": decay, **Adam._options(optimizer)}
+        mx.nd.adam_update(weight, gradient, *state, out=weight, **options)
+
+    @staticmethod
+    def _options(optimizer: mx.optimizer.Adam) -> dict[str, float]:
+        betas = {name: getattr(optimizer, name) for name in ("beta1", "beta2", "epsilon")}
+        return {**betas, **_common_options(optimizer)}
+
+
+UpdateRule = type[SGD] | type[Adam]
+
+RULES: dict[type, UpdateRule] = {mx.optimizer.SGD: SGD, mx.optimizer.Adam: Adam}
+
+
+def _common_options(optimizer: mx.optimizer.Optimizer) -> dict[str, float]:
+    clip = {"clip_gradient": optimizer.clip_gradient} if optimizer.clip_gradient else {}
+    return {"rescale_grad": optimizer.rescale_grad, **clip}
+
+
+class FusedUpdate:
+    """Updates the parameters of one trainer; their gradients must be reduced and normalised.
+
+    It does what ``trainer.update(1, ignore_stale_grad=True)`` does, with the optimizer's own counts, rates
+    and states. SGD and Adam update small arrays in groups (``multi_sgd_mom_update``, ``multi_adamw_update``)
+    and large ones one by one; the result equals the trainer's own update within 1e-5. For other optimizers,
+    subclasses, sparse arrays and dtypes other than float32, the trainer's own update is called.
+    """
+
+    def __init__(self, trainer: mx.gluon.Trainer) -> None:
+        self._trainer = trainer
+        self._groups: dict[int, _DeviceGroups] = {}
+        self._parameters: list[tuple[int, mx.gluon.Parameter]] = []
+        self._checked: list[Any] = []  # the gradients that were checked to be dense and float32
+
+    def __call__(self) -> None:
+        """Update all parameters whose gradient is fresh."""
+        trainer, rule = self._trainer, self._rule()
+        if rule is None:
+            trainer.update(1, ignore_stale_grad=True)
+            return
+        trainer._check_and_rescale_grad(trainer._scale)
+        for device, updater in enumerate(trainer._updaters):
+            fresh = [
+                (index, parameter._data[device], parameter._grad[device])
+                for index, parameter in self._parameters
+                if parameter._grad is not None and is_fresh(parameter._data[device])
+            ]
+            if fresh:
+                self._update(rule, device, updater, *zip(*fresh))
+
+    @property
+    def calls(self) -> int | None:
+        """How many calls update all parameters on one device; None for the trainer's own update."""
+        rule = self._rule()
+        if rule is None:
+            return None
+        sizes = [parameter.list_data()[0].size for _, parameter in self._parameters]
+        small = sum(size <= rule.small for size in sizes)
+        return -(-small // GROUP_SIZE) + len(sizes) - small
+
+    def _rule(self) -> UpdateRule | None:
+        """Return the rule for this trainer; None if it must update by itself."""
+        trainer = self._trainer
+        rule = RULES.get(type(trainer.optimizer))
+        is_stock = all(getattr(getattr(trainer, n), "__func__", None) is STOCK[n] for n in STOCK)
+        if rule is None or not is_stock or getattr(trainer, "_amp_loss_scaler", None) is not None:
+            return None
+        gradients = [parameter._grad for parameter in trainer._params]
+        if len(gradients) != len(self._checked) or not all(map(operator.is_, gradients, self._checked)):
+            updated = [(i, p) for i, p in enumerate(trainer._params) if p._grad is not None]
+            if not all(_is_dense_float32(parameter) for _, parameter in updated):
+                return None
+            self._checked, self._parameters = gradients, updated
+        return rule
+
+    def _update(
+        self,
+        rule: UpdateRule,
+        device: int,
+        updater: Any,
+        indices: Sequence[int],
+        weights: Sequence[Array],
+        gradients: Sequence[Array],
+    ) -> None:
+        optimizer = self._trainer.optimizer
+        optimizer._set_current_context(weights[0].context.device_id)
+        # ... means no state yet; None is the state of SGD without momentum
+        groups, states = self._groups.get(device), [updater.states.get(index, ...) for index in indices]
+        if groups is None or not groups.match(weights, gradients, states):
+            states = [_state(updater, index, weight) for index, weight in zip(indices, weights)]
+            groups = self._groups[device] = _DeviceGroups(weights, gradients, states, rule.small)
+        # a schedule may return any number
+        rates = [float(r) for part in _count_updates(optimizer, indices) for r in rule.rates(optimizer, part)]
+        decays = optimizer._get_wds(indices)
+        for group in groups.small:
+            at = group.positions
+            rule.update_group(optimizer, group, [rates[i] for i in at], [decays[i] for i in at])
+        for i in groups.large:
+            rule.update_one(optimizer, weights[i], gradients[i], states[i], rates[i], decays[i])
+        for weight in weights:
+            set_fresh(weight, False)
+
+
+class _DeviceGroups:
+    """The arrays of one device, in groups; rebuilt only if an array was replaced."""
+
+    def __init__(
+        self, weights: Sequence[Array], gradients: Sequence[Array], states: Sequence[Any], limit: int
+    ) -> None:
+        self._arrays = [*weights, *gradients, *states]
+        small = [i for i, weight in enumerate(weights) if weight.size <= limit]
+        self.large = [i for i, weight in enumerate(weights) if weight.size > limit]
+        self.small = [
+            ParameterGroup(small[start : start + GROUP_SIZE], weights, gradients, states)
+            for start in range(0, len(small), GROUP_SIZE)
+        ]
+
+    def match(self, weights: Sequence[Array], gradients: Sequence[Array], states: Sequence[Any]) -> bool:
+        """Whether these are the same arrays."""
+        arrays = [*weights, *gradients, *states]
+        return len(arrays) == len(self._arrays) and all(map(operator.is_, arrays, self._arrays))
+
+
+def _count_updates(optimizer: mx.optimizer.Optimizer, indices: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Count updates in the same groups as MXNet does, because a schedule reads the counts so far."""
+    size = len(indices) if optimizer.lr_scheduler is None else max(1, optimizer.aggregate_num)
+    for start in range(0, len(indices), size):
+        optimizer._update_count(indices[start : start + size])
+        yield indices[start : start + size]
+
+
+def _state(updater: Any, index: int, weight: Array) -> Any:
+    """Return the optimizer's state for a parameter, created or synchronised as by MXNet's updater."""
+    if index not in updater.states:
+        updater.states[index] = updater.optimizer.create_state_multi_precision(index, weight)
+    elif not updater.states_synced.get(index, True):
+        updater.states[index] = updater.sync_state_context(updater.states[index], weight.context)
+    updater.states_synced[index] = True
+    return updater.states[index]
+
+
+def _is_dense_float32(parameter: mx.gluon.Parameter) -> bool:
+    return parameter._grad_stype == "default" and parameter.dtype in (np.float32, "float32")

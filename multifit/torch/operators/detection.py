@@ -1,0 +1,300 @@
+"""Operators on boxes and regions of pictures."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Callable, Literal
+
+import torch
+import torch.nn.functional as F
+
+from ..attributes import Ints, Tensor
+
+OPERATORS: dict[str, Callable[..., Any]] = {}
+"""By the names that MXNet writes into a symbol."""
+
+
+# ---- Operators on boxes: (x, y, x, y) of two corners, or (x, y, w, h) with a center
+
+
+Format = Literal["corner", "center"]
+
+
+def as_corners(boxes: Tensor, format: str) -> Tensor:
+    """Return boxes by their corners."""
+    if format == "corner":
+        return boxes
+    center, size = boxes[..., :2], boxes[..., 2:]
+    return torch.cat([center - size / 2, center + size / 2], -1)
+
+
+def as_centers(boxes: Tensor, format: str) -> Tensor:
+    """Return boxes by center and size."""
+    if format == "center":
+        return boxes
+    low, high = boxes[..., :2], boxes[..., 2:]
+    return torch.cat([low + (high - low) * 0.5, high - low], -1)
+
+
+def areas(boxes: Tensor) -> Tensor:
+    """Return the areas of boxes; 0 if the corners are swapped."""
+    return (boxes[..., 2:] - boxes[..., :2]).clamp(min=0).prod(-1)
+
+
+def intersection_over_union(x: Tensor, y: Tensor) -> Tensor:
+    """Return the overlaps (..., N, M) of boxes (..., N, 4) with boxes (..., M, 4), given by corners."""
+    low = torch.maximum(x[..., :, None, :2], y[..., None, :, :2])
+    high = torch.minimum(x[..., :, None, 2:], y[..., None, :, 2:])
+    both = (high - low).clamp(min=0).prod(-1)
+    either = areas(x)[..., :, None] + areas(y)[..., None, :] - both
+    return torch.where(either > 0, both / either, 0)
+
+
+def box_iou(x: Tensor, y: Tensor, *, format: Format = "corner") -> Tensor:
+    """Return the overlap of each box of `x` with each box of `y`."""
+    boxes = [as_corners(each.detach(), format).reshape(-1, 4) for each in (x, y)]
+    return intersection_over_union(*boxes).reshape(*x.shape[:-1], *y.shape[:-1])
+
+
+def box_nms(
+    x: Tensor,
+    *,
+    overlap_thresh: float = 0.5,
+    valid_thresh: float = 0.0,
+    topk: int = -1,
+    coord_start: int = 2,
+    score_index: int = 1,
+    id_index: int = -1,
+    background_id: int = -1,
+    force_suppress: bool = False,
+    in_format: Format = "corner",
+    out_format: Format = "corner",
+) -> Tensor:
+    """Return the rows whose boxes do not overlap a box with a better score, by score; then rows of -1.
+
+    Gradients are passed unchanged to the rows that are kept, even if the formats of boxes differ.
+    """
+    rows = x.reshape(-1, *x.shape[-2:])
+    score = rows[..., score_index].detach()
+    valid = score > valid_thresh
+    if id_index >= 0 and background_id >= 0:
+        valid = valid & (rows[..., id_index] != background_id)
+    order = score.masked_fill(~valid, -math.inf).argsort(dim=1, descending=True, stable=True)
+    rows, valid = rows.gather(1, order.unsqueeze(-1).expand(rows.shape)), valid.gather(1, order)
+    count = topk if 0 < topk < rows.shape[1] else rows.shape[1]
+    best = rows[:, :count]
+    boxes = as_corners(best[..., coord_start : coord_start + 4].detach(), in_format)
+    suppresses = (intersection_over_union(boxes, boxes) > overlap_thresh).triu(1)
+    if id_index >= 0 and not force_suppress:
+        suppresses &= best[..., id_index].unsqueeze(2) == best[..., id_index].unsqueeze(1)
+    kept = not_suppressed(valid[:, :count], suppresses)
+    front = (~kept).to(torch.int8).argsort(dim=1, stable=True).unsqueeze(-1).expand(best.shape)
+    best = torch.cat(
+        [best[..., :coord_start], *_formatted(best, boxes, coord_start, in_format, out_format)], -1
+    )
+    result = torch.full_like(rows, -1)
+    result[:, :count] = best.masked_fill(~kept.unsqueeze(-1), -1).gather(1, front)
+    return result.reshape(x.shape)
+
+
+def _formatted(rows: Tensor, corners: Tensor, start: int, old: str, new: str) -> tuple[Tensor, Tensor]:
+    """Return the columns from the boxes on, with the boxes in the new format."""
+    boxes = rows[..., start : start + 4]
+    if old != new:
+        gradient = (boxes - boxes.detach()).nan_to_num(nan=0.0)  # its value is 0, even for infinite boxes
+        boxes = (corners if new == "corner" else as_centers(corners, "corner")) + gradient
+    return boxes, rows[..., start + 4 :]
+
+
+def not_suppressed(valid: Tensor, suppresses: Tensor) -> Tensor:
+    """Return which rows are kept, (N, M): those that no kept row before them suppresses.
+
+    `suppresses` (N, M, M) says which row suppresses which. Each pass of the loop decides at least one more
+    row, from the first on; in practice it decides nearly all.
+    """
+    kept = valid
+    while True:
+        again = valid & ~(kept.unsqueeze(2) & suppresses).any(1)
+        if torch.equal(again, kept):
+            return kept
+        kept = again
+
+
+def box_decode(
+    x: Tensor,
+    anchors: Tensor,
+    *,
+    std0: float = 1.0,
+    std1: float = 1.0,
+    std2: float = 1.0,
+    std3: float = 1.0,
+    clip: float = -1.0,
+    format: Format = "center",
+) -> Tensor:
+    """Return boxes by their corners, from predicted offsets from anchors."""
+    x, anchors = x.detach(), as_centers(anchors.detach(), format)
+    x = torch.stack([part * std for part, std in zip(x.unbind(-1), (std0, std1, std2, std3))], -1)
+    size = x[..., 2:].clamp(max=clip) if clip > 0 else x[..., 2:]
+    half = size.exp() * anchors[..., 2:] * 0.5
+    center = x[..., :2] * anchors[..., 2:] + anchors[..., :2]
+    return torch.cat([center - half, center + half], -1)
+
+
+def box_encode(
+    samples: Tensor, matches: Tensor, anchors: Tensor, references: Tensor, means: Tensor, stds: Tensor
+) -> tuple[Tensor, ...]:
+    """Return the offsets of matched boxes from anchors, both given by corners, and which offsets count."""
+    index = matches.long().unsqueeze(-1).expand(-1, -1, 4)
+    matched = as_centers(references.detach().gather(1, index), "corner")
+    anchors = as_centers(anchors.detach(), "corner")
+    offsets = (matched[..., :2] - anchors[..., :2]) / anchors[..., 2:]
+    offsets = torch.cat([offsets, torch.log(matched[..., 2:] / anchors[..., 2:])], -1)
+    counts = (samples > 0.5).unsqueeze(-1).expand(offsets.shape)
+    return torch.where(counts, (offsets - means) / stds, 0), counts.to(offsets.dtype)
+
+
+OPERATORS |= {
+    "_contrib_box_iou": box_iou,
+    "_contrib_box_nms": box_nms,
+    "_contrib_box_decode": box_decode,
+    "_contrib_box_encode": box_encode,
+}
+
+
+# ---- Regions of maps, for detectors with two stages
+
+
+def roi_align(
+    maps: Tensor,
+    rois: Tensor,
+    *,
+    pooled_size: Ints,
+    spatial_scale: float,
+    sample_ratio: int = -1,
+    position_sensitive: Literal[False, 0] = False,
+    aligned: bool = False,
+) -> Tensor:
+    """Return regions in one size; each pixel is the mean of `sample_ratio`² interpolated points.
+
+    By default, points are at most a pixel of the map apart. `rois` are (index in the batch, x, y, x, y),
+    without gradient; a region with a negative index is 0.
+    """
+    index, corners = rois[:, 0].detach(), rois[:, 1:].detach() * spatial_scale
+    corners = corners - 0.5 if aligned else corners
+    low, size = corners[:, :2], corners[:, 2:] - corners[:, :2]
+    size = size if aligned else size.clamp(min=1)
+    rows, columns = pooled_size
+    if sample_ratio <= 0:
+        weight_y = mean_weights(low[:, 1], size[:, 1], rows, maps.shape[2])
+        weight_x = mean_weights(low[:, 0], size[:, 0], columns, maps.shape[3])
+        return weighted(maps, index, weight_y, weight_x)
+    y = places(low[:, 1], size[:, 1], rows, sample_ratio)
+    x = places(low[:, 0], size[:, 0], columns, sample_ratio)
+    y_low, y_high, y_part, y_inside = neighbours(y, maps.shape[2])
+    x_low, x_high, x_part, x_inside = neighbours(x, maps.shape[3])
+    pixels = maps.permute(0, 2, 3, 1)  # channels last: (regions, rows, columns, channels) are looked up
+    batch = index.long().clamp(min=0)[:, None, None]
+
+    def at(row: Tensor, column: Tensor, weight_y: Tensor, weight_x: Tensor) -> Tensor:
+        weight = (weight_y * y_inside)[:, :, None] * (weight_x * x_inside)[:, None, :]
+        return pixels[batch, row[:, :, None], column[:, None, :]] * weight.unsqueeze(-1)
+
+    values = (
+        at(y_low, x_low, 1 - y_part, 1 - x_part)
+        + at(y_low, x_high, 1 - y_part, x_part)
+        + at(y_high, x_low, y_part, 1 - x_part)
+        + at(y_high, x_high, y_part, x_part)
+    )
+    values = values.reshape(rois.shape[0], rows, sample_ratio, columns, sample_ratio, -1).mean((2, 4))
+    return (values * (index >= 0)[:, None, None, None]).permute(0, 3, 1, 2)
+
+
+def places(low: Tensor, size: Tensor, count: int, samples: int) -> Tensor:
+    """Return the positions of points along one axis: (regions, count * samples)."""
+    steps = torch.arange(count * samples, dtype=low.dtype, device=low.device)
+    return low[:, None] + (steps + 0.5) / samples * (size[:, None] / count)
+
+
+def neighbours(place: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the pixels before and after places, the share of the second, and which places are on the map."""
+    inside = ((place >= -1) & (place <= size)).to(place.dtype)
+    place = place.clamp(0, size - 1)
+    low = place.floor()
+    return low.long(), (low.long() + 1).clamp(max=size - 1), place - low, inside
+
+
+def mean_weights(low: Tensor, size: Tensor, count: int, pixels: int) -> Tensor:
+    """Return the weights of an axis's pixels in the mean of points along it: (regions, count, pixels).
+
+    Each region has as many points as it needs. A tensor has the same number for all: those that can be on
+    the map, from the first one on, as they are more than half a pixel apart.
+    """
+    window = (size / count)[:, None, None]
+    samples = window.ceil().clamp(min=1)
+    start = low[:, None, None] + torch.arange(count, dtype=low.dtype, device=low.device)[:, None] * window
+    step = window / samples
+    first = ((-1 - start) / step - 0.5).floor().clamp(min=0)
+    steps = first + torch.arange(2 * pixels + 4, dtype=low.dtype, device=low.device)
+    before, after, part, inside = neighbours(start + (steps + 0.5) * step, pixels)
+    share = inside * (steps < samples) / samples
+    weights = low.new_zeros(low.shape[0], count, pixels)
+    return weights.scatter_add(2, before, (1 - part) * share).scatter_add(2, after, part * share)
+
+
+def weighted(maps: Tensor, index: Tensor, weight_y: Tensor, weight_x: Tensor) -> Tensor:
+    """Return sums of pixels, weighted by their rows and columns, of the maps at the indices."""
+    regions, rows, height = weight_y.shape
+    batch, channels, _, width = maps.shape
+    is_of = index[:, None] == torch.arange(batch, dtype=index.dtype, device=index.device)
+    weight = weight_y[:, :, None] * is_of[:, None, :, None]  # a product, as each region's own map is large
+    lines = weight.reshape(regions * rows, -1) @ maps.permute(0, 2, 3, 1).reshape(batch * height, -1)
+    return torch.einsum("rjw,riwc->rcij", weight_x, lines.reshape(regions, rows, width, channels))
+
+
+OPERATORS |= {"_contrib_ROIAlign": roi_align}
+
+
+# ---- Operators that sample maps at places between pixels, as spatial transformers do
+
+
+def grid_generator(
+    x: Tensor, *, transform_type: Literal["affine", "warp"], target_shape: Ints = (0, 0)
+) -> Tensor:
+    """Return places (x, y), from -1 to 1 over a map, for each pixel of another map.
+
+    `x` has six numbers for each sample, an affine transformation of the pixels' own places; or, to warp, how
+    many pixels each of them is moved.
+    """
+    height, width = x.shape[2:] if transform_type == "warp" else target_shape
+    rows, columns = (torch.arange(size, dtype=x.dtype, device=x.device) for size in (height, width))
+    across, down = columns.expand(height, width), rows[:, None].expand(height, width)
+    if transform_type == "warp":
+        half = [(size - 1) / 2 for size in (width, height)]
+        return torch.stack([(x[:, 0] + across) / half[0] - 1, (x[:, 1] + down) / half[1] - 1], 1)
+    across, down = across * (2 / (width - 1)) - 1, down * (2 / (height - 1)) - 1
+    own = torch.stack([across, down, torch.ones_like(down)]).flatten(1)
+    return (x.reshape(-1, 2, 3) @ own).reshape(-1, 2, height, width)
+
+
+def bilinear_sampler(x: Tensor, grid: Tensor) -> Tensor:
+    """Return maps interpolated at places (x, y); what is outside is 0."""
+    return F.grid_sample(x, grid.permute(0, 2, 3, 1), align_corners=True)
+
+
+def spatial_transformer(
+    x: Tensor,
+    loc: Tensor,
+    *,
+    target_shape: Ints = (0, 0),
+    transform_type: Literal["affine"],
+    sampler_type: Literal["bilinear"],
+) -> Tensor:
+    """Return maps transformed to another size by six numbers for each sample."""
+    return bilinear_sampler(x, grid_generator(loc, transform_type="affine", target_shape=target_shape))
+
+
+OPERATORS |= {
+    "GridGenerator": grid_generator,
+    "BilinearSampler": bilinear_sampler,
+    "SpatialTransformer": spatial_transformer,
+}

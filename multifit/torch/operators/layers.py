@@ -1,0 +1,333 @@
+"""Products, convolutions, pooling, resizing, recurrent layers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Callable, Literal, Optional
+
+import torch
+import torch.nn.functional as F
+
+from ..attributes import Ints, Layout, Tensor
+from .elementwise import cbrt
+from .reductions import at_least_1d
+
+OPERATORS: dict[str, Callable[..., Any]] = {}
+"""By the names that MXNet writes into a symbol."""
+
+
+# ---- Products of matrices
+
+
+def fully_connected(
+    x: Tensor,
+    weight: Tensor,
+    bias: Optional[Tensor] = None,
+    *,
+    num_hidden: int,
+    no_bias: bool = False,
+    flatten: bool = True,
+) -> Tensor:
+    """Return x · weightᵀ + bias; the axes after the first are flattened, or else the last axis is used."""
+    if flatten:
+        x = x.flatten(1) if x.ndim > 1 else x.unsqueeze(1)
+    return F.linear(x, weight, bias)
+
+
+def dot(
+    x: Tensor,
+    y: Tensor,
+    *,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    forward_stype: Literal[None, "default"] = None,
+) -> Tensor:
+    """Sum over the last axis of `x` and the first axis of `y`.
+
+    If transposed, sum over the first axis of `x`, or the last axis of `y`.
+    """
+    axes = ([0] if transpose_a else [-1], [-1] if transpose_b else [0])
+    return at_least_1d(torch.tensordot(x, y, axes))
+
+
+def batch_dot(
+    x: Tensor,
+    y: Tensor,
+    *,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    forward_stype: Literal[None, "default"] = None,
+) -> Tensor:
+    """Return the product of each pair of matrices."""
+    return torch.matmul(x.mT if transpose_a else x, y.mT if transpose_b else y)
+
+
+def gemm2(
+    x: Tensor,
+    y: Tensor,
+    *,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    alpha: float = 1.0,
+    axis: Literal[-2] = -2,
+) -> Tensor:
+    """Return the product of each pair of matrices, times `alpha`."""
+    return torch.matmul(x.mT if transpose_a else x, y.mT if transpose_b else y) * alpha
+
+
+OPERATORS |= {
+    "FullyConnected": fully_connected,
+    "dot": dot,
+    "batch_dot": batch_dot,
+    "_linalg_gemm2": gemm2,
+}
+
+
+# ---- Convolutions, along one to three axes, channels first
+
+
+def convolution(
+    x: Tensor,
+    weight: Tensor,
+    bias: Optional[Tensor] = None,
+    *,
+    kernel: Ints,
+    num_filter: int,
+    stride: Ints = (),
+    dilate: Ints = (),
+    pad: Ints = (),
+    num_group: int = 1,
+    no_bias: bool = False,
+    layout: Layout = None,
+) -> Tensor:
+    """Convolve."""
+    function = (F.conv1d, F.conv2d, F.conv3d)[len(kernel) - 1]
+    return function(x, weight, bias, stride or 1, pad or 0, dilate or 1, num_group)
+
+
+def deconvolution(
+    x: Tensor,
+    weight: Tensor,
+    bias: Optional[Tensor] = None,
+    *,
+    kernel: Ints,
+    num_filter: int,
+    stride: Ints = (),
+    dilate: Ints = (),
+    pad: Ints = (),
+    adj: Ints = (),
+    target_shape: Ints = (),
+    num_group: int = 1,
+    no_bias: bool = True,
+    layout: Layout = None,
+) -> Tensor:
+    """Return the transposed convolution; `target_shape` replaces `pad` and `adj`."""
+    axes = len(kernel)
+    stride, dilate = stride or (1,) * axes, dilate or (1,) * axes
+    pad, adj = pad or (0,) * axes, adj or (0,) * axes
+    if any(target_shape):
+        sizes = zip(x.shape[2:], kernel, stride, dilate, target_shape)
+        surplus = [s * (size - 1) + d * (k - 1) + 1 - target for size, k, s, d, target in sizes]
+        pad, adj = tuple((n + 1) // 2 for n in surplus), tuple(n % 2 for n in surplus)
+    function = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[axes - 1]
+    return function(x, weight, bias, stride, pad, adj, num_group, dilate)
+
+
+OPERATORS |= {"Convolution": convolution, "Deconvolution": deconvolution}
+
+
+# ---- Pooling, along one to three axes, channels first
+
+
+def pooling(
+    x: Tensor,
+    *,
+    kernel: Ints = (),
+    pool_type: Literal["max", "avg", "sum", "lp"] = "max",
+    global_pool: bool = False,
+    pooling_convention: Literal["valid", "full"] = "valid",
+    stride: Ints = (),
+    pad: Ints = (),
+    p_value: Literal[None, 1, 2, 3] = None,
+    count_include_pad: Optional[bool] = True,
+    layout: Layout = None,
+) -> Tensor:
+    """Return the maximum, mean, sum or norm of each window; norms of odd powers keep the signs.
+
+    With the convention "full", windows may extend beyond the padded map. Means count the padding, unless
+    `count_include_pad` is false, but never what is beyond it.
+    """
+    if global_pool:
+        kernel, stride, pad = tuple(x.shape[2:]), (), ()
+    stride, pad = stride or (1,) * len(kernel), pad or (0,) * len(kernel)
+    beyond = beyond_pad(x, kernel, stride, pad) if pooling_convention == "full" else (0,) * len(kernel)
+    count_pad = count_include_pad is not False
+    if pool_type in ("max", "avg") and not any(beyond) and all(2 * p <= k for p, k in zip(pad, kernel)):
+        return plain_pooling(x, pool_type, kernel, stride, pad, count_pad)
+    if pool_type == "max":
+        return plain_pooling(padded(x, pad, beyond, torch.finfo(x.dtype).min), "max", kernel, stride)
+    if pool_type == "lp":
+        power = p_value or 2
+        powers = window_sums(padded(x**power, pad, beyond, 0.0), kernel, stride)
+        return cbrt(powers) if power == 3 else powers ** (1 / power)
+    total = window_sums(padded(x, pad, beyond, 0.0), kernel, stride)
+    if pool_type == "sum":
+        return total
+    none = (0,) * len(kernel)
+    counted = padded(x.new_ones(1, 1, *x.shape[2:]), pad, none, 1.0 if count_pad else 0.0)
+    counted = window_sums(padded(counted, none, beyond, 0.0), kernel, stride)
+    return total / counted.clamp(min=1)
+
+
+def plain_pooling(
+    x: Tensor, kind: str, kernel: Ints, stride: Ints, pad: Ints | int = 0, count_pad: bool = True
+) -> Tensor:
+    """Pool as torch does."""
+    if kind == "max":
+        return (F.max_pool1d, F.max_pool2d, F.max_pool3d)[len(kernel) - 1](x, kernel, stride, pad)
+    function = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[len(kernel) - 1]
+    return function(x, kernel, stride, pad, count_include_pad=count_pad)
+
+
+def beyond_pad(x: Tensor, kernel: Ints, stride: Ints, pad: Ints) -> Ints:
+    """Return how far the last window of each axis extends beyond the padded map."""
+    surplus = []
+    for size, k, s, p in zip(x.shape[2:], kernel, stride, pad):
+        windows = -(-(size + 2 * p - k) // s) + 1
+        surplus.append(max(0, (windows - 1) * s + k - size - 2 * p))
+    return tuple(surplus)
+
+
+def padded(x: Tensor, pad: Ints, beyond: Ints, value: float) -> Tensor:
+    """Pad the maps with a value."""
+    widths = [n for p, b in reversed(list(zip(pad, beyond))) for n in (p, p + b)]
+    return F.pad(x, widths, value=value) if any(widths) else x
+
+
+def window_sums(x: Tensor, kernel: Ints, stride: Ints) -> Tensor:
+    """Return the sum of each window."""
+    return plain_pooling(x, "avg", kernel, stride) * math.prod(kernel)
+
+
+def adaptive_avg_pool(x: Tensor, *, output_size: Ints = (1,)) -> Tensor:
+    """Return the means of windows, one for each pixel of the output."""
+    return F.adaptive_avg_pool2d(x, output_size * 2 if len(output_size) == 1 else output_size)
+
+
+OPERATORS |= {"Pooling": pooling, "_contrib_AdaptiveAvgPooling2D": adaptive_avg_pool}
+
+
+# ---- Operators that enlarge and shrink maps
+
+
+def upsampling(
+    *inputs: Tensor,
+    scale: int,
+    sample_type: Literal["nearest", "bilinear"],
+    num_filter: int = 0,
+    multi_input_mode: Literal["concat", "sum"] = "concat",
+) -> Tensor:
+    """Enlarge maps to `scale` times the size of the first by copying pixels, or by a given kernel."""
+    if sample_type == "bilinear":
+        x, weight = inputs
+        return F.conv_transpose2d(x, weight, None, scale, scale // 2, 0, x.shape[1])
+    height = inputs[0].shape[2] * scale
+    maps = [F.interpolate(x, scale_factor=float(height // x.shape[2])) for x in inputs]
+    if multi_input_mode == "sum":
+        return torch.stack(maps).sum(0)
+    return torch.cat(maps, 1)
+
+
+def bilinear_resize(
+    x: Tensor,
+    like: Optional[Tensor] = None,
+    *,
+    height: int = 1,
+    width: int = 1,
+    scale_height: Optional[float] = None,
+    scale_width: Optional[float] = None,
+    mode: Literal["size", "like"] = "size",
+    align_corners: bool = True,
+) -> Tensor:
+    """Interpolate maps to another size; by default the pixels in the corners keep their place."""
+    size = [height, width]
+    if like is not None:
+        size = list(like.shape[2:])
+    elif scale_height is not None and scale_width is not None:
+        size = [scaled(x.shape[2], scale_height), scaled(x.shape[3], scale_width)]
+    return F.interpolate(x, size, mode="bilinear", align_corners=align_corners)
+
+
+def scaled(size: int, scale: float) -> int:
+    """Return a size times a scale, rounded down; MXNet multiplies in float32, in which 100 · .29 is 29."""
+    # __index__: torch.compile would make a size a symbol, and then leave the rounding out
+    return int(as_float32(size.__index__() * as_float32(scale)))
+
+
+def as_float32(number: float) -> float:
+    """Round a number to the 24 bits of float32 by Dekker's splitting, as a tensor would have to be read."""
+    shifted = number * (2**29 + 1)
+    return shifted - (shifted - number)
+
+
+OPERATORS |= {"UpSampling": upsampling, "_contrib_BilinearResize2D": bilinear_resize}
+
+
+# ---- Recurrent layers, with time along axis 0
+
+
+def rnn(
+    x: Tensor,
+    parameters: Tensor,
+    state: Tensor,
+    cell: Optional[Tensor] = None,
+    *,
+    training: bool,
+    mode: Literal["lstm", "gru", "rnn_tanh", "rnn_relu"],
+    state_size: int,
+    num_layers: int,
+    bidirectional: bool = False,
+    p: float = 0.0,
+    state_outputs: bool = False,
+    projection_size: Literal[None] = None,
+    lstm_state_clip_min: Literal[None] = None,
+    lstm_state_clip_max: Literal[None] = None,
+    lstm_state_clip_nan: Literal[False, 0] = False,
+    use_sequence_length: Literal[False, 0] = False,
+) -> tuple[Tensor, ...]:
+    """Return the outputs (T, N, C) of a recurrent net, and its last states with `state_outputs`."""
+    directions = 2 if bidirectional else 1
+    weights = unpacked(parameters, mode, x.shape[-1], state_size, num_layers, directions)
+    # One row of zeros may stand for the states of the whole batch.
+    state = state.expand(-1, x.shape[1], -1).contiguous()
+    # cuDNN has a backward pass in training mode only; without dropout, training mode computes the same.
+    mode_options = (p, True) if training else (0.0, torch.is_grad_enabled())
+    options = (weights, True, num_layers, *mode_options, bidirectional, False)
+    if cell is not None:
+        y, *states = torch.lstm(x, (state, cell.expand(-1, x.shape[1], -1).contiguous()), *options)
+    else:
+        functions = {"gru": torch.gru, "rnn_tanh": torch.rnn_tanh, "rnn_relu": torch.rnn_relu}
+        y, *states = functions[mode](x, state, *options)
+    # compiled by PyTorch 2.11, an LSTM's states have a dimension more
+    return y, *([each.reshape(state.shape) for each in states] if state_outputs else [])
+
+
+def unpacked(
+    parameters: Tensor, mode: str, inputs: int, size: int, layers: int, directions: int
+) -> list[Tensor]:
+    """Return the weights and biases of each layer and direction, in the order that torch takes.
+
+    In MXNet's vector, all weights come before all biases; the order of the gates is the same.
+    """
+    gates = {"lstm": 4, "gru": 3}.get(mode, 1) * size
+    columns = [[inputs if layer == 0 else size * directions, size] for layer in range(layers)]
+    columns = [each for each in columns for _ in range(directions)]
+    counts = [gates * count for pair in columns for count in pair]
+    pieces = list(parameters.split([*counts, *[gates] * (2 * len(columns))]))
+    biases = pieces[len(counts) :]
+    weights = [piece.reshape(gates, -1) for piece in pieces[: len(counts)]]
+    pairs = zip(weights[::2], weights[1::2], biases[::2], biases[1::2])
+    return [piece for group in pairs for piece in group]
+
+
+OPERATORS |= {"RNN": rnn}

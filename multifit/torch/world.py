@@ -1,0 +1,102 @@
+"""torch.distributed: gloo for sums in host memory, over TCP, and NCCL for those on GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from ..distributed import World, with_peers
+from ..distributed.world import Vector
+
+MIN_SEPARATE_BYTES = 2**18  # from this size on, copying into a joint array costs more than a sum of its own
+
+
+class TorchWorld(World):
+    """The processes that ``torchrun`` started.
+
+    If torch.distributed is initialised already, a separate group is made for gloo.
+
+    Parameters
+    ----------
+    timeout : float
+        Seconds after which a sum or an exchange fails.
+    """
+
+    name = "torch"
+
+    def __init__(self, timeout: float) -> None:
+        wait = timedelta(seconds=timeout)
+        self._group: Any = None  # all processes
+        self._initialised = not dist.is_initialized()
+        if self._initialised:
+            backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+            dist.init_process_group(backend, timeout=wait)
+        else:
+            self._group = dist.new_group(backend="gloo", timeout=wait)  # which takes a GPU's tensors too
+        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+
+    def sum(self, vector: Any) -> Vector:
+        """Return the sum over all ranks, float64, of the same shape."""
+        total = np.array(vector, np.float64)
+        self._sum([torch.from_numpy(total)])
+        return total
+
+    def gather(self, value: Any) -> list[Any]:
+        """Return the values of all ranks, in their order."""
+        values: list[Any] = [None] * self.size
+        with with_peers():
+            dist.all_gather_object(values, value, group=self._group)
+        return values
+
+    def from_first(self, value: Any) -> Any:
+        """Return rank 0's value."""
+        values = [value if self.first else None]
+        with with_peers():
+            dist.broadcast_object_list(values, 0, group=self._group)
+        return values[0]
+
+    def all_reduce(self, arrays: Iterable[Vector]) -> None:
+        """Sum NumPy arrays over the ranks in place: large ones one by one, small ones of a dtype together."""
+        begun, small = [], dict[Any, list[Vector]]()
+        for array in arrays:  # this may wait for the engine, whose errors are no other rank's
+            if array.nbytes >= MIN_SEPARATE_BYTES and array.flags.c_contiguous:
+                begun.append(self._begin_sum(torch.from_numpy(array)))
+            else:
+                small.setdefault(array.dtype, []).append(array)
+        joined = [(np.concatenate([each.ravel() for each in group]), group) for group in small.values()]
+        self._sum([torch.from_numpy(flat) for flat, _ in joined], begun)
+        for flat, group in joined:
+            for part, array in zip(np.split(flat, np.cumsum([each.size for each in group])[:-1]), group):
+                array[...] = part.reshape(array.shape)
+
+    def all_reduce_tensors(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Sum contiguous tensors over the ranks in place, on the device where they are."""
+        self._sum(tensors)
+
+    def broadcast(self, arrays: Sequence[Vector]) -> None:
+        """Copy rank 0's NumPy arrays into those of the others."""
+        with with_peers():
+            for array in arrays:
+                dist.broadcast(torch.from_numpy(array), 0, group=self._group)
+
+    def close(self) -> None:
+        """Leave the group that was made."""
+        if self._initialised:
+            self._initialised = False
+            dist.destroy_process_group()
+
+    def _begin_sum(self, tensor: torch.Tensor) -> Any:
+        with with_peers():
+            return dist.all_reduce(tensor, group=self._group, async_op=True)
+
+    def _sum(self, tensors: Sequence[torch.Tensor], begun: Sequence[Any] = ()) -> None:
+        """Sum tensors in place, and wait until this and what was `begun` before is done."""
+        works = [*begun, *map(self._begin_sum, tensors)]
+        with with_peers():
+            for work in works:
+                work.wait()

@@ -1,0 +1,114 @@
+"""Values of parameters, and states of optimizers, are read and set rightly for another engine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multifit.gluon.optim.handle import TrainerHandle
+from multifit.gluon.optim.numbers import UpdateNumbers, set_values, values_of
+
+import mxnet as mx  # isort: skip
+from mxnet.gluon import nn  # isort: skip
+
+
+def test_weights_of_convolutions_can_be_set_after_an_evaluation() -> None:
+    net = nn.HybridSequential()
+    net.add(nn.Conv1D(32, 3), nn.Conv1D(32, 3))
+    net.initialize()
+    net.hybridize()
+    for _ in range(4):
+        net(mx.nd.ones((16, 16, 40))).wait_to_read()
+    parameters = net._collect_params_with_prefix()
+    ones = {name: np.ones_like(value) for name, value in values_of(parameters).items()}
+    set_values(parameters, ones)
+    np.testing.assert_equal(values_of(parameters), ones)
+
+
+def test_weights_are_read_rightly_while_operators_use_them() -> None:
+    net = nn.HybridSequential()
+    net.add(*[nn.Conv2D(4, 3, padding=1, in_channels=4) for _ in range(6)])
+    net.add(nn.Conv2DTranspose(4, 16, 8, 4, in_channels=4))
+    net.initialize(mx.init.Xavier())
+    net.hybridize(static_alloc=True, static_shape=True)
+    parameters = net._collect_params_with_prefix()
+    x = mx.nd.ones((4, 4, 16, 16))
+    values = {name: value.copy() for name, value in values_of(parameters).items()}
+    for _ in range(200):  # without waiting, one of ten reads is wrong
+        with mx.autograd.train_mode():
+            net(x)
+        np.testing.assert_equal(values_of(parameters), values)
+
+
+def test_fused_operators_that_have_run_see_new_values() -> None:
+    net = nn.HybridSequential()
+    net.add(nn.Conv2D(4, 3, in_channels=4), nn.BatchNorm(in_channels=4))
+    net.initialize()
+    net.hybridize()
+    x = mx.nd.random.uniform(shape=(2, 4, 8, 8))
+    net.optimize_for(x, backend="MKLDNN", static_alloc=True, static_shape=True)
+    # which fuses both, and keeps the weights that it computes from them
+    before = net(x).asnumpy()
+    parameters = net._collect_params_with_prefix()
+    set_values(parameters, {name: 2 * value for name, value in values_of(parameters).items()})
+    mean, variance = (parameters[f"1.running_{each}"].data() for each in ("mean", "var"))
+    assert (mean.asnumpy() == 0).all() and (variance.asnumpy() == 2).all()
+    after = before * np.sqrt(1 + 1e-5) / np.sqrt(2 + 1e-5) * 2 * 2
+    np.testing.assert_allclose(net(x).asnumpy(), after, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int32"])
+def test_values_of_all_dtypes_and_shapes_can_be_set(dtype: str) -> None:
+    parameters = {
+        name: mx.gluon.Parameter(name, shape=shape, dtype=dtype, init="zeros", allow_deferred_init=True)
+        for name, shape in {"one": (1,), "matrix": (2, 3), "later": (0, 2)}.items()
+    }
+    for name, parameter in parameters.items():
+        parameter.initialize(ctx=[mx.cpu(0), mx.cpu(1)] if name == "matrix" else mx.cpu())
+    shapes = {"one": (1,), "matrix": (2, 3), "later": (3, 2)}  # the last is not initialised yet
+    values = {name: np.full(shape, 2, dtype) for name, shape in shapes.items()}
+    set_values(parameters, values)
+    parameters["later"]._finish_deferred_init()
+    for name, parameter in parameters.items():
+        for array in parameter.list_data():
+            np.testing.assert_array_equal(array.asnumpy(), values[name])
+            assert array.dtype == np.dtype(dtype)
+
+
+@pytest.fixture
+def numbers() -> Any:
+    parameter = mx.gluon.Parameter("weight", shape=(2,), init="zeros")
+    parameter.initialize()
+    return UpdateNumbers(TrainerHandle("body", mx.gluon.Trainer([parameter], "adam")), [parameter])
+
+
+def states(numbers: Any) -> Any:
+    return numbers._trainer._updaters[0].states
+
+
+def test_states_that_fit_keep_their_arrays(numbers: Any) -> None:
+    one, two = np.ones(2, "float32"), np.full(2, 2, "float32")
+    numbers.set_states([0], [(one, two)])
+    before = states(numbers)[0]
+    numbers.set_states([0], [(two, one)])
+    assert all(mine is other for mine, other in zip(states(numbers)[0], before))
+    np.testing.assert_array_equal(numbers.states()[0], [two, one])
+
+
+@pytest.mark.parametrize("before", [None, "one", "two"])
+def test_states_of_another_form_are_replaced(numbers: Any, before: Any) -> None:
+    arrays = [mx.nd.zeros(3), mx.nd.zeros(2, dtype="float64")]
+    states(numbers)[0] = {None: None, "one": arrays[0], "two": tuple(arrays)}[before]
+    new = tuple(np.full(2, number, "float32") for number in (1, 2))
+    numbers.set_states([0], [new])
+    np.testing.assert_array_equal(numbers.states()[0], new)
+    assert all(array.dtype == np.float32 for array in states(numbers)[0])
+    assert not any(array.asnumpy().any() for array in arrays)
+
+
+def test_a_part_of_a_state_may_be_missing(numbers: Any) -> None:
+    numbers.set_states([0], [(np.ones(2, "float32"), None)])
+    (one, none) = numbers.states()[0]
+    assert one.tolist() == [1, 1] and none is None
