@@ -73,10 +73,6 @@ def other(world: World, one: Any, another: Any) -> Any:
     return another if world.rank else one
 
 
-def nested(depth: int) -> Any:
-    return [nested(depth - 1)] if depth else DATA[0]
-
-
 def sparse_net() -> Any:
     return gluon.nn.Embedding(5, 4, sparse_grad=True)
 
@@ -107,7 +103,6 @@ REFUSED: dict[str, tuple[Any, type, str]] = {
     "a loader that shuffles and iterates in its own way": (
         lambda w: fit(w, loader_of(kind=Repeating, batch_size=4, shuffle=True)), DataError,
         "first batch is not the same on all ranks, .*; give Gluon's own DataLoader, which multifit divides"),
-    "lists in lists": (lambda w: fit(w, [nested(200)]), DataError, "the batch is nested 100 levels deep"),
     "fewer batches": (
         lambda w: fit(w, DATA[: 3 - w.rank]), DataError, "numbers of batches: 3 on rank 0, 2 on rank 1; "),
     "an iterator that ends earlier": (

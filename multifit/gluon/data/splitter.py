@@ -311,7 +311,9 @@ def _valid_rows(batch: Any, axis: int) -> list[Any]:
     if not pad:
         return arrays
     return [
-        samples(array, slice(0, max(0, array.shape[axis] - pad)), axis) if array.ndim > axis else array
+        samples(array, slice(0, max(0, array.shape[axis] - pad)), axis)
+        if getattr(array, "ndim", 0) > axis
+        else array
         for array in arrays
     ]
 
