@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import os
 from pathlib import Path
@@ -155,18 +154,6 @@ def test_an_unknown_argument_is_named_with_the_nearest_and_all_valid_ones(call: 
     with pytest.raises(TypeError) as caught:
         call()
     assert str(caught.value).startswith(text)
-
-
-def test_python_39_can_evaluate_the_annotations_of_checked_functions() -> None:
-    texts = [path.read_text("utf-8") for path in Path(multifit.__file__).parent.rglob("*.py")]
-    trees = [ast.parse(text) for text in texts if "@checked" in text]
-    functions = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-    checked_ones = [f for f in functions if any(ast.unparse(d) == "checked" for d in f.decorator_list)]
-    assert len(checked_ones) > 20
-    for function in checked_ones:
-        arguments = [*function.args.args, *function.args.kwonlyargs]
-        hints = [function.returns, *(argument.annotation for argument in arguments)]
-        assert not [hint for hint in hints if hint is not None and "|" in ast.unparse(hint)], function.name
 
 
 def test_nan_is_a_number_and_a_bool_is_not() -> None:
