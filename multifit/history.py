@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .errors import counted, quoted, suggest
+from .errors import counted, quoted, shown, suggest
 from .files import atomic_write, parse_json
 from .stages import STAGE_OF_PREFIX, split_figure
 from .tables import UNLIMITED, table, terminal_width
@@ -34,9 +34,13 @@ class History(Mapping[str, "list[float]"]):
     """
 
     def __init__(self, figures: Mapping[str, Sequence[float]] | None = None) -> None:
-        self._figures = {
-            name: [_number(value) for value in values] for name, values in dict(figures or {}).items()
-        }
+        try:
+            items = {} if figures is None else dict(figures)
+            self._figures = {str(name): [_number(v) for v in values] for name, values in items.items()}
+        except (TypeError, ValueError, OverflowError):
+            raise ValueError(
+                f"History: figures is {shown(figures)}; valid is a mapping of names to lists of numbers"
+            ) from None
         lengths = {name: len(values) for name, values in self._figures.items()}
         if len(set(lengths.values())) > 1:
             raise ValueError(f"a history needs one value per epoch for each figure; there are {lengths}")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..arguments import Count, PathLike, checked
-from ..errors import reason
+from ..errors import reason, shown
 from ..events import Handler, Priority
 from ..protocols import Array, MultiEstimator
 from ..stages import TRAIN, split_figure
@@ -96,6 +96,8 @@ class TensorBoardHandler(Handler):
         if self._epochs is None:
             return
         pictures = {} if self.pictures is None else self.pictures(estimator)
+        if not isinstance(pictures, Mapping) or not all(hasattr(p, "savefig") for p in pictures.values()):
+            raise ValueError(f"pictures must return a dict of matplotlib figures, not {shown(pictures)}")
         with self._until_it_fails(estimator):
             epoch = estimator.state.epoch + 1
             if estimator.plan is not None and not self._plan_written:

@@ -188,3 +188,10 @@ def test_without_tensorboardx_the_error_names_the_extra(
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
     with pytest.raises(ImportError, match=r"pip install tensorboardX"):
         TensorBoardHandler(tmp_path)
+
+
+@pytest.mark.parametrize("drawn", [None, {"a": 5}])
+def test_pictures_of_another_type_are_an_error(run: Any, tmp_path: Path, drawn: Any) -> None:
+    with pytest.raises(ValueError, match="pictures must return a dict of matplotlib figures"):
+        run.fit(handler := TensorBoardHandler(tmp_path, pictures=lambda estimator: drawn))
+    handler.train_end(run)
