@@ -63,21 +63,24 @@ def test_a_process_may_lock_a_folder_again(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # MXNet has threads, and handles it
 def test_a_forked_worker_does_not_hold_the_lock(tmp_path: Path) -> None:
     """It may outlive its killed parent, and the run can be resumed at once."""
-    read, write = os.pipe()
+    (lives, ends), (begun, begins) = os.pipe(), os.pipe()
     with locked(tmp_path, refuse):
         worker = os.fork()
         if worker == 0:
-            os.close(write)
-            os.read(read, 1)
+            os.close(ends)
+            os.write(begins, b".")
+            os.read(lives, 1)
             os._exit(0)
+        os.read(begun, 1)
         with pytest.raises(Timeout):
             FileLock(tmp_path / LOCK).acquire(timeout=0)
         locks._close_in_fork()  # as a kill does it; the worker has called it for itself
         with FileLock(tmp_path / LOCK, timeout=0):
             pass
-    os.close(write)
+    os.close(ends)
     os.waitpid(worker, 0)
-    os.close(read)
+    for descriptor in (lives, begun, begins):
+        os.close(descriptor)
 
 
 def test_a_fit_is_refused_while_another_process_writes_checkpoints(tmp_path: Path) -> None:
