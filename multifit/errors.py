@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import difflib
 import reprlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Callable, Iterable, Iterator, Sequence
 
 MAX_SHOWN = 50  # problems of an error, and names in a list; more would hide what is wrong
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Annotated, Any, Iterator, Mapping, Optional, Sequence
+from typing import Annotated, Any, Optional
 
 import numpy as np
 

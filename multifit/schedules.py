@@ -6,9 +6,9 @@ no state of its own, so a resumed run continues it without saving or loading any
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Callable, Optional
+from typing import Annotated, Optional
 
 from .arguments import Count, FromZero, NotNegative, Valid, checked, checked_value
 from .gluon.optim.schedules import OneCycle, WarmUp

@@ -17,18 +17,14 @@ import ast
 import inspect
 import sys
 import types
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from graphlib import CycleError, TopologicalSorter
 from importlib.util import decode_source
 from pathlib import Path
 from typing import (
     Any,
-    Callable,
-    Iterable,
-    Iterator,
     Literal,
-    Mapping,
-    Sequence,
     get_args,
     get_origin,
     get_type_hints,

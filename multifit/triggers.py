@@ -7,8 +7,9 @@ log, write checkpoints or call any other handler.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Annotated, Any, Callable, Optional
+from typing import Annotated, Any, Optional
 
 from .arguments import Count, FromZero, checked, one_of
 from .state import RunState

@@ -14,8 +14,10 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 import pytest  # noqa: E402
 
 from multifit import threads  # noqa: E402
-from multifit.gluon.precision import precisions  # noqa: E402
-from multifit.gluon.precision.lowering import Rules  # noqa: E402
+from multifit.gluon.precision import (
+    Rules,  # noqa: E402
+    precisions,  # noqa: E402
+)
 from multifit.seeding import seed_everything  # noqa: E402
 
 

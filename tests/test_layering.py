@@ -36,7 +36,7 @@ ONLY = {
 # The same within gluon/, room by room.
 ROOMS = [
     "compat", "waiting", "installed", "saved_net", "user_code", "in_place_call", "graph_builder",
-    "operator_times", "ops", "losses", "loss_kinds", "data", "optim", "precision", "metrics",
+    "operator_times", "ops", "losses", "data", "optim", "precision", "metrics",
     "distributed", "execution", "model", "balance", "engine", "validation", "steps",
     "export", "snapshot", "runner", "handlers", "__init__",
 ]  # fmt: skip

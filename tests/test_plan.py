@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from multifit.spec import LossSpec, MetricSpec, TaskSpec
-from multifit.spec.plan import Plan, TrainerPlan
-from multifit.spec.stage_plan import stage_plan
+from multifit.spec.plan import Plan, TrainerPlan, stage_plan
 
 
 def fn(*args: Any) -> Any:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from typing import Annotated, Any, Mapping, NamedTuple, Optional, Protocol, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, NamedTuple, Optional, Protocol
 
 import numpy as np
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 from ..errors import Problem, counted, nearest, quoted, suggest
 from ..spec.names import Tree, leaves

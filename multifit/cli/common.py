@@ -6,9 +6,9 @@ import argparse
 import logging
 import sys
 import traceback
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Iterator
 
 from ..engines import AUTO, CUDA_GRAPHS, ENGINES
 from ..log_once import get_logger

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 from ..arguments import Count, checked_value
 from ..checks import one_shot
@@ -15,7 +15,7 @@ from ..engines import AUTO, choose_engine, engine_module
 from ..errors import reason
 from ..estimator import MultiEstimator
 from ..gluon.data.devices import parse_devices, resolve_context
-from ..gluon.precision.precisions import named_precision
+from ..gluon.precision import named_precision
 from ..gluon.saved_net import load_net
 from ..history import History
 from ..seeding import mixed, seed_everything

@@ -6,11 +6,12 @@ import argparse
 import re
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from datetime import datetime
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 from ..checkpoints import checkpoints_folder, list_checkpoints
 from ..distributed import World

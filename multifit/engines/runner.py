@@ -15,7 +15,7 @@ from ..events import NO_HOOKS, TrainingHooks
 from ..protocols import Array, BatchResult
 from ..sampling import TaskLoaders
 from ..spec.plan import LoaderPlan, Plan
-from ..spec.task_slots import TaskSlots
+from ..spec.terms import TaskSlots
 from ..stages import EVALUATE
 from ..state import RunState
 

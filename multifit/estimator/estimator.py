@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Callable, Mapping, Optional, Sequence, Union
+from typing import Annotated, Any, Optional, Union
 
 from ..arguments import Count, FromZero, PathLike, Valid, checked, checked_value, one_of, with_known_arguments
 from ..balance import Balance
@@ -52,9 +53,8 @@ from ..stages import EVALUATE, PREFIXES, STAGE_OF_PREFIX, TRAIN, figure_name, sp
 from ..state import RunState
 from .data import check_data, check_evaluated, rank_problems
 from .fit_loop import FitLoop
-from .fit_setup import fit_events, log_oversubscription
+from .fit_setup import fit_events, log_oversubscription, start_together
 from .handler_runner import HandlerRunner
-from .joint_start import start_together
 from .resume import RunCheckpointer
 from .run import Calls, Run
 

@@ -1,19 +1,23 @@
-"""What is checked and prepared before a fit: its limits, loaders, handlers and the figures they monitor."""
+"""What is checked and agreed when a fit starts."""
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
 
 from ..checks import one_shot
 from ..engines import FirstBatches, Peeked, Runner
-from ..errors import limited, quoted, suggest
+from ..errors import Problem, limited, quoted, raise_problems, suggest
 from ..events import EventDispatcher, attribute, handler_name, unwrapped
 from ..handlers import acting_on, validation_data, with_defaults
 from ..sampling import TaskLoaders
-from ..seeding import preserve_rng
+from ..seeding import preserve_rng, seed_everything, seed_of_rank
 from ..stages import EVALUATE, TRAIN, figure_name
 from ..threads import oversubscription
 from .data import check_evaluated, each_loader
+from .handler_runner import by_name, options_of
 
 
 def fit_events(
@@ -94,3 +98,55 @@ def check_monitors(engine: Any, handlers: Iterable[Any], evaluated: bool) -> Non
 def _may_record(handler: Any) -> bool:
     """Whether a handler may record figures of its own: the user's may."""
     return not type(unwrapped(handler)).__module__.startswith("multifit.")
+
+
+def start_together(
+    runner: Runner, handlers: Iterable[object], log_once: Callable[[str], None], **limits: int | None
+) -> None:
+    """Compare spec, net, trainers, handlers and limits of all ranks, and give each its own random numbers.
+
+    `log_once` logs what may be unintended. The first rank keeps its random generators, as if it were alone;
+    the generators of all other ranks are seeded from them. Raises SpecError, on all ranks, with what differs.
+    """
+    engine, snapshot, world = runner.engine, runner.snapshot, runner.engine.world
+    if world.alone:
+        return
+    own: dict[str, Any] = {
+        "versions": snapshot.versions(),
+        "limits": limits,
+        "handlers": _acting_everywhere(handlers),
+    }
+    if not engine.trainers.build():  # else the first batch's check says what is wrong
+        own.update(snapshot.identity())
+    every: list[dict[str, Any]] = world.gather(own)
+    common = [key for key in own if all(key in other for other in every)]
+    trees = [{key: other[key] for key in common} for other in every]
+    raise_problems(
+        Problem("spec", line)
+        for rank, tree in enumerate(trees)
+        for line in snapshot.differing(trees[0], tree, "on rank 0", f"on rank {rank}")
+    )
+    if "trainers" in common and not engine.shared.are_shared:
+        snapshot.share_trainers()
+    seed = world.from_first(int(np.random.get_state(legacy=False)["state"]["key"][0]))
+    if not world.first:
+        seed_everything(seed_of_rank(seed, world.rank))
+
+
+def _acting_everywhere(handlers: Iterable[object]) -> dict[str, dict[str, str]]:
+    """Return the handlers that act on all ranks, by name, with the options of multifit's own handlers.
+
+    The options of users' handlers may depend on the rank, and are left out; so are loaders. A folder is
+    compared by its type alone.
+    """
+    named = by_name(handler for handler in handlers if not attribute(handler, "first_rank_only"))
+    return {name: _common_options(handler) if _is_own(handler) else {} for name, handler in named.items()}
+
+
+def _common_options(handler: object) -> dict[str, str]:
+    return {key: text for key, text in options_of(handler).items() if key != "val_data"}
+
+
+def _is_own(handler: object) -> bool:
+    """Whether a handler is one of multifit's own."""
+    return type(unwrapped(handler)).__module__.startswith(f"{__name__.partition('.')[0]}.")

@@ -1,4 +1,4 @@
-"""Losses that Gluon and its toolkits lack, or compute incorrectly."""
+"""The losses that Gluon and its toolkits lack or have wrong, and what is known of theirs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,34 @@ from ..arguments import Valid, checked
 from ..protocols import Tensor
 from .compat import mx
 from .ops import sample_sums
+
+_LOSSES = mx.gluon.loss
+ELEMENTWISE = (
+    _LOSSES.L1Loss, _LOSSES.L2Loss, _LOSSES.SigmoidBinaryCrossEntropyLoss, _LOSSES.HuberLoss,
+    _LOSSES.HingeLoss, _LOSSES.SquaredHingeLoss, _LOSSES.LogisticLoss, _LOSSES.KLDivLoss,
+    _LOSSES.PoissonNLLLoss,
+)  # fmt: skip
+
+
+def is_kind(fn: Any, *kinds: Any) -> bool:
+    """Whether a loss computes what one of the classes computes; a subclass may not replace that."""
+    own: Any = type(fn)
+    return any(
+        issubclass(own, kind) and own.hybrid_forward is kind.hybrid_forward and own.forward is kind.forward
+        for kind in kinds
+    )
+
+
+def class_axis(fn: Any) -> int | None:
+    """Return the class axis of a loss that takes class indices, and clips them; None for other losses."""
+    if isinstance(fn, SegmentationCELoss):
+        return int(fn._axis)
+    if not getattr(fn, "_sparse_label", False):
+        return None
+    if isinstance(fn, SequenceCELoss):
+        return -1 if fn._classes_last else 1
+    return int(fn._axis) if isinstance(fn, _LOSSES.SoftmaxCrossEntropyLoss) else None
+
 
 _ClassAxis = Annotated[int, Valid("-1 or 2 for logits (N, T, V), 1 for (N, V, T)", (-1, 1, 2).__contains__)]
 
@@ -125,3 +153,4 @@ class SegmentationCELoss(mx.gluon.loss.Loss):
             pixels = sample_sums(F, F.where(valid, ones, F.zeros_like(values)))
             loss = sample_sums(F, values) / F.broadcast_maximum(pixels, F.ones_like(pixels))
         return mx.gluon.loss._apply_weighting(F, loss, self._weight, sample_weight)
+

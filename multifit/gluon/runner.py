@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
 from os import PathLike
 from pathlib import Path
-from typing import Any, Callable, ContextManager, Iterator
+from typing import Any, ContextManager
 
 from .. import engines
 from ..engines import FirstBatches, Setup, Timer, needs_torch, untimed

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Callable, Mapping, Sequence, Union
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Union
 
 from ..arguments import FigureName, Valid
 from ..errors import counted, quoted, suggest

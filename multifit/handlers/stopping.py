@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Annotated, Any, Callable, Optional, Union
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Optional, Union
 
 from ..arguments import Count, Positive, Valid, checked
 from ..errors import counted

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..errors import counted
-from ..spec.plan import TrainerPlan
-from ..spec.stage_plan import NORMALIZES, Link, Row
+from ..spec.plan import NORMALIZES, Link, Row, TrainerPlan
 
 COMPUTED = ("loss", "metric")
 

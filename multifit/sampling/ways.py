@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Collection, Iterator, Mapping, Optional, Protocol, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Annotated, Optional, Protocol
 
 import numpy as np
 

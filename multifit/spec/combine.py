@@ -1,18 +1,46 @@
-"""Combining several TaskSpecs: names get the part's name as a prefix, and a shared slot stays one slot."""
+"""One spec of several."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
-from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from ..errors import quoted, shown, suggest
-from .batch_order import merged_order, order_messages
-from .declarations import Declarations
-from .missing import NAN
 from .names import LABELS, OUTPUTS, Ref, Tree, bare_slots, listed, resolve
+from .parsing import NAN
 from .specs import LabelSpec, LossSpec, MetricSpec
-from .terms import MatchedAnchors, MetricTerm, Term
+from .terms import Declarations, MatchedAnchors, MetricTerm, Term
+
+Orders = Mapping[str, Sequence[str]]
+
+
+def merged_order(orders: Orders) -> list[str] | None:
+    """Return every slot once, in an order that keeps each part's order; None if there is no such order.
+
+    `orders` has the slots of each part's batches. The slots of the first part come as early as possible.
+    """
+    waiting, merged = [list(order) for order in orders.values()], list[str]()
+    while any(waiting):
+        heads = [order[0] for order in waiting if order]
+        first = next((head for head in heads if all(head not in order[1:] for order in waiting)), None)
+        if first is None:
+            return None
+        merged.append(first)
+        waiting = [order[1:] if order[:1] == [first] else order for order in waiting]
+    return merged
+
+
+def order_messages(orders: Orders) -> Iterator[str]:
+    """Yield a message if the orders of the parts' slots cannot be merged."""
+    if merged_order(orders) is not None:
+        return
+    every = [slot for order in orders.values() for slot in order]
+    shared = {part: [slot for slot in order if every.count(slot) > 1] for part, order in orders.items()}
+    found = "; ".join(f"{part} has {quoted(slots)}" for part, slots in shared.items() if len(slots) > 1)
+    message = f"combine: the parts' batches have the slots that they share in different orders: {found}"
+    yield f"{message}; give each part a batch= with the same order, that of the loader"
 
 
 def combined_fields(parts: Mapping[str, Declarations], shared: Sequence[str]) -> dict[str, Any]:

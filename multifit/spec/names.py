@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from ..errors import nearest, quoted, shown, suggest
 

@@ -1,13 +1,230 @@
-"""The plan of a run: devices, stages, trainers and loaders."""
+"""The plan: what goes where, as a table."""
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import counted
-from ..tables import table
-from .stage_plan import StagePlan, fill
+from ..stages import STAGES
+from ..tables import table, terminal_width
+from .names import LABELS, OUTPUTS, Ref, Tree
+from .terms import Declarations, MatchedAnchors, MetricTerm, Taker, Term
+
+ARRAYS = ("input", "output", "label")
+FEEDS, NORMALIZES = "feeds", "normalises"  # as plan.json spells them
+VALUE_WIDTH = 16  # of a metric's figures, which may be many
+
+
+class Row(NamedTuple):
+    """One line of a stage's plan."""
+
+    what: str  # "input", "output", "label", "loss", "part" or "metric"
+    name: str
+    value: str  # shape and dtype of the array; for a metric, its figures; "" if there is no batch
+    goes_to: str  # where an array goes, or how a loss or metric is computed
+
+
+class Link(NamedTuple):
+    """One arrow, from an input, output, label or loss to a loss or metric."""
+
+    what: str
+    name: str
+    to: str
+    target: str
+    how: str
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """What one stage does with a batch."""
+
+    rows: tuple[Row, ...]
+    how: str = ""  # what was traced into a graph, and why something was not
+    links: tuple[Link, ...] = ()
+
+    def to_text(self, width: int | None = None) -> str:
+        """Return two tables that fit `width`, one for the arrays and one for the losses and metrics."""
+        arrays = [row for row in self.rows if row.what in ARRAYS]
+        computed = [row._replace(value=_value(row)) for row in self.rows if row.what not in ARRAYS]
+        parts = [_table(("what", "name", "array", "goes to"), arrays, width)]
+        if computed:
+            parts.append(_table(("what", "name", "value", "computed as"), computed, width))
+        if self.how:
+            parts.append(fill(self.how, width))
+        return "\n\n".join(parts)
+
+
+def stage_plan(
+    declarations: Declarations,
+    outputs: Mapping[str, str] | None = None,
+    slots: Mapping[str, str] | None = None,
+    parts: Mapping[str, str] | None = None,
+    metrics: Iterable[tuple[str, Sequence[str], str]] | None = None,
+    how: str = "",
+) -> StagePlan:
+    """Bind a stage's declarations to the arrays of a batch, by name; without them, the plan has no arrays.
+
+    `outputs`, `slots` and `parts` (what the losses returned) have shapes and dtypes as texts. `metrics` has,
+    for each metric of the stage, its key, the names of its figures, and how it is computed; None takes all
+    metrics. `how` says what was traced.
+    """
+    outputs, slots, parts = outputs or {}, slots or {}, parts or {}
+    terms = {metric.key: metric for metric in declarations.metric_terms}
+    if metrics is None:
+        metrics = [(key, (), _only(metric)) for key, metric in terms.items()]
+    measured = {key: (figures, done) for key, figures, done in metrics}
+    arrows = tuple(_links(declarations, measured))
+    rows = [Row("input", n, slots.get(n, ""), _goes(arrows, "input", n)) for n in declarations.inputs]
+    rows += [
+        Row("output", n, outputs.get(n, ""), _goes(arrows, "output", n)) for n in declarations.output_names
+    ]
+    rows += [Row("label", n, slots.get(n, ""), _goes(arrows, "label", n)) for n in declarations.labels]
+    rows = [_with_missing(_with_state(row, declarations), declarations) for row in rows]
+    rows += [row for term in declarations.terms for row in _loss_rows(term, parts)]
+    rows += [_metric_row(terms[key], *values) for key, values in measured.items()]
+    return StagePlan(tuple(rows), how, arrows)
+
+
+def summary(declarations: Declarations, width: int | None = None) -> str:
+    """Return the declarations as a plan without arrays."""
+    title = f"TaskSpec {declarations.name}\n" if declarations.name else ""
+    text = title + stage_plan(declarations).to_text(width)
+    if declarations.evaluate is not None:
+        text += f"\n\nwhen evaluating and predicting:\n{summary(declarations.evaluate, width)}"
+    return text
+
+
+def one_line(declarations: Declarations) -> str:
+    """Return inputs, outputs, losses and metrics in one line."""
+    parts = [f"{', '.join(declarations.inputs)} -> {_tree_text(declarations.outputs)[1:-1]}"]
+    parts += [
+        f"{what} {', '.join(items)}"
+        for what, items in (("losses", declarations.losses), ("metrics", declarations.metrics))
+        if items
+    ]
+    name = f"{declarations.name}: " if declarations.name else ""
+    return f"TaskSpec({name}{'; '.join(parts)})"
+
+
+def function_name(fn: Any) -> str:
+    """Return the name of a function, or of an object's class; the name of a metric stays as it is."""
+    return fn if isinstance(fn, str) else str(getattr(fn, "__name__", type(fn).__name__))
+
+
+def fill(text: str, width: int | None = None) -> str:
+    """Break a text into lines that fit `width`, by default the terminal's; all but the first are indented."""
+    return textwrap.fill(text, terminal_width() if width is None else width, subsequent_indent="  ")
+
+
+def _links(declarations: Declarations, metrics: Iterable[str]) -> Iterator[Link]:
+    """Yield every link of the losses, then of the metrics with these keys."""
+    for term in declarations.terms:
+        yield from _arguments(declarations, "loss", term)
+        if isinstance(term.spec.normalize_by, str):
+            slot = Ref(LABELS, term.spec.normalize_by)
+            yield Link(_kind(declarations, slot), slot.name, "loss", term.key, NORMALIZES)
+    for metric in declarations.metric_terms:
+        if metric.key in metrics:
+            yield from _arguments(declarations, "metric", metric)
+            for figure in metric.losses:
+                loss = next(term.key for term in declarations.terms if figure in term.figures)
+                yield Link("loss", loss, "metric", metric.key, FEEDS)
+
+
+def _arguments(declarations: Declarations, to: str, taker: Taker) -> Iterator[Link]:
+    for ref in taker.args:
+        yield Link(_kind(declarations, ref), ref.name, to, taker.key, FEEDS)
+
+
+def _kind(declarations: Declarations, ref: Ref) -> str:
+    if ref.space == OUTPUTS:
+        return "output"
+    return "label" if ref.name in declarations.labels else "input"  # a loss may take an input as a label
+
+
+def _goes(arrows: Iterable[Link], what: str, name: str) -> str:
+    """Return where an array goes; what it feeds comes first."""
+    mine = [link for link in arrows if (link.what, link.name) == (what, name)]
+    goes = ["net"] if what == "input" else []
+    goes += [link.target for link in mine if link.how == FEEDS]
+    goes += [f"normalizes {link.target}" for link in mine if link.how == NORMALIZES]
+    return ", ".join(dict.fromkeys(goes)) or "unused"
+
+
+def _with_state(row: Row, declarations: Declarations) -> Row:
+    """Add to the row of a state where it comes from and where it goes."""
+    if row.name not in declarations.state or row.what == "label":
+        return row
+    if row.what == "input":
+        return row._replace(goes_to=f'{row.goes_to}; the output "{row.name}" of the previous batch')
+    goes = "" if row.goes_to == "unused" else f"{row.goes_to}, "
+    return row._replace(goes_to=f"{goes}the next batch")
+
+
+def _with_missing(row: Row, declarations: Declarations) -> Row:
+    """Add to the row of a label where it is missing."""
+    label = declarations.label_specs.get(row.name) if row.what == "label" else None
+    if label is None or label.missing is None:
+        return row
+    return row._replace(goes_to=f"{row.goes_to}; missing: {label.missing}")
+
+
+def _loss_rows(term: Term, parts: Mapping[str, str]) -> Iterator[Row]:
+    weight = term.spec.weight
+    factor = f"{function_name(weight)}(state)" if callable(weight) else f"{weight:g}"
+    bound = f", trains {', '.join(term.trainers)}" if term.trainers else ""
+    computed = f"{factor} x {_call(term.spec.fn, term.args)} / {_divisor(term)}{bound}"
+    yield Row("loss", term.key, parts.get(term.key, ""), computed)
+    for i, part in enumerate(name for name in term.parts if name):
+        name = f"{term.key}.{part}"
+        yield Row("part", name, parts.get(name, ""), "minimized" if i == term.minimized else "measured")
+
+
+def _divisor(term: Term) -> str:
+    by = term.spec.normalize_by
+    if by is None:
+        return "samples present" if term.present else "samples"
+    if isinstance(by, MatchedAnchors):
+        return "matched anchors"
+    return by if isinstance(by, str) else "a function of the slots"
+
+
+def _metric_row(metric: MetricTerm, figures: Sequence[str], how: str) -> Row:
+    call = _call(metric.spec.metric, [*metric.args, *metric.losses])
+    short = ", ".join(figure[len(metric.key) + 1 :] or metric.key for figure in figures)
+    return Row("metric", metric.key, short, ", ".join(filter(None, [call, how])))
+
+
+def _only(metric: MetricTerm) -> str:
+    stages = [metric.spec.stage] if isinstance(metric.spec.stage, str) else metric.spec.stage
+    return "" if set(stages) == set(STAGES) else f"{', '.join(stages)} only"
+
+
+def _call(fn: Any, args: Iterable[object]) -> str:
+    """Return the text of a call, such as ``L2Loss(outputs.a, labels.a)``; None as `fn` is "the output"."""
+    name = "the output" if fn is None else function_name(fn)
+    return f"{name}({', '.join(map(str, args))})"
+
+
+def _tree_text(tree: Tree) -> str:
+    if isinstance(tree, tuple):
+        return "(" + ", ".join(_tree_text(item) for item in tree) + ")"
+    return "..." if tree is Ellipsis else str(tree)
+
+
+def _table(headers: Sequence[str], rows: Sequence[Row], width: int | None) -> str:
+    if any(row.value for row in rows):
+        return table(headers, rows, width)
+    return table((*headers[:2], headers[3]), [(row.what, row.name, row.goes_to) for row in rows], width)
+
+
+def _value(row: Row) -> str:
+    if row.what == "metric" and row.value == row.name:
+        return "a number"
+    return textwrap.fill(row.value, VALUE_WIDTH)
 
 
 @dataclass(frozen=True)

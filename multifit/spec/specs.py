@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any
 
 from ..arguments import with_known_arguments
 from ..protocols import Array, Metric, Optimizer, Parameters, Schedule, Slots

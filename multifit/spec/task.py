@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any
 
 from ..arguments import with_known_arguments
 from ..errors import Problem, raise_problems
 from ..protocols import Array, Loss, Metric, Net
 from .combine import combine_messages, combined_fields, part_slots, shared_slots
-from .declarations import Declarations, changed
-from .field_parser import FieldParser
-from .routing import routing_messages
+from .parsing import FieldParser, state_messages
+from .plan import one_line, summary
 from .specs import LabelSpec, LossSpec, MetricSpec
-from .stage_plan import one_line, summary
-from .state import state_messages
-from .validate import declaration_messages
+from .terms import Declarations, changed
+from .validate import declaration_messages, routing_messages
 
 
 @with_known_arguments

@@ -1,13 +1,17 @@
-"""Losses and metrics whose names are resolved to references."""
+"""Losses and metrics whose names are resolved, and the parsed declarations."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar, Mapping, Union
+import copy
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, ClassVar, TypeVar, Union
 
 from ..protocols import Slots
-from .names import LABELS, OUTPUTS, Ref, listed
-from .specs import LossSpec, MetricSpec
+from .names import LABELS, OUTPUTS, Ref, Tree, leaves, listed
+from .parsing import NAN
+from .specs import LabelSpec, LossSpec, MetricSpec
 
 MULTI_BOX = "gluoncv.loss.SSDMultiBoxLoss"
 
@@ -100,3 +104,107 @@ class MetricTerm(Taker):
     field = "metrics"
     spec: MetricSpec
     losses: tuple[str, ...] = ()  # figures of losses that it is updated with in place of outputs
+
+
+Declared = TypeVar("Declared", bound="Declarations")
+READ_ONLY = "losses", "metrics", "label_specs", "state"
+
+
+@dataclass(frozen=True, eq=False)
+class Declarations:
+    """The fields of a :class:`TaskSpec`, each in one form, and its losses and metrics with resolved names."""
+
+    outputs: Tree  # "..." may be the last item of any level
+    labels: tuple[str, ...]
+    losses: Mapping[str, LossSpec]
+    metrics: Mapping[str, MetricSpec]
+    inputs: tuple[str, ...]
+    batch: tuple[str, ...]  # the order of the slots in a batch
+    unused: tuple[str, ...]
+    forward: Callable[..., Any] | None
+    batch_fn: Callable[[Any], Mapping[str, Any]] | None
+    evaluate: Declarations | None  # replaces this one in evaluation and prediction
+    name: str | None
+    label_specs: Mapping[str, LabelSpec]
+    terms: tuple[Term, ...]
+    metric_terms: tuple[MetricTerm, ...]
+    state: Mapping[str, tuple[int, ...]]  # inputs that are outputs of the previous batch, and their shapes
+    parts: Mapping[str, Mapping[str, str]]  # of a combined spec: each part's batch slots, old name to new
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """Names of the outputs, flat, in order, without ``...``."""
+        return tuple(name for _, name in leaves(self.outputs) if name is not Ellipsis)
+
+    @property
+    def slot_names(self) -> tuple[str, ...]:
+        """Names of all slots: the inputs, then the labels that are not inputs."""
+        return tuple(dict.fromkeys([*self.inputs, *self.labels]))
+
+    @property
+    def takers(self) -> tuple[Taker, ...]:
+        """Everything that takes outputs and slots: the losses, then the metrics."""
+        return (*self.terms, *self.metric_terms)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the fields for copies and pickles, of which read-only mappings can have none."""
+        return {**self.__dict__, **{name: dict(self.__dict__[name]) for name in READ_ONLY}}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        """Restore what :meth:`__getstate__` returned."""
+        read_only = {name: MappingProxyType(state[name]) for name in READ_ONLY}
+        self.__dict__.update({**state, **read_only})
+
+
+def changed(declarations: Declared, **fields: Any) -> Declared:
+    """Return a copy of the declarations with some fields replaced; nothing is checked."""
+    declarations = copy.copy(declarations)
+    for name, value in fields.items():
+        object.__setattr__(declarations, name, value)
+    return declarations
+
+
+TaskSlots = Mapping[str, str]
+"""The names of a loader's slots in the spec, by their names in the loader's batches, in order."""
+
+
+def task_slots(spec: Declared) -> dict[str, TaskSlots]:
+    """Return, for each task, the slots of its batches, in their order if a batch is a list.
+
+    The tasks of a combined spec are its parts. The tasks of any other spec are its losses, or its metrics if
+    it has no losses; a task's batches then have all inputs, and the labels that its loss or metric takes.
+    """
+    if spec.parts:
+        return dict(spec.parts)
+    takers: tuple[Taker, ...] = spec.terms or spec.metric_terms
+    return {
+        taker.key: {name: name for name in spec.batch if name in spec.inputs or name in _slots(spec, taker)}
+        for taker in takers
+    }
+
+
+def with_optional(spec: Declared, lacking: Collection[str]) -> Declared:
+    """Return a spec in which `optional` of each loss and metric holds the slots that some batches lack."""
+    if not lacking:
+        return spec
+    terms = [replace(term, optional=_slots(spec, term).intersection(lacking)) for term in spec.terms]
+    of_losses = {figure: term.optional for term in terms for figure in term.figures}
+    metrics = [
+        replace(
+            metric,
+            optional=_slots(spec, metric)
+            .intersection(lacking)
+            .union(*(of_losses[figure] for figure in metric.losses)),
+        )
+        for metric in spec.metric_terms
+    ]
+    return changed(spec, terms=tuple(terms), metric_terms=tuple(metrics))
+
+
+def _slots(spec: Declared, taker: Taker) -> frozenset[str]:
+    """Return the names of all slots that a loss or metric takes, including masks and normalizers."""
+    taken = {ref.name for ref in taker.labels}
+    by = getattr(taker.spec, "normalize_by", None)
+    taken |= {by} if isinstance(by, str) else set()
+    masks = {label.missing for name, label in spec.label_specs.items() if name in taken}
+    return frozenset(taken | {mask for mask in masks if isinstance(mask, str) and mask != NAN})

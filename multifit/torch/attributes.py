@@ -9,8 +9,9 @@ from __future__ import annotations
 import ast
 import inspect
 import threading
+from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, Callable, Literal, Mapping, Optional, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Optional, Union, get_args, get_origin, get_type_hints
 
 import torch
 

@@ -23,7 +23,7 @@ from multifit import (
     TaskSpec,
     TrainerSpec,
 )
-from multifit.gluon.precision import precisions
+from multifit.gluon import precision as precisions
 from multifit.seeding import seed_everything
 from tests.common.compare import assert_unchanged, copy_parameters, snapshot
 from tests.common.nets import Heads, hybridized, sequential

@@ -79,7 +79,7 @@ def test_an_unknown_precision_is_an_error(write, multifit, option):
 
 
 def test_a_precision_that_the_cpu_lacks_is_an_error(write, multifit, monkeypatch):
-    monkeypatch.setattr("multifit.gluon.precision.precisions.cpu_supports_bfloat16", lambda: False)
+    monkeypatch.setattr("multifit.gluon.precision.cpu_supports_bfloat16", lambda: False)
     result = multifit("train", write(**HYBRID), "--precision", "bfloat16")
     assert result.code == 1 and 'give precision="float32"' in result.err
     assert not Path("runs/small/final.params").exists()

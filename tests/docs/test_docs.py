@@ -16,7 +16,7 @@ import pytest
 
 import multifit
 from multifit.cli import build_parser
-from multifit.gluon.precision.precisions import cpu_supports_bfloat16
+from multifit.gluon.precision import cpu_supports_bfloat16
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

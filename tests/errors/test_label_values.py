@@ -149,7 +149,7 @@ def test_classes_that_do_not_exist(monkeypatch: pytest.MonkeyPatch, kind: str, d
 
     Each kind is used in every way, on one device or on two.
     """
-    monkeypatch.setattr("multifit.gluon.metrics.label_counts.BATCHES", 4)
+    monkeypatch.setattr("multifit.gluon.metrics.labels.BATCHES", 4)
     setup = new_setup()
     setup.net.collect_params().reset_ctx([mx.cpu(i) for i in range(devices)])
     if kind != "not hybrid":

@@ -49,7 +49,7 @@ def test_what_once_failed(case: Case) -> None:
 
 
 def test_a_property_that_does_not_hold_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("multifit.spec.field_parser.is_finite_number", lambda number: 1 / 0)
+    monkeypatch.setattr("multifit.spec.parsing.is_finite_number", lambda number: 1 / 0)
     with pytest.raises(AssertionError, match="a raw ZeroDivisionError"):
         judge(Case("declare", (("label.classes", 3),)))
     judge(Case("declare", (("label.classes", Named("!1/2")),)))

@@ -13,8 +13,8 @@ from multifit.gluon.data.arrays import new_array, shared
 from multifit.gluon.data.batch import Batch
 from multifit.gluon.engine import Engine
 from multifit.gluon.execution.carried_state import CarriedState
+from multifit.gluon.execution.graph_cut import SAMPLES, WEIGHTS, TracedGraph
 from multifit.gluon.execution.stage import FEW
-from multifit.gluon.execution.traced_graph import SAMPLES, WEIGHTS, TracedGraph
 from multifit.gluon.model.model import Model
 from multifit.gluon.model.model_trainers import ModelTrainers
 from multifit.gluon.optim.gradients import pending_gradients, set_pending

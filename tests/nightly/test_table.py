@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from multifit.gluon.precision.precisions import named_precision  # noqa: E402
+from multifit.gluon.precision import named_precision  # noqa: E402
 from multifit.taskfile import TaskFile  # noqa: E402
 from nightly.table import ROWS  # noqa: E402
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from multifit import History, LossSpec, TaskSpec, TrainerSpec
-from multifit.gluon.metrics.accumulators import Accumulator, ScalarSum
-from multifit.gluon.metrics.metric_sums import MetricSums
+from multifit.gluon.metrics.sums import Accumulator, MetricSums, ScalarSum
 from multifit.losses import SequenceCELoss
 from tests.common.compare import twins
 from tests.common.data import digit_batches, regression_batches

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from multifit import LabelSmoothing, LossSpec, MetricSpec, MultiEstimator, TrainerSpec
-from multifit.gluon.precision import precisions
+from multifit.gluon import precision as precisions
 from tests.common.compare import assert_same_parameters, twins
 from tests.common.data import digit_batches
 from tests.common.grids import ONE, every_setting

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from multifit import DataError, LabelSpec, LossSpec, MetricSpec, MultiEstimator, TaskSpec
-from multifit.gluon.metrics.present import Coverage
+from multifit.gluon.metrics.base import Coverage
 from multifit.losses import SegmentationCELoss, SequenceCELoss
 from tests.common.grids import TWO, pairwise
 from tests.common.hand_loop import assert_trains_as_by_hand

@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 
 from multifit.history import History
-from multifit.spec.plan import Plan, TrainerPlan
-from multifit.spec.stage_plan import Link, Row, StagePlan
+from multifit.spec.plan import Link, Plan, Row, StagePlan, TrainerPlan
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"picture"
 

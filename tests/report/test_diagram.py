@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from multifit.report.diagram import Box, Diagram, Task, diagrams
-from multifit.spec.plan import Plan
-from multifit.spec.stage_plan import Link, Row
+from multifit.spec.plan import Link, Plan, Row
 
 from .runs import PLAN, STAGE
 

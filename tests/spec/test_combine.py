@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from multifit import LabelSpec, LossSpec, MetricSpec, MultiEstimator, SpecError, TaskSpec
-from multifit.spec.batch_order import merged_order
-from multifit.spec.declarations import changed
+from multifit.spec.combine import merged_order
+from multifit.spec.terms import changed
 
 import mxnet as mx  # isort: skip
 from mxnet import gluon

@@ -12,14 +12,14 @@ import pytest
 import torch
 
 from multifit import SpecError
-from multifit.torch.engine import compiled, program
+from multifit.torch.engine import program
 from tests.torch.cuda_graphs import counted_replays
 from tests.torch.runs import BATCHES, assert_equal, estimator_of, values
 
 
 @pytest.mark.skipif(not hasattr(torch.compiler, "set_stance"), reason="needs PyTorch 2.6")
 def test_every_program_is_compiled_and_captured_if_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = []
+    made, compiled = [], program.compiled
 
     def fit(**options: Any) -> Any:
         estimator = estimator_of(**options)
@@ -28,7 +28,7 @@ def test_every_program_is_compiled_and_captured_if_asked(monkeypatch: pytest.Mon
 
     def count(module: Any) -> Any:
         made.append(module)
-        return compiled.compiled(module)
+        return compiled(module)
 
     monkeypatch.setattr(program, "compiled", count)
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))

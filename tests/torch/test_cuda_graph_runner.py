@@ -9,11 +9,9 @@ from typing import Any, Callable
 import pytest
 import torch
 
-from multifit.torch.engine import cuda_graph_runner
-from multifit.torch.engine.compile_mode import CompileMode
-from multifit.torch.engine.computation import Computed, WholeComputation
-from multifit.torch.engine.cuda_graph_runner import CudaGraphRunner
-from multifit.torch.engine.cuda_graphs import WARM_UP
+from multifit.torch.engine import cuda_graphs
+from multifit.torch.engine.cuda_graphs import WARM_UP, CudaGraphRunner
+from multifit.torch.engine.program import CompileMode, Computed, WholeComputation
 from tests.torch.cuda_graphs import counted_replays
 from tests.torch.place import DEVICE
 
@@ -85,7 +83,7 @@ def test_without_gradients_there_is_another_graph(monkeypatch: pytest.MonkeyPatc
 
 def test_no_more_graphs_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     replays, net = counted_replays(monkeypatch), Doubled()
-    monkeypatch.setattr(cuda_graph_runner, "MAX_GRAPHS", 1)
+    monkeypatch.setattr(cuda_graphs, "MAX_GRAPHS", 1)
     for size in (2, 2, 3, 3, 2):
         assert len(net(torch.ones(size, device=DEVICE)).values["product"]) == size
     assert replays.count == 2

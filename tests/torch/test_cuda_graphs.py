@@ -12,8 +12,7 @@ import torch
 
 from multifit.balance import FAMO, GramianMethod, PCGrad, Uncertainty, UPGrad
 from multifit.torch.engine import program
-from multifit.torch.engine.branched_computation import BranchedComputation
-from multifit.torch.engine.computation import WholeComputation
+from multifit.torch.engine.program import BranchedComputation, WholeComputation
 from multifit.torch.engine.result import Result
 from tests.torch.cuda_graphs import counted_replays
 from tests.torch.place import DEVICE

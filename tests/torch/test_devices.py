@@ -72,7 +72,7 @@ def test_an_unknown_engine() -> None:
 
 
 def test_an_error_on_the_device_is_reported_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    from multifit.torch.engine.computation import WholeComputation
+    from multifit.torch.engine.program import WholeComputation
 
     def fail(self: Any, given: Any) -> Any:
         raise RuntimeError("out of memory")

@@ -13,7 +13,7 @@ import pytest
 from multifit import DataError, MultiEstimator, SkipNonFinite, SpecError, TrainerSpec
 from multifit.balance import DWA, UPGrad
 from multifit.distributed import ALONE, World
-from multifit.torch.engine.joint_gradients import JointGradients
+from multifit.torch.engine.gradients import JointGradients
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.joint_training import (
     ON_TORCH,

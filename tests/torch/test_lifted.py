@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import fx
 
-from multifit.torch.engine.lifted import lifted
+from multifit.torch.engine.program import lifted
 
 
 class Net(torch.nn.Module):

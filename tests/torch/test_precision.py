@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from multifit import MultiEstimator, TerminateOnNaN, TrainerSpec
-from multifit.gluon.precision import precisions
-from multifit.torch.engine.backward_pass import AutogradPass
+from multifit.gluon import precision as precisions
+from multifit.torch.engine.backward import AutogradPass
 from multifit.torch.engine.scaling import Scaled, Scaling, Unscaled
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.nets import two_heads

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from multifit import LossSpec, MultiEstimator, SpecError, TaskSpec
-from multifit.gluon.execution.multi_box import multi_box_loss
+from multifit.gluon.execution.loss_calls import multi_box_loss
 from multifit.seeding import seed_everything
 from tests.common.nets import hybridized
 from tests.numerics.test_ssd_loss import MINING, multibox, scenes, tiny_ssd

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from multifit.torch.engine import transfers
+from multifit.torch.engine import tensors as transfers
 
 from .place import DEVICE
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from multifit.gluon.compat import mx
-from multifit.torch.engine import uploads
-from multifit.torch.engine.uploads import MAX_BATCHES, MAX_BYTES, MIN_BATCHES, Uploads, too_many
+from multifit.torch.engine import tensors as uploads
+from multifit.torch.engine.tensors import MAX_BATCHES, MAX_BYTES, MIN_BATCHES, Uploads, too_many
 
 from .place import DEVICE
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Union
+from collections.abc import Mapping
+from typing import Any, Union
 
 from ...distributed import World
 from ...errors import SpecError, quoted
 from ...protocols import Context
 from ...spec import TaskSpec
-from .arrays import Arrays
-from .balancer import Balancer
-from .gradient_balancer import GradientBalancer
+from .gradients import Arrays, GradientBalancer
+from .losses import Balancer
 from .tasks import check_method
 
 AnyBalancer = Union[Balancer, GradientBalancer]

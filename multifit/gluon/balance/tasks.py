@@ -1,19 +1,111 @@
-"""The tasks that a method weighs, and which losses belong to each task."""
+"""The tasks that a method weighs, which of them a batch has, and their figures."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, Iterator, NamedTuple, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...balance import Balance
 from ...distributed import World
 from ...errors import Problem, quoted, raise_problems, shown, suggest
-from ...protocols import Numbers
+from ...protocols import Array, Numbers
 from ...spec import TaskSpec
+from ..compat import mx
+from ..data.arrays import new_array
 from ..execution.result import StepResult
-from .gradient_figures import gradient_figures
+from ..metrics.sums import Means, measured_rows
+
+
+def tasks_with_labels(result: Any, tasks: Tasks) -> Numbers | Array:
+    """Return 1 for each task that has a loss with labels in a batch of any rank, else 0, as float64 (K,).
+
+    A loss of weight 0 does not count. If labels were counted on a device, the array is on that device.
+    """
+    sums: list[Any] = [0.0] * len(tasks.names)
+    for loss, task in tasks.of_loss.items():
+        if result.scale.weights[loss]:
+            sums[task] = sums[task] + result.scale.norms[loss]
+    on_device = [each.context for each in sums if isinstance(each, mx.nd.NDArray)]
+    if not on_device:
+        return (np.array(sums) != 0).astype(np.float64)
+    counted = (
+        each if isinstance(each, mx.nd.NDArray) else new_array([each], on_device[0], "float64")
+        for each in sums
+    )
+    return mx.nd.concat(*counted, dim=0) != 0
+
+
+def weight_rows(weights: Numbers, there: Numbers | Array) -> Numbers | Array:
+    """Return the rows to add to the means of the weights; `there` is 1 for the tasks that count, else 0."""
+    if isinstance(there, np.ndarray):
+        return measured_rows(weights, there)
+    return mx.nd.stack(new_array(weights, there.context, "float64") * there, there, axis=0)
+
+
+CHUNK = 64  # batches whose figures are computed at once, which takes as long as for a single batch
+
+
+class GradientFigures(Means):
+    """The means over an epoch of figures of each batch's Gramian; see :func:`gradient_figures`."""
+
+    def __init__(self, tasks: Sequence[str]) -> None:
+        self._pending: list[Numbers] = []
+        super().__init__(gradient_figures(tasks))
+
+    def reset(self) -> None:
+        """Discard everything, as at the beginning of an epoch."""
+        self._pending = []
+        super().reset()
+
+    def add_gramian(self, gramian: Numbers) -> None:
+        """Add the inner products of a batch, of shape (tasks, tasks)."""
+        self._pending.append(gramian)
+        if len(self._pending) == CHUNK:
+            self._flush()
+
+    def read(self) -> dict[str, float]:
+        """Return the means by name, NaN for those that no batch has measured."""
+        self._flush()
+        return super().read()
+
+    def state(self) -> dict[str, Any]:
+        """Return the sums, for a checkpoint."""
+        self._flush()
+        return super().state()
+
+    def _flush(self) -> None:
+        if self._pending:
+            for row in _figures(np.stack(self._pending)):
+                self.add(row)
+        self._pending = []
+
+
+def gradient_figures(names: Sequence[str]) -> list[str]:
+    """Return the names of the figures: norms, cosines of pairs, and the share of pairs that conflict."""
+    cosines = [f"cosine_{one}_{other}" for one, other in combinations(names, 2)]
+    return [*[f"gradnorm_{name}" for name in names], *cosines, "conflict"]
+
+
+def _figures(gramians: Numbers) -> list[Numbers]:
+    """Return the figures of each batch as the rows that :class:`Means` adds up, in the order of their names.
+
+    A task whose gradient is 0, such as one without labels in the batch, has no figures there.
+    """
+    norms = np.sqrt(np.diagonal(gramians, axis1=1, axis2=2).clip(min=0))
+    there = norms > 0
+    lengths = np.where(there, norms, 1.0)
+    one, other = np.triu_indices(norms.shape[1], 1)
+    cosines = gramians[:, one, other] / (lengths[:, one] * lengths[:, other])
+    pairs = there[:, one] & there[:, other]
+    counts = pairs.sum(axis=1, keepdims=True)
+    conflicts = ((cosines < 0) & pairs).sum(axis=1, keepdims=True) / counts.clip(min=1)
+    figures, measured = np.hstack([norms, cosines, conflicts]), np.hstack([there, pairs, counts > 0])
+    return [measured_rows(*each) for each in zip(figures, measured.astype(np.float64))]
+
 
 METHODS = "valid is a method of multifit.balance, such as UPGrad(), or an object with the members of Balance"
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import math
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
-from typing import Any, Callable, Iterable, Optional, Sequence, Union
+from typing import Any, Optional, Union
 
 import numpy as np
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Mapping, Sequence, Union
+from typing import Any, Union
 
 from ...protocols import Context, Slots
 from ..compat import mx

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Iterable
+from collections.abc import Iterable
+from typing import Any
 
 from ...errors import MAX_SHOWN, counted, shown
 from ...protocols import Context, Parameter

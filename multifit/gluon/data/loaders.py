@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Callable, Iterator, Sequence
+from typing import Any
 
 from ...distributed import unwrapped
 from ...protocols import Loader

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, Callable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from ...checks import describe
 from ...errors import DataError, Problem
 from ...protocols import Array, Shape, Slots
 from ...spec import LabelSpec
-from ...spec.missing import NAN, is_missable, presence
+from ...spec.parsing import NAN, is_missable, presence
 from ..compat import mx
 from .arrays import mxnet_dtype, place
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
+from typing import Any, Optional
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from ...checks import batch_axis_problems, bind_slots, form_problems, is_masked,
 from ...errors import Problem, counted, raise_problems
 from ...protocols import Context, Shape, Slots
 from ...spec import TaskSpec
-from ...spec.task_slots import TaskSlots
+from ...spec.terms import TaskSlots
 from ..compat import mx
 from ..user_code import user_code
 from .arrays import RawArray, Signature, as_array, cast_dtype, cast_line, place, samples

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from ...checks import describe
 from ...errors import Problem, quoted, raise_problems
 from ...sampling import TaskBatch
 from ...spec import TaskSpec
-from ...spec.task_slots import TaskSlots
+from ...spec.terms import TaskSlots
 from ..compat import mx
 from .arrays import mxnet_dtype, place
 from .batch import Batch

@@ -16,13 +16,13 @@ import pickle
 import signal
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from multiprocessing import parent_process
 from multiprocessing.pool import TERMINATE, AsyncResult
 from multiprocessing.util import Finalize
-from typing import Any, Callable, Iterator, Sequence
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from ...errors import DataError, shown, user_code

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from operator import add
-from typing import Any, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -14,8 +15,7 @@ from ...spec.terms import MetricTerm
 from ...stages import TRAIN
 from ..compat import mx
 from ..data.arrays import new_array, to_numpy
-from ..metrics.host_update import Joining, Measured
-from ..metrics.kept_arrays import KeptArrays
+from ..metrics.host import Joining, KeptArrays, Measured
 from ..metrics.stage_figures import StageFigures, WrongLabels
 
 Weighed = dict[str, tuple[float, float]]

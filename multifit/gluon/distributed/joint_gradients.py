@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import compress
-from typing import Any, Iterator, Mapping, Sequence
+from typing import Any
 
 from ...distributed import World
 from ...errors import Problem

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable, Iterator
 from itertools import chain
-from typing import Any, Callable, Iterator
+from typing import Any
 
 import numpy as np
 

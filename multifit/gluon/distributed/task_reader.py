@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
-from typing import Any, Callable, Iterator
+from typing import Any
 
 import numpy as np
 

@@ -17,11 +17,11 @@ from ...log_once import LogOnce
 from ...protocols import Context
 from ...sampling import TaskLoaders
 from ...spec import TaskSpec
-from ...spec.missing import coverage
-from ...spec.task_slots import TaskSlots, with_optional
+from ...spec.parsing import coverage
+from ...spec.terms import TaskSlots, with_optional
 from ...stages import STAGES, TRAIN
 from ...state import RunState
-from ..balance.arrays import Arrays, MXNetArrays
+from ..balance.gradients import Arrays, MXNetArrays
 from ..balance.make import AnyBalancer, make_balancer
 from ..data.batch import Batch
 from ..data.missing import KnownLabels
@@ -36,13 +36,11 @@ from ..execution.loss_separation import TOGETHER, LossSeparation
 from ..execution.network import Network
 from ..execution.stage import Stage
 from ..metrics import copy_metric
-from ..metrics.declared import declared_metrics
-from ..metrics.loader_counts import LoaderCounts
-from ..metrics.stage_metric import StageMetric
-from ..model.defaults import default_spec
-from ..model.model import Model
+from ..metrics.stage_metric import StageMetric, declared_metrics
+from ..metrics.sums import LoaderCounts
+from ..model.model import Model, default_spec
 from ..model.model_trainers import ModelTrainers, bound_parameters
-from ..precision.precisions import Precision, precision_of
+from ..precision import Precision, precision_of
 from .windows import Windows
 
 AnySplitter = BatchSplitter | TaskSplitter

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Collection, Mapping, Optional, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Optional
 
 from ..graph_builder import Entry, GraphBuilder, Input, Node
-from .graph_cut import learns_bias_alone, stops
-from .traced_graph import as_json
+from .graph_cut import as_json, learns_bias_alone, stops
 
 # The number of a group of outputs whose gradients reach the same parameters; None where no gradient flows.
 Group = Optional[int]

@@ -1,20 +1,86 @@
-"""A traced graph of blocks, and how it runs: for any shapes, and faster for one that repeats."""
+"""Runs a traced graph, planned where shapes repeat."""
 
 from __future__ import annotations
 
 import json
+import operator
 import threading
 import warnings
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
-from typing import Any, Callable, Hashable, Sequence
+from typing import Any
 
 from ..compat import mx
-from .bound_executor import ExecutedSteps
 from .correct_gradients import correct_gradients
-from .graph_arguments import GraphArguments
+from .executors import ExecutedSteps
+from .graph_cut import as_json
 from .loss_graph import Backward
-from .shape_stability import ShapeStability
-from .traced_graph import as_json
+
+MAX_CHANGES = 4  # of the planned shapes at most: each change costs the time of several batches
+
+
+class ShapeStability:
+    """Finds the signature that repeats on one device: two batches in a row have it."""
+
+    def __init__(self, last: Hashable) -> None:
+        self._stable: Hashable = None
+        self._last = last
+        self._changes = 0
+
+    def repeats(self, signature: Hashable) -> bool:
+        """Whether this is the signature to plan memory for."""
+        repeated = signature is not None and signature == self._last
+        if repeated and signature != self._stable and self._changes < MAX_CHANGES:
+            self._stable, self._changes = signature, self._changes + 1
+        self._last = signature
+        return signature is not None and signature == self._stable
+
+
+class GraphArguments:
+    """The arguments of a graph: arrays, new in each call, and parameters, looked up once for each device."""
+
+    def __init__(self, arguments: Sequence[tuple[bool, Any]]) -> None:
+        self._arrays = [(at, index) for at, (is_data, index) in enumerate(arguments) if is_data]
+        self._parameters = [
+            (at, parameter) for at, (is_data, parameter) in enumerate(arguments) if not is_data
+        ]
+        self._lists: list[Any] = []
+        self._by_context: dict[Any, list[Any]] = {}
+
+    @property
+    def places(self) -> dict[int, int]:
+        """The place of each array that is used among the arguments, by the array's number in a run."""
+        return {number: at for at, number in self._arrays}
+
+    @property
+    def dense(self) -> bool:
+        """Whether no gradient is sparse."""
+        return all(parameter._grad_stype == "default" for _, parameter in self._parameters)
+
+    def gradients(self, arguments: Sequence[Any]) -> dict[int, tuple[Any, str]]:
+        """Return, by place, the gradient array of each parameter that learns, and "write" or "add"."""
+        requests = {at: parameter.grad_req for at, parameter in self._parameters}
+        return {at: (arguments[at].grad, how) for at, how in requests.items() if how != "null"}
+
+    def fill(self, arrays: Sequence[Any], context: Any) -> tuple[list[Any], bool]:
+        """Return all arguments, and whether a parameter's arrays were replaced since the last call."""
+        # Gluon makes a new list whenever it makes new arrays for a parameter
+        lists = [parameter._data for _, parameter in self._parameters]
+        lists += [parameter._grad for _, parameter in self._parameters]
+        replaced = len(lists) != len(self._lists) or not all(map(operator.is_, lists, self._lists))
+        if replaced:
+            self._lists = lists
+            self._by_context.clear()
+        if context not in self._by_context:
+            template: list[Any] = [None] * (len(self._arrays) + len(self._parameters))
+            for at, parameter in self._parameters:
+                template[at] = parameter.data(context)
+            self._by_context[context] = template
+        arguments = self._by_context[context].copy()
+        for at, index in self._arrays:
+            arguments[at] = arrays[index]
+        return arguments, replaced
+
 
 _TRACING = threading.RLock()  # warnings are filtered for the whole process, not for a thread
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 from ..compat import mx
 from ..graph_builder import GraphBuilder, Input, Node, moved
-from .traced_graph import as_json
+from .graph_cut import as_json
 
 Correction = Callable[[GraphBuilder, Node, "list[Input]"], int]
 

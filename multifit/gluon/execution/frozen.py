@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Collection, Iterator, Mapping, NamedTuple, Sequence
+from typing import Any, NamedTuple
 
 from ..compat import mx
-from .traced_graph import as_json
+from .graph_cut import as_json
 
 GLOBAL = "use_global_stats"
 OPERATORS = ("BatchNorm", "_contrib_BatchNormWithReLU", "_contrib_SyncBatchNorm")

@@ -1,11 +1,51 @@
-"""Cut a traced graph where its tasks branch: into a body that several tasks share, and the rest."""
+"""Cuts a graph where tasks branch."""
 
 from __future__ import annotations
 
 import json
-from typing import Any, Collection, Mapping, NamedTuple, Optional, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Optional
 
+from ..compat import mx
 from ..graph_builder import Entry, GraphBuilder, Input, Node
+
+
+class CutLayout(NamedTuple):
+    """Numbers the arrays that the parts of a cut graph take, in one list.
+
+    The list holds the whole graph's arguments, then copies of the body's outputs, then `in_both`: the
+    arguments that both parts take, once more. `body` and `rest` are the numbers of each part's inputs.
+    `copied` is, for each copy, the number of the body's output. `features` are the outputs of the body that
+    tasks take, `tasks` are these tasks for each of them, and `taken` are their copies, by number.
+    """
+
+    body: list[int]
+    rest: list[int]
+    in_both: list[int]
+    copied: list[int]
+    features: list[int]
+    tasks: list[list[int]]
+    taken: list[int]
+
+
+def cut_layout(cut: Cut, inputs: Sequence[str]) -> CutLayout:
+    """Return the layout of a cut graph, whose inputs before it was cut were `inputs`."""
+    copies = [(number, task) for number, variables in enumerate(cut.copies) for task in variables]
+    names = [*inputs, *(cut.copies[number][task] for number, task in copies)]
+    at = {name: place for place, name in enumerate(names)}
+    body, in_both = [at[name] for name in cut.body.list_inputs()], list[int]()
+    for name in cut.rest.list_inputs():
+        if at[name] in body:
+            in_both.append(at[name])
+            at[name] = len(names) + len(in_both) - 1
+    rest = [at[name] for name in cut.rest.list_inputs()]
+    takers = [sorted(task for task in variables if task is not None) for variables in cut.copies]
+    features = [number for number, tasks in enumerate(takers) if tasks]
+    taken = [copies.index((number, task)) for number in features for task in takers[number]]
+    tasks = [takers[number] for number in features]
+    return CutLayout(body, rest, in_both, [number for number, _ in copies], features, tasks, taken)
+
 
 # Operators through which no gradient flows. If one is missing here, the body gets larger, but not wrong.
 STOPS = {
@@ -156,3 +196,70 @@ def _body(graph: Mapping[str, Any], body: set[int], parameters: set[int], output
     copied = [builder.copied(entry) for entry in outputs]
     pairs = zip(outputs, copied)
     return builder.symbol([builder.identity(head) if at in parameters else head for (at, _), head in pairs])
+
+
+# The names of inputs that are not slots; slots cannot have these names.
+SAMPLES, WEIGHTS = "#samples", "#weights"
+OUTPUT = "#output."  # before the name of an output of the net, if the net is not part of the graph
+
+
+@dataclass(frozen=True)
+class TracedGraph:
+    """A graph that MXNet traced.
+
+    Parameters
+    ----------
+    symbol : str
+        The graph, as MXNet writes it in JSON.
+    inputs : dict of str to str
+        The variables that get a value with each call, and the name of what each stands for.
+    outputs : tuple of str
+        The names of what the graph returns, in order.
+    constants : mapping of str to numpy.ndarray
+        The values of variables that are constants. All others are parameters.
+    """
+
+    symbol: str
+    inputs: dict[str, str]
+    outputs: tuple[str, ...]
+    constants: Mapping[str, Any] = field(default_factory=dict)
+
+
+def as_json(symbol: Any) -> str:
+    """Return a symbol in JSON with its casts to a lower precision, which MXNet leaves out by default."""
+    return str(symbol.tojson(remove_amp_cast=False))
+
+
+OBJECTIVE = "objective."
+
+
+@dataclass(frozen=True)
+class TracedCut:
+    """A traced graph cut in two; see :class:`multifit.gluon.execution.graph_cut.Cut`.
+
+    `copies` are, for each output of the body, the inputs of the rest that take it, by task; the key None is
+    for an input that no task's gradient reaches.
+    """
+
+    body: TracedGraph
+    rest: TracedGraph
+    copies: list[dict[int | None, str]]
+
+
+def cut_traced(traced: TracedGraph, tasks: Mapping[str, int], trained: Collection[str]) -> TracedCut:
+    """Cut a graph where its tasks branch; they must share a parameter.
+
+    `tasks` are the losses' tasks by name; `trained` are the names of the variables that are parameters with a
+    gradient.
+    """
+    of_outputs = [tasks.get(name.partition(OBJECTIVE)[2]) for name in traced.outputs]
+    cut = cut_graph(traced.symbol, of_outputs, trained)
+    assert cut is not None  # the first batch was checked
+    copies = {name: name for taken in cut.copies for name in taken.values()}
+    body = _part(cut.body, traced.inputs, [str(number) for number in range(len(cut.copies))])
+    return TracedCut(body, _part(cut.rest, {**traced.inputs, **copies}, traced.outputs), cut.copies)
+
+
+def _part(symbol: mx.sym.Symbol, inputs: Mapping[str, str], outputs: Collection[str]) -> TracedGraph:
+    used = [name for name in symbol.list_inputs() if name in inputs]
+    return TracedGraph(as_json(symbol), {name: inputs[name] for name in used}, tuple(outputs))

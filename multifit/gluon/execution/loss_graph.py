@@ -5,16 +5,17 @@ The same functions run on NDArrays and, traced once, on symbols.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Callable, Collection, Hashable, Mapping, Optional, Sequence
+from typing import Any, Optional
 
 from ...protocols import Array, Tensor
 from ...spec.names import Ref
 from ...spec.terms import MetricTerm, Term
 from ..compat import mx
 from ..metrics.base import DeviceMetric, form_of
-from ..metrics.label_checks import LabelChecks, LabelColumns
-from ..metrics.metric_sums import SAMPLES, slices
+from ..metrics.labels import LabelChecks, LabelColumns
+from ..metrics.sums import SAMPLES, slices
 from ..user_code import user_code
 from .forms import ResultForms
 from .loss_calls import as_variable, call_loss, named_parts

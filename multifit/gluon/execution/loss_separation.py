@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Callable, Collection, Mapping
 
-from ..metrics.means import Means
+from ..metrics.sums import Means
 from .loss_graph import SUM
 
 

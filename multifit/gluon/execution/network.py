@@ -1,30 +1,96 @@
-"""Call a net: as it is, or as a graph of its own for each stage."""
+"""Calls or traces the net, and picks its outputs."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any, Callable, ContextManager, Hashable, Iterator, Mapping, Sequence
+from typing import Any, ContextManager
 
 import numpy as np
 
 from ...checks import at_path, bind_outputs
 from ...errors import Problem, counted, last_line, raise_problems
 from ...spec import TaskSpec
+from ...spec.terms import is_multi_box
 from ...stages import TRAIN
 from ..compat import mx
 from ..data.arrays import cast_line, fewest_casts, has_other_dtype, signature_of
 from ..optim.parameters import real_dtype
 from ..optim.preserve_state import kept_statistics
-from ..precision.lowering import lower
-from ..precision.precisions import FULL, Precision
+from ..precision import FULL, Precision, lower
 from ..user_code import user_code, wait_for
 from .cached_graph import CachedGraph, forget_errors, give_graph
 from .frozen import Frozen
-from .nesting import flatten, regroup
-from .recordable import form_of, obstacle_of
-from .recording import record
-from .traceable import hybridizing, is_hybridized, runs_python
-from .traced_graph import TracedGraph, as_json
+from .graph_cut import TracedGraph, as_json
+from .recorder import STOCK, form_of, obstacle_of, record
+
+
+def flatten(result: Any, flat: list[Any]) -> Any:
+    """Append the arrays of a net's result to `flat`; return the result's structure.
+
+    A symbol of several results, as ``F.split`` returns it, counts as a list, as it is one with arrays.
+    """
+    if isinstance(result, Mapping):
+        return {key: flatten(item, flat) for key, item in result.items()}
+    if isinstance(result, (list, tuple)) or (isinstance(result, mx.sym.Symbol) and len(result) > 1):
+        return [flatten(item, flat) for item in result]
+    if result is not None:
+        flat.append(result)
+        return True
+    return None
+
+
+def regroup(structure: Any, leaves: Iterator[Any]) -> Any:
+    """Return arrays in the structure that :func:`flatten` returned."""
+    if isinstance(structure, dict):
+        return {key: regroup(item, leaves) for key, item in structure.items()}
+    if isinstance(structure, list):
+        return [regroup(item, leaves) for item in structure]
+    return next(leaves) if structure else None
+
+
+def is_traceable(block: Any) -> bool:
+    """Whether a loss may become part of a graph: it is hybridized, or belongs to a toolkit.
+
+    A user's own HybridBlock that is not hybridized may hold state that changes while training, and a function
+    may do anything: a graph would silently freeze what they do. SDMLLoss reads shapes, which symbols lack.
+    Of gluoncv's SSD loss, there is a graph of ours.
+    """
+    if is_multi_box(block):
+        return True
+    takes_symbols = isinstance(block, mx.gluon.HybridBlock) and not isinstance(block, mx.gluon.loss.SDMLLoss)
+    return takes_symbols and (is_hybridized(block) or _is_stock(block))
+
+
+def is_hybridized(block: Any) -> bool:
+    """Whether a block's own graph would be traced if it were called."""
+    return isinstance(block, mx.gluon.HybridBlock) and block._active
+
+
+def hybridizing(net: Any) -> tuple[str, str]:
+    """Return why a net cannot be traced if it is not hybridized, and the way out."""
+    if isinstance(net, mx.gluon.HybridBlock):
+        return "it is not hybridized", "call net.hybridize()"
+    return "it is a Block, which cannot be traced", "write it as a HybridBlock, and call net.hybridize()"
+
+
+def _is_stock(block: Any) -> bool:
+    # a HybridLambda and a container may hold the user's code
+    stock = type(block).__module__.startswith(STOCK) and not isinstance(block, mx.gluon.nn.HybridLambda)
+    return stock and all(_is_stock(child) for child in block._children.values())
+
+
+def runs_python(net: Any) -> bool:
+    """Whether a hybridized net has Python code that runs at every call, which a graph would skip.
+
+    It has if it has hooks, or overrides a method that Gluon calls directly. Hooks of its children do not
+    count: hybridizing skips them too.
+    """
+    if net._forward_hooks or net._forward_pre_hooks:
+        return True
+    classes = [kind for kind in type(net).__mro__ if not kind.__module__.startswith((*STOCK, "builtins"))]
+    return any({"forward", "__call__"} & set(vars(kind)) for kind in classes)
+
 
 ChangeOutputs = Callable[[Mapping[str, Any], Mapping[str, Any]], "dict[str, Any]"]
 

@@ -6,19 +6,19 @@ found out from arrays before.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from ...errors import SpecError
 from ...protocols import Tensor
-from ...spec.missing import label_of, presence
 from ...spec.names import OUTPUTS, Ref
+from ...spec.parsing import label_of, presence
 from ...spec.terms import Term
 from ..compat import mx
 from ..data.arrays import new_array
-from ..loss_kinds import ELEMENTWISE, class_axis, is_kind
-from ..losses import SegmentationCELoss
+from ..losses import ELEMENTWISE, SegmentationCELoss, class_axis, is_kind
 
 _CE = mx.gluon.loss.SoftmaxCrossEntropyLoss
 

@@ -1,4 +1,4 @@
-"""Records what a net does with arrays, operator by operator, as symbols."""
+"""Records what a net that no symbol runs through computes."""
 
 from __future__ import annotations
 
@@ -6,16 +6,103 @@ import ctypes
 import random
 import sys
 import threading
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from copy import copy
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...errors import SpecError
+from ...protocols import Array, Shape
 from ..compat import mx
-from .hollow_arrays import hollow_results
+
+
+def hollow(shape: Shape, dtype: Any) -> Array:
+    """Return an array for which MXNet allocates no memory unless an operator writes to it."""
+    return mx.nd.NDArray(mx.nd.ndarray._new_alloc_handle(shape, mx.cpu(), True, dtype))
+
+
+def hollow_results(operator: Callable[..., Any], arrays: Sequence[Array]) -> list[Array] | None:
+    """Return arrays like the results of an operator, which takes and returns symbols.
+
+    Returns None if their shapes or dtypes depend on numbers. Raises MXNetError if the operator cannot take
+    such arrays.
+    """
+    inputs = [mx.sym.var(f"x{i}", shape=each.shape, dtype=each.dtype) for i, each in enumerate(arrays)]
+    result = operator(inputs)
+    shapes, dtypes = result.infer_shape_partial()[1], result.infer_type_partial()[1]
+    if not (all(dtypes) and all(shape and min(shape) > 0 for shape in shapes)):
+        return None
+    return [hollow(shape, dtype) for shape, dtype in zip(shapes, dtypes)]
+
+
+STOCK = ("mxnet.", "gluoncv.", "gluonnlp.", "multifit.")  # toolkits' blocks
+PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic)
+SEVERAL = (list, tuple, set, frozenset)
+
+
+def obstacle_of(net: Any) -> tuple[str, str] | None:
+    """Return why a net's forward pass must not be recorded, and the way out; None if it may be recorded.
+
+    A recording freezes what the net's Python code does, as hybridizing does: the user must ask for that.
+    """
+    hybrid = [block for block in shell_of(net).values() if isinstance(block, mx.gluon.HybridBlock)]
+    if not hybrid or not all(block._active for block in hybrid):
+        return "the net is not hybridized", "call net.hybridize()"
+    if any(block._forward_hooks or block._forward_pre_hooks for block in blocks_of(net).values()):
+        return "the net, or a block in it, has hooks", "detach them"
+    return None
+
+
+def form_of(net: Any, inputs: Sequence[Any]) -> Hashable:
+    """Return what batches must have in common to share a recording.
+
+    These are shapes and dtypes, and the plain attributes of the blocks whose Python code Gluon runs in each
+    call, such as numbers that a handler may change.
+    """
+    types = [array if array is None else (array.shape, array.dtype) for array in inputs]
+    return tuple(types), tuple(plain_attributes(shell_of(net)).items())
+
+
+def blocks_of(net: Any, name: str = "") -> dict[str, Any]:
+    """Return a net and all blocks in it by their names, such as ``encoder.0``; the name of the net is ""."""
+    blocks = {name: net}
+    for child, block in net._children.items():
+        blocks.update(blocks_of(block, f"{name}.{child}".lstrip(".")))
+    return blocks
+
+
+def shell_of(net: Any, name: str = "") -> dict[str, Any]:
+    """Return, by name, the blocks whose Python code Gluon runs in each call, and their direct children."""
+    blocks = {name: net}
+    if not isinstance(net, mx.gluon.HybridBlock) or type(net).forward is not mx.gluon.HybridBlock.forward:
+        for child, block in net._children.items():
+            blocks.update(shell_of(block, f"{name}.{child}".lstrip(".")))
+    return blocks
+
+
+def plain_attributes(blocks: Mapping[str, Any]) -> dict[str, str]:
+    """Return the attributes of blocks that are numbers, strings, or collections of these, by their names.
+
+    Toolkits' blocks are left out: some count their calls to make names.
+    """
+    return {
+        f"{name}.{attribute}".lstrip("."): repr(value)
+        for name, block in blocks.items()
+        if not type(block).__module__.startswith(STOCK)
+        for attribute, value in vars(block).items()
+        if attribute != "_active" and _is_plain(value)
+    }
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, dict):
+        value = list(value.values())
+    return all(map(_is_plain, value)) if isinstance(value, SEVERAL) else isinstance(value, PLAIN)
+
 
 WAY_OUT = 'or use engine="mxnet"'
 READS = "reads numbers out of an array, as asnumpy(), asscalar() and if do", "compute with operators of mx.nd"
@@ -200,3 +287,71 @@ def _operator(handle: int) -> tuple[str, str]:
     results = [ctypes.byref(each) for each in (name, text, count, *lists, number, ctypes.c_char_p())]
     mx.base.check_call(mx.base._LIB.MXSymbolGetAtomicSymbolInfo(ctypes.c_void_p(handle), *results))
     return (name.value or b"").decode(), (number.value or b"").decode()
+
+
+AGAIN = "leave out what changes from call to call, or compute it with operators of mx.nd"
+
+
+class Recording(NamedTuple):
+    """The symbols of a net's outputs, and the values of its variables that are no inputs or parameters."""
+
+    outputs: dict[str, Any]
+    constants: dict[str, np.ndarray]
+
+
+def record(
+    net: Any, call: Callable[..., Mapping[str, Any]], symbols: Sequence[Any], arrays: Sequence[Any]
+) -> Recording:
+    """Record `call`, a function that calls the net and returns its outputs.
+
+    `arrays` are its arguments, and `symbols` stand for them; an argument that is None has no symbol. The net
+    is called twice, with arrays of the same shapes and dtypes, and must call the same operators both times.
+    Raises SpecError if it does not, and for anything that :class:`Recorder` refuses.
+    """
+    blocks = blocks_of(net)
+    attributes = plain_attributes(blocks)
+    stand_ins = [each if each is None else hollow(each.shape, each.dtype) for each in arrays]
+    with _run_by_python(blocks.values()):
+        first = _record_once(blocks, call, symbols, stand_ins)
+        changed = plain_attributes(blocks).items() ^ attributes.items()
+        if changed:
+            names = ", ".join(sorted({name for name, _ in changed}))
+            raise refusal(f"its forward pass changes {names}", "let a handler do that")
+        if not _equal(first, _record_once(blocks, call, symbols, stand_ins)):
+            raise refusal("it did something else when it was called again", AGAIN)
+    return first
+
+
+def _record_once(
+    blocks: dict[str, Any],
+    call: Callable[..., Mapping[str, Any]],
+    symbols: Sequence[Any],
+    arrays: Sequence[Any],
+) -> Recording:
+    parameters = [p for p in blocks[""].collect_params().values() if p._data is not None]
+    known = [(p._data[0], copy(p.var())) for p in parameters]  # copied: a variable counts what updates it
+    known += [pair for pair in zip(arrays, symbols) if pair[0] is not None]
+    recorder = Recorder(known, blocks)
+    with recorder.active():
+        outputs = call(*arrays)
+        recorded = {name: recorder.symbol(array) for name, array in outputs.items()}
+    return Recording(recorded, recorder.constants)
+
+
+@contextmanager
+def _run_by_python(blocks: Iterable[Any]) -> Iterator[None]:
+    """Run hybridized blocks as if they were not hybridized, and keep their graphs."""
+    active = [block for block in blocks if getattr(block, "_active", False)]
+    for block in active:
+        block._active = False
+    try:
+        yield
+    finally:
+        for block in active:
+            block._active = True
+
+
+def _equal(one: Recording, other: Recording) -> bool:
+    graphs = [mx.sym.Group(list(each.outputs.values())).tojson() for each in (one, other)]
+    pairs = zip(one.constants.values(), other.constants.values())
+    return graphs[0] == graphs[1] and all(np.array_equal(*pair) for pair in pairs)

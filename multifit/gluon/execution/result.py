@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Mapping, Sequence
+from typing import Any
 
 from ...errors import SpecError, last_line
 from ...protocols import Array, Numbers
@@ -15,7 +16,7 @@ from ..data.batch import Batch
 from .loss_calls import by_reference
 from .loss_graph import Backward
 from .loss_weights import BatchLossScale
-from .shared_features import SharedFeatures
+from .split_graph import SharedFeatures
 
 
 @dataclass

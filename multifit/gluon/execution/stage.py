@@ -1,9 +1,11 @@
-"""Run the batches of a stage, training or evaluating, through net, losses and metrics on all devices."""
+"""Runs a batch on all devices, and adds up the figures."""
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import Any, Collection, Mapping, NamedTuple, Sequence
+from typing import Any, NamedTuple
 
 from ...distributed import ALONE, World
 from ...engines import Timer, untimed
@@ -12,16 +14,17 @@ from ...seeding import RERUN_STEP, mixed
 from ...spec import TaskSpec
 from ...state import RunState
 from ..compat import mx
-from ..data.arrays import signature_of
+from ..data.arrays import signature_of, size_in_bytes
 from ..data.batch import Batch
 from ..distributed.collectives import Normalizers
 from ..distributed.figures import gathered
-from ..metrics.host_update import Joining, Measured
+from ..metrics.host import Joining, Measured
 from ..metrics.stage_figures import StageFigures
 from ..metrics.stage_metric import StageMetric
 from ..optim.preserve_state import kept_statistics
 from .cached_graph import forget_errors
 from .carried_state import CarriedState
+from .graph_cut import SAMPLES, WEIGHTS
 from .loss_graph import LossGraph, LossOutputs
 from .loss_separation import TOGETHER, LossSeparation
 from .loss_weights import BatchLossScale, LossScaler, Shares
@@ -29,8 +32,41 @@ from .network import Network
 from .result import StepResult
 from .step_graph import StepGraph
 from .step_graph_cache import StepGraphCache
-from .throttle import Throttle
-from .traced_graph import SAMPLES, WEIGHTS
+
+MAX_BATCHES = 64  # the largest number of batches that may wait for the engine
+MIN_BATCHES = 2  # this many may always wait
+MAX_BYTES = 64 * 2**20  # of the arrays of waiting batches, unless MIN_BATCHES take more
+
+
+class Throttle:
+    """Makes Python wait for the engine when it is many batches ahead.
+
+    Python only submits computations, which is often faster than computing them, and every batch stays in
+    memory until it is computed. A few batches ahead keep the engine busy. Python waits for the oldest of
+    these, never for the newest, so that the engine always has work.
+    """
+
+    def __init__(self) -> None:
+        self.limit = MAX_BATCHES
+        self._queue: deque[list[Array]] = deque()
+
+    def fit_to(self, arrays: Iterable[Array | None]) -> None:
+        """Lower the limit if these arrays of one batch are large."""
+        # a sparse array counts as if it were dense: MXNet makes it dense for operators that need that
+        size = sum(size_in_bytes(array) for array in arrays if array is not None)
+        self.limit = max(MIN_BATCHES, min(self.limit, MAX_BYTES // max(size, 1)))
+
+    def push(self, arrays: Iterable[Array]) -> None:
+        """Add a batch's last arrays, one per device, and wait for the oldest if there are too many."""
+        self._queue.append(list(arrays))
+        while len(self._queue) > self.limit:
+            for array in self._queue.popleft():
+                array.wait_to_read()
+
+    def clear(self) -> None:
+        """Forget all batches; reading a figure waits for them anyway."""
+        self._queue.clear()
+
 
 FEW = 13  # samples show what net and losses return; it is hardly the size of another axis
 

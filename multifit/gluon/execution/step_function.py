@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Collection, Mapping
+from collections.abc import Collection, Mapping
+from typing import Any
 
 from ...errors import SpecError
 from ...spec.names import OUTPUTS
 from ..compat import mx
 from .bound_graph import bound_graph, reaches_any
 from .cached_graph import CachedGraph
+from .graph_cut import OUTPUT, SAMPLES, WEIGHTS, TracedGraph, as_json
 from .loss_calls import by_reference
 from .loss_graph import LossGraph
 from .loss_separation import LossSeparation
 from .network import Network
-from .traced_graph import OUTPUT, SAMPLES, WEIGHTS, TracedGraph, as_json
 
 
 class StepFunction:

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any, Collection, Hashable, Mapping, Sequence
+from typing import Any
 
 from ...errors import SpecError, counted, last_line
 from ..compat import mx
-from ..metrics.label_checks import LabelRows
+from ..metrics.labels import LabelRows
 from ..ops import whole_maps
 from ..user_code import user_code
 from .cached_graph import CachedGraph
-from .executed_graph import ExecutedGraph
+from .executors import ExecutedGraph
 from .forms import ResultForms
+from .graph_cut import TracedGraph
 from .loss_calls import by_reference
 from .loss_graph import APART, LossGraph, LossOutputs
 from .loss_separation import LossSeparation
-from .network import Network
-from .shared_features import SharedFeatures
-from .split_graph import SplitGraph
+from .network import Network, hybridizing
+from .split_graph import SharedFeatures, SplitGraph
 from .step_function import StepFunction
-from .traceable import hybridizing
-from .traced_graph import TracedGraph
 
 NOT_TRACED = "the graph of net and losses, which cannot be traced"
 PARTS = "; do not hybridize the net itself but its parts, such as net.body.hybridize()"

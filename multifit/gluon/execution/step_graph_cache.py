@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from functools import partial
-from typing import Any, Collection, Hashable, Mapping, Sequence
+from typing import Any
 
 from ...spec import TaskSpec
 from ...spec.names import OUTPUTS, Ref
 from ...spec.terms import Taker, Term
 from ..data.arrays import Signature
-from ..metrics.label_rules import LabelRule
+from ..metrics.labels import LabelRule
 from ..metrics.stage_figures import StageFigures
 from ..user_code import user_code
 from .forms import ResultForms
@@ -17,10 +18,9 @@ from .fused_losses import cross_entropy, fused_loss
 from .loss_calls import by_reference
 from .loss_graph import LossGraph
 from .loss_separation import LossSeparation
-from .network import Network
+from .network import Network, is_traceable
 from .present_losses import counts_values
 from .step_graph import StepGraph
-from .traceable import is_traceable
 
 MAX_GRAPHS = 32  # that plan memory for batches of one signature; those of more signatures share graphs
 MAX_SIGNATURES = 4096  # whose graph is known; beyond that, the oldest is forgotten

@@ -1,26 +1,118 @@
-"""Write a net, in evaluation mode, for use elsewhere."""
+"""Writes a net for use elsewhere."""
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any
 
 import numpy as np
 
 from ...errors import SpecError, quoted
+from ...files import atomic_path, atomic_write, sha256
 from ...protocols import Slots
 from ...spec import TaskSpec
 from ...stages import EVALUATE, TRAIN
+from ..compat import mx
 from ..data.splitter import SlotSignature
 from ..engine import Engine
+from ..installed import installed_versions
 from ..steps.evaluation import batches_of, predict_batch
-from .formats import WRITERS
-from .onnx_model import require_onnx
-from .torch_files import FUNCTIONS, require_torch
-from .traced_net import TracedNet
-from .tracing import trace
+from .onnx_model import onnx_model, require_onnx
+from .traced_net import PortType, TracedNet, trace
+
+INSTALL = "exporting to PyTorch needs torch, which is not installed: pip install torch"
+FUNCTIONS = {"torch": "write_module", "pt2": "write_program"}
+
+
+def require_torch() -> Any:
+    """Return the module that writes files for torch; raises ImportError if torch is not installed."""
+    if find_spec("torch") is None:
+        raise ImportError(INSTALL)
+    return import_module("multifit.torch.export.write")
+
+
+def write_torch(format: str, net: TracedNet, record: dict[str, Any], folder: Path) -> list[Path]:
+    """Write a net in one of the formats in `FUNCTIONS`; `record` describes it for ``export.json``."""
+    writer = require_torch()
+    plain = writer.PlainNet(
+        symbol=mx.sym.Group(list(net.symbols.values())).tojson(),
+        example={name: (net.example[name], type_.dtype) for name, type_ in net.inputs.items()},
+        open_axes={
+            name: [axis for axis, size in enumerate(type_.shape or ()) if not isinstance(size, int)]
+            for name, type_ in net.inputs.items()
+        },
+        outputs=list(net.outputs),
+        arrays={name: value.asnumpy() for name, value in net.parameters.items()},
+        names=net.names,
+        trained=net.trained,
+        record=record,
+    )
+    paths: list[Path] = getattr(writer, FUNCTIONS[format])(plain, folder)
+    return paths
+
+
+SYMBOL, PARAMETERS, RECORD, ONNX = "net-symbol.json", "net-0000.params", "export.json", "net.onnx"
+
+
+def _write_gluon(net: TracedNet, folder: Path) -> list[Path]:
+    symbol = net.grouped()
+    auxiliary = set(symbol.list_auxiliary_states())
+    values = {f"{'aux' if name in auxiliary else 'arg'}:{name}": v for name, v in net.parameters.items()}
+    paths = [folder / name for name in (RECORD, PARAMETERS, SYMBOL)]
+    with ExitStack() as files:
+        # The files are renamed in reverse order, once all three are written; the record is the last.
+        record_file, parameter_file, symbol_file = (files.enter_context(atomic_path(path)) for path in paths)
+        symbol_file.write_text(symbol.tojson(), "utf-8")
+        mx.nd.save(str(parameter_file), values)
+        hashes = {PARAMETERS: sha256(parameter_file), SYMBOL: sha256(symbol_file)}
+        record_file.write_text(json.dumps(_record(net, hashes), indent=2) + "\n", "utf-8")
+    return sorted(paths)
+
+
+def _write_onnx(net: TracedNet, folder: Path) -> list[Path]:
+    atomic_write(folder / ONNX, onnx_model(net).SerializeToString(deterministic=True))
+    return [folder / ONNX]
+
+
+def _write_torch(format: str, net: TracedNet, folder: Path) -> list[Path]:
+    return write_torch(format, net, _description(net), folder)
+
+
+WRITERS: Mapping[str, Callable[[TracedNet, Path], list[Path]]] = {
+    "gluon": _write_gluon,
+    "onnx": _write_onnx,
+    **{format: partial(_write_torch, format) for format in FUNCTIONS},
+}
+
+
+def _record(net: TracedNet, hashes: Mapping[str, str]) -> dict[str, Any]:
+    described = _description(net)
+    for output in described["outputs"]:
+        output["symbol"] = f"{output['name']}_output"
+    files = {"format": "gluon", "symbol": SYMBOL, "parameters": PARAMETERS}
+    return {**files, **described, "sha256": dict(hashes)}
+
+
+def _description(net: TracedNet) -> dict[str, Any]:
+    return {
+        "inputs": [_port(name, type_) for name, type_ in net.inputs.items()],
+        "outputs": [_port(name, type_) for name, type_ in net.outputs.items()],
+        "unread_inputs": list(net.unread),
+        "versions": installed_versions(),
+    }
+
+
+def _port(name: str, type_: PortType) -> dict[str, Any]:
+    return {"name": name, "shape": type_.shape and list(type_.shape), "dtype": type_.dtype}
+
 
 # by format: a function that raises ImportError before anything is traced, if a library is missing
 REQUIRED = {"onnx": require_onnx, **dict.fromkeys(FUNCTIONS, require_torch)}

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from .gradient_noise import GradientNoise
-from .label_smoothing import LabelSmoothing
-from .mixup import MixUp
+from .label_changes import LabelSmoothing, MixUp
 from .non_finite import SkipNonFinite, TerminateOnNaN
 from .weight_averaging import WeightAveraging
 

@@ -9,8 +9,8 @@ it would return after a single update with all samples of the pass, however they
 from __future__ import annotations
 
 from .base import DeviceMetric
-from .binary_accuracy import BinaryAccuracy
 from .catalogue import device_metric, direction, figure_names
-from .copying import copy_metric
+from .classification import BinaryAccuracy
+from .host import copy_metric
 
 __all__ = ["BinaryAccuracy", "DeviceMetric", "copy_metric", "device_metric", "direction", "figure_names"]

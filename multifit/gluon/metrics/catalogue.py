@@ -6,8 +6,9 @@ may compute something else.
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping, Sequence
 from types import ModuleType
-from typing import Any, Hashable, Mapping, Optional, Sequence
+from typing import Any, Optional
 
 import numpy as np
 
@@ -15,14 +16,16 @@ from ...protocols import Shape, Tensor
 from ...spec.names import Ref
 from ...spec.terms import MetricTerm
 from ..compat import mx
-from .accuracy import DeviceAccuracy, DeviceBinaryAccuracy, DeviceTopKAccuracy
-from .base import DeviceMetric
-from .binary import DeviceF1, DeviceMCC
-from .binary_accuracy import BinaryAccuracy
-from .loss import DeviceLoss
-from .present import Coverage, DeviceCoverage
-from .probability import DeviceCrossEntropy, DevicePerplexity
-from .regression import DeviceRegression
+from .base import Coverage, DeviceCoverage, DeviceMetric
+from .classification import (
+    BinaryAccuracy,
+    DeviceAccuracy,
+    DeviceBinaryAccuracy,
+    DeviceF1,
+    DeviceMCC,
+    DeviceTopKAccuracy,
+)
+from .errors import DeviceCrossEntropy, DeviceLoss, DevicePerplexity, DeviceRegression
 from .segmentation import DeviceSegmentation
 
 COVERAGE = f"{Coverage.__module__}.{Coverage.__qualname__}"

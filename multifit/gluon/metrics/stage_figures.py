@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Collection, Iterator, Mapping, Protocol, Sequence, Union
+from typing import Any, Protocol, Union
 
 from ...checks import counted_labels_problem, partly_missing_problem
 from ...errors import Problem, raise_problems
 from ...protocols import Slots
 from ...spec import TaskSpec
-from ...spec.missing import label_of
 from ...spec.names import Ref, listed
+from ...spec.parsing import label_of
 from ...spec.terms import MetricTerm, Term
 from ...stages import TRAIN
 from ..user_code import user_code
 from .base import DeviceMetric
-from .kept_arrays import KeptArrays
-from .label_checks import LabelChecks, LabelRows, label_checks
-from .label_counts import LabelCounts
-from .label_rules import LabelRule, label_rules
-from .loader_counts import LoaderCounts
-from .means import Means
-from .metric_sums import MetricSums, Totals
+from .host import KeptArrays
+from .labels import LabelChecks, LabelCounts, LabelRows, LabelRule, label_checks, label_rules
 from .stage_metric import Place, StageMetric
+from .sums import LoaderCounts, Means, MetricSums, Totals
 
 WrongLabels = Mapping[str, Sequence[int]]
 """By rule: how many labels broke it, and the number (from 1) of the first batch with one."""

@@ -1,36 +1,77 @@
-"""One metric of one stage: summed on the device, computed from a whole pass, or updated batch by batch."""
+"""A metric as declared, in one stage."""
 
 from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Any, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from ...errors import CLEAR, Problem, SpecError, counted, last_line
-from ...spec.names import Ref, listed
+from ...errors import CLEAR, Problem, SpecError, counted, last_line, raise_problems
+from ...spec import MetricSpec, TaskSpec
+from ...spec.names import LABELS, Ref, listed
+from ...spec.parsing import coverage, is_missable, presence
 from ...spec.terms import MetricTerm
+from ...stages import EVALUATE, STAGES
 from ..compat import mx
 from ..data.arrays import new_array
 from ..user_code import user_code
-from .base import DeviceMetric
+from .base import Coverage, DeviceMetric, PresentMatches
 from .catalogue import counts_whole_pass, device_metric, direction, figure_names
-from .function_metric import is_function
-from .host_update import (
+from .host import (
     Groups,
+    KeptArrays,
     Measured,
     as_array,
+    as_metric,
     as_numpy,
+    copy_metric,
     groups,
+    is_function,
     takes_preds,
     update,
     update_metric,
 )
-from .kept_arrays import KeptArrays
-from .metric_sums import MetricSums
-from .present import PresentMatches
+from .sums import MetricSums
+
+
+def declared_metrics(spec: TaskSpec) -> dict[str, list[StageMetric]]:
+    """Return each stage's metrics; an EvalMetric used twice is copied, so that its sums do not mix."""
+    used: set[int] = set()
+    metrics: dict[str, list[StageMetric]] = {}
+    problems: list[Problem] = []
+    for name, declared in zip(STAGES, (spec, spec.evaluation)):
+        metrics[name] = []
+        for term in declared.metric_terms:
+            if name in listed(term.spec.stage) or (name == EVALUATE and spec.evaluate is not None):
+                try:
+                    metric = as_metric(term)
+                except SpecError as error:
+                    problems += error.problems
+                    continue
+                metric = copy_metric(metric) if used & _identities(metric) else metric
+                used |= _identities(metric)
+                metrics[name].append(StageMetric(term, metric))
+        missable = [label for label, spec in declared.label_specs.items() if is_missable(spec)]
+        metrics[name] += [_coverage(label) for label in missable]
+    raise_problems(problems)
+    return metrics
+
+
+def _identities(metric: Any) -> set[int]:
+    """Return the identities of a metric and of the metrics that it is composed of."""
+    parts = metric.metrics if isinstance(metric, mx.metric.CompositeEvalMetric) else ()
+    return {id(metric)}.union(*map(_identities, parts))
+
+
+def _coverage(label: str) -> StageMetric:
+    metric = Coverage()
+    return StageMetric(
+        MetricTerm(coverage(label), MetricSpec(metric), (Ref(LABELS, presence(label)),)), metric
+    )
 
 
 class Place(Enum):

@@ -6,8 +6,9 @@ Also the losses that are bound to trainers: the parameters that they train, and 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from ...errors import Problem, quoted, raise_problems, suggest
 from ...protocols import Array

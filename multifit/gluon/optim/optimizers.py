@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 from ...arguments import Count, NotNegative, Share, as_float, checked_value, is_finite_number
 from ...errors import Problem, last_line, note_call, quoted, shown, suggest

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any, Iterable, Iterator
+from typing import Any
 
 from ..compat import mx
 from .gradients import is_fresh, set_fresh

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 from ..metrics.stage_figures import StageFigures
 from ..metrics.stage_metric import Place, StageMetric

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 import numbers
-from typing import Any, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from ...errors import suggest
 from ...sampling import TaskLoaders
 from ...spec import LossSpec, MetricSpec, TaskSpec
 from ...spec.names import listed
-from ...spec.stage_plan import function_name
+from ...spec.plan import function_name
 from ...spec.terms import MetricTerm, Term
 from ..balance.make import AnyBalancer
 from ..compat import mx

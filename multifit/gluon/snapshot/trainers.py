@@ -7,7 +7,8 @@ numbers and arrays. All optimizers of MXNet are restored exactly, with two excep
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 

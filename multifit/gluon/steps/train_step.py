@@ -5,7 +5,8 @@ Fetch, forward, balance, backward, combine, hold, reduce, change, clip, update, 
 
 from __future__ import annotations
 
-from typing import Any, Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
+from typing import Any
 
 from ...engines import Timer, untimed
 from ...errors import raise_problems

@@ -6,7 +6,8 @@ of Gluon's.
 
 from __future__ import annotations
 
-from typing import Any, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -14,9 +15,9 @@ from ...checks import CHANNELS_FIRST, describe, has_channels_last
 from ...spec.names import OUTPUTS, Ref
 from ...spec.terms import MetricTerm, Term
 from ..compat import mx
-from ..execution.recordable import blocks_of
+from ..execution.recorder import blocks_of
 from ..execution.result import StepResult
-from ..metrics.function_metric import as_metric
+from ..metrics.host import as_metric
 
 _LOSSES = mx.gluon.loss
 _OF_PROBABILITIES = (mx.metric.CrossEntropy, mx.metric.NegativeLogLikelihood, mx.metric.Perplexity)

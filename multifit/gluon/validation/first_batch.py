@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ...errors import Problem, quoted, raise_problems
 from ...spec.names import LABELS, Ref
@@ -13,10 +14,10 @@ from ..data.arrays import cast_line, fewest_casts, has_other_dtype
 from ..data.batch import Batch
 from ..execution.correct_gradients import uncorrected
 from ..execution.loss_calls import by_reference
-from ..execution.recordable import blocks_of
+from ..execution.network import hybridizing, is_hybridized
+from ..execution.recorder import blocks_of
 from ..execution.result import StepResult
 from ..execution.stage import Stage
-from ..execution.traceable import hybridizing, is_hybridized
 from ..metrics.catalogue import value_axis
 from ..user_code import user_code
 from .inspection import (

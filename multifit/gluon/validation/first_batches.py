@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from ...checks import one_shot
 from ...engines import FirstBatches, Peeked
@@ -10,14 +11,14 @@ from ...errors import DataError, Problem, SpecError, counted, quoted, raise_prob
 from ...sampling import TaskBatch, TaskLoaders
 from ...seeding import preserve_rng
 from ...spec import TaskSpec
-from ...spec.missing import is_missable
+from ...spec.parsing import is_missable
 from ...spec.plan import LoaderPlan
-from ...spec.task_slots import TaskSlots, task_slots, with_optional
+from ...spec.terms import TaskSlots, task_slots, with_optional
 from ...stages import TRAIN
 from ..data.batch import Shards
 from ..data.splitter import arrays_in
 from ..engine import Engine
-from ..metrics.loader_counts import LoaderCounts
+from ..metrics.sums import LoaderCounts
 from ..user_code import user_code
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import Any, Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -19,22 +20,19 @@ from ...errors import Problem, SpecError, counted, last_line
 from ...protocols import Array, Metric
 from ...signatures import arity_problem
 from ...spec import TaskSpec
-from ...spec.missing import label_of
 from ...spec.names import Ref, listed
+from ...spec.parsing import label_of
 from ...spec.terms import MetricTerm, Taker, Term
 from ..compat import mx
 from ..data.arrays import joined
 from ..data.batch import Batch
 from ..execution.loss_calls import by_reference, call_loss, detached
-from ..loss_kinds import ELEMENTWISE, class_axis
-from ..losses import SegmentationCELoss
-from ..metrics.binary_accuracy import BinaryAccuracy
+from ..losses import ELEMENTWISE, SegmentationCELoss, class_axis
+from ..metrics.base import present_arrays
 from ..metrics.catalogue import READING, updates_as, value_axis
-from ..metrics.copying import copy_metric
-from ..metrics.function_metric import is_function
-from ..metrics.host_update import update_metric
-from ..metrics.label_rules import LabelRule, count_in_part
-from ..metrics.present import present_arrays
+from ..metrics.classification import BinaryAccuracy
+from ..metrics.host import copy_metric, is_function, update_metric
+from ..metrics.labels import LabelRule, count_in_part
 from ..metrics.stage_metric import StageMetric
 from ..user_code import wait_for
 

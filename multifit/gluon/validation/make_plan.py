@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from ...checks import describe
 from ...log_once import LogOnce
-from ...spec.plan import Plan, TrainerPlan
-from ...spec.stage_plan import StagePlan, stage_plan
+from ...spec.plan import Plan, StagePlan, TrainerPlan, stage_plan
 from ...stages import EVALUATE, TRAIN
 from ..compat import mx
 from ..engine import Engine
-from ..execution.graph_cut import learning_variables
+from ..execution.graph_cut import as_json, learning_variables
 from ..execution.loss_calls import by_reference, call_loss
 from ..execution.result import StepResult
 from ..execution.stage import Stage
-from ..execution.traced_graph import as_json
 from ..metrics.stage_metric import Place, StageMetric
 from ..optim.binding import freezing
 from ..optim.parameters import listing

@@ -1,13 +1,23 @@
-"""Gradients that no trainer has used yet."""
+"""The gradients of a step: of parameters, over ranks, and by task."""
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Mapping
+import copy
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import compress
+from typing import Any
 
+import numpy as np
 import torch
 
+from ...distributed import World
+from ...gluon.balance.gradients import ChosenParameters, summed
+from ...gluon.balance.tasks import Tasks
+from ...gluon.distributed.joint_gradients import of_any_rank
+from ...protocols import Numbers
 from .parameters import Parameters
-from .tensors import copied
+from .shared_features import combined, numbers, product
+from .tensors import Tensors, copied
 
 
 class Gradients:
@@ -77,3 +87,105 @@ class Gradients:
         """Copy the gradients from the net if handlers have read, and so may have changed, them."""
         if self._published:
             self.take()
+
+
+class JointGradients:
+    """Adds up gradients over the ranks, in the same order on all ranks; with one rank, does nothing."""
+
+    def __init__(self, world: World, parameters: Parameters) -> None:
+        self._world, self._parameters = world, parameters
+
+    def agree(
+        self, held_back: bool, overflowed: bool, gradients: Gradients, due: Collection[str]
+    ) -> tuple[bool, bool]:
+        """Return whether a handler on any rank holds back the update, and whether any gradient overflowed.
+
+        Also sets ``gradients.added`` if any rank adds gradients up. If the update is not held back,
+        parameters that only other ranks' samples have reached get gradients of 0. `due` are the names of the
+        parameters whose trainers update.
+        """
+        if self._world.alone:
+            return held_back, overflowed
+        names = sorted(due)
+        reached_here = [name in gradients.tensors for name in names]
+        reached, (held_back, overflowed, gradients.added) = of_any_rank(
+            self._world, reached_here, held_back, overflowed, gradients.added
+        )
+        for name in compress(names, reached):
+            if not held_back and name not in gradients.tensors:
+                gradients.tensors[name] = torch.zeros_like(self._parameters.tensors[name])
+        return held_back, overflowed
+
+    def add_up(self, gradients: Gradients, due: Collection[str]) -> None:
+        """Replace gradients by their sums over the ranks."""
+        if self._world.alone:
+            return
+        tensors: dict[int, torch.Tensor] = {}
+        for name in sorted(gradients.tensors.keys() & due):
+            tensor = gradients.tensors[name].detach().contiguous()
+            if tensor.data_ptr() in tensors:  # two parameters may share one gradient
+                tensor = tensor.clone()
+            tensors[tensor.data_ptr()] = gradients.tensors[name] = tensor
+        self._world.all_reduce_tensors(list(tensors.values()))
+
+
+class ParameterGradients:
+    """Compares exact gradients of parameters, at the cost of a backward pass for each task.
+
+    The compared parameters are the shared ones whose names match `pattern`, or all shared ones if it is
+    None. With several ranks, the compared rows are summed over the ranks. Raises SpecError if a pattern
+    matches none.
+    """
+
+    repeats = True
+
+    def __init__(
+        self, pattern: str | None, parameters: Mapping[str, Any], world: World, device: torch.device
+    ) -> None:
+        self._parameters, self._world, self._device = parameters, world, device
+        self._chosen = ChosenParameters(pattern, parameters, world)
+        self._rows: Tensors = {}  # by parameter, in the batches that are measured
+
+    def measure(self, result: Any, tasks: Tasks) -> tuple[Numbers, Numbers]:
+        """Return a batch's losses (K,) and Gramian (K, K) over all ranks; this waits for them."""
+        self._rows = {}
+        for features in result.features:  # none if this process has no samples
+            self._rows = features.parameter_rows(len(tasks.names))
+        gramian, values = self._read(len(tasks.names), result.objectives)
+        return summed(self._world, tasks.losses(result, values), gramian)
+
+    def combine(self, features: Sequence[Any], weights: Numbers) -> None:
+        """Combine the rows; if the batch was not measured, pass the weighted sum back through the body."""
+        for each in features:
+            if self._rows:
+                each.gradients = self._combined(self._rows, weights)
+            else:
+                each.backward(weights)
+        self._rows = {}
+
+    def fork(self) -> ParameterGradients:
+        """Return a copy that does not change this one: rows are replaced, never changed."""
+        return copy.copy(self)
+
+    def _combined(self, rows: Tensors, weights: Numbers) -> Tensors:
+        return {
+            name: combined(own, weights).reshape(self._parameters[name].shape) for name, own in rows.items()
+        }
+
+    def _read(self, tasks: int, losses: Sequence[torch.Tensor]) -> tuple[Numbers, list[float]]:
+        """Return the Gramian of the ranks' summed rows, 0 on all ranks but the first, and the losses."""
+        names = self._chosen.reached(self._rows)
+        rows = [self._rows[name] if name in self._rows else self._zeros(name, tasks) for name in names]
+        if not self._world.alone:
+            rows = [row.clone() for row in rows]
+            self._world.all_reduce_tensors(rows)
+        gramian = torch.stack([product(each).double() for each in rows]).sum(0)
+        values = numbers([gramian, *losses])
+        products = values[: tasks * tasks].reshape(tasks, tasks)
+        return products if self._world.first else np.zeros_like(products), values[tasks * tasks :].tolist()
+
+    def _zeros(self, name: str, tasks: int) -> torch.Tensor:
+        """Return the rows of a parameter that only other ranks' samples have reached."""
+        parameter = self._parameters[name]
+        dtype = getattr(torch, np.dtype(parameter.dtype).name)
+        return torch.zeros((tasks, int(np.prod(parameter.shape))), dtype=dtype, device=self._device)

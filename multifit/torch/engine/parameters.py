@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 
 from ...gluon.optim.gradients import pending_gradients, set_pending
 from ...gluon.optim.numbers import UpdateNumbers, set_values, values_of
-from .tensors import restored
-from .transfers import copy_into, on_device, on_host
+from .tensors import copy_into, on_device, on_host, restored
 
 
 class Parameters:

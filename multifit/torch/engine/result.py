@@ -1,22 +1,88 @@
-"""The result of a step for a batch, in tensors."""
+"""What a step computed, and what handlers and later batches take from it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Sequence
+from typing import Any
 
 import torch
 
 from ...gluon.data.batch import Batch
+from ...gluon.execution import changed_objective
+from ...gluon.execution.carried_state import CarriedState as GluonCarriedState
 from ...gluon.execution.loss_weights import BatchLossScale
 from ...gluon.execution.result import StepResult
 from ...protocols import Numbers
 from ...spec import TaskSpec
-from .backward_pass import BackwardPass
-from .changed_outputs import ChangedOutputs
+from .backward import BackwardPass
 from .shared_features import SharedFeatures
-from .tensors import Tensors, copied, to_arrays
+from .tensors import Tensors, copied, to_array, to_arrays, to_tensor
+
+
+class ChangedOutputs:
+    """The outputs of a batch as handlers change them, and their backward pass; waits for the device.
+
+    `outputs` are the changed outputs, which losses and metrics see, and `arrays` are the same as NDArrays.
+    `leaves` are the outputs that receive gradients; :meth:`objectives` takes these gradients. `trained` are
+    the names of the parameters on which the net's own outputs depend.
+    """
+
+    def __init__(self, change: Any, outputs: Tensors, slots: Mapping[str, Any], trained: list[str]) -> None:
+        self._before, self.trained = outputs, trained
+        self._change = changed_objective.ChangedOutputs(change, to_arrays(outputs), slots)
+        self.arrays = self._change.arrays
+        device = next(iter(outputs.values())).device
+        self.outputs = {name: to_tensor(array, device) for name, array in self.arrays.items()}
+        self._real = [name for name, tensor in self.outputs.items() if tensor.is_floating_point()]
+        self.leaves = [self.outputs[name].requires_grad_() for name in self._real]
+
+    def objectives(self, gradients: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Return numbers whose gradients are those of the net's own outputs."""
+        heads = {name: to_array(gradient) for name, gradient in zip(self._real, gradients)}
+        through = self._change.gradients(heads).items()
+        return [
+            weighted(self._before[name], head) for name, head in through if self._before[name].requires_grad
+        ]
+
+
+def weighted(tensor: torch.Tensor, gradient: Any) -> torch.Tensor:
+    """Return a number whose gradient with respect to a tensor is `gradient`, an NDArray."""
+    return (tensor * to_tensor(gradient, tensor.device)).sum()
+
+
+class CarriedState:
+    """Keeps the outputs of a stage's last batch for the next one, without waiting for the device.
+
+    `gluon` is MXNet's state, which checks shapes, is saved in checkpoints, and is reset. `given` are the
+    values with which the running batch began, if they are not those in its slots.
+    """
+
+    def __init__(self, gluon: GluonCarriedState) -> None:
+        self._gluon, self._left = gluon, Tensors()
+        self.given = Tensors()
+        gluon.other_engine_state = self
+
+    def begin(self) -> None:
+        """Begin a batch with the state that the last one left."""
+        self.given = self._left
+
+    def keep(self, batch: Batch, outputs: Tensors) -> None:
+        """Remember the outputs of a batch; raises SpecError if one does not have the shape of its slot."""
+        self._gluon.check(batch, [outputs])
+        self._gluon.keep(batch, batch.slots)  # the next batch must have as many samples
+        # copied, because an output may share its memory with a batch, and a CUDA graph overwrites its outputs
+        self._left = {name: outputs[name].detach().clone() for name in self._gluon.shapes}
+
+    def fetch(self) -> None:
+        """Copy the state to MXNet's state; this waits for the device."""
+        if self._left:
+            self._gluon.load([to_arrays(self._left)])
+
+    def clear(self) -> None:
+        """Discard the state."""
+        self._left = {}
 
 
 @dataclass

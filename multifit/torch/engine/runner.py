@@ -6,10 +6,11 @@ values of the parameters, until the run ends or other code reads them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any, ContextManager, Iterator, Mapping
+from typing import Any, ContextManager
 
 import torch
 
@@ -19,7 +20,7 @@ from ...events import NO_HOOKS, TrainingHooks
 from ...gluon.data.devices import CPU
 from ...gluon.engine import Engine
 from ...gluon.optim.preserve_state import kept_statistics
-from ...gluon.precision.precisions import Precision, named_precision
+from ...gluon.precision import Precision, named_precision
 from ...gluon.runner import Runner as MXNetRunner
 from ...gluon.snapshot.figures import load_figures, save_figures
 from ...gluon.steps import evaluation
@@ -32,17 +33,17 @@ from ...stages import TRAIN
 from ...state import RunState
 from ..devices import device_of
 from . import refusals
-from .balance_arrays import TorchArrays
-from .compile_mode import COMPILE_MODES
 from .determinism import be_deterministic, why_inexact
 from .evaluation import Evaluation
-from .joint_gradients import JointGradients
+from .gradients import JointGradients
 from .parameters import Parameters
+from .program import COMPILE_MODES
 from .scaling import Scaled, Scaling, Unscaled
+from .shared_features import TorchArrays
 from .stage import Stage
+from .tensors import Uploads
 from .train_step import TrainStep
 from .trainers import Trainers
-from .uploads import Uploads
 
 __all__ = ["Runner", "be_deterministic", "has", "host", "make_runner"]
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Sequence, Union
+from collections.abc import Mapping, Sequence
+from typing import Any, Union
 
 import torch
 
-from .backward_pass import BackwardPass, ones_like
+from .backward import BackwardPass, ones_like
 from .tensors import copies_of
 
 

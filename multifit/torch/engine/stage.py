@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any
 from weakref import ref
 
 import torch
 
 from ...gluon.data.batch import Batch
+from ...gluon.execution.graph_cut import OUTPUT
 from ...gluon.execution.loss_weights import BatchLossScale
 from ...gluon.execution.stage import Stage as GluonStage
 from ...gluon.execution.step_graph import StepGraph
-from ...gluon.execution.traced_graph import OUTPUT
 from ...gluon.user_code import user_code
 from ...state import RunState
-from .carried_state import CarriedState
-from .changed_outputs import ChangedOutputs
-from .compile_mode import CompileMode
+from .evaluation import NET
 from .parameters import Parameters
-from .prediction import NET
-from .program import NetPrograms, Program, make_room
-from .result import Result
-from .split_program import SplitProgram
-from .stage_sums import StageSums
-from .tensors import Tensors, to_arrays, to_tensor
-from .uploads import Uploads
+from .program import CompileMode, NetPrograms, Program, SplitProgram, make_room
+from .result import CarriedState, ChangedOutputs, Result
+from .sums import StageSums
+from .tensors import Tensors, Uploads, to_arrays, to_tensor
 
 GRAPH = "the graph of the net and its losses on torch"
 MAX_CONSTANTS = 256

@@ -5,7 +5,8 @@ Fetch, forward, balance, backward, combine, hold, average, reduce, change, clip,
 
 from __future__ import annotations
 
-from typing import Any, Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
 
 from ...errors import Problem, raise_problems
 from ...events import TrainingHooks
@@ -15,8 +16,7 @@ from ...gluon.engine import AnySplitter, Windows
 from ...gluon.execution.result import StepResult
 from ...state import RunState
 from .backward import Backward
-from .gradients import Gradients
-from .joint_gradients import JointGradients
+from .gradients import Gradients, JointGradients
 from .parameters import Parameters
 from .result import Result
 from .scaling import Scaling

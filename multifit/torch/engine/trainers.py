@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 
@@ -14,7 +15,7 @@ from ..optim.group import Column, Group, State
 from ..optim.rules import RULES
 from .gradients import Gradients
 from .parameters import Parameters
-from .transfers import on_device, on_host
+from .tensors import on_device, on_host
 
 OfTrainer = Mapping[str, torch.Tensor]
 

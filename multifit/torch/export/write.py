@@ -1,22 +1,188 @@
-"""Write a translated net: as a plain module with its parameters, or as a program of `torch.export`."""
+"""Writes a net as a module that needs only torch, or as a program of torch.export."""
 
 from __future__ import annotations
 
+import ast
+import inspect
 import io
 import json
 import logging
+import re
 import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any
 
 import torch
+from torch import fx
 
 from ...files import atomic_path, sha256
 from ...protocols import Numbers
 from ..translate import tensors_of, translate
-from .module_file import module_text
+
+
+def collect_sources(functions: Iterable[Callable[..., Any]]) -> str:
+    """Return the definitions of functions and of everything that they use, each after those that it uses.
+
+    Imports of other packages are left out.
+    """
+    found: dict[tuple[str, str], str] = {}
+    for function in functions:
+        _collect(function.__module__, function.__name__, found, set())
+    return "\n\n\n".join(found.values())
+
+
+def _collect(module: str, name: str, found: dict[tuple[str, str], str], begun: set[tuple[str, str]]) -> None:
+    definitions, origins = _definitions(module)
+    if name in origins:
+        _collect(*origins[name], found, begun)
+    elif name in definitions and (module, name) not in {*found, *begun}:
+        begun.add((module, name))  # a local variable may have the name of a function that uses this one
+        source, used = definitions[name]
+        for each in used:
+            _collect(module, each, found, begun)
+        found[module, name] = source
+
+
+@cache
+def _definitions(module: str) -> tuple[dict[str, tuple[str, list[str]]], dict[str, tuple[str, str]]]:
+    """Return the source of a module's definitions with the names used in it, and the origins of imports."""
+    text = inspect.getsource(import_module(module))
+    definitions: dict[str, tuple[str, list[str]]] = {}
+    origins: dict[str, tuple[str, str]] = {}
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.ImportFrom) and node.level:
+            origin = ".".join([*module.split(".")[: -node.level], *filter(None, [node.module])])
+            origins.update({alias.name: (origin, alias.name) for alias in node.names})
+        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            definitions[node.name] = _definition(text, node)
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            definitions[node.targets[0].id] = _definition(text, node)
+    return definitions, origins
+
+
+def _definition(text: str, node: ast.stmt) -> tuple[str, list[str]]:
+    names = [each.id for each in ast.walk(node) if isinstance(each, ast.Name)]
+    return ast.get_source_segment(text, node) or "", list(dict.fromkeys(names))
+
+
+HEADER = '''"""A net exported by multifit. It needs only torch, and you may change it.
+
+    net = load()  # with the parameters in the file beside this one
+    outputs = net({inputs})  # a dict of tensors: {outputs}
+
+The net is in evaluation mode; `net.train()` turns on dropout and updates running statistics.
+"""
+
+from __future__ import annotations
+
+import math
+from math import inf, nan
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Literal, Optional
+
+import torch
+import torch.nn.functional as F
+'''
+
+CLASS = '''class Net(torch.nn.Module):
+    """Maps {inputs} to a dict of {outputs}."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name, (shape, dtype, trained) in TENSORS.items():
+            *path, last = name.split(".")
+            module = self
+            for each in path:
+                if not hasattr(module, each):
+                    module.add_module(each, torch.nn.Module())
+                module = getattr(module, each)
+            tensor = torch.empty(shape, dtype=dtype)
+            if trained:
+                module.register_parameter(last, torch.nn.Parameter(tensor))
+            else:
+                module.register_buffer(last, tensor)
+        self.eval()
+
+    def forward({signature}):
+{body}
+
+'''
+
+LOAD = '''def load(path: str | Path = Path(__file__).with_name("{parameters}")) -> Net:
+    """Return the net with its parameters. No code in their file is run."""
+    net = Net()
+    net.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
+    return net
+'''
+
+
+def module_text(module: fx.GraphModule, outputs: Sequence[str], parameters: str) -> str:
+    """Return the file's text.
+
+    Parameters
+    ----------
+    module : torch.fx.GraphModule
+        The result of :func:`multifit.torch.translate.translate`, in evaluation mode.
+    outputs : sequence of str
+        The names of the outputs of `forward`.
+    parameters : str
+        The name of the file that holds the module's ``state_dict``.
+    """
+    code = module.graph.python_code("self")
+    ours = {name: each for name, each in code.globals.items() if _is_ours(each)}
+    signature, body = _body(code.src, ours, outputs)
+    listed = ", ".join(outputs).replace("\\", r"\\").replace('"', r"\"")  # in docstrings
+    words = {"inputs": signature.removeprefix("self, "), "outputs": listed}
+    sections = [
+        HEADER.format(**words),
+        collect_sources(ours.values()) + "\n",
+        _name_space(ours.values()),
+        _tensors(module),
+        CLASS.format(**words, signature=signature, body=body),
+        LOAD.format(parameters=parameters),
+    ]
+    return "\n\n".join(sections)
+
+
+def _is_ours(value: Any) -> bool:
+    return (getattr(value, "__module__", None) or "").startswith(__name__.split(".")[0])
+
+
+def _body(source: str, ours: Mapping[str, Any], outputs: Sequence[str]) -> tuple[str, str]:
+    """Return the arguments and the lines of `forward`."""
+    for name, function in ours.items():
+        source = source.replace(f"{name}(", f"_ops.{function.__name__}(")
+    source = source.replace("training = False", "training=self.training")
+    source = re.sub(r";  [\w, =]+ = None", "", source)  # fx frees variables that are not used any more
+    match = re.search(r"def forward\((.*?)\).*?:\n(.*)return \((.*?)\)$", source.strip(), re.DOTALL)
+    assert match is not None
+    signature, lines, returned = match.groups()
+    values = [each.strip() for each in returned.rstrip(",").split(",")]
+    pairs = ", ".join(f"{name!r}: {value}" for name, value in zip(outputs, values))
+    body = "".join(f"    {line}\n" for line in lines.splitlines() if line.strip())
+    return signature, f"{body}        return {{{pairs}}}"
+
+
+def _name_space(functions: Iterable[Any]) -> str:
+    """Return a line that puts functions into a name space: in `forward`, tensors may have the same names."""
+    pairs = ", ".join(f"{each.__name__}={each.__name__}" for each in functions)
+    return f"_ops = SimpleNamespace({pairs})"
+
+
+def _tensors(module: torch.nn.Module) -> str:
+    parameters = {name for name, _ in module.named_parameters()}
+    lines = [
+        f"    {name!r}: ({tuple(tensor.shape)}, {tensor.dtype}, {name in parameters}),"
+        for name, tensor in module.state_dict().items()
+    ]
+    return "\n".join(["# name: (shape, type, whether it is trained)", "TENSORS = {", *lines, "}", ""])
+
 
 MODULE, PARAMETERS, PROGRAM, RECORD = "net.py", "net.pt", "net.pt2", "export.json"
 

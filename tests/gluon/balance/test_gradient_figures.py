@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from multifit.gluon.balance.gradient_figures import CHUNK, GradientFigures
+from multifit.gluon.balance.tasks import CHUNK, GradientFigures
 
 
 def gramians(count: int) -> list[np.ndarray]:

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit.gluon.execution.cached_graph import CachedGraph
-from multifit.gluon.execution.shape_stability import MAX_CHANGES
+from multifit.gluon.execution.cached_graph import MAX_CHANGES, CachedGraph
 
 import mxnet as mx  # isort: skip
 from mxnet import autograd, gluon, nd  # isort: skip

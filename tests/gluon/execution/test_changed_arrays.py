@@ -11,7 +11,7 @@ import pytest
 from multifit import SpecError
 from multifit.events import EventDispatcher, TrainingHooks
 from multifit.gluon.compat import mx
-from multifit.gluon.execution.changed_arrays import ChangedObjective, ChangedOutputs
+from multifit.gluon.execution.changed_objective import ChangedObjective, ChangedOutputs
 from multifit.gluon.execution.loss_separation import TOGETHER
 from multifit.state import RunState
 from tests.common.data import in_batches, two_head_arrays

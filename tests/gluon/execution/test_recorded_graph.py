@@ -11,7 +11,7 @@ import pytest
 from multifit import SpecError, TrainerSpec
 from multifit.gluon.compat import mx
 from multifit.gluon.execution.network import Network
-from multifit.gluon.precision.precisions import named_precision
+from multifit.gluon.precision import named_precision
 from multifit.gluon.validation.dry_run import dry_run
 from multifit.seeding import seed_everything
 from tests.common.data import in_batches, two_head_arrays

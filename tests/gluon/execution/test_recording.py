@@ -11,7 +11,7 @@ import pytest
 
 from multifit import SpecError
 from multifit.gluon.compat import mx
-from multifit.gluon.execution.recording import Recording, record
+from multifit.gluon.execution.recorder import Recording, record
 from tests.common.nets import hybridized
 
 nd, nn = mx.nd, mx.gluon.nn

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from multifit.gluon.execution.throttle import MAX_BATCHES, MAX_BYTES, MIN_BATCHES, Throttle
+from multifit.gluon.execution.stage import MAX_BATCHES, MAX_BYTES, MIN_BATCHES, Throttle
 
 
 class Array:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from multifit.gluon.compat import mx
-from multifit.gluon.execution.traced_cut import cut_traced
-from multifit.gluon.execution.traced_graph import TracedGraph, as_json
+from multifit.gluon.execution.graph_cut import TracedGraph, as_json, cut_traced
 
 
 def test_body_and_rest_compute_what_the_graph_computes() -> None:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from multifit.gluon.export import torch_files
+from multifit.gluon.export import export
 from tests.common.nets import sequential
 
 from .nets import Hybrid, X, estimator_of
@@ -22,23 +22,23 @@ def written(monkeypatch):
     calls = []
     functions = {
         name: lambda net, folder, name=name: calls.append((name, net)) or [folder / name]
-        for name in torch_files.FUNCTIONS.values()
+        for name in export.FUNCTIONS.values()
     }
     module = SimpleNamespace(PlainNet=SimpleNamespace, **functions)
-    monkeypatch.setattr(torch_files, "find_spec", lambda name: name)
-    monkeypatch.setattr(torch_files, "import_module", lambda name: module)
+    monkeypatch.setattr(export, "find_spec", lambda name: name)
+    monkeypatch.setattr(export, "import_module", lambda name: module)
     return calls
 
 
-@pytest.mark.parametrize("format", torch_files.FUNCTIONS)
+@pytest.mark.parametrize("format", export.FUNCTIONS)
 def test_a_net_is_plain_data(format, tmp_path, written):
     layers = sequential(nn.Dense(4, in_units=3), nn.BatchNorm(in_channels=4))
     estimator = estimator_of(Hybrid(lambda net, F, x: net.body(x), body=layers))
     layers.initialize()
     layers[0].bias.grad_req = "null"
-    assert estimator.export(tmp_path, [X], format=format) == [tmp_path / torch_files.FUNCTIONS[format]]
+    assert estimator.export(tmp_path, [X], format=format) == [tmp_path / export.FUNCTIONS[format]]
     ((function, net),) = written
-    assert function == torch_files.FUNCTIONS[format]
+    assert function == export.FUNCTIONS[format]
     own = {name: structural for structural, name in net.names.items()}
     assert set(own) == {f"body.{name}" for name in ("0.weight", "0.bias", *(f"1.{each}" for each in NORM))}
     np.testing.assert_array_equal(net.arrays[own["body.0.weight"]], layers[0].weight.data().asnumpy())

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from multifit import LabelSpec, LossSpec, TaskSpec
-from multifit.gluon.metrics.label_checks import LabelChecks, label_checks
-from multifit.gluon.metrics.label_rules import label_rules
+from multifit.gluon.metrics.labels import LabelChecks, label_checks, label_rules
 from multifit.losses import SegmentationCELoss, SequenceCELoss
 from multifit.spec.names import Ref
 from tests.common.specs import CE, L2

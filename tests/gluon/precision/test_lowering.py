@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit.gluon.precision.lowering import Rules, lower
-from multifit.gluon.precision.precisions import PRECISIONS
+from multifit.gluon.precision import PRECISIONS, Rules, lower
 
 import mxnet as mx  # isort: skip
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from multifit.gluon.precision import precisions
-from multifit.gluon.precision.lowering import Rules
+from multifit.gluon.precision import Rules, precisions
 
 import mxnet as mx  # isort: skip
 

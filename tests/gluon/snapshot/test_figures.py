@@ -10,7 +10,7 @@ import pytest
 
 from multifit import DataError, LossSpec, MetricSpec, TaskSpec, TrainerSpec
 from multifit.gluon.engine import Engine
-from multifit.gluon.metrics.host_update import Joining, Measured
+from multifit.gluon.metrics.host import Joining, Measured
 from multifit.gluon.metrics.stage_figures import StageFigures
 from multifit.gluon.metrics.stage_metric import Place, StageMetric
 from multifit.gluon.snapshot.figures import load_figures, save_figures

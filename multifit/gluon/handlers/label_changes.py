@@ -1,0 +1,374 @@
+"""MixUp and label smoothing, which change batches and blend losses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Optional, Union
+
+import numpy as np
+
+from ...arguments import Names, Positive, Seed, Share, checked
+from ...errors import SpecError, quoted, suggest
+from ...events import Handler
+from ...protocols import Array, MultiEstimator
+from ...spec import TaskSpec
+from ...spec.names import LABELS, Ref, listed
+from ...spec.parsing import presence
+from ...spec.terms import Term
+from ..compat import mx
+from ..data.arrays import new_array
+from ..execution.loss_calls import as_variable, by_reference, call_loss
+from ..execution.loss_weights import BatchLossScale
+from ..losses import SegmentationCELoss, SequenceCELoss
+
+# Handlers that only blend losses run before handlers that add to the objective (penalties, at the normal
+# priority), so that they scale losses only.
+BEFORE_PENALTIES = -100.0
+
+
+class LossBlend:
+    """Replaces a share of some losses of a spec in the objective by other values."""
+
+    def __init__(self, spec: TaskSpec, terms: Sequence[Term]) -> None:
+        self.terms = list(terms)
+        self._all_terms = len(self.terms) == len(spec.terms)
+        self._slots: list[Mapping[str, Any]] = []
+
+    def begin(self) -> None:
+        """Forget the last batch."""
+        self._slots = []
+
+    def add(self, slots: Mapping[str, Any]) -> None:
+        """Remember a device's slots: a loss may read an input, which is not among the labels."""
+        self._slots.append(slots)
+
+    def computed(self, losses: Mapping[str, list[Any]]) -> list[Term]:
+        """Return the terms that were computed: with a loader for each task, a batch may lack labels."""
+        return [term for term in self.terms if not any(value is None for value in losses[term.key])]
+
+    def arguments(
+        self, pred: Mapping[str, list[Any]], label: Mapping[str, list[Any]]
+    ) -> list[dict[Ref, Any]]:
+        """Return the arrays that the losses can read, by reference, for each device."""
+        return [by_reference(_at(pred, i), {**s, **_at(label, i)}) for i, s in enumerate(self._slots)]
+
+    def blend(
+        self,
+        objectives: list[Array],
+        share: float,
+        losses: Mapping[str, list[Array]],
+        replacements: Mapping[str, list[Array]],
+        scale: BatchLossScale,
+        axis: int,
+    ) -> list[Array]:
+        """Return objectives with a share of 1 - `share` of the losses, and of `share` of the replacements.
+
+        `losses` and `replacements` hold, by loss, an array per device; `scale` is the batch's scale, and
+        `axis` the axis of its samples. If all losses of the spec are blended, the objectives are scaled by
+        1 - `share`, including what other handlers have changed. Otherwise the difference is added.
+        """
+        blended = [value * (1.0 - share) for value in objectives] if self._all_terms else list(objectives)
+        for term in self.computed(losses):
+            for slots, loss, replacement in zip(self._slots, losses[term.key], replacements[term.key]):
+                array = next(slots[ref.name] for ref in term.args if slots.get(ref.name) is not None)
+                size = array.shape[axis]
+                value = _sum(replacement, size)
+                value = value if self._all_terms else value - _sum(loss, size)
+                factor = scale.factor(term, array.context).astype(value.dtype)
+                blended.append(value * as_variable(factor) * share)
+        return blended
+
+
+def selected_terms(owner: str, spec: TaskSpec, loss: str | Sequence[str] | None) -> list[Term]:
+    """Return the losses with the names `loss`, by default all; raises SpecError for an unknown name.
+
+    `owner` is the handler's name, for the message.
+    """
+    by_key = {term.key: term for term in spec.terms}
+    for key in listed(loss):
+        if key not in by_key:
+            near, valid = suggest(key, by_key), quoted(by_key)
+            raise SpecError(f'{owner}: there is no loss "{key}"{near}; valid are {valid}')
+    return [term for key, term in by_key.items() if loss is None or key in listed(loss)]
+
+
+def _at(columns: Mapping[str, list[Any]], device: int) -> dict[str, Any]:
+    return {name: values[device] for name, values in columns.items()}
+
+
+def _sum(value: Any, size: int) -> Any:
+    total = mx.nd.reshape(mx.nd.sum(value), (1,))
+    return total * size if value.size == 1 else total  # a scalar is the mean over its device's samples
+
+
+class LabelSmoothing(Handler):
+    r"""Smooths the labels of softmax losses: a share of each label is spread evenly over all classes.
+
+    .. math:: \tilde L = (1 - \varepsilon) L(x, y) + \varepsilon \frac{1}{C} \sum_c L(x, c)
+
+    that is, the cross entropy with :math:`(1 - \varepsilon)` of the label's distribution and
+    :math:`\varepsilon` of the uniform one. Weights, normalisation, padding, and ignored and missing labels
+    are treated as in the original losses. Figures, in training and validation, are computed with the original
+    losses.
+
+    Together with `MixUp`, the mixture of labels is smoothed if all losses of the spec are smoothed. If only
+    some are smoothed, only each sample's own label is.
+
+    Parameters
+    ----------
+    epsilon : float
+        The share that is spread over all classes, at least 0 and below 1.
+    loss : str or sequence of str, optional
+        The losses to smooth: ``SoftmaxCrossEntropyLoss`` with class indices as labels, ``SegmentationCELoss``
+        or ``SequenceCELoss``. Defaults to all losses of these types.
+
+    Raises
+    ------
+    ValueError
+        `epsilon` is not valid. At the beginning of a fit, a SpecError is raised if there is no such loss.
+
+    References
+    ----------
+    C. Szegedy, V. Vanhoucke, S. Ioffe, J. Shlens, Z. Wojna: Rethinking the Inception Architecture for
+    Computer Vision. CVPR 2016, arXiv:1512.00567, section 7.
+    """
+
+    priority = BEFORE_PENALTIES + 1  # after MixUp
+    blends_losses = True
+
+    @checked
+    def __init__(self, epsilon: Share = 0.1, loss: Optional[Names] = None) -> None:
+        self.epsilon, self.loss = epsilon, loss
+
+    def train_begin(self, estimator: MultiEstimator, **arguments: Any) -> None:
+        """Find the losses."""
+        terms = selected_terms("LabelSmoothing", estimator.spec, self.loss)
+        smoothed = [term for term in terms if _uniform_loss(term) is not None]
+        others = [term for term in terms if term not in smoothed]
+        if others and (self.loss is not None or not smoothed):
+            types = ", ".join(f"{term.where} is {type(term.spec.fn).__name__}" for term in others)
+            raise SpecError(
+                f"LabelSmoothing: {types}; valid are SoftmaxCrossEntropyLoss with sparse_label=True, "
+                "SegmentationCELoss and SequenceCELoss"
+            )
+        self._blend = LossBlend(estimator.spec, smoothed)
+
+    def batch_begin(self, estimator: MultiEstimator, **arguments: Any) -> None:
+        """Forget the last batch."""
+        self._blend.begin()
+
+    def change_batch(self, estimator: MultiEstimator, slots: Mapping[str, Any]) -> None:
+        """Remember a device's slots."""
+        self._blend.add(slots)
+
+    def change_objective(
+        self,
+        estimator: MultiEstimator,
+        objectives: list[Any],
+        pred: Mapping[str, list[Any]],
+        label: Mapping[str, list[Any]],
+        loss: Mapping[str, list[Any]],
+        scale: BatchLossScale,
+    ) -> list[Any]:
+        """Replace a share of each loss by its mean over all classes."""
+        uniform: dict[str, list[Any]] = {}
+        for term in self._blend.computed(loss):
+            function, arguments = _uniform_loss(term), self._blend.arguments(pred, label)
+            uniform[term.key] = [call_loss(term, arrays, function)[0] for arrays in arguments]
+        return self._blend.blend(objectives, self.epsilon, loss, uniform, scale, estimator.batch_axis)
+
+
+def _uniform_loss(term: Term) -> Callable[..., Any] | None:
+    """Return a function that computes a term's loss, from the same arguments, for uniform labels.
+
+    Returns None for a loss that cannot be smoothed.
+    """
+    # Exactly these types: a subclass may compute anything.
+    functions: dict[type, Callable[..., Any]] = {
+        mx.gluon.loss.SoftmaxCrossEntropyLoss: _softmax,
+        SegmentationCELoss: _segmentation,
+        SequenceCELoss: _sequence,
+    }
+    fn = term.spec.fn
+    function = functions.get(type(fn))
+    if function is None or not getattr(fn, "_sparse_label", True):
+        return None
+    return partial(function, fn)
+
+
+def _softmax(fn: Any, pred: Any, label: Any, sample_weight: Any = None) -> Any:
+    log_prob = pred if fn._from_logits else mx.nd.log_softmax(pred, axis=fn._axis)
+    loss = -mx.nd.mean(log_prob, axis=fn._axis, keepdims=True)
+    loss = mx.gluon.loss._apply_weighting(mx.nd, loss, fn._weight, sample_weight)
+    return mx.nd.mean(loss, axis=fn._batch_axis, exclude=True)
+
+
+def _segmentation(fn: Any, pred: Any, label: Any, sample_weight: Any = None) -> Any:
+    values = -mx.nd.mean(mx.nd.log_softmax(pred, axis=fn._axis), axis=fn._axis)
+    return fn.reduce(mx.nd, values, label, sample_weight)
+
+
+def _sequence(fn: Any, pred: Any, label: Any, valid_length: Any, sample_weight: Any = None) -> Any:
+    # Masked twice, as in the loss: padding, even NaN, must reach neither the loss nor the gradient.
+    logits = fn._mask(mx.nd, fn._last(mx.nd, pred), valid_length)
+    values = -mx.nd.mean(mx.nd.log_softmax(logits, axis=-1), axis=-1)
+    loss = mx.nd.sum(fn._mask(mx.nd, values, valid_length), axis=1)
+    return mx.gluon.loss._apply_weighting(mx.nd, loss, fn._weight, sample_weight)
+
+
+class MixUp(Handler):
+    r"""Mixes the samples of each batch in pairs, with the losses of both labels.
+
+    .. math::
+        \tilde x = \lambda x + (1 - \lambda) x_\pi, \qquad
+        \tilde L = \lambda L(f(\tilde x), y) + (1 - \lambda) L(f(\tilde x), y_\pi)
+
+    with one :math:`\lambda \sim \mathrm{Beta}(\alpha, \alpha)` per batch, and a permutation :math:`\pi` of
+    each device's share of the batch. With several processes that train together, each draws its own. Weights
+    and normalisation are those of the spec. Training figures compare the mixed samples with their own labels,
+    so they are worse than in validation, where nothing is mixed.
+
+    Parameters
+    ----------
+    inputs : str or sequence of str, optional
+        The slots to mix, of real numbers. Default to the spec's inputs.
+    label : str or sequence of str, optional
+        The slots that are permuted with the inputs. Default to all slots that the losses read, except
+        `inputs`.
+    loss : str or sequence of str, optional
+        The losses that count for both labels. Default to all that read such labels. Other losses compare the
+        outputs for mixed inputs with each sample's own labels.
+    alpha : float
+        Parameter of the distribution, above 0. Small values mix little.
+    random : numpy.random.RandomState or int, optional
+        A random generator or its seed. Defaults to NumPy's global generator.
+
+    Raises
+    ------
+    ValueError
+        An argument is not valid. At the beginning of a fit, a SpecError is raised if the spec has no such
+        slot or loss.
+
+    References
+    ----------
+    H. Zhang, M. Cisse, Y. N. Dauphin, D. Lopez-Paz: mixup: Beyond Empirical Risk Minimization. ICLR 2018,
+    arXiv:1710.09412.
+    """
+
+    priority = BEFORE_PENALTIES
+    blends_losses = True
+
+    @checked
+    def __init__(
+        self,
+        inputs: Optional[Names] = None,
+        label: Optional[Names] = None,
+        loss: Optional[Names] = None,
+        alpha: Positive = 0.4,
+        random: Optional[Union[np.random.RandomState, Seed]] = None,
+    ) -> None:
+        self.inputs, self.label, self.loss, self.alpha = inputs, label, loss, alpha
+        self._generator = np.random.RandomState(random) if isinstance(random, int) else random
+        self._lambda = 1.0
+
+    def train_begin(self, estimator: MultiEstimator, **arguments: Any) -> None:
+        """Find the slots and the losses."""
+        spec = estimator.spec
+        for name in (*listed(self.inputs), *listed(self.label)):
+            if name not in spec.slot_names:
+                near, valid = suggest(name, spec.slot_names), quoted(spec.slot_names)
+                raise SpecError(f'MixUp: there is no slot "{name}"{near}; valid are {valid}')
+        self._inputs = spec.inputs if self.inputs is None else listed(self.inputs)
+        terms = selected_terms("MixUp", spec, self.loss)
+        self._blend = LossBlend(spec, [term for term in terms if self._is_mixed(term)])
+        if not self._blend.terms:
+            raise SpecError(
+                "MixUp: no loss reads a label that is permuted with the inputs; name one with label=, or mix "
+                "other slots with inputs="
+            )
+        labels = {ref.name for term in self._blend.terms for ref in self._labels_of(term)}
+        masks = {ref.name for term in self._blend.terms for ref in term.present}
+        # each label once, even if several losses read it, so that it is not permuted twice
+        self._labels = [name for name in spec.slot_names if name in labels]
+        self._labels += [mask for mask in map(presence, self._labels) if mask in masks]
+
+    def batch_begin(self, estimator: MultiEstimator, **arguments: Any) -> None:
+        """Draw the share of each sample's own input and label."""
+        self._lambda = float(self._random.beta(self.alpha, self.alpha))
+        self._permutations: list[Any] = []
+        self._blend.begin()
+
+    def change_batch(self, estimator: MultiEstimator, slots: Mapping[str, Any]) -> dict[str, Any]:
+        """Mix a device's inputs, unless the batch has none of the labels that are mixed with them."""
+        if all(slots.get(name) is None for name in self._labels):
+            self._blend.add(slots)
+            return {}
+        first = _real_array(slots, self._inputs[0])
+        axis = estimator.batch_axis
+        order = self._random.permutation(first.shape[axis])
+        permutation = new_array(order, first.context, "int32")
+        self._permutations.append(permutation)
+        mixed = {}
+        for name in self._inputs:
+            array = _real_array(slots, name)
+            mixed[name] = array * self._lambda + mx.nd.take(array, permutation, axis) * (1.0 - self._lambda)
+        self._blend.add({**slots, **mixed})
+        return mixed
+
+    def change_objective(
+        self,
+        estimator: MultiEstimator,
+        objectives: list[Any],
+        pred: Mapping[str, list[Any]],
+        label: Mapping[str, list[Any]],
+        loss: Mapping[str, list[Any]],
+        scale: BatchLossScale,
+    ) -> list[Any]:
+        """Replace a share of each loss by the loss for the permuted labels."""
+        terms, arguments = self._blend.computed(loss), self._blend.arguments(pred, label)
+        if not self._permutations:
+            return objectives
+        for arrays, permutation in zip(arguments, self._permutations):
+            for ref in [
+                Ref(LABELS, name) for name in self._labels if arrays.get(Ref(LABELS, name)) is not None
+            ]:
+                arrays[ref] = mx.nd.take(arrays[ref], permutation, estimator.batch_axis)
+        permuted: dict[str, list[Any]] = {term.key: [] for term in terms}
+        for term in terms:
+            for arrays, permutation in zip(arguments, self._permutations):
+                with permutation.context:
+                    permuted[term.key].append(call_loss(term, arrays)[term.minimized])
+        share = 1.0 - self._lambda
+        return self._blend.blend(objectives, share, loss, permuted, scale, estimator.batch_axis)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the generator's state; None for NumPy's global generator, which every checkpoint saves."""
+        return {"random": None if self._generator is None else list(self._generator.get_state())}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+        if self._generator is not None and state["random"] is not None:
+            self._generator.set_state(tuple(state["random"]))
+
+    @property
+    def _random(self) -> Any:
+        return np.random if self._generator is None else self._generator
+
+    def _is_mixed(self, term: Term) -> bool:
+        return bool(self._labels_of(term))
+
+    def _labels_of(self, term: Term) -> list[Ref]:
+        slots = [ref for ref in term.labels if ref.name not in self._inputs]
+        return [ref for ref in slots if self.label is None or ref.name in listed(self.label)]
+
+
+def _real_array(slots: Mapping[str, Any], name: str) -> Any:
+    array = slots[name]
+    if array is None or np.dtype(array.dtype).kind != "f":
+        dtype = "missing" if array is None else np.dtype(array.dtype).name
+        raise SpecError(
+            f'MixUp: the slot "{name}" is {dtype}, and only real numbers can be mixed; make it float32 '
+            "in the dataset, or name other slots with inputs="
+        )
+    return array

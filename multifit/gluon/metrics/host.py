@@ -1,0 +1,380 @@
+"""Metrics that are computed on the host."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping, Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...checks import describe
+from ...errors import SpecError, quoted, shown, suggest
+from ...protocols import Array
+from ...signatures import arity_problem, signature_of
+from ...spec.names import OUTPUTS, Ref
+from ...spec.terms import MetricTerm
+from ..compat import mx
+from ..data.arrays import new_array, sample_axis
+from .base import present_arrays
+from .catalogue import READING, parts_of, updates_as, value_axis
+from .classification import UNCLEAR, BinaryAccuracy, read_classes
+
+
+def copy_metric(metric: mx.metric.EvalMetric) -> mx.metric.EvalMetric:
+    """Copy a metric and reset the copy.
+
+    Attributes that cannot be copied, such as the lock of gluoncv's SegmentationMetric, are shared;
+    ``copy.deepcopy`` alone would raise for them. Blocks and Parameters are shared too, because a metric that
+    uses a net must use that same net.
+    """
+    twin = _copy(metric, {})
+    twin.reset()
+    return twin
+
+
+def _copy(value: Any, memo: dict[int, Any]) -> Any:
+    """Copy what can be copied; copy metrics, also those in lists, attribute by attribute.
+
+    `memo` is the memo of ``copy.deepcopy``: an object that the original holds twice is copied once.
+    """
+    if id(value) in memo:
+        return memo[id(value)]
+    if isinstance(value, (mx.gluon.Block, mx.gluon.Parameter, mx.gluon.ParameterDict)):
+        return value
+    if isinstance(value, mx.metric.EvalMetric):
+        twin = memo[id(value)] = object.__new__(type(value))
+        twin.__dict__.update({name: _copy(part, memo) for name, part in vars(value).items()})
+        return twin
+    if type(value) in (list, tuple):
+        return type(value)(_copy(part, memo) for part in value)
+    try:
+        return copy.deepcopy(value, memo)
+    except Exception:  # objects that cannot be copied raise all kinds of errors
+        return value
+
+
+# names in MXNet's registry that are of no use without an instance
+_UNNAMED = {"caffe", "torch", "custom", "custommetric", "composite", "compositeevalmetric"}
+
+
+def as_metric(term: MetricTerm) -> Any:
+    """Return the term's EvalMetric: a new one for a name, and for a function one that calls it.
+
+    Raises SpecError if there is no metric of that name, or if it has options that must be given.
+    """
+    if isinstance(term.spec.metric, str):
+        return _named_metric(term.where, term.spec.metric)
+    if isinstance(term.spec.metric, mx.metric.EvalMetric) or hasattr(term.spec.metric, "update"):
+        return term.spec.metric
+    return _FunctionMetric(term.spec.metric, term.key)
+
+
+def _named_metric(where: str, name: str) -> Any:
+    kinds = {**mx.registry.get_registry(mx.metric.EvalMetric), "binary_accuracy": BinaryAccuracy}
+    kind = kinds.get(name.lower())
+    if kind is None:
+        valid = sorted(set(kinds) - _UNNAMED)
+        raise SpecError(
+            f"{where}: there is no metric {shown(name)}{suggest(name, valid)}; valid are {quoted(valid)}"
+        )
+    try:
+        return kind()
+    except (AssertionError, TypeError) as error:
+        instance = f"mx.metric.{kind.__name__}(...)"
+        raise SpecError(f"{where}: {shown(name)} needs options ({error}); give {instance}") from error
+
+
+def is_function(metric: Any) -> bool:
+    """Whether :func:`as_metric` made a metric from a function."""
+    return isinstance(metric, _FunctionMetric)
+
+
+class _FunctionMetric(mx.metric.EvalMetric):
+    """The value of ``function(labels, outputs)``, which gets the NumPy arrays of a whole pass."""
+
+    def __init__(self, function: Any, name: str) -> None:
+        super().__init__(name)
+        self._function = function
+
+    def update(self, labels: Sequence[Any], preds: Sequence[Any]) -> None:
+        """Call the function with one array each, or with lists of arrays if several are named."""
+        value = self._function(*[arrays[0] if len(arrays) == 1 else arrays for arrays in (labels, preds)])
+        try:
+            self.sum_metric, self.num_inst = float(value), 1
+        except (OverflowError, TypeError, ValueError):
+            found = f"its function returned {shown(value)}; it must return a number"
+            raise SpecError(f'metrics["{self.name}"]: {found}') from None
+
+
+class _Piece(NamedTuple):
+    """One device's arrays of one batch, and its number of samples."""
+
+    batch: int
+    size: int
+    labels: Sequence[np.ndarray]
+    outputs: Sequence[np.ndarray]
+
+    @property
+    def arrays(self) -> list[np.ndarray]:
+        return [*self.labels, *self.outputs]
+
+
+class KeptArrays:
+    """Labels and outputs of all batches so far, in NumPy; `where` is the metric's name in errors."""
+
+    def __init__(self, where: str) -> None:
+        self._where, self._axis = where, 0
+        self._pieces: list[_Piece] = []
+
+    def clear(self) -> None:
+        """Discard everything."""
+        self._pieces = []
+
+    def __len__(self) -> int:
+        return len(self._pieces)
+
+    def add(
+        self,
+        batch: int,
+        size: int,
+        axis: int,
+        labels: Sequence[np.ndarray],
+        outputs: Sequence[np.ndarray],
+    ) -> None:
+        """Add one device's arrays of a batch, whose number counts from 1, of `size` samples along `axis`.
+
+        Raises SpecError if they cannot be joined with those of earlier batches.
+        """
+        self._axis = axis
+        self._append(_Piece(batch, size, labels, outputs))
+
+    def joined(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """Return the labels and the outputs of the whole pass, each joined along its samples."""
+        pieces = sorted(self._pieces, key=lambda piece: piece.batch)  # those of other ranks come last
+        columns = [
+            np.concatenate(arrays, min(map(self._sample_axis, pieces, arrays)))
+            for arrays in zip(*(piece.arrays for piece in pieces))
+        ]
+        labels = len(pieces[0].labels)
+        return columns[:labels], columns[labels:]
+
+    def state(self) -> dict[str, Any]:
+        """Return everything, if there is anything, in few arrays: "values" has all pieces of each."""
+        columns = list(zip(*(piece.arrays for piece in self._pieces)))
+        return {
+            "axis": self._axis,
+            "labels": len(self._pieces[0].labels),
+            "pieces": [[piece.batch, piece.size] for piece in self._pieces],
+            "shapes": [[list(array.shape) for array in arrays] for arrays in columns],
+            "values": [np.concatenate([array.ravel() for array in arrays]) for arrays in columns],
+        }
+
+    def merge(self, state: Mapping[str, Any]) -> None:
+        """Add what :meth:`state` returned, now or in another process, where batches had the same numbers.
+
+        Raises SpecError as :meth:`add` does.
+        """
+        self._axis, columns = state["axis"], []
+        for shapes, values in zip(state["shapes"], state["values"]):
+            parts = np.split(values, np.cumsum([prod(shape) for shape in shapes])[:-1])
+            columns.append([part.reshape(shape) for part, shape in zip(parts, shapes)])
+        for (batch, size), arrays in zip(state["pieces"], zip(*columns)):
+            labels, outputs = arrays[: state["labels"]], arrays[state["labels"] :]
+            self._append(_Piece(batch, size, labels, outputs))
+
+    def _append(self, piece: _Piece) -> None:
+        first = self._pieces[0] if self._pieces else piece
+        if not self._fits(first, piece):
+            kept, new = describe.arrays(first.arrays), describe.arrays(piece.arrays)
+            raise SpecError(
+                f"{self._where}: it is computed from the arrays of all batches, joined along their samples, "
+                f"but batch {piece.batch} has {new}, and batch {first.batch} {kept}; pad them to one size, "
+                "let transform= flatten them, or give an EvalMetric of your own, updated batch by batch"
+            )
+        self._pieces.append(piece)
+
+    def _sample_axis(self, piece: _Piece, array: np.ndarray) -> int:
+        """Return the axis along which an array is joined: that of the batch's samples, or else the first one.
+
+        The samples of an output need not be along the same axis as those of slots: the last step of a
+        sequence has no axis of steps.
+        """
+        return self._axis if array.shape[self._axis :][:1] == (piece.size,) else 0
+
+    def _fits(self, one: _Piece, other: _Piece) -> bool:
+        """Whether the arrays of two pieces can be joined: all axes but one have the same sizes."""
+        if (len(one.labels), len(one.outputs)) != (len(other.labels), len(other.outputs)):
+            return False
+        for pair in zip(one.arrays, other.arrays):
+            axis = min(map(self._sample_axis, (one, other), pair))
+            if len({array.shape[:axis] + array.shape[axis + 1 :] for array in pair}) > 1:
+                return False
+        return True
+
+
+Groups = tuple[list[Any], list[Any]]
+"""The labels and the outputs that a metric with the stock signature takes: arrays of any kind."""
+
+
+class Joining(NamedTuple):
+    """Joins the devices' pieces of an array along `axis`; `sizes` are their numbers of samples."""
+
+    sizes: Sequence[int]
+    axis: int
+
+    def whole_or_each(self, columns: Sequence[Sequence[Any]]) -> Iterable[Sequence[Any]]:
+        """Yield the arrays, each joined from the devices' pieces on the first device, in one list.
+
+        If the sample axis of any array is not clear, or if a piece is not an NDArray, yields a list for each
+        device with its pieces instead. Does not wait for the engine.
+        """
+        axes = [self._axis(pieces) for pieces in columns]
+        if len(columns[0]) == 1 or None in axes:
+            return zip(*columns)
+        context = columns[0][0].context
+        moved = [[piece.as_in_context(context) for piece in pieces] for pieces in columns]
+        return [[mx.nd.concat(*pieces, dim=axis) for pieces, axis in zip(moved, axes)]]
+
+    def _axis(self, pieces: Sequence[Any]) -> int | None:
+        are_arrays = all(isinstance(piece, mx.nd.NDArray) for piece in pieces)
+        return sample_axis(pieces, self.sizes, self.axis) if are_arrays else None
+
+
+class Measured(NamedTuple):
+    """What metrics are updated with for a batch: outputs and slots, and what the losses returned, per device.
+
+    `joining` joins the arrays of all devices. Devices without samples are left out. `by_value` says whether
+    the arrays hold the present values of labels and their outputs, each pair a number of its own, instead of
+    samples; a pair of which a device has none is then left out there.
+    """
+
+    arrays: Sequence[Mapping[Ref, Any]]
+    parts: Sequence[Mapping[str, Any]]
+    joining: Joining
+    by_value: bool = False
+
+    def present(self, term: MetricTerm, metric: Any) -> Measured:
+        """Return the same with what is present for a metric: see :func:`present_arrays`."""
+        if not term.present:
+            return self
+        axis = value_axis(term, metric, self.arrays[0])
+        chosen = [present_arrays(term, axis, *device) for device in zip(self.arrays, self.parts)]
+        with_samples = [device for device in chosen if device is not None]
+        arrays, parts = [device[0] for device in with_samples], [device[1] for device in with_samples]
+        joining = Joining([len(device[term.present[0]]) for device in arrays], 0)
+        return Measured(arrays, parts, joining, axis is not None)
+
+
+def groups(metric: Any, term: MetricTerm, measured: Measured) -> list[Groups]:
+    """Return what a metric with the stock signature takes, device by device."""
+    if term.spec.transform is None:
+        return [(labels, outputs) for outputs, labels in _columns(term, measured)]
+    return [
+        (list(_as_list(labels)), list(_as_list(outputs)))
+        for labels, outputs in _transformed(metric, term, measured)
+    ]
+
+
+def as_array(value: Any) -> Array:
+    """Return an array or a number, of which transform may return any kind, as an NDArray."""
+    return value if isinstance(value, mx.nd.NDArray) else new_array(np.atleast_1d(value))
+
+
+def as_numpy(value: Any) -> np.ndarray:
+    """Return an array or a number as a NumPy array of its own; waits for the engine."""
+    return value.asnumpy() if isinstance(value, mx.nd.NDArray) else np.array(value, ndmin=1)
+
+
+def update(metric: Any, term: MetricTerm, measured: Measured) -> None:
+    """Call the `update` of a metric with a batch, with the arguments that its kind takes."""
+    if term.spec.transform is not None:
+        _update_transformed(metric, term, measured)
+    elif measured.by_value:
+        for outputs, labels in _columns(term, measured):
+            update_metric(term.where, metric, labels, outputs)
+    elif takes_preds(metric):
+        outputs, labels = _lists(_columns(term, measured))
+        for values in measured.joining.whole_or_each([*labels, *outputs]):
+            update_metric(term.where, metric, list(values[: len(labels)]), list(values[len(labels) :]))
+    elif term.spec.arguments is not None:
+        metric.update(*([device[ref] for device in measured.arrays] for ref in term.args))
+    else:
+        outputs, labels = _lists(_columns(term, measured))
+        metric.update(*outputs, *labels)
+
+
+def update_metric(where: str, metric: Any, labels: Any, *arguments: Any) -> None:
+    """Call the `update` of a metric; labels of the outputs' shape are read by :func:`read_classes`.
+
+    Raises SpecError if it is not clear what these hold.
+    """
+    for part in parts_of(metric):
+        read = labels
+        if updates_as(part, *READING):
+            axis = getattr(part, "axis", 1)
+            read = [read_classes(label, output, axis) for label, output in zip(labels, *arguments)]
+            if any(label is None for label in read):
+                raise SpecError(f"{where}: for {describe.arrays(labels)}, {UNCLEAR}")
+        part.update(read, *arguments)
+
+
+def takes_preds(metric: Any) -> bool:
+    """Whether `update` has the stock signature ``(labels, preds)``."""
+    signature = signature_of(metric.update)
+    return signature is None or list(signature.parameters)[1:2] == ["preds"]
+
+
+def _columns(term: MetricTerm, measured: Measured) -> list[tuple[list[Any], list[Any]]]:
+    """Return the outputs (then losses) and the labels that a metric takes, device by device."""
+    return [
+        (
+            [arrays[ref] for ref in term.args if ref.space == OUTPUTS and ref in arrays]
+            + [parts[name] for name in term.losses],
+            [arrays[ref] for ref in term.args if ref.space != OUTPUTS and ref in arrays],
+        )
+        for arrays, parts in zip(measured.arrays, measured.parts)
+    ]
+
+
+def _lists(columns: Sequence[tuple[list[Any], list[Any]]]) -> tuple[list[list[Any]], list[list[Any]]]:
+    """Return, for outputs and labels, each array's pieces of all devices."""
+    outputs, labels = ([list(pieces) for pieces in zip(*each)] for each in zip(*columns))
+    return outputs, labels
+
+
+def _transformed(metric: Any, term: MetricTerm, measured: Measured) -> list[Sequence[Any]]:
+    """Return what transform returns, device by device: a value for each argument of `update`."""
+    transform: Any = term.spec.transform
+    per_device = [
+        _as_list(transform(*(arrays[ref] for ref in term.args), *(parts[name] for name in term.losses)))
+        for arrays, parts in zip(measured.arrays, measured.parts)
+    ]
+    returned = [f"value {number}" for number, _ in enumerate(per_device[0], 1)]
+    fix = "let transform return its arguments, in their order"
+    problem = arity_problem(f"{term.where}.update", metric.update, returned, fix=fix)
+    if problem:
+        raise SpecError(problem)
+    return per_device
+
+
+def _update_transformed(metric: Any, term: MetricTerm, measured: Measured) -> None:
+    per_device = _transformed(metric, term, measured)
+    arguments = [list(values) for values in zip(*per_device)]
+    if any(_is_list_of_arrays(value) for values in per_device for value in values):
+        for values in per_device:  # such lists are whole arguments, as gluoncv's RPNAccMetric takes them
+            update_metric(term.where, metric, *values)
+    elif takes_preds(metric):
+        for joined in measured.joining.whole_or_each(arguments):
+            update_metric(term.where, metric, *([value] for value in joined))
+    else:
+        update_metric(term.where, metric, *arguments)
+
+
+def _as_list(values: Any) -> Sequence[Any]:
+    return values if isinstance(values, (list, tuple)) else [values]
+
+
+def _is_list_of_arrays(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and bool(value) and all(hasattr(item, "shape") for item in value)
