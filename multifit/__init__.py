@@ -1,7 +1,5 @@
 """multifit: train Gluon nets with several outputs, losses and trainers through one short loop."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

@@ -1,7 +1,5 @@
 """``python -m multifit`` and the command ``multifit``."""
 
-from __future__ import annotations
-
 import os
 import sys
 

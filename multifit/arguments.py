@@ -9,8 +9,6 @@ NumPy's numbers are valid numbers, and are passed on as Python's; ``True``, ``"1
 function must take as many arguments as annotated. ``Any``, ``object`` and protocols are not checked.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import math

@@ -1,7 +1,5 @@
 """One pass over batches, the same for training, evaluating and profiling."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 

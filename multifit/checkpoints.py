@@ -5,8 +5,6 @@ newest folder whose files are exactly what was written. Only one process at a ti
 checkpoints: see :mod:`multifit.locks`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -4,8 +4,6 @@ Checks never raise: they return problems. Their caller collects the problems and
 can fix everything in one go.
 """
 
-from __future__ import annotations
-
 import difflib
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """A lock, so that only one process at a time writes to a folder."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress

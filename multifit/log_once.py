@@ -1,7 +1,5 @@
 """Messages that are logged once: defaults that were used, data that was cast."""
 
-from __future__ import annotations
-
 import logging
 import sys
 

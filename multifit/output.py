@@ -1,7 +1,5 @@
 """Output that never stops a run: what cannot be shown is lost, and the program goes on."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

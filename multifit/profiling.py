@@ -1,7 +1,5 @@
 """Where the time of a training step goes: by phase, by handler, by operator."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext

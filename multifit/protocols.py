@@ -4,8 +4,6 @@ Type checkers and editors see the classes; when the code runs, the names stand f
 hints, so mypy does not check what is called on its objects.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 

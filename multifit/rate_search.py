@@ -1,12 +1,10 @@
 """The learning rate range test: the loss while the rate grows, batch by batch, and what it suggests."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Annotated, Any, Optional
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -127,7 +125,7 @@ def find_learning_rate(
     start: Positive,
     end: Positive,
     batches: Annotated[int, bounds(TOO_FEW)],
-    trainer: Optional[str],
+    trainer: str | None,
 ) -> RateSearch:
     """Train for some batches with a learning rate that grows from `start` to `end`, and look at the loss.
 

@@ -4,11 +4,9 @@ A schedule of a weight, for ``LossSpec(weight=...)``, is a function of the :clas
 no state of its own, so a resumed run continues it without saving or loading anything.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Optional
+from typing import Annotated
 
 from .arguments import Count, FromZero, NotNegative, Valid, checked, checked_value
 from .gluon.optim.schedules import OneCycle, WarmUp
@@ -27,7 +25,7 @@ _Weights = Annotated[
 
 @checked
 def ramp(
-    start: NotNegative, end: NotNegative, epochs: Optional[Count] = None, steps: Optional[Count] = None
+    start: NotNegative, end: NotNegative, epochs: Count | None = None, steps: Count | None = None
 ) -> Callable[[RunState], float]:
     """Return a weight that changes linearly from `start` to `end` and then stays there.
 

@@ -1,7 +1,5 @@
 """Seed all random generators that a run uses, and preserve their state."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """How many arguments a function takes: read before the call, so that its own TypeErrors pass through."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -4,8 +4,6 @@ The training stage is "train", and its figures are ``train_…``. The stage of e
 a fit, their figures are recorded as ``val_…``.
 """
 
-from __future__ import annotations
-
 TRAIN, EVALUATE = "train", "evaluate"
 STAGES = (TRAIN, EVALUATE)
 PREFIXES = {TRAIN: "train", EVALUATE: "val"}

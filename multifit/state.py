@@ -1,7 +1,5 @@
 """The counters of a run."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """Plain-text tables that fit the terminal."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Iterable, Sequence

@@ -11,8 +11,6 @@ Two more functions are for ``multifit predict``: ``inputs(arguments)`` makes a b
 returns for each of them a text or a matplotlib figure that shows the prediction.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import sys

@@ -1,7 +1,5 @@
 """OpenMP threads: the command's default, and a warning if a fit has more threads than cores."""
 
-from __future__ import annotations
-
 import os
 from functools import cache
 

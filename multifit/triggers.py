@@ -4,12 +4,10 @@ The idea is Chainer's (`chainer.training.triggers.IntervalTrigger`): one small o
 log, write checkpoints or call any other handler.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Annotated, Any, Optional
+from typing import Annotated, Any
 
 from .arguments import Count, FromZero, checked, one_of
 from .state import RunState
@@ -66,7 +64,7 @@ class Every:
         self,
         n: Count,
         unit: Annotated[str, one_of(*UNITS)] = "epoch",
-        handler: Optional[object] = None,
+        handler: object | None = None,
         skip: FromZero = 0,
     ) -> None:
         self.n, self.unit, self.handler, self.skip = n, unit, handler, skip

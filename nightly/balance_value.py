@@ -6,12 +6,11 @@ the seeds. The last column, Δm, is the relative change of a figure against the 
 over the tasks, with its standard deviation over the seeds. The sign of Δm is such that more is better.
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Iterator, Mapping, NamedTuple, Sequence
+from typing import NamedTuple
 
 import numpy as np
 

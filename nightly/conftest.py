@@ -1,7 +1,5 @@
 """``pytest nightly [--device NAME] [--data DIR] [--report DIR]``: train every task, and report."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

@@ -5,17 +5,16 @@ PyTorch, which take turns. `rows` trains every row of the table of floors. The r
 case, so that nothing measured is lost if the time runs out. docs/gpu.md says what is measured, and how.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any, Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 

@@ -1,11 +1,10 @@
 """The report of ``python -m nightly.gpu``, as JSON and as Markdown."""
 
-from __future__ import annotations
-
 import json
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Mapping, Sequence
+from typing import Any
 
 from multifit.files import atomic_write
 

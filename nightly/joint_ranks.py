@@ -3,8 +3,6 @@
 A rank prints when it was made to fail, and when and how it ended.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

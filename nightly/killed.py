@@ -4,8 +4,6 @@ It has Dropout, BatchNorm, shuffling, Adam, and SGD with momentum. The data are 
 ``--set workers=2``, two worker processes add noise to the images.
 """
 
-from __future__ import annotations
-
 import os
 
 import numpy as np

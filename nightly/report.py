@@ -1,12 +1,11 @@
 """Reports of nightly runs: each is saved as JSON, the latest also as Markdown, compared with earlier ones."""
 
-from __future__ import annotations
-
 import json
 import platform
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, Sequence
+from typing import NamedTuple
 
 import multifit
 from multifit.files import atomic_write

@@ -4,9 +4,8 @@ The project promises the floors of the CPU column. The rows of the GPU column ne
 those of VOC are the least that training without pretrained weights must reach.
 """
 
-from __future__ import annotations
-
-from typing import Mapping, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 __all__ = ["DEVICES", "ROWS", "Device", "Row"]
 

@@ -1,7 +1,5 @@
 """Train with every method of balancing on two problems, over three seeds; write ``balance.md``."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from .balance_value import METHODS, PROBLEMS, main

@@ -3,13 +3,12 @@
 Tests of a library that is not installed are skipped. `make distributed` builds an environment with both.
 """
 
-from __future__ import annotations
-
 import re
+from collections.abc import Iterable
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Iterable
+from typing import Any
 
 import numpy as np
 import pytest

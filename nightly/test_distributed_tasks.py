@@ -1,7 +1,5 @@
 """Tasks have the same figures in two processes as on two devices: BatchNorm sees the same samples on both."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Large nets of gluoncv train as in its scripts; tests/nets has the nets that can be made tiny."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

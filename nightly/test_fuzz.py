@@ -5,8 +5,6 @@ nightly/test_fuzz.py -n 2 --fuzz-seed 7 --fuzz-examples 2000`` repeats or shorte
 fails to tests/fuzz/corpus.py.
 """
 
-from __future__ import annotations
-
 from itertools import islice
 
 import pytest

@@ -4,8 +4,6 @@ They are killed by SIGKILL, so neither Python nor a handler can do anything at t
 damaged checkpoint, or lose their terminal.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -14,8 +12,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Callable, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 

@@ -1,7 +1,5 @@
 """Train every row of the table on the command line, as a user would, and compare it with its floors."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -4,8 +4,6 @@ MXNet plans a graph's memory in several ways, and some gradients are wrong in so
 multifit/gluon/execution/correct_gradients.py. ``--fuzz-seed 7`` repeats a search.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

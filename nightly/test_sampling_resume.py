@@ -1,7 +1,5 @@
 """Runs with a loader for each task resume bit for bit, with each kind of loader and each way of sampling."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

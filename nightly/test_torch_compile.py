@@ -1,7 +1,5 @@
 """``compile=True``: a compiled step computes the same numbers as one that is not compiled; takes a minute."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 from typing import Any
 

@@ -3,8 +3,6 @@
 Run it alone with ``python -m pytest nightly/test_torch_graphs.py -n 2``. MXNet takes most of the time.
 """
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A process whose DataLoader lost a worker ends with an error, and does not hang at exit."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -4,8 +4,6 @@ Gluon's transforms crop, mirror and tint each training patch differently in ever
 follows a cosine. ``--set augmented=False`` shows what the augmentation is worth.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from multifit import MetricSpec, TaskSpec, TrainerSpec

@@ -6,7 +6,8 @@ uses MNIST instead of scikit-learn's 1797 digits.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Literal, NamedTuple
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 

@@ -7,8 +7,6 @@ It is 1 if the classifier is certain of each picture and all ten digits are gene
 real digits have a score of 0.91, and noise has 0.35.
 """
 
-from __future__ import annotations
-
 from multifit import LossSpec, MetricSpec, TaskSpec, TrainerSpec
 
 # On Python 3.12, multifit must be imported before mxnet.

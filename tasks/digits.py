@@ -5,8 +5,6 @@ weights. One trainer updates the body and one the heads. The data are scikit-lea
 pixels.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from mxnet import gluon, metric
 from mxnet.gluon import nn

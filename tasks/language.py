@@ -6,8 +6,6 @@ held-out texts. ``saved`` is the share by which it is below that of a bigram mod
 words.
 """
 
-from __future__ import annotations
-
 from functools import cache
 
 from multifit import LossSpec, MetricSpec, TaskSpec, TrainerSpec

@@ -5,8 +5,6 @@ spec combines those of ``detection.py`` and ``segmentation.py``. One trainer upd
 heads. For comparison, ``--set segmentation_weight=0 count_weight=0`` trains detection alone.
 """
 
-from __future__ import annotations
-
 from multifit import LossSpec, MetricSpec, TaskSpec, TrainerSpec
 
 # On Python 3.12, multifit must be imported before mxnet.

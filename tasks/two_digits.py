@@ -6,8 +6,6 @@ the sum of the losses, and ``--set only=left`` trains a net for one task, with w
 The data are scikit-learn's 1797 real digits, 8 by 8 pixels.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from mxnet import gluon, init, metric
 from mxnet.gluon import nn

@@ -1,10 +1,8 @@
 """What all tests share: one thread, a fixed seed, multifit before mxnet (Python 3.12 needs that)."""
 
-from __future__ import annotations
-
 import gc
 import os
-from typing import Callable, Iterator
+from collections.abc import Callable, Iterator
 
 # Two test processes with OpenMP's default of one thread per core each would slow each other many times over.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -1,7 +1,5 @@
 """Engines as the estimator makes them, for tests of what is below it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from multifit import TaskSpec

@@ -1,11 +1,10 @@
 """Arguments that are checked against their annotations, and numbers."""
 
-from __future__ import annotations
-
 import inspect
 import os
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Callable, Iterable, Optional, Sequence, Union
+from typing import Annotated, Any
 
 import numpy as np
 import pytest
@@ -32,7 +31,7 @@ from multifit.arguments import (
 
 NAN, INFINITY, HUGE = float("nan"), float("inf"), 10**400
 WHOLE, FINITE = "a whole number of at least 1", "a finite number"
-Interval = Union[Annotated[str, one_of("epoch")], Count]
+Interval = Annotated[str, one_of("epoch")] | Count
 Even = Annotated[int, Valid("an even number", lambda n: n % 2 == 0)]
 
 # fmt: off
@@ -44,15 +43,15 @@ INVALID = [  # annotation, what is valid in words, values that are not
     (Share, "a finite number of at least 0 and below 1", [-0.1, 1]),
     (Annotated[float, bounds(above=0)], "a finite number above 0", [0]),
     (Seed, "a whole number of at least 0 and below 4294967296", [-1, 2**32]),
-    (Optional[Count], f"{WHOLE} or None", [0, "None"]),
+    (Count | None, f"{WHOLE} or None", [0, "None"]),
     (Share | None, "a finite number of at least 0 and below 1 or None", [1]),
     (bool, "True or False", [1, 0, None, "yes"]),
     (str, "a string", [3, b"x"]),
     (Callable[..., Any], "a function", [3, "time"]),
     (Callable[[], float], "a function without arguments", [3, "time", lambda a: a, lambda *, a: a]),
-    (Optional[Callable[[Any], Any]], "a function of 1 argument or None", [lambda: 0, divmod]),
+    (Callable[[Any], Any] | None, "a function of 1 argument or None", [lambda: 0, divmod]),
     (Mode, '"min" or "max"', ["", 3, None]),
-    (Optional[Mode], '"min", "max" or None', [["min"]]),
+    (Mode | None, '"min", "max" or None', [["min"]]),
     (Interval, f'"epoch" or {WHOLE}', ["batch", 0]),
     (Names, "a name or a list of names", [[], (), 3, [3], [["a"]], b"a"]),
     (Patterns, "a name or a list of names", [3, [None], np.arange(2)]),
@@ -63,7 +62,7 @@ INVALID = [  # annotation, what is valid in words, values that are not
 ]
 VALID = [  # annotation, the value, and what the function is called with
     (Count, np.int64(3), 3), (FromZero, 0, 0), (float, np.float32(0.5), 0.5), (float, 3, 3.0),
-    (Optional[Count], None, None), (bool, True, True),
+    (Count | None, None, None), (bool, True, True),
     (bool, np.bool_(False), False), (Mode, "min", "min"), (Interval, "epoch", "epoch"),
     (Interval, 2, 2), (Names, "a", "a"), (Names, ("a", "b"), ("a", "b")), (Patterns, iter("ab"), ["a", "b"]),
     (Iterable[str], {"a": 1}, ["a"]), (PathLike, Path("x"), Path("x")), (Any, 3j, 3j), (object, None, None),
@@ -90,12 +89,12 @@ def test_valid_values_become_pythons(hint: Any, value: Any, expected: Any) -> No
 
 def test_the_nearest_choice_is_suggested() -> None:
     with pytest.raises(ValueError, match=r"""^x is 'maxi' \(did you mean "max"\?\); valid is "min","""):
-        checked_value("x", "maxi", Optional[Mode])
+        checked_value("x", "maxi", Mode | None)
 
 
 class Handler:
     @checked
-    def __init__(self, name: str, folder: PathLike = "", n: Optional[Count] = None, **others: Any) -> None:
+    def __init__(self, name: str, folder: PathLike = "", n: Count | None = None, **others: Any) -> None:
         self.arguments = (name, folder, n, others)
 
     @checked

@@ -1,7 +1,5 @@
 """Checkpoint folders: written completely or not at all; the newest intact one wins; old ones are deleted."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -9,8 +7,9 @@ import random
 import shutil
 import signal
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Callable, Iterator
+from typing import Any
 
 import pytest
 

@@ -1,12 +1,11 @@
 """multifit.events: the base class, which handlers are called, when, in which order, and what they change."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import re
+from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any, Iterator
+from typing import Any
 
 import numpy as np
 import pytest

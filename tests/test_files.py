@@ -1,7 +1,5 @@
 """multifit.files: files are written completely or not at all."""
 
-from __future__ import annotations
-
 import errno
 import gc
 import json

@@ -1,7 +1,5 @@
 """multifit.history: one value per figure and epoch."""
 
-from __future__ import annotations
-
 import io
 import json
 import math

@@ -1,11 +1,9 @@
 """mxnet is imported under gluon/ only, torch under torch/ only; imports go downwards, never in a cycle."""
 
-from __future__ import annotations
-
 import ast
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Iterator
 
 import pytest
 

@@ -1,7 +1,5 @@
 """multifit.locks: a folder is one process's as long as that lives."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

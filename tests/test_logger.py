@@ -1,7 +1,5 @@
 """The log of a program that does not configure logging."""
 
-from __future__ import annotations
-
 import logging
 
 from multifit import MultiEstimator

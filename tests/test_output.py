@@ -1,7 +1,5 @@
 """multifit.output: what cannot be printed is lost, and nothing else."""
 
-from __future__ import annotations
-
 import errno
 import io
 import logging

@@ -1,7 +1,5 @@
 """The plan as data and as text: what feeds what, and within a terminal."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Curves show every figure that was measured, and nothing else."""
 
-from __future__ import annotations
-
 import io
 import math
 import sys

@@ -1,10 +1,9 @@
 """estimator.profile: the times of a step's parts; tests/gluon/test_trial_run.py tests what it preserves."""
 
-from __future__ import annotations
-
 import os
 import stat
-from typing import Any, Iterator
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 

@@ -1,7 +1,5 @@
 """find_learning_rate: a curve and a suggestion; tests/gluon/test_trial_run.py tests what it preserves."""
 
-from __future__ import annotations
-
 import io
 import sys
 from typing import Any

@@ -1,7 +1,5 @@
 """seed_everything seeds all random generators."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

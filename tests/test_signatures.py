@@ -1,7 +1,5 @@
 """How many arguments a callable takes."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

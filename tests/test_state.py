@@ -1,7 +1,5 @@
 """The counters of a run and the reason to stop."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Plain-text tables."""
 
-from __future__ import annotations
-
 import pytest
 
 from multifit.tables import UNLIMITED, table, terminal_width

@@ -1,7 +1,5 @@
 """Task files: reading, settings, functions that are called by name, errors."""
 
-from __future__ import annotations
-
 import math
 import pickle
 import sys

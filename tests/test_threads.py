@@ -1,7 +1,5 @@
 """The number of threads: what MXNet uses, the command's default, and the warning of a fit."""
 
-from __future__ import annotations
-
 import logging
 import os
 

@@ -1,7 +1,5 @@
 """multifit.triggers: Every, alone and around a handler."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from contextlib import nullcontext

@@ -1,7 +1,5 @@
 """Calls a method of balancing, and names it in its exceptions; its weights must have the right shape."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

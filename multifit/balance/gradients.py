@@ -1,7 +1,5 @@
 """Methods that weigh the gradients of tasks, by their inner products."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import numpy as np

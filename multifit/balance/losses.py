@@ -1,7 +1,5 @@
 """Methods that weigh the losses of tasks."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Annotated, Any
 

@@ -1,10 +1,8 @@
 """What a method of balancing is, and what it gets in a batch."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, NamedTuple, Optional, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -102,7 +100,7 @@ class Balance(Protocol):
     @property
     def every(self) -> int: ...
     @property
-    def groups(self) -> Optional[Mapping[str, Sequence[str]]]: ...
+    def groups(self) -> Mapping[str, Sequence[str]] | None: ...
     def start(self, tasks: int) -> State:
         """Return the state before the first batch, in NumPy's float64 arrays."""
 
@@ -137,7 +135,7 @@ class LossMethod:
     needs, on_device = "losses", True
 
     def __init__(
-        self, every: int = 1, tasks: Optional[Mapping[str, Sequence[str]]] = None, **unknown: Any
+        self, every: int = 1, tasks: Mapping[str, Sequence[str]] | None = None, **unknown: Any
     ) -> None:
         owner = type(self).__name__
         known_arguments(owner, unknown, _options(type(self)))
@@ -180,7 +178,7 @@ class GramianMethod(LossMethod):
         on: str = "features",
         normalize: bool = False,
         every: int = 1,
-        tasks: Optional[Mapping[str, Sequence[str]]] = None,
+        tasks: Mapping[str, Sequence[str]] | None = None,
         **unknown: Any,
     ) -> None:
         super().__init__(every, tasks, **unknown)

@@ -1,10 +1,8 @@
 """Small optimisation problems that methods of gradients solve."""
 
-from __future__ import annotations
-
 import math
 from contextlib import suppress
-from typing import Any, Optional
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +15,7 @@ from .protocol import Measured, State
 DEPENDENT = 1e-5
 
 
-def minimum(Q: Numbers, b: Numbers, total: Optional[float] = None) -> Numbers:
+def minimum(Q: Numbers, b: Numbers, total: float | None = None) -> Numbers:
     r"""Return :math:`\arg\min_{w \ge 0} \frac12 w^T Q w + b^T w`; `total` fixes the sum of w.
 
     Q must be positive semidefinite; unless `total` is given, :math:`w^T Q w` must be positive for all
@@ -52,7 +50,7 @@ def minimum(Q: Numbers, b: Numbers, total: Optional[float] = None) -> Numbers:
     return w
 
 
-def _minimum_of_two(Q: Numbers, b: Numbers, total: Optional[float]) -> Numbers:
+def _minimum_of_two(Q: Numbers, b: Numbers, total: float | None) -> Numbers:
     """Return the minimum for two variables, in plain Python: calls of NumPy would take most of the time."""
     (p, q), (_, r) = Q.tolist()
     c, d = b.tolist()
@@ -70,7 +68,7 @@ def _minimum_of_two(Q: Numbers, b: Numbers, total: Optional[float]) -> Numbers:
     return np.array([first, -(d + q * first) / r])
 
 
-def _stationary(Q: Numbers, b: Numbers, free: list[int], total: Optional[float], scale: float) -> Numbers:
+def _stationary(Q: Numbers, b: Numbers, free: list[int], total: float | None, scale: float) -> Numbers:
     """Return the free variables where the slope is 0, or equal in all of them if their sum is fixed."""
     count, extra = len(free), 0 if total is None else 1
     system = np.full((count + extra, count + extra), scale)

@@ -1,7 +1,5 @@
 """Asks a method for weights, and handles absent tasks and numbers that are not finite for all methods."""
 
-from __future__ import annotations
-
 from math import isfinite
 from typing import Any
 

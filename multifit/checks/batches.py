@@ -1,7 +1,5 @@
 """Binding a batch's arrays to the declared slots."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Describing arrays in messages."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 

@@ -1,7 +1,5 @@
 """What the shape of an image says."""
 
-from __future__ import annotations
-
 from ..protocols import Shape
 
 CHANNELS_FIRST = (

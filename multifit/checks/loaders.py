@@ -1,7 +1,5 @@
 """Checking whether data can be iterated over as often as a fit needs it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Binding the declared outputs to what a net returns."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The command ``multifit``: one file per command. Here are the parser, ``--version`` and the exit status."""
 
-from __future__ import annotations
-
 import argparse
 import platform
 import shlex

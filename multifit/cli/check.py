@@ -1,7 +1,5 @@
 """``multifit check FILE``: does everything fit? Nothing is trained."""
 
-from __future__ import annotations
-
 import argparse
 
 from .common import add_task_arguments, print_result, quiet

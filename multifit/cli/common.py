@@ -1,7 +1,5 @@
 """What several commands share: their arguments, what they print, and where an error came from."""
 
-from __future__ import annotations
-
 import argparse
 import logging
 import sys

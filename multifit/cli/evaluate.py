@@ -1,7 +1,5 @@
 """``multifit evaluate FILE --from DIR``: the figures of a trained net on the validation data."""
 
-from __future__ import annotations
-
 import argparse
 
 from ..gluon.snapshot.parameters import read_others

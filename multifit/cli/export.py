@@ -1,7 +1,5 @@
 """``multifit export FILE --from DIR``: a trained net as files that other programs read."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """``multifit new FILE``: a small task file to start from."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import shlex

@@ -1,7 +1,5 @@
 """``multifit predict FILE --from DIR INPUT …``: a trained net's predictions for images, texts or rows."""
 
-from __future__ import annotations
-
 import argparse
 import inspect
 from pathlib import Path

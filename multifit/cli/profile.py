@@ -1,7 +1,5 @@
 """``multifit profile FILE``: where the time of a training step goes."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """``--distributed``: what is different in a process that trains with others."""
 
-from __future__ import annotations
-
 import argparse
 import logging
 import os

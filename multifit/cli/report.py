@@ -1,7 +1,5 @@
 """``multifit report RUN…``: one HTML page on one run, or on several side by side."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

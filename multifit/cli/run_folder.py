@@ -1,7 +1,5 @@
 """A run's folder: the names of its files, the record of what it was trained with, and its results."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """Builds what a task file declares: net, estimator and data, each when it is first needed."""
 
-from __future__ import annotations
-
 import argparse
 import shlex
 from collections.abc import Callable, Mapping

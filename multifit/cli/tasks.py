@@ -1,7 +1,5 @@
 """``multifit tasks FILE``: which tasks pull together and which apart, after a few batches."""
 
-from __future__ import annotations
-
 import argparse
 import math
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """``multifit train FILE``: plan, training, table of figures, and a folder of results."""
 
-from __future__ import annotations
-
 import argparse
 import re
 import sys

@@ -1,7 +1,5 @@
 """Connect the processes of a run, which a launcher has started."""
 
-from __future__ import annotations
-
 import atexit
 import os
 from collections.abc import Mapping

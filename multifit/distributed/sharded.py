@@ -1,7 +1,5 @@
 """Loaders that are divided among the processes already."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

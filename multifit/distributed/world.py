@@ -1,7 +1,5 @@
 """The ranks of a run: they exchange values, and sum arrays."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any

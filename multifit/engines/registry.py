@@ -1,7 +1,5 @@
 """The engines that run an estimator's batches, by name."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec

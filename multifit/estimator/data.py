@@ -1,7 +1,5 @@
 """Whether the data that a method of the estimator takes can be used, and dicts of loaders as one loader."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,12 +1,10 @@
 """MultiEstimator: trains, evaluates and predicts with any Gluon net, as its TaskSpec says."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Optional, Union
+from typing import Annotated, Any
 
 from ..arguments import Count, FromZero, PathLike, Valid, checked, checked_value, one_of, with_known_arguments
 from ..balance import Balance
@@ -60,7 +58,7 @@ from .run import Calls, Run
 
 _Engine = Annotated[str, one_of(*ENGINES)]
 _Compile = Annotated[
-    Union[bool, str],
+    bool | str,
     Valid(
         f'"{AUTO}", "{CUDA_GRAPHS}", True or False', lambda value: value in (AUTO, CUDA_GRAPHS, True, False)
     ),
@@ -186,13 +184,13 @@ class MultiEstimator:
     def fit(
         self,
         train_data: Loader,
-        val_data: Optional[Loader] = None,
-        epochs: Optional[Count] = None,
-        batches: Optional[Count] = None,
-        event_handlers: Union[Handler, Sequence[Handler], None] = None,
-        resume: Optional[PathLike] = None,
+        val_data: Loader | None = None,
+        epochs: Count | None = None,
+        batches: Count | None = None,
+        event_handlers: Handler | Sequence[Handler] | None = None,
+        resume: PathLike | None = None,
         batch_axis: FromZero = 0,
-        sampling: Optional[Sampling] = None,
+        sampling: Sampling | None = None,
     ) -> History:
         """Train for a number of epochs or batches.
 
@@ -303,7 +301,7 @@ class MultiEstimator:
         data: Loader,
         val_data: Loader | None = None,
         batch_axis: int = 0,
-        sampling: Optional[Sampling] = None,
+        sampling: Sampling | None = None,
     ) -> Plan:
         """Check that spec, net, data and trainers fit together, and return the plan; no parameter changes.
 
@@ -335,7 +333,7 @@ class MultiEstimator:
     def evaluate(
         self,
         data: Loader,
-        event_handlers: Union[Handler, Sequence[Handler], None] = None,
+        event_handlers: Handler | Sequence[Handler] | None = None,
         batch_axis: FromZero = 0,
     ) -> dict[str, float]:
         """Measure losses and metrics on `data`.
@@ -484,7 +482,7 @@ class MultiEstimator:
         self,
         train_data: Loader,
         batches: int = 50,
-        event_handlers: Union[Handler, Sequence[Handler], None] = None,
+        event_handlers: Handler | Sequence[Handler] | None = None,
         clock: Callable[[], float] = time.perf_counter,
         batch_axis: int = 0,
     ) -> Profile:
@@ -533,7 +531,7 @@ class MultiEstimator:
     def export(
         self,
         folder: PathLike,
-        data: Optional[Loader] = None,
+        data: Loader | None = None,
         format: Annotated[str, one_of(*FORMATS)] = "gluon",
     ) -> list[Path]:
         """Save the net, as it runs in evaluation, for use elsewhere.
@@ -644,7 +642,7 @@ class MultiEstimator:
         return {figure_name(stage, name): value for name, value in figures.items()}
 
     @checked
-    def direction(self, figure: str) -> Optional[str]:
+    def direction(self, figure: str) -> str | None:
         """Return "min" if lower values of a figure are better, "max" if higher ones are, None if unknown."""
         prefix, name = split_figure(figure)
         return self._engine.stages[STAGE_OF_PREFIX[prefix]].figures.direction(name) if prefix else None

@@ -1,7 +1,5 @@
 """The fit loop: epochs over the training data, batch by batch; the first batch is the check."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What is checked and agreed when a fit starts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 

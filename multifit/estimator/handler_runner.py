@@ -1,7 +1,5 @@
 """Runs the handlers of a fit, and saves their states."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Save a run in checkpoints, and resume it from the newest one."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence

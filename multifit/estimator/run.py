@@ -1,7 +1,5 @@
 """The run that an estimator trains: where it stands, what it has measured, how it is seeded, who calls it."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Iterator

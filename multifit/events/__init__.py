@@ -4,8 +4,6 @@ Events and their arguments are a superset of those of Gluon's Fit API
 (`mxnet.gluon.contrib.estimator.event_handler`).
 """
 
-from __future__ import annotations
-
 from .dispatcher import NO_HOOKS, EventDispatcher, TrainingHooks
 from .handler import (
     AFTER_LAST_BATCH,

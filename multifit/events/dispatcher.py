@@ -1,7 +1,5 @@
 """Call handlers at the events of a run, and at the hooks by which they change a training step."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext

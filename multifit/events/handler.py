@@ -1,7 +1,5 @@
 """What a handler is: its events, hooks and attributes, and the order in which handlers are called."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """Check which objects can be event handlers."""
 
-from __future__ import annotations
-
 import difflib
 import inspect
 import math

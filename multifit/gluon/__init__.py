@@ -1,7 +1,5 @@
 """Everything that uses MXNet. No other package imports mxnet."""
 
-from __future__ import annotations
-
 from ..seeding import add_seeder
 
 

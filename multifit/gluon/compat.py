@@ -6,8 +6,6 @@ distutils comes with setuptools, which the extras for mxnet require from Python 
 imported if torch 2.0 or newer is installed, so torch is hidden from it.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.abc
 import importlib.machinery

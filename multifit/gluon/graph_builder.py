@@ -1,7 +1,5 @@
 """Build a graph in MXNet's JSON format from the nodes of another graph."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Call an operator again and again on the same arrays, without preparing its arguments each time."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The installed versions of multifit, Python, NumPy and MXNet."""
 
-from __future__ import annotations
-
 import platform
 
 import numpy

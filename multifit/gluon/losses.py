@@ -1,8 +1,6 @@
 """The losses that Gluon and its toolkits lack or have wrong, and what is known of theirs."""
 
-from __future__ import annotations
-
-from typing import Annotated, Any, Optional
+from typing import Annotated, Any
 
 from ..arguments import Valid, checked
 from ..protocols import Tensor
@@ -74,7 +72,7 @@ class SequenceCELoss(mx.gluon.loss.Loss):
         self,
         axis: _ClassAxis = -1,
         sparse_label: bool = True,
-        weight: Optional[float] = None,
+        weight: float | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(weight=weight, batch_axis=0, **kwargs)
@@ -129,7 +127,7 @@ class SegmentationCELoss(mx.gluon.loss.Loss):
 
     @checked
     def __init__(
-        self, ignore_label: Optional[int] = -1, axis: int = 1, weight: Optional[float] = None, **kwargs: Any
+        self, ignore_label: int | None = -1, axis: int = 1, weight: float | None = None, **kwargs: Any
     ) -> None:
         super().__init__(weight=weight, batch_axis=0, **kwargs)
         self._ignore_label = ignore_label
@@ -153,4 +151,3 @@ class SegmentationCELoss(mx.gluon.loss.Loss):
             pixels = sample_sums(F, F.where(valid, ones, F.zeros_like(values)))
             loss = sample_sums(F, values) / F.broadcast_maximum(pixels, F.ones_like(pixels))
         return mx.gluon.loss._apply_weighting(F, loss, self._weight, sample_weight)
-

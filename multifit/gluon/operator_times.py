@@ -1,7 +1,5 @@
 """Operators and their times, from MXNet's own profiler."""
 
-from __future__ import annotations
-
 import json
 import os
 import tempfile

@@ -6,8 +6,6 @@ scores, MXNet computes the expressions that they share only once. Other engines 
 such reduction; graphs are traced for them in the scope of :func:`whole_maps`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar

@@ -1,7 +1,5 @@
 """The dtypes in which a net's graph computes: bfloat16 and float16."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -245,4 +243,3 @@ def precision_of(name: object, contexts: Sequence[Context]) -> Precision:
             f'precision is "{name}", which this CPU cannot compute: it lacks AVX512; give precision="float32"'
         )
     return precision
-

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from os import PathLike
 from pathlib import Path
-from typing import Any, ContextManager
+from typing import Any
 
 from .. import engines
 from ..engines import FirstBatches, Setup, Timer, needs_torch, untimed
@@ -95,7 +96,9 @@ class Runner(engines.Runner):
     def gradients(self) -> dict[str, dict[str, list[Array]]]:
         return self.engine.trainers.gradients()
 
-    def trial_run(self, data: Any, name: str, tool: str) -> ContextManager[tuple[DryRun, Iterator[Any]]]:
+    def trial_run(
+        self, data: Any, name: str, tool: str
+    ) -> AbstractContextManager[tuple[DryRun, Iterator[Any]]]:
         return trial_run(self.engine, data, name, tool)
 
     def operator_times(

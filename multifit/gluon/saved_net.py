@@ -1,7 +1,5 @@
 """Write and read a net's parameters in Gluon's format."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Callable, Mapping, Sequence

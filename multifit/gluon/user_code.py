@@ -1,7 +1,5 @@
 """Note on exceptions of the user's net, loss, metric or function where they were raised."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Wait for MXNet's engine, so that parameters can be read."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 
 from .compat import mx

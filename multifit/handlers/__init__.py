@@ -1,7 +1,5 @@
 """The event handlers that do not need MXNet, one family per file."""
 
-from __future__ import annotations
-
 from .checkpoint import CheckpointHandler
 from .defaults import acting_on, validation_data, with_defaults
 from .early_stopping import EarlyStoppingHandler

@@ -1,12 +1,10 @@
 """Save checkpoints during a fit, and delete old ones."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Annotated, Any, Optional, Union
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -86,12 +84,12 @@ class CheckpointHandler(Handler):
     def __init__(
         self,
         folder: PathLike,
-        every: Optional[Union[Count, _Schedule]] = None,
-        monitor: Optional[Monitored] = None,
-        mode: Optional[Mode] = None,
+        every: Count | _Schedule | None = None,
+        monitor: Monitored | None = None,
+        mode: Mode | None = None,
         keep_last: Count = 2,
         keep_best: FromZero = 1,
-        seed: Optional[Seed] = None,
+        seed: Seed | None = None,
     ) -> None:
         self.folder = checkpoints_folder(Path(folder))
         self.every = Every(every, "epoch") if isinstance(every, int) else every

@@ -1,7 +1,5 @@
 """The default handlers of a fit, and which handlers act on a rank."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

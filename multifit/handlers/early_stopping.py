@@ -1,10 +1,8 @@
 """Stop when figures no longer improve."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Optional
+from typing import Any
 
 from ..arguments import FromZero, Mode, NotNegative, checked
 from ..events import Handler, Priority
@@ -58,10 +56,10 @@ class EarlyStoppingHandler(Handler):
     def __init__(
         self,
         monitor: Monitored,
-        mode: Optional[Mode] = None,
+        mode: Mode | None = None,
         patience: FromZero = 0,
         min_delta: NotNegative = 0.0,
-        baseline: Optional[float] = None,
+        baseline: float | None = None,
         restore_best: bool = False,
     ) -> None:
         self._monitor = Monitor(type(self).__name__, monitor, mode, min_delta)

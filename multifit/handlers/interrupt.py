@@ -1,7 +1,5 @@
 """End a fit after the running batch on Ctrl-C, SIGTERM or SIGHUP."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

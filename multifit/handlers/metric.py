@@ -1,7 +1,5 @@
 """Record the training figures."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,10 +1,8 @@
 """Watch whether figures improve."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Union
+from typing import Annotated
 
 from ..arguments import FigureName, Valid
 from ..errors import counted, quoted, suggest
@@ -13,7 +11,7 @@ from ..protocols import MultiEstimator
 
 FigureFunction = Callable[[Mapping[str, float]], float]
 FigureNames = Annotated[Sequence[str], Valid("a list of names", lambda names: len(names) > 0)]
-Monitored = Union[FigureName, FigureNames, FigureFunction]
+Monitored = FigureName | FigureNames | FigureFunction
 """The name of a figure, several names, or a function of an epoch's figures by name."""
 
 

@@ -1,9 +1,7 @@
 """Reduce the learning rate when a figure no longer improves."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
-from typing import Any, Optional
+from typing import Any
 
 from ..arguments import FromZero, Mode, Names, NotNegative, OpenShare, checked
 from ..errors import Problem, quoted, raise_problems, suggest
@@ -58,8 +56,8 @@ class PlateauHandler(Handler):
         min_delta: NotNegative = 0.0,
         cooldown: FromZero = 0,
         min_lr: NotNegative = 0.0,
-        mode: Optional[Mode] = None,
-        trainers: Optional[Names] = None,
+        mode: Mode | None = None,
+        trainers: Names | None = None,
     ) -> None:
         self._monitor = Monitor(type(self).__name__, monitor, mode, min_delta)
         self.monitor, self.mode, self.min_delta = monitor, mode, min_delta

@@ -1,10 +1,8 @@
 """Stop after a number of epochs or batches, after some time, or on a condition."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Optional, Union
+from typing import Annotated, Any
 
 from ..arguments import Count, Positive, Valid, checked
 from ..errors import counted
@@ -12,7 +10,7 @@ from ..events import Handler, Priority
 from ..protocols import MultiEstimator
 from ..state import RunState
 
-_Condition = Annotated[Callable[[RunState], Union[bool, str]], Valid("a function of the run's state")]
+_Condition = Annotated[Callable[[RunState], bool | str], Valid("a function of the run's state")]
 
 
 class StoppingHandler(Handler):
@@ -44,10 +42,10 @@ class StoppingHandler(Handler):
     @checked
     def __init__(
         self,
-        max_epoch: Optional[Count] = None,
-        max_batch: Optional[Count] = None,
-        max_seconds: Optional[Positive] = None,
-        condition: Optional[_Condition] = None,
+        max_epoch: Count | None = None,
+        max_batch: Count | None = None,
+        max_seconds: Positive | None = None,
+        condition: _Condition | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.max_epoch, self.max_batch = max_epoch, max_batch

@@ -1,7 +1,5 @@
 """Write a run for TensorBoard."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress

@@ -1,9 +1,7 @@
 """Evaluate on validation data every n epochs or batches."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import Any, Optional
+from typing import Any
 
 from ..arguments import Count, FromZero, checked
 from ..events import Handler, Priority, checked_handlers
@@ -42,8 +40,8 @@ class ValidationHandler(Handler):
     def __init__(
         self,
         val_data: Loader,
-        epoch_period: Optional[Count] = 1,
-        batch_period: Optional[Count] = None,
+        epoch_period: Count | None = 1,
+        batch_period: Count | None = None,
         skip: FromZero = 0,
         event_handlers: Any = None,
     ) -> None:

@@ -1,7 +1,5 @@
 """The HTML report of one or more runs."""
 
-from __future__ import annotations
-
 from .folder import RunFolder, read_run
 from .html_page import page
 

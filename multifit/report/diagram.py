@@ -1,7 +1,5 @@
 """The plan as a diagram: inputs, net, outputs, losses and metrics, labels; the browser places the boxes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple

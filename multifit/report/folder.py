@@ -1,7 +1,5 @@
 """Read what a run has written to its folder."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Loaders by task, and their batches."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

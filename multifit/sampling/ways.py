@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Annotated, Optional, Protocol
+from typing import Annotated, Protocol
 
 import numpy as np
 
@@ -108,7 +108,7 @@ class Proportional:
 
     @checked
     def __init__(
-        self, temperature: Positive = 1.0, largest: Optional[Count] = None, batches: Optional[Count] = None
+        self, temperature: Positive = 1.0, largest: Count | None = None, batches: Count | None = None
     ) -> None:
         self.temperature, self.largest, self.batches = temperature, largest, batches
 

@@ -8,8 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ..errors import quoted, shown, suggest
-from .names import LABELS, OUTPUTS, Ref, Tree, bare_slots, listed, resolve
-from .parsing import NAN
+from .names import LABELS, NAN, OUTPUTS, Ref, Tree, bare_slots, listed, resolve
 from .specs import LabelSpec, LossSpec, MetricSpec
 from .terms import Declarations, MatchedAnchors, MetricTerm, Term
 

@@ -1,7 +1,5 @@
 """Names: trees of output names, and references to outputs and batch slots."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +13,8 @@ SINGULAR = {OUTPUTS: "output", LABELS: "label", LOSSES: "loss"}
 PLURAL = {OUTPUTS: "outputs", LABELS: "labels and inputs", LOSSES: "losses"}
 
 Tree = tuple[Any, ...]  # names, nested like the net's outputs; `...` may be the last item of any level
+
+NAN = "nan"  # of LabelSpec.missing
 
 PRINTABLE = "of 1 to 200 printable characters"
 

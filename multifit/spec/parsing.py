@@ -1,7 +1,5 @@
 """Reads the fields of a TaskSpec, and resolves names to what they mean."""
 
-from __future__ import annotations
-
 import numbers
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -13,6 +11,7 @@ from ..errors import quoted, shown, suggest
 from .names import (
     LABELS,
     LOSSES,
+    NAN,
     OUTPUTS,
     PLURAL,
     PRINTABLE,
@@ -27,8 +26,6 @@ from .names import (
 )
 from .specs import LabelSpec, LossSpec, MetricSpec
 from .terms import Declarations, MatchedAnchors, MetricTerm, Term, is_multi_box
-
-NAN = "nan"
 
 
 def presence(label: str) -> str:

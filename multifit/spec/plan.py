@@ -1,7 +1,5 @@
 """The plan: what goes where, as a table."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """The specs of losses, metrics, labels and trainers. The TaskSpec or the estimator reports their problems."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any

@@ -6,11 +6,10 @@ import copy
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, ClassVar, TypeVar, Union
+from typing import Any, ClassVar, TypeVar
 
 from ..protocols import Slots
-from .names import LABELS, OUTPUTS, Ref, Tree, leaves, listed
-from .parsing import NAN
+from .names import LABELS, NAN, OUTPUTS, Ref, Tree, leaves, listed
 from .specs import LabelSpec, LossSpec, MetricSpec
 
 MULTI_BOX = "gluoncv.loss.SSDMultiBoxLoss"
@@ -42,7 +41,7 @@ class Taker:
 
     field: ClassVar[str]  # the field of the TaskSpec that declares it
     key: str
-    spec: Union[LossSpec, MetricSpec]
+    spec: LossSpec | MetricSpec
     args: tuple[Ref, ...]
     present: tuple[Ref, ...] = ()  # for labels that may be missing: slots that say where they are present
     optional: frozenset[str] = frozenset()  # slots that some batches lack; it skips these batches

@@ -1,7 +1,5 @@
 """Checks of declarations: each by itself, then across them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any

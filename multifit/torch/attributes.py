@@ -4,14 +4,12 @@ The keyword arguments of an operator's function are the table of its attributes:
 defaults and types. A `Literal` lists the values that are translated; other values are refused.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import threading
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, Literal, Optional, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import torch
 
@@ -19,7 +17,7 @@ from ..errors import shown, suggest
 
 Tensor = torch.Tensor
 Ints = tuple[int, ...]
-Bounds = tuple[Optional[int], ...]  # of slices; None means the end of the axis
+Bounds = tuple[int | None, ...]  # of slices; None means the end of the axis
 Layout = Literal[None, "NCW", "NCHW", "NCDHW"]
 
 _PARSER = threading.Lock()  # Python 3.11's parser raises SystemErrors if threads use it at the same time

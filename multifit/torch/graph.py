@@ -1,7 +1,5 @@
 """An MXNet symbol as plain data, read from its JSON."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

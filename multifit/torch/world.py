@@ -1,7 +1,5 @@
 """torch.distributed: gloo for sums in host memory, over TCP, and NCCL for those on GPUs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Any

@@ -1,11 +1,10 @@
 """The child's side of `child.Child`; it needs only Python, so that it runs in any environment."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time
-from typing import Any, Callable, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 __all__ = ["Line", "serve"]
 

@@ -3,14 +3,13 @@
 Beside it are TorchJD's methods on the same two nets in PyTorch, relative to PyTorch's own sum.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 

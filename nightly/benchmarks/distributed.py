@@ -3,16 +3,15 @@
 Both kinds take turns in the same two processes, fit by fit. Sums of arrays are measured too.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Callable, Iterator
+from typing import Any
 
 import mxnet as mx
 

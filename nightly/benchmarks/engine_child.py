@@ -3,14 +3,13 @@
 ``python -m nightly.benchmarks.engine_child CASE JSON``, with the arguments of :class:`Contender`.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Iterator
+from typing import Any
 
 import torch
 

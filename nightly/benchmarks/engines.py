@@ -3,14 +3,13 @@
 Each contender runs in a process of its own, which trains one epoch at a time.
 """
 
-from __future__ import annotations
-
 import json
 import sys
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from importlib.util import find_spec
-from typing import Any, Iterator, Mapping
+from typing import Any
 
 from .child import Child
 from .results import OURS, Row

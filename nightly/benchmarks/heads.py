@@ -1,8 +1,6 @@
 """One body with 1 to 64 heads, compared with the usual loop and with one graph made by hand."""
 
-from __future__ import annotations
-
-from typing import Iterator
+from collections.abc import Iterator
 
 import numpy as np
 

@@ -1,12 +1,10 @@
 """The command: ``python -m nightly.benchmarks [TABLE …] [--case NAME …] [--epochs N]``."""
 
-from __future__ import annotations
-
 import argparse
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Iterator, Sequence
 
 from multifit.errors import quoted, suggest
 from multifit.tables import table

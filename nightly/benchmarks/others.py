@@ -4,13 +4,12 @@ They do not fit into multifit's environment, so each runs in a child process wit
 which runs one epoch at a time between the epochs of multifit.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 

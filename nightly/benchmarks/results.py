@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import platform
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from statistics import median, quantiles
-from typing import Mapping, NamedTuple, Sequence
+from typing import NamedTuple
 
 from multifit.files import atomic_write
 

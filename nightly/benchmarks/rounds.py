@@ -5,10 +5,9 @@ core for a while. Neither happens to a training that runs alone. So each turn ru
 that counts.
 """
 
-from __future__ import annotations
-
 import time
-from typing import Any, Callable, Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import mxnet as mx
 

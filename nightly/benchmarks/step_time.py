@@ -5,10 +5,8 @@ multifit runs; after each of its epochs the others run an epoch on the same batc
 machine's speed affect all of them. Ratios are taken epoch by epoch; below 1 multifit is faster.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from functools import partial
-from typing import Iterator
 
 from .results import Row
 from .rounds import Rounds, timed

@@ -1,8 +1,7 @@
 """Losses and metrics as PyTorch's users write them; nothing waits for the device."""
 
-from __future__ import annotations
-
-from typing import Any, Callable, NamedTuple, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from mxnet.gluon.loss import SigmoidBinaryCrossEntropyLoss

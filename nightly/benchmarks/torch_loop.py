@@ -1,11 +1,10 @@
 """The training loop that PyTorch's users write: batches from pinned memory, figures summed on the device."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import reduce
 from operator import add
-from typing import Any, Callable, Sequence
+from typing import Any
 
 import torch
 from torch.nn.utils import clip_grad_norm_

@@ -1,8 +1,7 @@
 """A Gluon net of stock layers, rebuilt as PyTorch's users write it, with the same parameters."""
 
-from __future__ import annotations
-
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn

@@ -1,8 +1,7 @@
 """The net of tasks/translation.py and its loss as PyTorch's users write them, with the same parameters."""
 
-from __future__ import annotations
-
-from typing import Any, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import nn

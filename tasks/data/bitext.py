@@ -1,8 +1,7 @@
 """Sentences in two languages, encoded as batches of indices and decoded again."""
 
-from __future__ import annotations
-
-from typing import Any, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from gluonnlp import Vocab
 from gluonnlp.data import SortedBucketSampler, batchify, count_tokens

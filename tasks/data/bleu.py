@@ -1,8 +1,6 @@
 """BLEU of a whole corpus (Papineni et al., 2002), by sacrebleu, from 0 to 1."""
 
-from __future__ import annotations
-
-from typing import Sequence
+from collections.abc import Sequence
 
 from mxnet.metric import EvalMetric
 from sacrebleu.metrics import BLEU

@@ -1,10 +1,9 @@
 """Images with boxes, masks and counts, and their conversion for nets and for drawings."""
 
-from __future__ import annotations
-
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, Iterable, NamedTuple, Sequence
+from typing import Any, NamedTuple
 
 import cv2
 import numpy as np

@@ -1,7 +1,5 @@
 """The IMDB reviews (Maas et al., 2011, "Learning word vectors for sentiment analysis"), from a folder."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 __all__ = ["read_imdb"]

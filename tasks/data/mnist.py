@@ -1,7 +1,5 @@
 """Single handwritten digits: scikit-learn's, MNIST from its files, or from any image file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import cv2

@@ -1,7 +1,5 @@
 """Numbers in English words and in digits: a simple language pair whose translations anybody can check."""
 
-from __future__ import annotations
-
 import random
 
 __all__ = ["make_pairs", "spelled"]

@@ -1,7 +1,5 @@
 """Parallel text in the format of IWSLT and WMT: two files whose lines are translations of each other."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from gluonnlp.data import TextLineDataset

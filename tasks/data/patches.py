@@ -4,8 +4,6 @@ The photographs, a temple and a flower, are scikit-learn's. Patches of their lef
 patches of their right halves for testing.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import cv2

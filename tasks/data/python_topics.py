@@ -4,12 +4,10 @@ It is a part of Python's documentation, under the licence of the Python Software
 each version of Python, so figures differ a little between versions.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from pydoc_data.topics import topics
-from typing import Mapping, Sequence
 
 import numpy as np
 

@@ -3,8 +3,6 @@
 The digits are scikit-learn's, 8 by 8 pixels. Training scenes show the first 1437, test scenes the other 360.
 """
 
-from __future__ import annotations
-
 import cv2
 import numpy as np
 from sklearn.datasets import load_digits

@@ -1,7 +1,5 @@
 """Generated sentences about films, with negation: no single word tells whether somebody liked the film."""
 
-from __future__ import annotations
-
 import random
 import re
 

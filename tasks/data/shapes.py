@@ -1,7 +1,5 @@
 """Discs, squares and triangles of any colour on a noisy background; they may overlap a little."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from .images import LabelledImages, gather

@@ -1,8 +1,7 @@
 """The targets of an SSD: for each anchor, the object that it should detect and the offset to that object."""
 
-from __future__ import annotations
-
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from gluoncv.model_zoo.ssd.target import SSDTargetGenerator

@@ -1,7 +1,5 @@
 """PASCAL VOC from the folders of its archives, read by gluoncv's data sets."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A recurrent encoder and an attention decoder for gluonnlp's NMTModel."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from gluonnlp.model import MLPAttentionCell

@@ -1,7 +1,5 @@
 """A bidirectional recurrent layer that respects the end of each sequence."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

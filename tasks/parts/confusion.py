@@ -1,8 +1,6 @@
 """The confusion matrix."""
 
-from __future__ import annotations
-
-from typing import Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.figure import Figure

@@ -1,8 +1,6 @@
 """Rows of small images on one sheet."""
 
-from __future__ import annotations
-
-from typing import Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.figure import Figure

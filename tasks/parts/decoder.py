@@ -1,7 +1,5 @@
 """A head that classifies every pixel."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import mxnet as mx

@@ -1,8 +1,7 @@
 """Drawings of images with boxes, masks and titles."""
 
-from __future__ import annotations
-
-from typing import Any, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from gluoncv.utils.viz import plot_bbox

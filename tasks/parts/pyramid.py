@@ -1,7 +1,5 @@
 """A small body that turns an image into feature maps of four sizes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from mxnet.gluon import nn

@@ -1,8 +1,7 @@
 """gluoncv's SSD on any body."""
 
-from __future__ import annotations
-
-from typing import Any, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from gluoncv.model_zoo.ssd import SSD, get_ssd
 from parts.pyramid import Pyramid

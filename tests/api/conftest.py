@@ -1,9 +1,7 @@
 """The data of two heads, and the log, for the tests of the estimator."""
 
-from __future__ import annotations
-
 import logging
-from typing import Callable, Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest

@@ -1,11 +1,10 @@
 """Runs that are stopped and resumed, each fit built as a new process would build it."""
 
-from __future__ import annotations
-
 import random
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Callable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Batches whose gradients accumulate: the update is that of one batch of all their samples."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """All kinds of arrays in a batch, and batches in other forms."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import mxnet as mx

@@ -1,7 +1,5 @@
 """Batches whose samples are along another axis than the first, such as time-major ones."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import mxnet as mx

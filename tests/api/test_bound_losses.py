@@ -1,7 +1,5 @@
 """Losses that are bound to trainers: adversarial nets train as in a loop by hand, without detach."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import replace
 from pathlib import Path

@@ -1,11 +1,10 @@
 """An estimator does one thing at a time: calls from other threads, and evaluations within evaluations."""
 
-from __future__ import annotations
-
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
-from typing import Any, Callable
+from typing import Any
 
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """State that is carried from batch to batch: a language model trains as in a loop by hand."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Nets that are changed after the estimator was made, or that make layers in their first forward pass."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

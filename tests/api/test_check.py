@@ -1,7 +1,5 @@
 """check() and the first step of fit(): everything is checked, nothing moves, nothing runs twice."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The devices of a run, and the initialisation of its net."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import mxnet as mx

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import namedtuple
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any, Callable, Iterator
+from typing import Any
 
 import mxnet as mx
 import numpy as np

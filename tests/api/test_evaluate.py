@@ -1,7 +1,5 @@
 """evaluate(): figures, other specs for evaluating, other forms of calling the net."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import mxnet as mx

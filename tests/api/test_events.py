@@ -1,11 +1,10 @@
 """Handlers in a real run: their events and arguments, how they stop it, and what happens when one fails."""
 
-from __future__ import annotations
-
 import io
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import Any, Iterator
+from typing import Any
 
 import numpy as np
 import pytest

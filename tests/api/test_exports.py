@@ -1,7 +1,5 @@
 """The names that multifit exports, and their arguments."""
 
-from __future__ import annotations
-
 import inspect
 import subprocess
 import sys

@@ -1,9 +1,8 @@
 """fit(): epochs, batches, histories, counters, and what is left after an error."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any
 
 import numpy as np
 import pytest

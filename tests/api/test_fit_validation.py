@@ -1,7 +1,5 @@
 """Validation while a fit runs, and what follows its figures."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

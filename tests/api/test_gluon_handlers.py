@@ -1,7 +1,5 @@
 """Plain handlers that somebody wrote for Gluon's Estimator run in ours unchanged."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import mxnet as mx

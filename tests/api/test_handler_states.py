@@ -1,7 +1,5 @@
 """A resumed fit gives each handler the state that is its own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

@@ -1,9 +1,8 @@
 """Hooks in a real run: handlers that change batch, outputs, objective, gradients or update."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Iterator
+from typing import Any
 
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """The arguments of metrics, and the names of their figures."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import mxnet as mx

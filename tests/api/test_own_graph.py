@@ -1,7 +1,5 @@
 """A hybridized net has a graph of its own after a fit, so that ``net.export`` and Gluon's handlers work."""
 
-from __future__ import annotations
-
 import warnings
 from pathlib import Path
 from typing import Any

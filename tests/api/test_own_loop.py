@@ -1,7 +1,5 @@
 """A loop of one's own, and overridden steps."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

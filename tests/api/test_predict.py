@@ -1,9 +1,8 @@
 """predict(): one batch or many, with labels or without, joined or listed."""
 
-from __future__ import annotations
-
 import re
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import mxnet as mx
 import numpy as np

@@ -1,7 +1,5 @@
 """A resumed fit ends bit for bit as it would have without the stop, or is refused with the reason."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Ctrl-C ends a fit, and the resumed one goes on from there; an epoch counts once."""
 
-from __future__ import annotations
-
 import signal
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Damaged checkpoints are passed over and named, forged ones refused."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from dataclasses import replace

@@ -1,10 +1,9 @@
 """A run that is finished ends again as it did when it is resumed, and can be extended."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 import pytest
 

@@ -1,10 +1,9 @@
 """Settings of trainers that a run keeps: those that handlers set, optimizer objects, and schedules."""
 
-from __future__ import annotations
-
 import copy
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """With several trainers the plan says which losses reach which."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

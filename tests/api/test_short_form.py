@@ -1,9 +1,8 @@
 """MultiEstimator(net, loss): what is inferred, and that each default is logged once."""
 
-from __future__ import annotations
-
 import logging
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import mxnet as mx
 import numpy as np

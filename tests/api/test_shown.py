@@ -1,7 +1,5 @@
 """Outputs and losses are handed out only where a handler or a subclass reads them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """estimator.trainers, estimator.learning_rates()."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Every method against numbers of TorchJD and LibMTL (peers.json)."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

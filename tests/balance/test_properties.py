@@ -1,7 +1,5 @@
 """What holds for methods whatever the gradients and losses are."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

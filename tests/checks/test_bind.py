@@ -1,7 +1,5 @@
 """Binding outputs and slots to their names."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

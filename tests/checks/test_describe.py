@@ -1,7 +1,5 @@
 """Describing arrays and values in messages."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,8 +1,7 @@
 """Label values, sizes and loaders."""
 
-from __future__ import annotations
-
-from typing import Any, Iterator
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest

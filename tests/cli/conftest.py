@@ -1,13 +1,12 @@
 """A real task, small enough to be trained in a moment, and the command line to train it with."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 import pytest
 from matplotlib.figure import Figure

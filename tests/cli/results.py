@@ -1,7 +1,5 @@
 """What a run of the small task leaves in its folder, and changes of its file."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """``multifit check`` prints the plan, trains nothing and writes nothing."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """``--engine`` and ``--devices``: which engine runs a task file."""
 
-from __future__ import annotations
-
 import json
 import os
 from importlib.metadata import version

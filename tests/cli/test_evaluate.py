@@ -1,7 +1,5 @@
 """``multifit evaluate`` measures what was trained, with the settings that it was trained with."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

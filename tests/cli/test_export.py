@@ -1,7 +1,5 @@
 """``multifit export`` writes what was trained for others to read."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The command itself: help, wrong arguments, --version, ``python -m multifit``."""
 
-from __future__ import annotations
-
 import os
 import platform
 import runpy

@@ -1,7 +1,5 @@
 """``multifit new``: the file that it writes trains, predicts and is never written over another one."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import subprocess

@@ -3,8 +3,6 @@
 "float16" stands for a lower precision that every CPU can compute; see the fixture `float16_activations`.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

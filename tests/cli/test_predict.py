@@ -1,7 +1,5 @@
 """``multifit predict`` reads inputs as the task file does, and prints or draws the predictions."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """``multifit profile`` measures and prints; nothing is trained."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``multifit train --distributed``: what the ranks but the first show and write."""
 
-from __future__ import annotations
-
 import json
 import os
 from importlib.util import find_spec

@@ -1,7 +1,5 @@
 """``multifit report`` writes a page on runs that ``multifit train`` made."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 PICTURES = """

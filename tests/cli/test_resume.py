@@ -1,15 +1,14 @@
 """``multifit train … --checkpoint-every … --resume``, Ctrl-C and SIGTERM."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os
 import signal
 import sys
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Callable, Iterator
+from typing import Any
 
 import pytest
 

@@ -1,7 +1,5 @@
 """Random numbers of a task file are the same in every command, whatever else draws some."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """``multifit tasks`` prints which tasks pull together and which apart; nothing is written."""
 
-from __future__ import annotations
-
 import os
 import signal
 

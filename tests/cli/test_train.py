@@ -1,7 +1,5 @@
 """``multifit train`` trains, prints, and leaves a folder of results."""
 
-from __future__ import annotations
-
 import io
 import logging
 import os

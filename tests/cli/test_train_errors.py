@@ -1,7 +1,5 @@
 """What ``multifit train`` cannot use is reported, and what is missing costs only what needs it."""
 
-from __future__ import annotations
-
 import errno
 import os
 import sys

@@ -1,7 +1,5 @@
 """``multifit train`` in a folder that holds files already: those of an earlier run, or of the user."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,8 +1,7 @@
 """Batches that accumulate to one update: on either engine, the update is that of one batch of all samples."""
 
-from __future__ import annotations
-
-from typing import Any, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 

@@ -1,7 +1,5 @@
 """Every method of balancing, as its constructor makes it: a new one is part of the tests by itself."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from multifit import balance

@@ -1,8 +1,7 @@
 """Comparing the parameters of nets."""
 
-from __future__ import annotations
-
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 

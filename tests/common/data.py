@@ -1,8 +1,7 @@
 """Small data sets, in batches."""
 
-from __future__ import annotations
-
-from typing import Any, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 

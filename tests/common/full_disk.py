@@ -1,10 +1,8 @@
 """A disk that takes no more."""
 
-from __future__ import annotations
-
 import signal
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Iterator
 
 import pytest
 

@@ -1,8 +1,7 @@
 """Which devices and kinds of nets a test runs with: all four settings, or as few as can fail differently."""
 
-from __future__ import annotations
-
-from typing import Any, Iterable
+from collections.abc import Iterable
+from typing import Any
 
 import pytest
 

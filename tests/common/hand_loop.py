@@ -1,8 +1,7 @@
 """The hand-written Gluon loop that trainings are compared with."""
 
-from __future__ import annotations
-
-from typing import Any, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from multifit import MultiEstimator, TaskSpec, TrainerSpec
 

@@ -1,9 +1,8 @@
 """Handlers that many tests use."""
 
-from __future__ import annotations
-
 import re
-from typing import Any, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 
 def handler(name: str = "Handler", priority: Any = None, **methods: Any) -> Any:

@@ -1,7 +1,5 @@
 """The data of the training by one process and by several."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,10 +1,9 @@
 """The same training by one process and by several, for tests: every case in which the two must be equal."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 import numpy as np
 

@@ -1,7 +1,5 @@
 """A language model whose state is carried from batch to batch."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Start a Python program as several processes of one run, on this machine."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """Small losses of a user's own."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import multifit  # noqa: F401  (before mxnet: Python 3.12 needs that)

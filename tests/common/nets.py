@@ -1,8 +1,7 @@
 """Small nets that many tests train."""
 
-from __future__ import annotations
-
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import multifit  # noqa: F401  (before mxnet: Python 3.12 needs that)
 

@@ -1,7 +1,5 @@
 """Exceptions of the user's code, which multifit raises as they are, with a note of where."""
 
-from __future__ import annotations
-
 
 def with_notes(error: BaseException) -> str:
     """Return an exception's message and its notes, line by line, as a traceback shows them."""

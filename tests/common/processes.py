@@ -1,15 +1,14 @@
 """The command in processes of its own, which get signals."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Callable, Iterator
+from typing import Any
 
 
 @contextmanager

@@ -1,8 +1,7 @@
 """Random graphs of operators, all of whose arguments and results have one shape."""
 
-from __future__ import annotations
-
-from typing import Any, Callable, NamedTuple, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 

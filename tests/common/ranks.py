@@ -1,10 +1,9 @@
 """Ranks that are threads of this process, for tests."""
 
-from __future__ import annotations
-
 import pickle
 import threading
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 

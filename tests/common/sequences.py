@@ -1,8 +1,7 @@
 """Batches of sequences of many lengths, and nets for them."""
 
-from __future__ import annotations
-
-from typing import Any, Iterable
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 

@@ -1,7 +1,5 @@
 """Nets whose tasks share their parameters in several ways."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from multifit import LossSpec, TaskSpec

@@ -1,7 +1,5 @@
 """Specs of the nets in `tests.common.nets`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from multifit import LossSpec, MetricSpec, TaskSpec

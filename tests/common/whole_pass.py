@@ -1,8 +1,7 @@
 """Every stock metric, and functions, on a net whose outputs are its inputs, and their figures of a pass."""
 
-from __future__ import annotations
-
-from typing import Any, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from sklearn import metrics as sk

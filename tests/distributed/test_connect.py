@@ -1,7 +1,5 @@
 """`connect`: what it chooses, and what it says where it cannot."""
 
-from __future__ import annotations
-
 import sys
 from types import SimpleNamespace
 

@@ -3,8 +3,6 @@
 The same with Horovod itself: nightly/test_distributed.py.
 """
 
-from __future__ import annotations
-
 import importlib
 import sys
 import threading

@@ -1,7 +1,5 @@
 """NumPy views of NDArrays, and sums of NDArrays over ranks through them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What several ranks refuse, with the way out, and how all of them end when one fails."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

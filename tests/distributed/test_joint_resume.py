@@ -1,7 +1,5 @@
 """Checkpoints of several ranks: the first one writes, and each finds its own state again."""
 
-from __future__ import annotations
-
 import errno
 import logging
 from pathlib import Path

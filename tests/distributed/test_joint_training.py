@@ -1,7 +1,5 @@
 """Several ranks train as one process does; the ranks are threads. All cases: nightly/test_distributed.py."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

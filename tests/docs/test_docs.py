@@ -1,7 +1,5 @@
 """Code in README and docs runs and prints what the page shows; links and commands are valid."""
 
-from __future__ import annotations
-
 import io
 import logging
 import pkgutil

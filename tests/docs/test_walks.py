@@ -1,7 +1,5 @@
 """The walks in CONTRIBUTING are true: a real training calls these functions, in this order."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

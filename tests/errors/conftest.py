@@ -1,8 +1,6 @@
 """The setup that the tests of a file share; after all errors it still trains."""
 
-from __future__ import annotations
-
-from typing import Iterator
+from collections.abc import Iterator
 
 import pytest
 

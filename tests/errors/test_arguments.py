@@ -1,7 +1,5 @@
 """Arguments of the estimator and its fit, and the figures that handlers monitor."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Batches: number, names, kinds and sizes of their slots."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,11 +1,10 @@
 """Handlers, schedules, losses and metrics with wrong arguments: the message names each of them."""
 
-from __future__ import annotations
-
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from threading import TIMEOUT_MAX
-from typing import Any, Iterator
+from typing import Any
 
 import mxnet as mx
 import pytest

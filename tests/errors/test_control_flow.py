@@ -1,7 +1,5 @@
 """MXNet's cond and while_loop, whose gradients are wrong in hybridized blocks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

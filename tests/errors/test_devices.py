@@ -1,7 +1,5 @@
 """Devices: contexts that do not exist, and a user's own trainers that do not serve them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

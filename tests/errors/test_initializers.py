@@ -1,7 +1,5 @@
 """Initializers: unknown ones, patterns of nothing, and such as cannot fill a parameter."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Labels that are no class, which a softmax loss would truncate or clip, or not finite."""
 
-from __future__ import annotations
-
 import re
 from functools import partial
 from typing import Any

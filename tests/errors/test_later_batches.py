@@ -1,7 +1,5 @@
 """What nets and losses return in later batches is held to what they returned in the first."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

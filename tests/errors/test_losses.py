@@ -1,8 +1,7 @@
 """Losses: weights, callables, parts, arguments, sizes, and that a weight has an effect."""
 
-from __future__ import annotations
-
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Metrics: what they are, what they are fed, what they return."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

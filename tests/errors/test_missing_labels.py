@@ -1,7 +1,5 @@
 """Labels that may be missing: what is refused."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Names: malformed, unknown, duplicate, colliding, not taken."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

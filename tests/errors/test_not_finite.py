@@ -1,9 +1,8 @@
 """NaN and infinity in inputs and labels: named in the first batch, counted on the devices in later ones."""
 
-from __future__ import annotations
-
 import re
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest

@@ -1,8 +1,7 @@
 """MXNet's NumPy interface: its arrays are converted, and the interface itself is refused by name."""
 
-from __future__ import annotations
-
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Optimizers: unknown ones, bad options, and options that would fail amid the first update."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a net returns against the outputs declared: number, structure, keys, kinds."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """All problems at once: numbered, each with its kind, and the first kind gives the class."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from typing import Any

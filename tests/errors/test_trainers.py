@@ -1,7 +1,5 @@
 """Trainers: what they are, and that every parameter has exactly one."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,8 +1,7 @@
 """The user's code raises: its exception is raised as it is, with a note of where it happened."""
 
-from __future__ import annotations
-
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Numbers and errors in messages, as people write them."""
 
-from __future__ import annotations
-
 import pytest
 
 from multifit.errors import last_line, memory, nearest

@@ -1,7 +1,5 @@
 """Public classes and methods with right arguments, and how a case calls them with others."""
 
-from __future__ import annotations
-
 import inspect
 import tempfile
 from typing import Any

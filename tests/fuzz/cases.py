@@ -1,9 +1,8 @@
 """A case: something to do with multifit, and what is changed in arguments that are right."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Callable
+from typing import Any
 
 from multifit import LabelSpec, LossSpec, MetricSpec, TaskSpec, TrainerSpec
 

@@ -1,7 +1,5 @@
 """Cases that once ended in a raw error, a wrong name or a hang."""
 
-from __future__ import annotations
-
 from .cases import Case
 from .strategies import FIELDS
 from .values import Named

@@ -1,8 +1,7 @@
 """Arrays, batches and loaders of a case, by kind, made of right ones."""
 
-from __future__ import annotations
-
-from typing import Any, Callable, Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 

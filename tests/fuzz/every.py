@@ -1,8 +1,7 @@
 """Every absurd value at every place, alone: what random search would find only now and then."""
 
-from __future__ import annotations
-
-from typing import Any, Iterator
+from collections.abc import Iterator
+from typing import Any
 
 from .calls import CALLS
 from .cases import METHODS, Case

@@ -1,12 +1,11 @@
 """The property of every case: it ends; if it is refused, nothing has moved, and what is wrong is named."""
 
-from __future__ import annotations
-
 import signal
 import traceback
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any
 
 import numpy as np
 

@@ -1,7 +1,5 @@
 """Strategies of cases: right arguments in which a few are replaced, by almost right or absurd ones."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hypothesis import strategies as st

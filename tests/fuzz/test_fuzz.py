@@ -1,7 +1,5 @@
 """Generated cases, some of one change, and all that once failed: they end, and mistakes are named."""
 
-from __future__ import annotations
-
 from itertools import islice
 from pathlib import Path
 

@@ -3,11 +3,10 @@
 A name with ``!`` is that of an object that breaks the rules of Python or MXNet: its error may be theirs.
 """
 
-from __future__ import annotations
-
 import fractions
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Callable
+from typing import Any
 
 import numpy as np
 

@@ -1,7 +1,5 @@
 """Images with the channels last train a convolution over their rows, which a warning or an error says."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """mxnet imports on every supported Python, and errors say why where it does not."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import subprocess

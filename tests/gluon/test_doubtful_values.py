@@ -1,7 +1,5 @@
 """Losses and metrics that take an output or a label for something else are warned of."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What MXNet's side hands to another engine: graphs, numbers of updates, and sums that are fetched."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

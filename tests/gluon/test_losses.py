@@ -1,7 +1,5 @@
 """Losses against NumPy, with padding, weights and gradients."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

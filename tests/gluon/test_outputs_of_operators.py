@@ -1,8 +1,7 @@
 """A net may return an operator's several results as one element, hybridized or not."""
 
-from __future__ import annotations
-
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest

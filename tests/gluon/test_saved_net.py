@@ -1,7 +1,5 @@
 """A net's file of parameters; tests/cli/test_evaluate.py has what the commands say of wrong ones."""
 
-from __future__ import annotations
-
 import errno
 
 import pytest

@@ -1,10 +1,9 @@
 """A train step has named phases, each of them timed."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any, Iterator
+from typing import Any
 
 import numpy as np
 import pytest

@@ -1,10 +1,9 @@
 """`find_learning_rate` and `profile` train for a while and leave everything as it was."""
 
-from __future__ import annotations
-
 import random
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
-from typing import Any, Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Parameters of a trainer that no loss's gradient reaches are warned of."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -3,12 +3,11 @@
 The handlers use of an estimator what this stands for.
 """
 
-from __future__ import annotations
-
 import json
 import logging
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 import pytest
 

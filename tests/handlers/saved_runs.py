@@ -1,7 +1,5 @@
 """What a CheckpointHandler has written."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from multifit.checkpoints import read_info, verify

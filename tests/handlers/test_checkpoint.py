@@ -1,7 +1,5 @@
 """CheckpointHandler: when it saves, and what it keeps."""
 
-from __future__ import annotations
-
 import signal
 from pathlib import Path
 from typing import Any

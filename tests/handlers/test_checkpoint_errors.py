@@ -1,7 +1,5 @@
 """CheckpointHandler when a checkpoint cannot be written or deleted."""
 
-from __future__ import annotations
-
 import errno
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The default handlers, what takes their place, and which handlers act on a rank."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

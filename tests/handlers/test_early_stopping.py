@@ -1,7 +1,5 @@
 """EarlyStoppingHandler."""
 
-from __future__ import annotations
-
 import logging
 import math
 from typing import Any

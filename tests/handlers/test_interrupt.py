@@ -1,12 +1,11 @@
 """InterruptHandler, with real signals to this process."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Callable, Iterator
+from typing import Any
 
 import pytest
 

@@ -1,7 +1,5 @@
 """PlateauHandler."""
 
-from __future__ import annotations
-
 import logging
 import math
 from typing import Any

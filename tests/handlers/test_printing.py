@@ -1,7 +1,5 @@
 """LoggingHandler, ProgressBar (with the real tqdm on a text stream), LogFile, and which figures they show."""
 
-from __future__ import annotations
-
 import io
 import logging
 import re

@@ -1,7 +1,5 @@
 """StoppingHandler."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

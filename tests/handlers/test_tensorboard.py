@@ -1,13 +1,12 @@
 """TensorBoardHandler; the event files are read back."""
 
-from __future__ import annotations
-
 import errno
 import math
 import struct
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any
 from unittest.mock import MagicMock
 
 import numpy as np

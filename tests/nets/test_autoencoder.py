@@ -1,7 +1,5 @@
 """A variational autoencoder (Kingma and Welling, 2014): its label is its input, and one loss has no label."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits

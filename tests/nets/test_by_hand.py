@@ -1,7 +1,5 @@
 """Nets of many kinds, each declared as its users would, train as in the hand-written loop."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gluonnlp as nlp

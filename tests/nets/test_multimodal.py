@@ -1,7 +1,5 @@
 """A multi-modal net: an image and a text, and an answer that needs both."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from multifit import LossSpec, MetricSpec, MultiEstimator, TaskSpec, TrainerSpec

@@ -1,7 +1,5 @@
 """A siamese net: one net, called on two inputs, and one label for both (Hadsell et al., 2006)."""
 
-from __future__ import annotations
-
 import numpy as np
 from sklearn.datasets import load_digits
 

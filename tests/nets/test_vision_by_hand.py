@@ -1,7 +1,5 @@
 """gluoncv's nets, made tiny, train as its scripts train them; YOLOv3 is in test_yolo, SSD among the tasks."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from typing import Any
 

@@ -1,7 +1,5 @@
 """gluoncv's YOLOv3: in training it takes its targets as inputs and returns its own losses."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,11 +1,9 @@
 """What runs nightly runs from the top of the repository; each test restores the logger."""
 
-from __future__ import annotations
-
 import logging
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Iterator
 
 import pytest
 

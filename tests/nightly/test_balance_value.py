@@ -1,7 +1,5 @@
 """The table that says what balancing is worth, at its smallest."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Nightly reports are saved and compared, and show slow declines."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

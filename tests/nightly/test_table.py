@@ -1,7 +1,5 @@
 """The table of floors has every task, and its rows can be run."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

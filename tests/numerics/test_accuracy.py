@@ -1,7 +1,5 @@
 """Accuracy of outputs that have the shape of their labels: of one-hot labels, of classes, or refused."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

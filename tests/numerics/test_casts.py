@@ -1,7 +1,5 @@
 """Arrays with whose dtypes net or losses cannot run: they train as the same numbers in float32 do."""
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 

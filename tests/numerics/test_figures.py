@@ -1,7 +1,5 @@
 """Figures of losses are exact means over the epoch, weighted by what each batch was normalised with."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

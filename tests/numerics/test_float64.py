@@ -1,7 +1,5 @@
 """Nets of float64 train as in a hand-written loop, to float64's precision."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What handlers freeze and unfreeze within a fit: honoured at the next batch, as by hand, and resumed."""
 
-from __future__ import annotations
-
 import copy
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A frozen BatchNorm normalises by its running statistics in training, and leaves them as they are."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

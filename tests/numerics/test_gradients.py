@@ -1,7 +1,5 @@
 """Gradients that only some batches or devices have, that add up, or that are sparse."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Twenty steps give a hand-written loop's parameters, on any number of devices, with any batch size."""
 
-from __future__ import annotations
-
 from multifit import TrainerSpec
 from tests.common.compare import assert_same_parameters, twins
 from tests.common.data import digit_batches

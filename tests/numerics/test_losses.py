@@ -1,7 +1,5 @@
 """Losses of every kind enter the objective as in a hand-written loop."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,8 +1,7 @@
 """Metrics have the values of mxnet's own when they are updated once by hand, wherever they are computed."""
 
-from __future__ import annotations
-
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest

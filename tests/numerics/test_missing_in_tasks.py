@@ -1,7 +1,5 @@
 """Missing labels in nets of several tasks: rules, masks, figures."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

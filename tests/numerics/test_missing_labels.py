@@ -1,9 +1,8 @@
 """Labels that may be missing: as a hand-written loop over what is present."""
 
-from __future__ import annotations
-
 import math
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest

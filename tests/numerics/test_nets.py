@@ -1,7 +1,5 @@
 """Nets of every kind train as in a hand-written loop."""
 
-from __future__ import annotations
-
 import warnings
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Losses that ignore the gradient that they receive train as in a hand-written loop."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Handlers that compute gradients of their own before the backward pass."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Trainers, declared or the user's own, equal a hand-written loop: steps, clipping, schedules, devices."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

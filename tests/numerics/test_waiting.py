@@ -1,8 +1,7 @@
 """Nothing in the loop waits for the engine, and switching modes traces nothing again."""
 
-from __future__ import annotations
-
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest

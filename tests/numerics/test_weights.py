@@ -1,7 +1,5 @@
 """Weights and normalizers apply to the whole batch, over all devices."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

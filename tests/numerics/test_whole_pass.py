@@ -1,7 +1,5 @@
 """A figure is that of the whole pass: it does not depend on how samples are cut into batches or devices."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A plan, a history and a run's folder that holds them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The plan's diagram has a box for each name; losses and metrics stand beside what they take."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

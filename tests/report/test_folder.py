@@ -1,7 +1,5 @@
 """A run's folder is read as far as it is there; what is missing or damaged is listed."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

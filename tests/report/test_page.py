@@ -1,7 +1,5 @@
 """The page is complete, needs no other file, and is safe whatever the runs contain."""
 
-from __future__ import annotations
-
 import base64
 import json
 import math

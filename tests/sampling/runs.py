@@ -1,7 +1,5 @@
 """Two heads, a loader for each, and the hand-written loop that takes turns."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from multifit import TrainerSpec

@@ -1,7 +1,5 @@
 """Loaders and samplings that cannot be used are named, all at once, and nothing moves."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Figures with a loader for each task: over what was taken, and how much that was."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

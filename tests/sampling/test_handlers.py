@@ -1,11 +1,10 @@
 """Optimizers, handlers and engines with a loader for each task."""
 
-from __future__ import annotations
-
 import io
 import math
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 import numpy as np
 import pytest

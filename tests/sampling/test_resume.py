@@ -3,10 +3,9 @@
 Here are loaders that together have all that must be restored; nightly/test_sampling_resume.py resumes more.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest

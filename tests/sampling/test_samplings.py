@@ -1,7 +1,5 @@
 """What holds for all ways of sampling from several loaders, and what each of them does."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What plan, progress bars, logs and the command line show of several loaders; several ranks."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path

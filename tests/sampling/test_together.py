@@ -1,7 +1,5 @@
 """``Together``: a batch of each loader in one update, as a hand-written loop that adds up the losses."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """``fit({"digit": …, "size": …})``: as a hand-written loop that takes batches of several loaders in turn."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,9 +1,8 @@
 """TaskSpec.combine: one spec of several."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from itertools import permutations, product
-from typing import Any, Sequence
+from typing import Any
 
 import numpy as np
 import pytest

@@ -1,8 +1,7 @@
 """Wherever a declaration refers to an output or a slot, `x`, `outputs.x` and `labels.x` mean the same."""
 
-from __future__ import annotations
-
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """The items of a TaskSpec: immutable, with a repr of one line."""
 
-from __future__ import annotations
-
 import inspect
 
 import pytest

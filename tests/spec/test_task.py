@@ -1,11 +1,10 @@
 """TaskSpec by itself: names, defaults, immutability, repr and summary."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import pickle
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 

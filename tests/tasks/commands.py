@@ -1,7 +1,5 @@
 """Run the commands on a task file, as a user does."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Small curves for every run: the tests of the command draw real ones."""
 
-from __future__ import annotations
-
 import pytest
 from matplotlib.figure import Figure
 

@@ -1,7 +1,5 @@
 """Augmentation: a small training, patches of disjoint halves, and the random transforms."""
 
-from __future__ import annotations
-
 import math
 import sys
 

@@ -1,7 +1,5 @@
 """Classification: small trainings of every net on files in MNIST's format; reading single digits."""
 
-from __future__ import annotations
-
 import gzip
 import math
 import struct

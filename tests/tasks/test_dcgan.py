@@ -1,7 +1,5 @@
 """DCGAN: a short training, and the judge. The nightly table has the score of a whole training."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Detection: small trainings of every body on every source; the targets of an SSD."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

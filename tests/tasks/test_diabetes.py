@@ -1,7 +1,5 @@
 """Diabetes: short trainings with missing labels, without patients who lack some, weighed, and of one task."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

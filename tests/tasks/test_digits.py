@@ -1,7 +1,5 @@
 """Digits: a short training of three heads. The nightly table has the accuracies of a whole one."""
 
-from __future__ import annotations
-
 import pytest
 
 from .commands import TASKS, train

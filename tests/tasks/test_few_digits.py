@@ -1,7 +1,5 @@
 """Few digits: short trainings with a loader for each task, and with the small one alone."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Generated scenes and shapes: boxes, masks and counts agree with the pixels."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import cv2

@@ -1,7 +1,5 @@
 """Language model: a short training, its text, and the models that count words beside it."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Logistic regression: a whole training on real cases, and small ones on a CSV file."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Scenes: one body, three tasks, with the specs of the single tasks."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from types import SimpleNamespace

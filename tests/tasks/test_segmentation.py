@@ -1,7 +1,5 @@
 """Segmentation: small trainings of every model on every source; the decoder; the drawings."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

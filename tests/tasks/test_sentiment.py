@@ -1,7 +1,5 @@
 """Sentiment: small trainings of both nets on both sources; the sentences; IMDB's folders; padding."""
 
-from __future__ import annotations
-
 import math
 import re
 import sys

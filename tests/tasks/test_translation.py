@@ -1,7 +1,5 @@
 """Translation: small trainings of both nets on both sources; spelling; parallel files; decoding; BLEU."""
 
-from __future__ import annotations
-
 import math
 import sys
 from pathlib import Path

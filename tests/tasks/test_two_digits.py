@@ -1,7 +1,5 @@
 """Two digits: short trainings with a method of balancing, with the sum, and of one task alone."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

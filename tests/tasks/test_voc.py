@@ -1,7 +1,5 @@
 """PASCAL VOC: a small data set with the folders and files of its archives, and trainings on it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

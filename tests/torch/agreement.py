@@ -1,9 +1,8 @@
 """Operators of MXNet and their translations, on the same arrays in float64."""
 
-from __future__ import annotations
-
 import json
-from typing import Any, Callable, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch

@@ -1,7 +1,5 @@
 """Tests of the engine on PyTorch; all are skipped where torch is not installed."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn

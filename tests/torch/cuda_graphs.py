@@ -15,7 +15,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from multifit.torch.engine import program
+from multifit.torch.engine import computation
 
 from .place import DEVICE
 
@@ -121,4 +121,4 @@ def _capture_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(torch.cuda, name, lambda _: nullcontext())
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
     monkeypatch.setattr(torch.cuda, "graph", _capturing)
-    monkeypatch.setattr(program, "CAPTURES", {"cpu"})
+    monkeypatch.setattr(computation, "CAPTURES", {"cpu"})

@@ -1,8 +1,7 @@
 """What each engine makes of a fit, and that the two agree."""
 
-from __future__ import annotations
-
-from typing import Any, Callable, Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 

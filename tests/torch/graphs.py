@@ -1,7 +1,5 @@
 """Whole graphs of net, losses and metrics, in MXNet and translated, in float64."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from dataclasses import dataclass

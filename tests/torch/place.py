@@ -1,7 +1,5 @@
 """Where tests compute with torch: on a GPU if there is one."""
 
-from __future__ import annotations
-
 from multifit.torch.devices import device_of
 
 __all__ = ["DEVICE"]

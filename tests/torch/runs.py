@@ -1,9 +1,8 @@
 """Estimators of a net with two heads, on either engine, and what they have learned."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 import numpy as np
 

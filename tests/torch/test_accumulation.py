@@ -1,10 +1,9 @@
 """Gradients that several batches add up, and values that handlers set: as with MXNet."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Methods of balancing on torch: equal to MXNet, in float64."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

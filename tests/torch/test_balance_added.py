@@ -1,9 +1,8 @@
 """Methods of balancing on torch where gradients add up over batches: equal to MXNet, in float64."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 import pytest
 

@@ -1,8 +1,7 @@
 """Methods of balancing on torch: in lower precision, and what is refused."""
 
-from __future__ import annotations
-
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest

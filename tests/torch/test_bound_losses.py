@@ -1,7 +1,5 @@
 """Losses that are bound to trainers, on torch: equal to MXNet, in float64."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Operators of detection, in MXNet and translated. Only `box_nms` has a gradient with respect to boxes."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -1,11 +1,10 @@
 """State that is carried from batch to batch: torch trains a language model as MXNet does, in float64."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest

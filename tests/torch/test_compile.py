@@ -3,8 +3,6 @@
 Torch traces nothing here, for a compiler takes a minute; ``nightly/test_torch_compile.py`` compiles.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,17 +1,16 @@
 """A computation as CUDA graphs: when it is captured, and what surrounds a capture."""
 
-from __future__ import annotations
-
 import gc
 import re
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 
 from multifit.torch.engine import cuda_graphs
+from multifit.torch.engine.computation import CompileMode, Computed, WholeComputation
 from multifit.torch.engine.cuda_graphs import WARM_UP, CudaGraphRunner
-from multifit.torch.engine.program import CompileMode, Computed, WholeComputation
 from tests.torch.cuda_graphs import counted_replays
 from tests.torch.place import DEVICE
 

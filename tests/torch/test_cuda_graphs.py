@@ -1,7 +1,5 @@
 """Steps as CUDA graphs: replays compute what operators do; see `cuda_graphs` for those on the CPU."""
 
-from __future__ import annotations
-
 import logging
 from contextlib import nullcontext
 from typing import Any
@@ -12,7 +10,7 @@ import torch
 
 from multifit.balance import FAMO, GramianMethod, PCGrad, Uncertainty, UPGrad
 from multifit.torch.engine import program
-from multifit.torch.engine.program import BranchedComputation, WholeComputation
+from multifit.torch.engine.computation import BranchedComputation, WholeComputation
 from multifit.torch.engine.result import Result
 from tests.torch.cuda_graphs import counted_replays
 from tests.torch.place import DEVICE

@@ -1,7 +1,5 @@
 """Devices and engines by name, and errors on a device."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 
@@ -72,7 +70,7 @@ def test_an_unknown_engine() -> None:
 
 
 def test_an_error_on_the_device_is_reported_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    from multifit.torch.engine.program import WholeComputation
+    from multifit.torch.engine.computation import WholeComputation
 
     def fail(self: Any, given: Any) -> Any:
         raise RuntimeError("out of memory")

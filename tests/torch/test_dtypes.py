@@ -1,8 +1,7 @@
 """Whole numbers where net or losses need real ones, and numbers that are not finite, on torch."""
 
-from __future__ import annotations
-
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest

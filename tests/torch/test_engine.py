@@ -1,10 +1,9 @@
 """Training, evaluating and predicting with torch: equal to MXNet, in float64."""
 
-from __future__ import annotations
-
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Callable
+from typing import Any
 
 import numpy as np
 import pytest

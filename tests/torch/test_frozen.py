@@ -1,10 +1,9 @@
 """What is frozen and unfrozen within a fit, and frozen BatchNorm layers: the same with both engines."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 import pytest
 

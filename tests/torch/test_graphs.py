@@ -1,7 +1,5 @@
 """The graphs of task files: net, losses and metrics, while training and evaluating."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.torch.graphs import assert_graph_agrees, traced_graphs

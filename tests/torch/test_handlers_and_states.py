@@ -1,7 +1,5 @@
 """Handlers that read or set the net, or the states of its trainers, while torch holds the values."""
 
-from __future__ import annotations
-
 import runpy
 from pathlib import Path
 from typing import Any

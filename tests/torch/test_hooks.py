@@ -1,7 +1,5 @@
 """Handlers that change outputs and objectives, on torch: as with MXNet, whose arrays they get."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

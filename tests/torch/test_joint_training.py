@@ -1,7 +1,5 @@
 """Several ranks train on torch as one process does, on either engine. The ranks are threads."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace

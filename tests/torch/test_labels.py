@@ -1,7 +1,5 @@
 """Labels on torch: missing ones, and ones that are no class."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

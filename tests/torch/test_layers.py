@@ -1,7 +1,5 @@
 """Layers, in MXNet and translated."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

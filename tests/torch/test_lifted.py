@@ -1,7 +1,5 @@
 """A lifted module computes the same on the same tensors, and is forgotten with its function."""
 
-from __future__ import annotations
-
 import gc
 import linecache
 from functools import partial

@@ -1,7 +1,5 @@
 """Operators whose gradient is that of a loss."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Sequences of many lengths: a program is traced and translated once, whatever the number of lengths."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Operators that compute, in MXNet and translated, for arrays and attributes that Hypothesis finds."""
 
-from __future__ import annotations
-
 import itertools
 from functools import partial
 

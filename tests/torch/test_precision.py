@@ -1,7 +1,5 @@
 """bfloat16 and float16, in which torch alone computes; gradients of the latter are scaled."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +9,7 @@ import torch
 
 from multifit import MultiEstimator, TerminateOnNaN, TrainerSpec
 from multifit.gluon import precision as precisions
-from multifit.torch.engine.backward import AutogradPass
+from multifit.torch.engine.backward_pass import AutogradPass
 from multifit.torch.engine.scaling import Scaled, Scaling, Unscaled
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.nets import two_heads

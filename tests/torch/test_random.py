@@ -1,7 +1,5 @@
 """Random numbers have the distributions that MXNet's have."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

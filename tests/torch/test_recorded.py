@@ -1,10 +1,9 @@
 """Nets that no symbol runs through: recorded for each form of batches, they train as with MXNet."""
 
-from __future__ import annotations
-
 import logging
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 import numpy as np
 import pytest

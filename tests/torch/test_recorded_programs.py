@@ -1,7 +1,5 @@
 """Programs of recorded nets: one for each form of batches."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,9 +1,8 @@
 """What torch does not train, by name and with its way out: processes, losses, nets, parameters."""
 
-from __future__ import annotations
-
 import re
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """What a run on torch shares with one on MXNet."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from pathlib import Path

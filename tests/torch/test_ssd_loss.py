@@ -1,7 +1,5 @@
 """gluoncv's SSD loss on torch, as a graph of ours, equals MXNet's."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

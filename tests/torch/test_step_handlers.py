@@ -1,7 +1,5 @@
 """Handlers that change a step on torch: as with MXNet."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

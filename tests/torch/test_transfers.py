@@ -1,7 +1,5 @@
 """Tensors that are copied together keep their values, shapes and dtypes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Symbols become modules; what cannot be translated is refused by name."""
 
-from __future__ import annotations
-
 import gc
 import linecache
 

@@ -1,7 +1,5 @@
 """Where MXNet's operators differ from those that torch has by the same name."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

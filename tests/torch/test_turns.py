@@ -1,9 +1,8 @@
 """Loaders that take turns, on torch: equal to MXNet, in float64."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 import numpy as np
 import pytest

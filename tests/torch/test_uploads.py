@@ -1,7 +1,5 @@
 """Batches on their way to the device; on the CPU, nothing is copied, and streams and events do nothing."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """On torch, a figure is that of the whole pass, too."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """torch.distributed itself: in one process, and in two over the loopback interface."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

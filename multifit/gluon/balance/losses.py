@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 
@@ -49,7 +49,7 @@ class Balancer:
         sums = arrays.sums if method.on_device else Accumulator
         self.figures = Means([weight_figure(name) for name in self.tasks.names], sums)
         self.looks_back = callable(getattr(method, "after_update", None))
-        self._runs: Union[DeviceMethod, HostMethod] = (
+        self._runs: DeviceMethod | HostMethod = (
             DeviceMethod(method, self.tasks, context, world, arrays)
             if method.on_device
             else HostMethod(method, self.tasks, world)

@@ -1,9 +1,7 @@
 """Choose the balancer for a method of balancing."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import Any, Union
+from typing import Any
 
 from ...distributed import World
 from ...errors import SpecError, quoted
@@ -13,7 +11,7 @@ from .gradients import Arrays, GradientBalancer
 from .losses import Balancer
 from .tasks import check_method
 
-AnyBalancer = Union[Balancer, GradientBalancer]
+AnyBalancer = Balancer | GradientBalancer
 
 
 def of_kind(balancer: AnyBalancer | None) -> tuple[Balancer | None, GradientBalancer | None]:

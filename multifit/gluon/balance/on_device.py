@@ -1,9 +1,7 @@
 """Weighs the losses of tasks on the device."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Optional
+from typing import Any
 
 import numpy as np
 
@@ -97,7 +95,7 @@ def _element(vector: Any, number: int) -> Any:
 Keys = tuple[tuple[str, ...], ...]
 """For each array of losses, the names of the losses that its elements are."""
 
-Losses = tuple[Sequence[Array], Optional[Keys]]
+Losses = tuple[Sequence[Array], Keys | None]
 """Arrays of losses, and their names; None if a single array holds the losses of all tasks."""
 
 FIGURES = 2  # the first rows, which are added to the means of the weights

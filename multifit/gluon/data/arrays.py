@@ -6,17 +6,17 @@ import ctypes
 import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
-from typing import Any, Optional, Union
+from typing import Any
 
 import numpy as np
 
 from ...protocols import Array, Context, Shape
 from ..compat import mx
 
-RawArray = Union[Array, np.ndarray]
+RawArray = Array | np.ndarray
 """An array as a loader yields it."""
 
-Signature = tuple[Optional[tuple[Shape, Any]], ...]
+Signature = tuple[tuple[Shape, Any] | None, ...]
 """The shape and the dtype of each array of a batch, None for None."""
 
 # Dtypes to cast: MXNet lacks them, most of its operators do not take them, or a net's parameters differ.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Union
+from typing import Any
 
 from ...protocols import Context, Slots
 from ..compat import mx
@@ -137,7 +137,7 @@ class Part(Slice):
         return self.whole
 
 
-Share = Union[Slice, Part]
+Share = Slice | Part
 WHOLE = Slice()
 
 

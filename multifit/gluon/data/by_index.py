@@ -1,9 +1,7 @@
 """Read a DataLoader over arrays by index: one gather per column and batch instead of a loop over samples."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +11,7 @@ from .arrays import new_array, new_rows
 
 DTYPES = {"float16", "float32", "float64", "uint8", "int8", "int32", "int64", "bool"}  # MXNet's
 
-Column = Union[Array, np.ndarray]
+Column = Array | np.ndarray
 
 
 def by_index(data: Any) -> Iterator[Any] | None:

@@ -1,7 +1,5 @@
 """Choose the devices of a run, parse them from text such as ``gpu:0,1``, and divide samples among them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from typing import Any

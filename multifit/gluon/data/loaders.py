@@ -1,7 +1,5 @@
 """Iterate over a loader: from its start, from the middle of an epoch, or again and again."""
 
-from __future__ import annotations
-
 import copy
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence

@@ -12,7 +12,8 @@ from ...checks import describe
 from ...errors import DataError, Problem
 from ...protocols import Array, Shape, Slots
 from ...spec import LabelSpec
-from ...spec.parsing import NAN, is_missable, presence
+from ...spec.names import NAN
+from ...spec.parsing import is_missable, presence
 from ..compat import mx
 from .arrays import mxnet_dtype, place
 

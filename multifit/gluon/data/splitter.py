@@ -1,10 +1,8 @@
 """Turn what a loader yields into named arrays on every device."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import Any, Optional
+from typing import Any
 
 import numpy as np
 
@@ -21,10 +19,10 @@ from .missing import KnownLabels, MissingLabels, sought_in
 
 MAX_SIGNATURES = 50  # that are remembered; with sequences of many lengths, there may be more
 
-SlotSignature = dict[str, Optional[tuple[Shape, str]]]
+SlotSignature = dict[str, tuple[Shape, str] | None]
 """The shape and the dtype of each slot of a batch, after casting; None for a label that is missing."""
 
-NamedArrays = Mapping[str, Optional[RawArray]]
+NamedArrays = Mapping[str, RawArray | None]
 
 
 class BatchSplitter:

@@ -1,7 +1,5 @@
 """Turn the batches of several loaders, each with its own task's slots, into named arrays on every device."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

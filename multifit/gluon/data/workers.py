@@ -9,8 +9,6 @@ Gluon's own iteration then waits for its whole timeout, and the pool cannot be e
 replaced: if one dies, the pass ends with an error.
 """
 
-from __future__ import annotations
-
 import os
 import pickle
 import signal

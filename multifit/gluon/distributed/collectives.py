@@ -1,7 +1,5 @@
 """Sum and copy NDArrays over the ranks, with any library."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

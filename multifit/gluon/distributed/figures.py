@@ -1,7 +1,5 @@
 """Figures of all ranks: joined at the end of a pass, or measured on the arrays of all of them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce

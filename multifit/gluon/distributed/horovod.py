@@ -1,7 +1,5 @@
 """Horovod: sums over the ranks with NCCL, MPI or gloo, queued in MXNet's engine."""
 
-from __future__ import annotations
-
 import math
 import os
 import zlib

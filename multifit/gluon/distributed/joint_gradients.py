@@ -1,7 +1,5 @@
 """The gradients of all ranks: which parameters any rank has reached, and the sums over the ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import compress
 from typing import Any

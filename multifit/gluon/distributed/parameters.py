@@ -1,7 +1,5 @@
 """Keep the ranks' parameters equal: copy the first rank's at the start, and average running statistics."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Read loaders on every rank: the ranks divide each batch, and agree on whether there is another one."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable, Iterator
 from itertools import chain

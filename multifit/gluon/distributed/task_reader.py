@@ -1,7 +1,5 @@
 """Read several loaders as one, in the order of a schedule; a loader that has ended begins again."""
 
-from __future__ import annotations
-
 import random
 from collections import deque
 from collections.abc import Callable, Iterator

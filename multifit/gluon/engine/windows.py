@@ -1,7 +1,5 @@
 """Read all batches of an update before the first of them is trained on."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple

@@ -1,16 +1,14 @@
 """Rewrite a traced graph so that each output's gradient reaches some of the parameters only."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Optional
+from typing import Any
 
 from ..graph_builder import Entry, GraphBuilder, Input, Node
 from .graph_cut import as_json, learns_bias_alone, stops
 
 # The number of a group of outputs whose gradients reach the same parameters; None where no gradient flows.
-Group = Optional[int]
+Group = int | None
 
 
 def bound_graph(symbol: Any, reaches: Sequence[frozenset[str]], trained: Collection[str]) -> Any:

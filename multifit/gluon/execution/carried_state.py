@@ -1,7 +1,5 @@
 """State that is carried from batch to batch, such as the hidden state of a language model."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The objective and the outputs, as handlers change them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

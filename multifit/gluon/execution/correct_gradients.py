@@ -1,7 +1,5 @@
 """Rewrite the operators of a traced graph whose gradients MXNet computes wrongly."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any

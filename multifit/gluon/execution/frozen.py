@@ -1,7 +1,5 @@
 """What of a net is frozen: parameters, and BatchNorm layers, which then keep their running statistics."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Faster functions for some losses, with equal values and gradients."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 from ..compat import mx
 from ..graph_builder import Entry, GraphBuilder, Input, Node
@@ -76,7 +76,7 @@ def learns_bias_alone(node: Node, learns: Sequence[bool]) -> bool:
 
 
 # The variables of the rest that take one output of the body, by task; None where no gradient is wanted.
-Copies = dict[Optional[int], str]
+Copies = dict[int | None, str]
 
 
 class Cut(NamedTuple):

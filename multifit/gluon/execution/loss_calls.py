@@ -1,7 +1,5 @@
 """Calls losses with the arrays that they take."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any

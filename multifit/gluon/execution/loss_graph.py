@@ -3,11 +3,9 @@
 The same functions run on NDArrays and, traced once, on symbols.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Optional
+from typing import Any
 
 from ...protocols import Array, Tensor
 from ...spec.names import Ref
@@ -23,7 +21,7 @@ from .loss_calls import as_variable, call_loss, named_parts
 MAX_FLOAT = 3e38
 SUM, BY_TERM, APART = "sum", "by term", "apart"  # forms of the objective
 
-Backward = Callable[[Sequence[Optional[Array]]], None]
+Backward = Callable[[Sequence[Array | None]], None]
 """Runs the backward pass; takes a head gradient for each objective, None for 1."""
 
 

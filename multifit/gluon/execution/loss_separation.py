@@ -1,7 +1,5 @@
 """Which losses a training stage keeps apart, to balance them or because they are bound to trainers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Compute the factor of each term: its weight over its normalizer."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial

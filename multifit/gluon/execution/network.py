@@ -1,10 +1,8 @@
 """Calls or traces the net, and picks its outputs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from typing import Any, ContextManager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 import numpy as np
 
@@ -284,7 +282,7 @@ class Network:
     def _changed(self, outputs: dict[str, Any], slots: Mapping[str, Any]) -> dict[str, Any]:
         return outputs if self.change_outputs is None else self.change_outputs(outputs, slots)
 
-    def _frozen(self) -> ContextManager[None]:
+    def _frozen(self) -> AbstractContextManager[None]:
         return nullcontext() if self.frozen is None else self.frozen.applied()
 
     def _call_recorded(self, *inputs: Any) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """Records what a net that no symbol runs through computes."""
 
-from __future__ import annotations
-
 import ctypes
 import random
 import sys

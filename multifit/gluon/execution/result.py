@@ -1,7 +1,5 @@
 """The result of a step for a batch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """Runs a batch on all devices, and adds up the figures."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress

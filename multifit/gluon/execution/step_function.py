@@ -1,7 +1,5 @@
 """The function that a step graph computes, on symbols: net, losses and metrics."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Run batches of one signature: net, losses and metrics as one graph, where possible."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
@@ -11,8 +9,7 @@ from ..compat import mx
 from ..metrics.labels import LabelRows
 from ..ops import whole_maps
 from ..user_code import user_code
-from .cached_graph import CachedGraph
-from .executors import ExecutedGraph
+from .cached_graph import CachedGraph, ExecutedGraph
 from .forms import ResultForms
 from .graph_cut import TracedGraph
 from .loss_calls import by_reference

@@ -1,7 +1,5 @@
 """The step graphs of a stage: one for each kind of batches."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Writes a net for use elsewhere."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping

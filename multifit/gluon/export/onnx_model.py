@@ -1,7 +1,5 @@
 """Convert a traced net to an ONNX model, with mxnet's own converter."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import logging

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Optional, Union
+from typing import Any
 
 import numpy as np
 
@@ -123,7 +123,7 @@ def _is_symbol(value: Any) -> bool:
 
 BATCH = "N"  # stands for the size of the batch in a shape
 
-OpenShape = tuple[Optional[Union[int, str]], ...]
+OpenShape = tuple[int | str | None, ...]
 """A shape whose sizes may be open: ``"N"`` for the batch, None for an axis that differs between batches."""
 
 InputSignature = Mapping[str, tuple[Shape, str]]

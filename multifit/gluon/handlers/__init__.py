@@ -1,7 +1,5 @@
 """The event handlers that need MXNet, one per file."""
 
-from __future__ import annotations
-
 from .gradient_noise import GradientNoise
 from .label_changes import LabelSmoothing, MixUp
 from .non_finite import SkipNonFinite, TerminateOnNaN

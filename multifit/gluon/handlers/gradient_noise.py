@@ -1,10 +1,8 @@
 """Add noise to the gradients."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
-from typing import Any, Optional
+from typing import Any
 
 from ...arguments import NotNegative, checked
 from ...events import Handler
@@ -47,7 +45,7 @@ class GradientNoise(Handler):
         self,
         eta: NotNegative = 0.01,
         gamma: NotNegative = 0.55,
-        random: Optional[Callable[..., Any]] = None,
+        random: Callable[..., Any] | None = None,
     ) -> None:
         self.eta, self.gamma = eta, gamma
         self._draw = mx.nd.random.normal if random is None else random

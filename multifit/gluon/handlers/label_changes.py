@@ -1,10 +1,8 @@
 """MixUp and label smoothing, which change batches and blend losses."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Optional, Union
+from typing import Any
 
 import numpy as np
 
@@ -138,7 +136,7 @@ class LabelSmoothing(Handler):
     blends_losses = True
 
     @checked
-    def __init__(self, epsilon: Share = 0.1, loss: Optional[Names] = None) -> None:
+    def __init__(self, epsilon: Share = 0.1, loss: Names | None = None) -> None:
         self.epsilon, self.loss = epsilon, loss
 
     def train_begin(self, estimator: MultiEstimator, **arguments: Any) -> None:
@@ -262,11 +260,11 @@ class MixUp(Handler):
     @checked
     def __init__(
         self,
-        inputs: Optional[Names] = None,
-        label: Optional[Names] = None,
-        loss: Optional[Names] = None,
+        inputs: Names | None = None,
+        label: Names | None = None,
+        loss: Names | None = None,
         alpha: Positive = 0.4,
-        random: Optional[Union[np.random.RandomState, Seed]] = None,
+        random: np.random.RandomState | Seed | None = None,
     ) -> None:
         self.inputs, self.label, self.loss, self.alpha = inputs, label, loss, alpha
         self._generator = np.random.RandomState(random) if isinstance(random, int) else random

@@ -1,7 +1,5 @@
 """Skip updates, or stop, if losses or gradients are not finite."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -6,8 +6,6 @@ batches, and :meth:`DeviceMetric.load` writes a pass's totals into the metric. I
 it would return after a single update with all samples of the pass, however they were cut into batches.
 """
 
-from __future__ import annotations
-
 from .base import DeviceMetric
 from .catalogue import device_metric, direction, figure_names
 from .classification import BinaryAccuracy

@@ -1,7 +1,5 @@
 """A metric as a graph: sums over samples, from which its figures are computed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from types import ModuleType

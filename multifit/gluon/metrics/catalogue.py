@@ -4,11 +4,9 @@ Classes are known by their full names, so that gluoncv need not be installed. Su
 may compute something else.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping, Sequence
 from types import ModuleType
-from typing import Any, Optional
+from typing import Any
 
 import numpy as np
 
@@ -32,7 +30,7 @@ COVERAGE = f"{Coverage.__module__}.{Coverage.__qualname__}"
 BINARY = f"{BinaryAccuracy.__module__}.{BinaryAccuracy.__qualname__}"
 SEGMENTATION = "gluoncv.utils.metrics.segmentation.SegmentationMetric"
 
-Device = Optional[type[DeviceMetric]]
+Device = type[DeviceMetric] | None
 KNOWN: dict[str, tuple[str, Device]] = {
     "mxnet.metric.Accuracy": ("max", DeviceAccuracy),
     "mxnet.metric.Caffe": ("min", DeviceLoss),

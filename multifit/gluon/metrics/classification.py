@@ -1,12 +1,10 @@
 """Accuracy, and metrics of two classes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from math import prod
 from types import ModuleType
-from typing import Any, Optional
+from typing import Any
 
 import numpy as np
 
@@ -174,8 +172,8 @@ class BinaryAccuracy(mx.metric.EvalMetric):
         self,
         threshold: float = 0.0,
         name: str = "binary_accuracy",
-        output_names: Optional[Sequence[str]] = None,
-        label_names: Optional[Sequence[str]] = None,
+        output_names: Sequence[str] | None = None,
+        label_names: Sequence[str] | None = None,
     ) -> None:
         super().__init__(
             name,

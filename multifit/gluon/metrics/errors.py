@@ -1,7 +1,5 @@
 """Losses as metrics, probabilities, and errors of regression."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from math import prod

@@ -1,12 +1,10 @@
 """Which labels are valid, and how many of a pass are not."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from types import ModuleType
-from typing import Any, NamedTuple, Union
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -313,7 +311,7 @@ ELEMENTS = 2**18  # elements that are checked in one call, unless a single batch
 MAX_KINDS = 64  # of uncounted batches: those of ever new sizes would be kept until the epoch ends
 NEVER = 2**52  # no batch has this number
 
-Source = Union[LabelColumns, LabelRows]
+Source = LabelColumns | LabelRows
 Kind = tuple[Source, int, int]
 """The source of the counts, the number of samples, and the number of the device."""
 

@@ -1,7 +1,5 @@
 """Pixel accuracy and mean intersection over union, from a confusion matrix on the device."""
 
-from __future__ import annotations
-
 from functools import partial
 from math import prod
 from types import ModuleType

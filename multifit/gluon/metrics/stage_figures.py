@@ -1,10 +1,8 @@
 """All figures of one stage: its losses and metrics, their names, directions and state."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol, Union
+from typing import Any, Protocol
 
 from ...checks import counted_labels_problem, partly_missing_problem
 from ...errors import Problem, raise_problems
@@ -50,7 +48,7 @@ class StageFigures:
         spec: TaskSpec,
         metrics: Sequence[StageMetric],
         finite_only: bool = True,
-        means: Sequence[Union[Means, LoaderCounts]] = (),
+        means: Sequence[Means | LoaderCounts] = (),
         stage: str = TRAIN,
     ) -> None:
         self.stage = stage

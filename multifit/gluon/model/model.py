@@ -1,7 +1,5 @@
 """The net on its devices, and the spec of a net without one."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

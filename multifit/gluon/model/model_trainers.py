@@ -3,8 +3,6 @@
 Also the losses that are bound to trainers: the parameters that they train, and checks of trainers' names.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Build the trainers that are declared for a net: each trainable parameter has exactly one."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -4,8 +4,6 @@ A gradient is fresh from the backward pass that writes it until a trainer uses i
 the array of the parameter's values.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any

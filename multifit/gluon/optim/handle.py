@@ -1,7 +1,5 @@
 """A trainer with a name, whose rate, weight decay and momentum can be set, whatever its optimizer."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

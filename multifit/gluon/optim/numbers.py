@@ -1,7 +1,5 @@
 """Parameters' values, and the numbers of a trainer's optimizer, for another engine: in NumPy's arrays."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

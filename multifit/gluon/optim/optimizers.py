@@ -1,7 +1,5 @@
 """Build the optimizer of a TrainerSpec."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """The parameters of a net and its losses: their names, how to select some of them, and initialisation."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any

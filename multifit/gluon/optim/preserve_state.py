@@ -1,7 +1,5 @@
 """Restore parameters and trainers after they were used."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress

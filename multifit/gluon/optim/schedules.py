@@ -1,7 +1,5 @@
 """Learning rate schedules that ``mx.lr_scheduler`` lacks."""
 
-from __future__ import annotations
-
 import copy
 import math
 import types

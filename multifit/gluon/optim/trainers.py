@@ -1,7 +1,5 @@
 """The trainers of a net: how often they update, and the phases of their step: reduce, clip, update."""
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Save and load the figures of a stage: its sums on the devices, and the state of its metrics."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Describe a run as a JSON tree, its identity, and compare two; a checkpoint of another run is refused."""
 
-from __future__ import annotations
-
 import json
 import math
 import numbers

@@ -1,7 +1,5 @@
 """Save and load parameters: in Gluon's format, with separate trees for what that format cannot hold."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 from pathlib import Path

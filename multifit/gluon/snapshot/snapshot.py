@@ -1,7 +1,5 @@
 """Write the engine's part of a run into a folder, and read it back."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

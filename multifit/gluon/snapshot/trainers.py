@@ -5,8 +5,6 @@ numbers and arrays. All optimizers of MXNet are restored exactly, with two excep
 ``batch_scale`` above 1 accumulates in the gradient array itself, and DCASGD with momentum cannot make a step.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

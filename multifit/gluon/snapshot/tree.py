@@ -8,8 +8,6 @@ With several ranks, the first one writes the checkpoint. Its trees are in the ch
 another rank that differ from these are in a folder of its own, such as ``ranks/rank-0001``.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -1,7 +1,5 @@
 """Evaluating and predicting, batch by batch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 

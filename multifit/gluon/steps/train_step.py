@@ -3,8 +3,6 @@
 Fetch, forward, balance, backward, combine, hold, reduce, change, clip, update, look back, measure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterable, Mapping
 from typing import Any
 

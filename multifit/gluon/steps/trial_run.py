@@ -1,7 +1,5 @@
 """Train for a while, then restore everything, as the rate search and the profiler do."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """The dry run: check everything on the first batch, before the first update."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Check everything about a stage that can be checked on its first batch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Read the first batches of several loaders, and check which slots each loader has."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Check losses and metrics on one batch, before anything is updated."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any

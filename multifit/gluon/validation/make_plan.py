@@ -1,7 +1,5 @@
 """Make the plan: the facts found by a dry run, as data that can be printed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 

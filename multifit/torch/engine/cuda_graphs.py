@@ -1,7 +1,5 @@
 """Captures a step as CUDA graphs, and replays it."""
 
-from __future__ import annotations
-
 import gc
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -10,8 +8,8 @@ from typing import Any
 
 import torch
 
-from .backward import BackwardPass, ones_like
-from .program import CompileMode, Computation, Computed
+from .backward_pass import BackwardPass, ones_like
+from .computation import CompileMode, Computation, Computed
 from .tensors import restored, unshared
 
 ERROR_MODE = "thread_local"  # CUDA forbids what is unsafe during a capture in this thread alone

@@ -1,7 +1,5 @@
 """Whether PyTorch computes the same bits every time."""
 
-from __future__ import annotations
-
 import os
 
 import torch

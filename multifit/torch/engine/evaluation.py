@@ -16,8 +16,9 @@ from ...gluon.user_code import user_code
 from ...gluon.validation.first_batch import check_first_batch
 from ...stages import EVALUATE
 from . import refusals
+from .computation import CompileMode
 from .parameters import Parameters
-from .program import CompileMode, NetPrograms
+from .program import NET, NetPrograms
 from .result import CarriedState, Result
 from .stage import Stage
 from .tensors import Tensors, Uploads
@@ -109,9 +110,6 @@ class Evaluation:
         if carried is not None:
             carried.fetch()
         self._log_once(f"evaluating runs with MXNet on the CPU: {error}")
-
-
-NET = "the graph of the net on torch"
 
 
 class Predictor:

@@ -1,7 +1,5 @@
 """The parameters of a net as tensors, while torch trains or evaluates it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """Refuse what the engine on torch does not do, and name the way out."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What a step computed, and what handlers and later batches take from it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,7 +14,7 @@ from ...gluon.execution.loss_weights import BatchLossScale
 from ...gluon.execution.result import StepResult
 from ...protocols import Numbers
 from ...spec import TaskSpec
-from .backward import BackwardPass
+from .backward_pass import BackwardPass
 from .shared_features import SharedFeatures
 from .tensors import Tensors, copied, to_array, to_arrays, to_tensor
 

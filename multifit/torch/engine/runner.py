@@ -7,10 +7,10 @@ values of the parameters, until the run ends or other code reads them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any, ContextManager
+from typing import Any
 
 import torch
 
@@ -33,13 +33,13 @@ from ...stages import TRAIN
 from ...state import RunState
 from ..devices import device_of
 from . import refusals
+from .balance_arrays import TorchArrays
+from .computation import COMPILE_MODES
 from .determinism import be_deterministic, why_inexact
 from .evaluation import Evaluation
 from .gradients import JointGradients
 from .parameters import Parameters
-from .program import COMPILE_MODES
 from .scaling import Scaled, Scaling, Unscaled
-from .shared_features import TorchArrays
 from .stage import Stage
 from .tensors import Uploads
 from .train_step import TrainStep
@@ -151,7 +151,7 @@ class Runner(MXNetRunner):
         raise_problems(problems)
 
     @contextmanager
-    def replacing(self, block: ContextManager[Any]) -> Iterator[None]:
+    def replacing(self, block: AbstractContextManager[Any]) -> Iterator[None]:
         """Use the values that handlers set in the net, within the block and after it."""
         self.publish()
         try:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Union
+from typing import Any
 
 import torch
 
-from .backward import BackwardPass, ones_like
+from .backward_pass import BackwardPass, ones_like
 from .tensors import copies_of
 
 
@@ -103,7 +103,7 @@ class Scaled:
         self._scaler.unscale_(self._batches[-1])
 
 
-Scaling = Union[Unscaled, Scaled]
+Scaling = Unscaled | Scaled
 """Computes gradients, and knows whether the update must be skipped."""
 
 

@@ -1,7 +1,5 @@
 """Run the batches of a stage, training or evaluating, through net, losses and metrics as torch programs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 from weakref import ref
@@ -15,9 +13,9 @@ from ...gluon.execution.stage import Stage as GluonStage
 from ...gluon.execution.step_graph import StepGraph
 from ...gluon.user_code import user_code
 from ...state import RunState
-from .evaluation import NET
+from .computation import CompileMode
 from .parameters import Parameters
-from .program import CompileMode, NetPrograms, Program, SplitProgram, make_room
+from .program import NET, NetPrograms, Program, SplitProgram, make_room
 from .result import CarriedState, ChangedOutputs, Result
 from .sums import StageSums
 from .tensors import Tensors, Uploads, to_arrays, to_tensor

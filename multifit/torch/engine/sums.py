@@ -1,7 +1,5 @@
 """Sums over a pass, on the device."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 Fetch, forward, balance, backward, combine, hold, average, reduce, change, clip, update, look back, measure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 

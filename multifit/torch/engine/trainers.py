@@ -1,7 +1,5 @@
 """The trainers of a net on torch: clip gradients, and update parameters as MXNet's optimizers do."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Writes a net as a module that needs only torch, or as a program of torch.export."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import io

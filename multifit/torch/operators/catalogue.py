@@ -1,7 +1,5 @@
 """All operators, by the names that MXNet writes into a symbol, whatever alias was called."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

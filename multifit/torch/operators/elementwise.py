@@ -1,10 +1,8 @@
 """Operators on each element of one or two tensors, or of a tensor and a number."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
-from typing import Any, Union
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -68,7 +66,7 @@ def minimum(x: Tensor, y: Tensor) -> Tensor:
     return Extreme.apply(x, y, False) if x.requires_grad or y.requires_grad else torch.minimum(x, y)
 
 
-def div(x: Tensor, y: Union[Tensor, float]) -> Tensor:
+def div(x: Tensor, y: Tensor | float) -> Tensor:
     """Return x / y; integers are rounded towards zero."""
     return torch.div(x, y, rounding_mode=None if x.is_floating_point() else "trunc")
 

@@ -1,10 +1,8 @@
 """Operators that read by index, and that make tensors."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
-from typing import Any, Literal, Optional
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -53,7 +51,7 @@ def embedding(
     *,
     input_dim: int,
     output_dim: int,
-    dtype: Optional[torch.dtype] = None,
+    dtype: torch.dtype | None = None,
     sparse_grad: Literal[False, 0] = False,
 ) -> Tensor:
     """Return the rows of `weight` at the indices."""
@@ -134,7 +132,7 @@ def arange(
     *,
     like: Tensor,
     start: float,
-    stop: Optional[float] = None,
+    stop: float | None = None,
     step: float = 1.0,
     repeat: int = 1,
     infer_range: bool = False,
@@ -147,7 +145,7 @@ def arange(
 
 
 def arange_like(
-    x: Tensor, *, start: float = 0.0, step: float = 1.0, repeat: int = 1, axis: Optional[int] = None
+    x: Tensor, *, start: float = 0.0, step: float = 1.0, repeat: int = 1, axis: int | None = None
 ) -> Tensor:
     """Return numbers in the shape of `x`; with `axis`, as many as that axis has elements."""
     size = x.numel() if axis is None else x.shape[axis]
@@ -177,12 +175,12 @@ def eye(*, like: Tensor, N: int, M: int = 0, k: int = 0, dtype: torch.dtype = to
     return (columns - rows[:, None] == k).to(dtype)
 
 
-def zeros_like(x: Tensor, *, dtype: Optional[str] = None) -> Tensor:
+def zeros_like(x: Tensor, *, dtype: str | None = None) -> Tensor:
     """Return zeros in the shape and type of `x`; MXNet ignores the `dtype`."""
     return torch.zeros_like(x)
 
 
-def ones_like(x: Tensor, *, dtype: Optional[str] = None) -> Tensor:
+def ones_like(x: Tensor, *, dtype: str | None = None) -> Tensor:
     """Return ones in the shape and type of `x`; MXNet ignores the `dtype`."""
     return torch.ones_like(x)
 

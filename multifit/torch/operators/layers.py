@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal, Optional
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -23,7 +23,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {}
 def fully_connected(
     x: Tensor,
     weight: Tensor,
-    bias: Optional[Tensor] = None,
+    bias: Tensor | None = None,
     *,
     num_hidden: int,
     no_bias: bool = False,
@@ -90,7 +90,7 @@ OPERATORS |= {
 def convolution(
     x: Tensor,
     weight: Tensor,
-    bias: Optional[Tensor] = None,
+    bias: Tensor | None = None,
     *,
     kernel: Ints,
     num_filter: int,
@@ -109,7 +109,7 @@ def convolution(
 def deconvolution(
     x: Tensor,
     weight: Tensor,
-    bias: Optional[Tensor] = None,
+    bias: Tensor | None = None,
     *,
     kernel: Ints,
     num_filter: int,
@@ -150,7 +150,7 @@ def pooling(
     stride: Ints = (),
     pad: Ints = (),
     p_value: Literal[None, 1, 2, 3] = None,
-    count_include_pad: Optional[bool] = True,
+    count_include_pad: bool | None = True,
     layout: Layout = None,
 ) -> Tensor:
     """Return the maximum, mean, sum or norm of each window; norms of odd powers keep the signs.
@@ -241,12 +241,12 @@ def upsampling(
 
 def bilinear_resize(
     x: Tensor,
-    like: Optional[Tensor] = None,
+    like: Tensor | None = None,
     *,
     height: int = 1,
     width: int = 1,
-    scale_height: Optional[float] = None,
-    scale_width: Optional[float] = None,
+    scale_height: float | None = None,
+    scale_width: float | None = None,
     mode: Literal["size", "like"] = "size",
     align_corners: bool = True,
 ) -> Tensor:
@@ -281,7 +281,7 @@ def rnn(
     x: Tensor,
     parameters: Tensor,
     state: Tensor,
-    cell: Optional[Tensor] = None,
+    cell: Tensor | None = None,
     *,
     training: bool,
     mode: Literal["lstm", "gru", "rnn_tanh", "rnn_relu"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal, Optional
+from typing import Any, Literal
 
 import torch
 
@@ -124,7 +124,7 @@ OPERATORS |= {
 
 def sequence_mask(
     x: Tensor,
-    length: Optional[Tensor] = None,
+    length: Tensor | None = None,
     *,
     use_sequence_length: bool = False,
     value: float = 0.0,
@@ -140,7 +140,7 @@ def sequence_mask(
 
 def sequence_reverse(
     x: Tensor,
-    length: Optional[Tensor] = None,
+    length: Tensor | None = None,
     *,
     use_sequence_length: bool = False,
     axis: Literal[0] = 0,
@@ -154,7 +154,7 @@ def sequence_reverse(
 
 
 def sequence_last(
-    x: Tensor, length: Optional[Tensor] = None, *, use_sequence_length: bool = False, axis: int = 0
+    x: Tensor, length: Tensor | None = None, *, use_sequence_length: bool = False, axis: int = 0
 ) -> Tensor:
     """Return each sequence's last element."""
     x = x.transpose(0, axis)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal, Optional
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -159,7 +159,7 @@ def activation(
 
 def leaky_relu(
     x: Tensor,
-    gamma: Optional[Tensor] = None,
+    gamma: Tensor | None = None,
     *,
     act_type: Literal["leaky", "prelu", "elu", "selu", "gelu"] = "leaky",
     slope: float = 0.25,
@@ -181,12 +181,12 @@ def leaky_relu(
 
 def softmax(
     x: Tensor,
-    length: Optional[Tensor] = None,
+    length: Tensor | None = None,
     *,
     axis: int = -1,
-    temperature: Optional[float] = None,
+    temperature: float | None = None,
     use_length: bool = False,
-    dtype: Optional[torch.dtype] = None,
+    dtype: torch.dtype | None = None,
 ) -> Tensor:
     """Return the softmax along an axis; with lengths, over the first `length` elements only."""
     x = x if temperature is None else x / temperature
@@ -203,9 +203,9 @@ def log_softmax(
     x: Tensor,
     *,
     axis: int = -1,
-    temperature: Optional[float] = None,
+    temperature: float | None = None,
     use_length: Literal[False] = False,
-    dtype: Optional[torch.dtype] = None,
+    dtype: torch.dtype | None = None,
 ) -> Tensor:
     """Return the logarithm of the softmax along an axis."""
     return (x if temperature is None else x / temperature).log_softmax(axis, dtype=dtype)
@@ -215,9 +215,9 @@ def softmin(
     x: Tensor,
     *,
     axis: int = -1,
-    temperature: Optional[float] = None,
+    temperature: float | None = None,
     use_length: Literal[False] = False,
-    dtype: Optional[torch.dtype] = None,
+    dtype: torch.dtype | None = None,
 ) -> Tensor:
     """Return the softmax of the negative."""
     return softmax(-x, axis=axis, temperature=temperature, dtype=dtype)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, Optional
+from typing import Any, Literal
 
 import torch
 
@@ -30,27 +30,25 @@ def at_least_1d(x: Tensor) -> Tensor:
     return x.reshape(1) if x.ndim == 0 else x
 
 
-def sum_(x: Tensor, *, axis: Optional[Ints] = None, keepdims: bool = False, exclude: bool = False) -> Tensor:
+def sum_(x: Tensor, *, axis: Ints | None = None, keepdims: bool = False, exclude: bool = False) -> Tensor:
     """Return sums."""
     axes = reduced_axes(x, axis, exclude)
     return at_least_1d(x.sum(axes, keepdim=keepdims, dtype=x.dtype)) if axes else x
 
 
-def nansum(
-    x: Tensor, *, axis: Optional[Ints] = None, keepdims: bool = False, exclude: bool = False
-) -> Tensor:
+def nansum(x: Tensor, *, axis: Ints | None = None, keepdims: bool = False, exclude: bool = False) -> Tensor:
     """Return sums, in which NaN counts as 0."""
     axes = reduced_axes(x, axis, exclude)
     return at_least_1d(x.nansum(axes, keepdim=keepdims, dtype=x.dtype)) if axes else x
 
 
-def mean(x: Tensor, *, axis: Optional[Ints] = None, keepdims: bool = False, exclude: bool = False) -> Tensor:
+def mean(x: Tensor, *, axis: Ints | None = None, keepdims: bool = False, exclude: bool = False) -> Tensor:
     """Return means."""
     axes = reduced_axes(x, axis, exclude)
     return of_type(at_least_1d(as_float(x).mean(axes, keepdim=keepdims)), x) if axes else x
 
 
-def prod(x: Tensor, *, axis: Optional[Ints] = None, keepdims: bool = False, exclude: bool = False) -> Tensor:
+def prod(x: Tensor, *, axis: Ints | None = None, keepdims: bool = False, exclude: bool = False) -> Tensor:
     """Return products."""
     for each in sorted(reduced_axes(x, axis, exclude), reverse=True):
         x = x.prod(each, keepdim=keepdims, dtype=x.dtype)
@@ -87,12 +85,12 @@ def extreme(x: Tensor, axes: list[int], keepdims: bool, largest: bool) -> Tensor
     return reduced.reshape([size for at, size in enumerate(x.shape) if at not in axes] or [1])
 
 
-def max_(x: Tensor, *, axis: Optional[Ints] = None, keepdims: bool = False, exclude: bool = False) -> Tensor:
+def max_(x: Tensor, *, axis: Ints | None = None, keepdims: bool = False, exclude: bool = False) -> Tensor:
     """Return the largest elements."""
     return extreme(x, reduced_axes(x, axis, exclude), keepdims, True)
 
 
-def min_(x: Tensor, *, axis: Optional[Ints] = None, keepdims: bool = False, exclude: bool = False) -> Tensor:
+def min_(x: Tensor, *, axis: Ints | None = None, keepdims: bool = False, exclude: bool = False) -> Tensor:
     """Return the smallest elements."""
     return extreme(x, reduced_axes(x, axis, exclude), keepdims, False)
 
@@ -101,7 +99,7 @@ def norm(
     x: Tensor,
     *,
     ord: Literal[1, 2] = 2,
-    axis: Optional[Ints] = None,
+    axis: Ints | None = None,
     keepdims: bool = False,
     out_dtype: Literal[None] = None,
 ) -> Tensor:
@@ -110,23 +108,23 @@ def norm(
     return of_type(at_least_1d(torch.linalg.vector_norm(as_float(x), ord, axes, keepdims)), x)
 
 
-def moments(x: Tensor, *, axes: Optional[Ints] = None, keepdims: bool = False) -> tuple[Tensor, Tensor]:
+def moments(x: Tensor, *, axes: Ints | None = None, keepdims: bool = False) -> tuple[Tensor, Tensor]:
     """Return means and variances."""
     variances, means = torch.var_mean(x, reduced_axes(x, axes), correction=0, keepdim=keepdims)
     return at_least_1d(means), at_least_1d(variances)
 
 
-def cumsum(x: Tensor, *, axis: Optional[int] = None, dtype: Literal[None] = None) -> Tensor:
+def cumsum(x: Tensor, *, axis: int | None = None, dtype: Literal[None] = None) -> Tensor:
     """Return the sums of the elements up to each; without an axis, of all elements in order."""
     return x.flatten().cumsum(0, dtype=x.dtype) if axis is None else x.cumsum(axis, dtype=x.dtype)
 
 
-def argmax(x: Tensor, *, axis: Optional[int] = None, keepdims: bool = False) -> Tensor:
+def argmax(x: Tensor, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
     """Return the index of the first of the largest elements, in the type of `x`."""
     return at_least_1d(x.argmax(axis, keepdim=keepdims)).to(x.dtype)
 
 
-def argmin(x: Tensor, *, axis: Optional[int] = None, keepdims: bool = False) -> Tensor:
+def argmin(x: Tensor, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
     """Return the index of the first of the smallest elements, in the type of `x`."""
     return at_least_1d(x.argmin(axis, keepdim=keepdims)).to(x.dtype)
 
@@ -156,14 +154,14 @@ OPERATORS |= {
 
 
 def argsort(
-    x: Tensor, *, axis: Optional[int] = -1, is_ascend: bool = True, dtype: torch.dtype = torch.float32
+    x: Tensor, *, axis: int | None = -1, is_ascend: bool = True, dtype: torch.dtype = torch.float32
 ) -> Tensor:
     """Return the indices that sort the elements."""
     x, axis = (x.flatten(), 0) if axis is None else (x, axis)
     return x.argsort(dim=axis, descending=not is_ascend, stable=True).to(dtype)
 
 
-def sort(x: Tensor, *, axis: Optional[int] = -1, is_ascend: bool = True) -> Tensor:
+def sort(x: Tensor, *, axis: int | None = -1, is_ascend: bool = True) -> Tensor:
     """Return the elements in order."""
     x, axis = (x.flatten(), 0) if axis is None else (x, axis)
     return x.sort(dim=axis, descending=not is_ascend, stable=True)[0]
@@ -172,7 +170,7 @@ def sort(x: Tensor, *, axis: Optional[int] = -1, is_ascend: bool = True) -> Tens
 def topk(
     x: Tensor,
     *,
-    axis: Optional[int] = -1,
+    axis: int | None = -1,
     k: int = 1,
     ret_typ: Literal["value", "indices", "mask", "both"] = "indices",
     is_ascend: bool = False,

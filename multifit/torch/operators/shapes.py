@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, Optional
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -56,10 +56,10 @@ def reshape_like(
     x: Tensor,
     y: Tensor,
     *,
-    lhs_begin: Optional[int] = None,
-    lhs_end: Optional[int] = None,
-    rhs_begin: Optional[int] = None,
-    rhs_end: Optional[int] = None,
+    lhs_begin: int | None = None,
+    lhs_end: int | None = None,
+    rhs_begin: int | None = None,
+    rhs_end: int | None = None,
 ) -> Tensor:
     """Return `x` in the shape of `y`; or replace some axes of `x` by some axes of `y`."""
     begin, end, _ = slice(lhs_begin, lhs_end).indices(x.ndim)
@@ -76,7 +76,7 @@ def expand_dims(x: Tensor, *, axis: int) -> Tensor:
     return x.unsqueeze(axis)
 
 
-def squeeze(x: Tensor, *, axis: Optional[Ints] = None) -> Tensor:
+def squeeze(x: Tensor, *, axis: Ints | None = None) -> Tensor:
     """Remove axes of size 1; at least one axis remains."""
     axes = range(x.ndim) if axis is None else [each % x.ndim for each in axis]
     return x.reshape([size for at, size in enumerate(x.shape) if at not in axes or size != 1] or [1])
@@ -98,7 +98,7 @@ def reverse(x: Tensor, *, axis: Ints) -> Tensor:
 
 
 def broadcast_like(
-    x: Tensor, y: Tensor, *, lhs_axes: Optional[Ints] = None, rhs_axes: Optional[Ints] = None
+    x: Tensor, y: Tensor, *, lhs_axes: Ints | None = None, rhs_axes: Ints | None = None
 ) -> Tensor:
     """Repeat `x` along axes of size 1 to the sizes of `y`."""
     if lhs_axes is None or rhs_axes is None:
@@ -175,7 +175,7 @@ def _reversed(every: slice, size: int) -> slice:
     return slice(size - 1 - first, size - 1 - last, -stride)
 
 
-def slice_axis(x: Tensor, *, axis: int, begin: int = 0, end: Optional[int] = None) -> Tensor:
+def slice_axis(x: Tensor, *, axis: int, begin: int = 0, end: int | None = None) -> Tensor:
     """Return the elements from `begin` up to `end` of one axis."""
     return x[(slice(None),) * (axis % x.ndim) + (slice(begin, end),)]
 
@@ -221,7 +221,7 @@ def tile(x: Tensor, *, reps: Ints) -> Tensor:
     return x.tile(reps)
 
 
-def repeat(x: Tensor, *, repeats: int, axis: Optional[int] = None) -> Tensor:
+def repeat(x: Tensor, *, repeats: int, axis: int | None = None) -> Tensor:
     """Repeat each element along an axis; by default, of the flattened tensor."""
     return x.repeat_interleave(repeats, axis)
 

@@ -1,7 +1,5 @@
 """What a rule gets, the parameters of a group, and how it reads options and gradients: as MXNet does."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache

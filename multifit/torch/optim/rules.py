@@ -1,7 +1,5 @@
 """Optimizers that compute MXNet's numbers: a rule for each, for a list of tensors at once."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What all rivals share: data and initial parameters from a file, and the line to the parent process."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The two-head net in Keras 3, compiled and fitted, on the backend that KERAS_BACKEND names."""
 
-from __future__ import annotations
-
 import sys
 
 import keras

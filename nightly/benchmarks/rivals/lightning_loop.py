@@ -1,11 +1,9 @@
 """The two-head net in Lightning, with torchmetrics, as its documentation shows."""
 
-from __future__ import annotations
-
 import logging
 import sys
 import warnings
-from typing import Iterator
+from collections.abc import Iterator
 
 import lightning
 import torch

@@ -1,7 +1,5 @@
 """The two-head net in plain PyTorch: the loop as PyTorch's users write it, sums kept as tensors."""
 
-from __future__ import annotations
-
 import sys
 
 import torch

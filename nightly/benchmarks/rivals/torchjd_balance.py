@@ -3,11 +3,10 @@
 An epoch with each method, on request by its name.
 """
 
-from __future__ import annotations
-
 import sys
 import time
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch

@@ -1,7 +1,5 @@
 """Nets with two tasks on one body, to compare methods of balancing."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Batches that all contenders share."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

@@ -1,10 +1,9 @@
 """gluoncv's SSD on scenes of digits, as tasks/detection.py has it."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Mapping
+from typing import Any
 
 import mxnet as mx
 import numpy as np

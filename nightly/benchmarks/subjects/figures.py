@@ -1,7 +1,5 @@
 """Two figures per head, as the hand-written loops compute them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import mxnet as mx

@@ -1,7 +1,5 @@
 """The fastest step that one would write by hand: one graph for just this net, its losses and figures."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import mxnet as mx

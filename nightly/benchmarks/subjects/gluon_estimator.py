@@ -1,10 +1,9 @@
 """Gluon's own Estimator, for nets with one output and one loss."""
 
-from __future__ import annotations
-
 import logging
 import warnings
-from typing import Any, Iterator
+from collections.abc import Iterator
+from typing import Any
 
 import mxnet as mx
 from mxnet import gluon

@@ -1,9 +1,8 @@
 """Nets with one body and one, two or many heads."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Mapping
+from typing import Any
 
 import mxnet as mx
 from mxnet import autograd, gluon

@@ -1,7 +1,5 @@
 """Nets and batches that keep a GPU busy; on a CPU, a step takes seconds or minutes."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

@@ -1,9 +1,8 @@
 """Nets with one output, one loss and one metric."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Callable
+from typing import Any
 
 import mxnet as mx
 import numpy as np

@@ -1,12 +1,11 @@
 """What all contenders share: a net, its data, its loss and its figures."""
 
-from __future__ import annotations
-
 import logging
 import math
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, Callable, Mapping
+from typing import Any
 
 import mxnet as mx
 from mxnet import autograd

@@ -1,10 +1,9 @@
 """The attention model of tasks/translation.py: two trainers, a masked loss, batches of many shapes."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Mapping
+from typing import Any
 
 import mxnet as mx
 import numpy as np

@@ -1,8 +1,7 @@
 """What a user's own method of balancing raises or returns is refused in its name, before anything moves."""
 
-from __future__ import annotations
-
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest

@@ -1,10 +1,9 @@
 """What holds for methods of losses, of gradients at features and of gradients of parameters alike."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 import numpy as np
 import pytest

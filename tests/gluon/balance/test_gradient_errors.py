@@ -1,7 +1,5 @@
 """Methods that compare gradients: what they refuse."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Figures of the tasks' gradients, computed for many batches at once."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

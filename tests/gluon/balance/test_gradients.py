@@ -1,7 +1,5 @@
 """Methods that compare gradients where the tasks branch: equal to a loop by hand, and resumed exactly."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Methods of losses: what they refuse."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

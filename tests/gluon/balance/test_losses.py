@@ -1,7 +1,5 @@
 """Methods that need losses only, in a fit: equal to a loop by hand, without waiting, and resumed exactly."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

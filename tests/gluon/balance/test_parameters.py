@@ -1,7 +1,5 @@
 """Methods that compare the gradients of shared parameters: exact, with a backward pass for each task."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What a plan says of the parameters that tasks share."""
 
-from __future__ import annotations
-
 import re
 
 from multifit import MultiEstimator, TrainerSpec

@@ -1,7 +1,5 @@
 """BatchSplitter: arrays are named, cast, split and placed, also for batches with a known layout."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,9 +1,8 @@
 """by_index yields the loader's own batches, bit for bit, and leaves other data to the loader."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest

@@ -1,11 +1,10 @@
 """Every pass over a DataIter yields each sample once, whatever its last batch is filled with."""
 
-from __future__ import annotations
-
 from collections import Counter
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 import numpy as np
 import pytest

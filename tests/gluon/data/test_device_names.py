@@ -1,7 +1,5 @@
 """parse_devices reads devices given as text."""
 
-from __future__ import annotations
-
 import pytest
 
 from multifit.gluon.compat import mx

@@ -1,9 +1,8 @@
 """Iterating over loaders: again and again, from within an epoch, and without batches."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from functools import partial
-from typing import Any, Iterator
+from typing import Any
 
 import numpy as np
 import pytest

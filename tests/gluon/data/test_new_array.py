@@ -1,7 +1,5 @@
 """new_array makes an NDArray of anything like an array, with values of its own, and waits for nothing."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

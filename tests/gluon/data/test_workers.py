@@ -1,16 +1,15 @@
 """A DataLoader's workers: random numbers by batch; one that dies, hangs or raises is named within seconds."""
 
-from __future__ import annotations
-
 import gc
 import multiprocessing
 import os
 import random
 import signal
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest

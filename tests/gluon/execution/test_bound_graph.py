@@ -1,7 +1,5 @@
 """Graphs whose outputs' gradients reach some parameters only."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """CachedGraph: one graph, two ways of running it, the same numbers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What MXNet differentiates for another engine: what handlers make of outputs and objectives."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,8 +1,7 @@
 """Nets with operators whose gradients MXNet computes wrongly train as nets with the operators' formulas."""
 
-from __future__ import annotations
-
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest

@@ -1,8 +1,7 @@
 """Small nets, on Executors where these suit: fits always have the numbers of the hand-written loop."""
 
-from __future__ import annotations
-
-from typing import Any, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pytest

@@ -1,15 +1,13 @@
 """ExecutedGraph: what autograd would compute, without it, for small batches."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 import pytest
 
 from multifit import MultiEstimator, TrainerSpec
-from multifit.gluon.execution import executors
-from multifit.gluon.execution.executors import ExecutedGraph
+from multifit.gluon.execution import bound_executor
+from multifit.gluon.execution.cached_graph import ExecutedGraph
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.nets import two_heads
 from tests.common.specs import two_head_spec
@@ -128,7 +126,7 @@ def test_what_an_executor_does_not_suit(what: str, monkeypatch: pytest.MonkeyPat
         "sparse gradients": gluon.nn.Embedding(4, 2, sparse_grad=True),
     }
     if what == "a large batch":
-        monkeypatch.setattr(executors, "MAX_BYTES", 4 * 3 * 4)
+        monkeypatch.setattr(bound_executor, "MAX_BYTES", 4 * 3 * 4)
     _, graph = make_graph(layers[what])
     for _ in range(3):
         x = nd.abs(rows(4))
@@ -143,8 +141,8 @@ def test_a_fit_is_the_same_bit_for_bit(
     devices: int, trainers: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fits = []
-    for most in (executors.MAX_BYTES, 0):
-        monkeypatch.setattr(executors, "MAX_BYTES", most)
+    for most in (bound_executor.MAX_BYTES, 0):
+        monkeypatch.setattr(bound_executor, "MAX_BYTES", most)
         mx.random.seed(4)
         trainer = TrainerSpec(".*", "adam", {"learning_rate": 0.02}, **trainers)
         net, spec = two_heads("hybridized"), two_head_spec()

@@ -1,7 +1,5 @@
 """ExecutedSplit: what autograd would compute of a cut graph, without it, for small batches."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -9,8 +7,8 @@ import pytest
 
 from multifit import TrainerSpec
 from multifit.balance import MGDA, UPGrad
-from multifit.gluon.execution import executors
-from multifit.gluon.execution.executors import ExecutedSplit
+from multifit.gluon.execution import bound_executor
+from multifit.gluon.execution.split_graph import ExecutedSplit
 from tests.common.compare import assert_unchanged, snapshot, twins
 from tests.common.data import digit_batches
 from tests.common.grids import TWO
@@ -61,8 +59,8 @@ def test_a_fit_is_the_same_bit_for_bit(
 ) -> None:
     make, spec = KINDS[name]
     nets, figures = twins(make, BATCHES[0][0]), []
-    for net, most in zip(nets, (executors.MAX_BYTES, 0)):
-        monkeypatch.setattr(executors, "MAX_BYTES", most)
+    for net, most in zip(nets, (bound_executor.MAX_BYTES, 0)):
+        monkeypatch.setattr(bound_executor, "MAX_BYTES", most)
         trainers = TrainerSpec(".*", "adam", {"learning_rate": 0.02}, **TRAINERS[trainer])
         options: dict[str, Any] = {"trainers": trainers, "batches": BATCHES, "spec": spec()}
         estimator = fitted(net, METHODS[method](), 2, devices, **options)

@@ -1,7 +1,5 @@
 """Fused losses have the values and gradients of the losses that they replace; others are not replaced."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

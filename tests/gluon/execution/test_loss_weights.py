@@ -1,7 +1,5 @@
 """Weights over normalizers are computed once for all batches that share them."""
 
-from __future__ import annotations
-
 from multifit import TaskSpec
 from multifit.distributed import ALONE
 from multifit.gluon.compat import mx

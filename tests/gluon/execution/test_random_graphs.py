@@ -1,8 +1,7 @@
 """Random graphs of operators: every way in which MXNet runs a corrected graph gives the same gradients."""
 
-from __future__ import annotations
-
-from typing import Any, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest

@@ -1,9 +1,8 @@
 """Nets that are recorded: one graph with their losses."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Callable
+from typing import Any
 
 import numpy as np
 import pytest

@@ -1,10 +1,9 @@
 """What a net does with arrays, recorded as a symbol: it computes the same, or the recording is refused."""
 
-from __future__ import annotations
-
 import random
 import threading
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest

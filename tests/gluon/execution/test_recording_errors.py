@@ -1,11 +1,10 @@
 """What cannot be recorded is refused, and leaves the net as it is."""
 
-from __future__ import annotations
-
 import copy
 import random
 import re
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest

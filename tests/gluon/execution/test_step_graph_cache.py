@@ -1,7 +1,5 @@
 """Batches of many signatures share graphs, and compute what they would compute on graphs of their own."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Throttle: Python waits for batches pushed long ago, and for nothing else."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

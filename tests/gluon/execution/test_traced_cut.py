@@ -1,7 +1,5 @@
 """A traced graph that another engine cuts where its tasks branch computes in two what it computed in one."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from multifit.gluon.compat import mx

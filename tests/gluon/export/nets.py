@@ -1,7 +1,5 @@
 """Nets that are exported."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """An exported net returns what `predict` does, under the spec's names, in Gluon and in onnxruntime."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

@@ -1,7 +1,5 @@
 """What cannot be exported is refused with the reason, and leaves no file."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What PyTorch's exporter gets of a net, without PyTorch."""
 
-from __future__ import annotations
-
 import sys
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """GradientNoise."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """LabelSmoothing."""
 
-from __future__ import annotations
-
 import itertools
 from types import SimpleNamespace
 from typing import Any

@@ -1,10 +1,9 @@
 """MixUp."""
 
-from __future__ import annotations
-
 import copy
 import itertools
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest

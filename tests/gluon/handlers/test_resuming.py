@@ -1,7 +1,5 @@
 """A resumed fit with all handlers that change batches, losses and gradients ends bit for bit the same."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

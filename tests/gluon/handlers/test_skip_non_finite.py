@@ -1,7 +1,5 @@
 """SkipNonFinite."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """TerminateOnNaN."""
 
-from __future__ import annotations
-
 import logging
 from types import SimpleNamespace
 from typing import Any

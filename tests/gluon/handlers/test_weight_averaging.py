@@ -1,7 +1,5 @@
 """WeightAveraging."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 from types import SimpleNamespace

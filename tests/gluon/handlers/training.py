@@ -1,9 +1,8 @@
 """Fits of a small classifier, and the hand-written loop that they are compared with."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, Callable
+from typing import Any
 
 import numpy as np
 

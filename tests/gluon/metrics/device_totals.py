@@ -1,7 +1,5 @@
 """Run device metrics as a stage does, and compare them with the metrics themselves."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,8 +1,7 @@
 """Every device metric equals the metric itself, updated once: eager and traced, several pairs and batches."""
 
-from __future__ import annotations
-
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """BinaryAccuracy."""
 
-from __future__ import annotations
-
 import pytest
 
 from multifit.gluon.metrics import BinaryAccuracy

@@ -1,7 +1,5 @@
 """Known metrics have device metrics and directions; others have none."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

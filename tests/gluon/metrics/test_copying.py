@@ -1,7 +1,5 @@
 """Copies of metrics are independent and reset; they share only what cannot or must not be copied."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

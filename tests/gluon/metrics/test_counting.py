@@ -1,7 +1,5 @@
 """All ways to count pixels agree with the metric; one thread counts few classes by products of masks."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from typing import Any
 

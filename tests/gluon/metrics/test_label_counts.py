@@ -1,7 +1,5 @@
 """Counts of wrong labels are kept batch by batch, and looked through many at a time."""
 
-from __future__ import annotations
-
 import pytest
 
 from multifit.gluon.compat import mx

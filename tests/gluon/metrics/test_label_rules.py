@@ -1,7 +1,5 @@
 """Labels that break a rule are counted alike on arrays and in a graph, batch by batch."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Device metrics count exactly, reject unsupported shapes, and raise the errors of the metric."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

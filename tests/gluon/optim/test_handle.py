@@ -1,7 +1,5 @@
 """TrainerHandle: setting a control equals building the optimizer with it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Values of parameters, and states of optimizers, are read and set rightly for another engine."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Trainers that do not update after every batch."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Schedules of learning rates by update, and of loss weights by epoch or batch."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

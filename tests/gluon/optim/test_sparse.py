@@ -1,7 +1,5 @@
 """Sparse gradients are trained and saved as by hand; parameters of sparse rows are refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

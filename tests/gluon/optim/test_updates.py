@@ -1,7 +1,5 @@
 """FusedUpdate equals the trainer's own update, in fewer calls."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A lowered graph computes its products in bfloat16, all else in float32, and has the same variables."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

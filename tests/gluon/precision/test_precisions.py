@@ -1,7 +1,5 @@
 """bfloat16 is offered only where MXNet can compute in it."""
 
-from __future__ import annotations
-
 import pytest
 
 from multifit.gluon.precision import Rules, precisions

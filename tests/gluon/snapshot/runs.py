@@ -1,8 +1,7 @@
 """Small engines on one or several devices, and steps through them as a fit makes them."""
 
-from __future__ import annotations
-
-from typing import Any, Iterable
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 

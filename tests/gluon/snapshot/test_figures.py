@@ -1,7 +1,5 @@
 """The metrics of a stage continue where they were saved."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Identities of runs, and their differences."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Parameters are saved in Gluon's format and restored into nets in any state."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Random states are restored; seeds are the same in every run, and differ between its steps and epochs."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A run that is written in the middle of an epoch and read in a new engine continues bit for bit."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 from typing import Any

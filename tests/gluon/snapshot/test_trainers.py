@@ -1,9 +1,8 @@
 """A new trainer with a restored state continues bit for bit like the old one."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Trees are restored exactly; other values are errors, and nothing in a file is run."""
 
-from __future__ import annotations
-
 import json
 import math
 import pickle

@@ -1,7 +1,5 @@
 """Contenders in processes of their own."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

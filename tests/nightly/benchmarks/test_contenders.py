@@ -1,7 +1,5 @@
 """All contenders train the same way: after an epoch their figures are equal."""
 
-from __future__ import annotations
-
 import pytest
 
 from nightly.benchmarks.subjects import HEADS, NMT, SINGLES, SSD

@@ -1,7 +1,5 @@
 """Both engines and a loop in PyTorch train the same net."""
 
-from __future__ import annotations
-
 import json
 from contextlib import nullcontext
 from importlib.util import find_spec

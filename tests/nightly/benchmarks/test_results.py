@@ -1,7 +1,5 @@
 """Medians, pairwise ratios, targets and the report."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

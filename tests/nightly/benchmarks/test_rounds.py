@@ -1,7 +1,5 @@
 """Contenders take turns."""
 
-from __future__ import annotations
-
 from itertools import count
 
 import pytest

@@ -1,7 +1,5 @@
 """The command, and each table at its smallest."""
 
-from __future__ import annotations
-
 import json
 import sys
 

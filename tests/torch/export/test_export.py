@@ -1,7 +1,5 @@
 """An exported module needs torch alone, and returns what `predict` does."""
 
-from __future__ import annotations
-
 import errno
 import json
 import subprocess

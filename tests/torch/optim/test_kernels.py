@@ -1,7 +1,5 @@
 """An update takes as few kernels as if there were few parameters, and never waits for the device."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Every rule updates as MXNet's optimizer does, in float64, while rates change."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

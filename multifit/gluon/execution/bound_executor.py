@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from typing import Any, Optional, Protocol
+from typing import Any, Protocol
 
 from ...protocols import Array
 from ..compat import mx
 from ..data.arrays import size_in_bytes
 from ..in_place_call import InPlaceCall
 from ..optim.gradients import set_fresh
-from .cached_graph import CachedGraph
-from .graph_cut import Cut, CutLayout
 from .loss_graph import Backward
-from .split_graph import SharedFeatures, TaskRows
 
 MAX_BYTES = 2**20  # of a batch, which copies in .06 ms
 CONSTANTS = 0, 1  # a run's first two arrays, number of samples and weights: they are never written to
@@ -40,7 +37,7 @@ class ExecutedSteps:
     too large. `running` is the step that ran the last batch; None if that must run with autograd.
     """
 
-    def __init__(self, new: Callable[[Sequence[Array], Any], Optional[ExecutedStep]]) -> None:
+    def __init__(self, new: Callable[[Sequence[Array], Any], ExecutedStep | None]) -> None:
         self._new = new
         self._by_signature: dict[Any, ExecutedStep | None] = {}
         self.running: Any = None
@@ -144,106 +141,3 @@ class BoundExecutor:
         self._executor.backward([heads.get(at, zeros) for at, zeros in enumerate(self._zeros)])
         for array in self._parameters:
             set_fresh(array, True)
-
-
-class ExecutedGraph(CachedGraph):
-    """Runs the graph of a training batch without autograd, which for small nets takes longer than computing.
-
-    Autograd keeps Python busy for .15 ms to record a batch and run its backward pass. An Executor takes
-    .02 ms to start the same computation. It is bound to its arrays once: each batch is copied to its own
-    input arrays, and it always writes to the same output arrays. Only the objective is differentiated; it is
-    valid until the next run. All other outputs are copied. `objective` returns the objective's number among
-    the outputs, once the graph is traced.
-    """
-
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        parameters: Callable[[], Any],
-        signature: Hashable,
-        objective: Callable[[], int],
-    ) -> None:
-        super().__init__(function, parameters, signature)
-        self._objective = objective
-
-    def _new_step(self, arguments: Sequence[Array], context: Any) -> _Step | None:
-        assert self._arguments is not None
-        places, symbol = self._arguments.places, self._cached_graph[1]
-        if not (self._arguments.dense and suits(symbol, arguments, places.values())):
-            return None
-        batch = BatchArrays(arguments, places)
-        executor = BoundExecutor(symbol, batch.bound, self._arguments.gradients(arguments), context)
-        return _Step(batch, executor, self._objective())
-
-
-class _Step:
-    """Runs batches of one signature on an Executor."""
-
-    def __init__(self, batch: BatchArrays, executor: BoundExecutor, objective: int) -> None:
-        self._batch, self._executor, self._objective = batch, executor, objective
-        self._one = mx.nd.ones_like(executor.outputs[objective])
-
-    def forward(self, arguments: Sequence[Array]) -> list[Array]:
-        """Return the outputs for a batch."""
-        self._batch.take(arguments)
-        self._executor.forward()
-        return self._executor.copied(but=(self._objective,))
-
-    def backward(self, heads: Sequence[Array | None]) -> None:
-        """Compute the parameters' gradients; the only head is the objective's gradient, None for 1."""
-        (head,) = heads
-        self._executor.backward({self._objective: self._one if head is None else head})
-
-
-class ExecutedSplit:
-    """Runs batches through the body, then the tasks' own parts on the body's outputs, without copying these.
-
-    `gradients` says where the gradients of the `batch`'s arguments go. `parameters` are those of the body,
-    and `objectives` are the numbers of the outputs that are differentiated. `features` is always the same
-    object; each batch overwrites its arrays.
-    """
-
-    def __init__(
-        self,
-        cut: Cut,
-        layout: CutLayout,
-        batch: BatchArrays,
-        gradients: Gradients,
-        parameters: Sequence[Any],
-        objectives: Sequence[int],
-        context: Any,
-    ) -> None:
-        self._batch, self._objectives, self._features = batch, objectives, layout.features
-        self._body = _bound(cut.body, layout.body, batch.bound, gradients, context)
-        features = [self._body.outputs[number] for number in layout.features]
-        rows = [TaskRows(*pair) for pair in zip(features, layout.tasks)]
-        arguments = [*batch.bound, *(self._body.outputs[number] for number in layout.copied)]
-        views = iter([view for each in rows for view in each.views])
-        to_rows = {len(batch.bound) + copy: (next(views), "write") for copy in layout.taken}
-        arguments += [batch.bound[place] for place in layout.in_both]
-        self._rest = _bound(cut.rest, layout.rest, arguments, {**gradients, **to_rows}, context)
-        self._ones = [mx.nd.ones_like(self._rest.outputs[number]) for number in objectives]
-        self.features = SharedFeatures(rows, features, parameters, pass_back=self._pass_back)
-
-    def forward(self, arguments: Sequence[Array]) -> list[Array]:
-        """Return the outputs for a batch."""
-        self._batch.take(arguments)
-        self._body.forward()
-        self._rest.forward()
-        return self._rest.copied(but=self._objectives)
-
-    def backward(self, heads: Sequence[Array | None]) -> None:
-        """Compute each task's gradients where the tasks branch, and those of the tasks' own parameters."""
-        head_gradients = [one if head is None else head for head, one in zip(heads, self._ones)]
-        self._rest.backward(dict(zip(self._objectives, head_gradients)))
-
-    def _pass_back(self, _: Sequence[Array], heads: Sequence[Array]) -> None:
-        self._body.backward(dict(zip(self._features, heads)))
-
-
-def _bound(
-    symbol: Any, places: Sequence[int], arguments: Sequence[Array], gradients: Gradients, context: Any
-) -> BoundExecutor:
-    """Return a symbol bound to the arguments at its places."""
-    of_symbol = {at: gradients[place] for at, place in enumerate(places) if place in gradients}
-    return BoundExecutor(symbol, [arguments[place] for place in places], of_symbol, context)
