@@ -12,10 +12,8 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 import pytest  # noqa: E402
 
 from multifit import threads  # noqa: E402
-from multifit.gluon.precision import (
-    Rules,  # noqa: E402
-    precisions,  # noqa: E402
-)
+from multifit.gluon import precision  # noqa: E402
+from multifit.gluon.precision import Rules  # noqa: E402
 from multifit.seeding import seed_everything  # noqa: E402
 
 
@@ -27,7 +25,7 @@ def pytest_collection_finish() -> None:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip tests that compute in bfloat16 where the CPU cannot."""
-    if item.get_closest_marker("bfloat16") and not precisions.cpu_supports_bfloat16():
+    if item.get_closest_marker("bfloat16") and not precision.cpu_supports_bfloat16():
         pytest.skip("this CPU has no AVX512, which bfloat16 needs")
 
 
@@ -62,5 +60,5 @@ def with_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], No
 def float16_activations(monkeypatch: pytest.MonkeyPatch) -> None:
     """Register "float16", a lower precision that every CPU can compute: MXNet's activations in float16."""
     rules = Rules(low=("Activation",), either=("Pooling",))
-    monkeypatch.setitem(precisions.PRECISIONS, "float16", precisions.Precision("float16", rules))
-    monkeypatch.setattr(precisions, "cpu_supports_bfloat16", lambda: True)
+    monkeypatch.setitem(precision.PRECISIONS, "float16", precision.Precision("float16", rules))
+    monkeypatch.setattr(precision, "cpu_supports_bfloat16", lambda: True)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from multifit.gluon.precision import Rules, precisions
+from multifit.gluon import precision as precisions
+from multifit.gluon.precision import Rules
 
 import mxnet as mx  # isort: skip
 
