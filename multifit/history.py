@@ -167,7 +167,7 @@ class History(Mapping[str, "list[float]"]):
             return cls(
                 {name: [math.nan if v is None else float(v) for v in values] for name, values in figures}
             )
-        except (AttributeError, TypeError, ValueError) as error:
+        except (AttributeError, TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"not a history (a JSON object of lists of numbers): {error}") from error
 
     def to_frame(self) -> Any:

@@ -16,8 +16,8 @@ import mxnet as mx
 import numpy as np
 from data import scenes, shapes, ssd_targets, voc
 from data.images import displayed, first_samples, normalize, read_images
+from gluoncv.data.batchify import Pad, Stack, Tuple
 from gluoncv.data.transforms.presets.ssd import SSDDefaultTrainTransform, SSDDefaultValTransform
-from gluoncv.data.workers import Pad, Stack, Tuple
 from gluoncv.loss import SSDMultiBoxLoss
 from gluoncv.utils.metrics.voc_detection import VOC07MApMetric
 from mxnet import gluon

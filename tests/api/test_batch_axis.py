@@ -110,7 +110,7 @@ def test_figures_and_predictions(devices: list, hybrid: bool) -> None:
     seen: list[int] = []
 
     class Watch:
-        def batch_end(self, estimator: Any) -> None:
+        def evaluate_batch_end(self, estimator: Any) -> None:
             seen.append(estimator.batch_axis)
 
     figures = estimator.evaluate(batches, Watch(), batch_axis=1)

@@ -80,16 +80,6 @@ def narrower(world: World) -> Any:
     return Sharded([(x[:, : 6 - world.rank], y) for x, y in DATA])
 
 
-def on_kvstore(world: World) -> Any:
-    contexts = [mx.cpu(0), mx.cpu(1)]
-    net = gluon.nn.Dense(4, in_units=6)
-    net.initialize(ctx=contexts)
-    estimator = MultiEstimator(
-        net, spec_of(), gluon.Trainer(net.collect_params(), "sgd"), contexts, world=world
-    )
-    return estimator.fit(DATA, epochs=1)
-
-
 REFUSED: dict[str, tuple[Any, type, str]] = {
     "an iterator that is read once": (
         lambda w: fit(w, iter(DATA)), DataError, "is a list_iterator, whose batches cannot be divided"),
@@ -142,7 +132,6 @@ REFUSED: dict[str, tuple[Any, type, str]] = {
     "sparse gradients": (
         lambda w: fit(w, [(x[:, 0], y) for x, y in DATA], net=sparse_net()), TrainerError,
         "gradients are sparse and cannot be added up over processes; build .* sparse_grad=False"),
-    "updates on the kvstore": (on_kvstore, TrainerError, "updates on the kvstore, where gradients cannot be"),
     "find_learning_rate": (
         lambda w: estimator_of(w).find_learning_rate(DATA), RuntimeError, "in one process, and 2 train"),
     "profile": (lambda w: estimator_of(w).profile(DATA), RuntimeError, "profile works in one process"),

@@ -23,7 +23,7 @@ def fit(kind: str, missing: bool) -> tuple[Any, StepGraphCache]:
     data = sequence_batches(kind, missing=missing)
     history = estimator.fit(data, data, epochs=EPOCHS, event_handlers=[])
     values = {name: parameter.data().asnumpy() for name, parameter in estimator.parameters.items()}
-    return (dict(history), values), estimator._runner._engine.stages["train"].graphs
+    return (dict(history), values), estimator._runner.engine.stages["train"].graphs
 
 
 @pytest.fixture
