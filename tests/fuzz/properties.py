@@ -11,6 +11,7 @@ import numpy as np
 
 import multifit
 from multifit import DataError, HandlerError, MultiEstimator, SpecError, TaskSpec, TrainerError
+from multifit.errors import notes
 
 import mxnet as mx  # isort: skip
 
@@ -73,7 +74,9 @@ class Watched(MultiEstimator):
         before = parameters(self.net)
         try:
             return super().fit_batch(batch)
-        except Exception:
+        except Exception as error:
+            if 'trainers["' in "".join(notes(error)):  # of an optimizer, after the forward pass
+                before = {name: value for name, value in before.items() if "running" not in name}
             self.moved_by_a_refused_batch = moved(before, self.net)
             raise
 

@@ -15,7 +15,7 @@ KNOWN = ("mxnet.", "gluonnlp.")  # modules of optimizers whose options are known
 LIMITS: dict[str, Any] = {
     **dict.fromkeys(("learning_rate", "wd", "epsilon", "eps"), NotNegative),
     **dict.fromkeys(("momentum", "beta1", "beta2", "gamma1", "gamma2", "rho"), Share),
-    "clip_gradient": float | None,
+    **dict.fromkeys(("clip_gradient", "clip_weights", "rescale_grad"), float | None),
 }
 
 
