@@ -29,10 +29,6 @@ def own_gradient(out: Any, label: Any) -> Any:
     return -nd.log(nd.pick(nd.SoftmaxOutput(out, label), label))
 
 
-class Nothing:
-    """No method."""
-
-
 class Incomplete:
     """Half a method."""
 
@@ -46,7 +42,6 @@ PAIRS = {name: LossSpec(BCE, "parity", "parity") for name in ("a", "a_b", "b", "
 ERRORS: dict[str, tuple[Any, dict[str, Any]]] = {
     "balance: it is the class GLS; give an instance: GLS()": (GLS, {}),
     "balance: it is 'UPGrad'; valid is a method of multifit.balance": ("UPGrad", {}),
-    "valid is a method of multifit.balance, such as UPGrad()": (Nothing(), {}),
     'Incomplete has no "needs", "on_device", "every", "groups"; derive it from': (Incomplete(), {}),
     "Wide.start(2) returns history of shape (2, 3); on the device, a method remembers": (Wide(), {}),
     'tasks["a"]: there is no loss "digits" (did you mean "digit"?)': (GLS(tasks={"a": ["digits"]}), {}),
@@ -82,9 +77,10 @@ def test_a_loss_that_ignores_its_gradient_cannot_be_weighed() -> None:
 
 
 @pytest.mark.parametrize(
-    "handler", [MixUp(loss="digit"), Every(2, "batch", LabelSmoothing())], ids=["MixUp", "a smoothing"]
+    ("method", "handler"),
+    [(GLS(), MixUp(loss="digit")), (UPGrad(), Every(2, "batch", LabelSmoothing()))],
+    ids=["MixUp", "a smoothing"],
 )
-@pytest.mark.parametrize("method", [GLS(), UPGrad()], ids=lambda method: type(method).__name__)
 def test_handlers_that_blend_losses_are_refused_before_the_first_batch(method: Any, handler: Any) -> None:
     class Unread(list):
         def __iter__(self) -> Any:

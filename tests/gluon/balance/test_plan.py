@@ -32,20 +32,13 @@ def test_the_plan_says_what_is_shared() -> None:
         assert "tasks share 7 parameters and branch at 3 arrays" in plan
         assert 'shared: "scale", "first.weight", "first.bias", "second.weight", ' in plan
         assert f"the tasks' gradients take {gradients}" in plan
-
-
-def test_a_check_finds_which_losses_reach_which_trainer() -> None:
-    trainers = {
-        "body": TrainerSpec("body.*"),
-        "digit": TrainerSpec("digit.*"),
-        "parity": TrainerSpec("parity.*"),
-    }
-    plan = MultiEstimator(hybridized(two_heads()), digit_spec(), trainers, balance=UPGrad()).check(BATCHES)
-    reached = {trainer.name: trainer.losses for trainer in plan.trainers}
-    assert reached == {"body": ("digit", "parity"), "digit": ("digit",), "parity": ("parity",)}
-
-
-def test_the_plan_says_which_tasks_are_not_compared() -> None:
     plan = MultiEstimator(hybridized(Nested()), three_tasks(), balance=UPGrad()).check(BATCHES)
     expected = "branch at 2 arrays; 2 pairs of tasks have none of these in common and count as orthogonal"
     assert expected in " ".join(str(plan).split())
+
+
+def test_a_check_finds_which_losses_reach_which_trainer() -> None:
+    trainers = {name: TrainerSpec(f"{name}.*") for name in ("body", "digit", "parity")}
+    plan = MultiEstimator(hybridized(two_heads()), digit_spec(), trainers, balance=UPGrad()).check(BATCHES)
+    reached = {trainer.name: trainer.losses for trainer in plan.trainers}
+    assert reached == {"body": ("digit", "parity"), "digit": ("digit",), "parity": ("parity",)}
