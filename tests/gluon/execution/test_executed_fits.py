@@ -84,8 +84,10 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[[], Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("balance", [None, Sum], ids=["one graph", "a cut graph"])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    ("case", "balance"),
+    [*((case, None) for case in CASES), ("arrays that are filled anew", Sum), ("another dtype", Sum)],
+)
 def test_a_fit_has_the_numbers_of_the_hand_written_loop(case: str, balance: Any) -> None:
     make, batches, loss = CASES[case]
     net, other = twins(make, next(iter(batches()))[0].asnumpy())

@@ -15,10 +15,7 @@ from tests.common.grids import TWO
 from tests.common.shared_nets import three_tasks
 from tests.gluon.balance.test_gradients import NETS, fitted
 
-KINDS = {
-    **NETS,
-    "a weight of 0": (NETS["skips"][0], lambda: three_tasks(parity=0.0)),
-}
+KINDS = {**NETS, "a weight of 0": (NETS["skips"][0], lambda: three_tasks(parity=0.0))}
 METHODS = {
     "UPGrad": lambda: UPGrad(),
     "MGDA, every second batch": lambda: MGDA(every=2),
@@ -43,10 +40,11 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[ExecutedSplit]:
 @pytest.mark.parametrize(
     "name,method,trainer,devices",
     [
-        *((name, "UPGrad", "each batch", None) for name in KINDS),
-        ("two heads", "UPGrad", "each batch", TWO),
-        *(("two heads", "UPGrad", trainer, each) for trainer in list(TRAINERS)[1:] for each in (None, TWO)),
-        *(("skips", method, "each batch", TWO) for method in METHODS),
+        *((name, "UPGrad", "each batch", None) for name in KINDS if name not in ("two heads", "topk")),
+        ("two heads", "UPGrad", "each second batch", TWO),
+        ("two heads", "UPGrad", "clipped", None),
+        ("topk", "MGDA, every second batch", "each batch", TWO),
+        ("skips", "tasks of several losses", "each batch", TWO),
     ],
 )
 def test_a_fit_is_the_same_bit_for_bit(

@@ -84,45 +84,22 @@ def test_the_form_of_batches_is_all_that_python_may_look_at(engine: Any) -> None
     assert form != network.form(one)
 
 
-def with_hook(net: Any) -> Any:
-    net.digit.register_forward_hook(lambda *call: None)
-    return net
+NOT_RECORDED: dict[str, tuple[Callable[[Any], Any], Any]] = {
+    "the net, or a block in it, has hooks": (lambda net: net.digit.register_forward_hook(print), None),
+    "the net is not hybridized": (lambda net: net.digit.hybridize(False), None),
+    "the TaskSpec's forward= is not a graph": (lambda net: None, lambda net, slots: ()),
+}  # fmt: skip
 
 
-def in_part(net: Any) -> Any:
-    net.digit.hybridize(False)
-    return net
-
-
-def bare(net: Any) -> Any:
-    net._children.clear()
-    return net
-
-
-NOT_RECORDED: dict[str, tuple[Callable[[Any], Any], str]] = {
-    "a hook": (with_hook, "the net, or a block in it, has hooks"),
-    "a part that is not hybridized": (in_part, "the net is not hybridized"),
-    "nothing that could be hybridized": (bare, "the net is not hybridized"),
-    "not hybridized": (lambda net: net.hybridize(False) or net, "the net is not hybridized"),
-}
-
-
-@pytest.mark.parametrize("case", NOT_RECORDED)
-def test_nets_that_are_not_recorded(case: str) -> None:
-    change, why = NOT_RECORDED[case]
-    network = Network(change(on_arrays()), two_head_spec(), "train")
+@pytest.mark.parametrize("why", NOT_RECORDED)
+def test_nets_that_are_not_recorded(why: str) -> None:
+    (change, forward), net = NOT_RECORDED[why], on_arrays()
+    change(net)
+    network = Network(net, two_head_spec(forward=forward), "train")
     assert network.obstacle is not None and network.obstacle[0] == why
     assert not network.recorded
-
-
-def test_a_net_that_is_traced_is_not_recorded() -> None:
-    network = Network(hybridized(Heads(**TWO_HEADS)), two_head_spec(), "train")
-    assert network.traced and network.obstacle is None and not network.recorded
-
-
-def test_a_function_in_place_of_the_net_is_not_recorded() -> None:
-    network = Network(on_arrays(), two_head_spec(forward=lambda net, slots: ()), "train")
-    assert network.obstacle is not None and network.obstacle[0] == "the TaskSpec's forward= is not a graph"
+    traced = Network(hybridized(Heads(**TWO_HEADS)), two_head_spec(), "train")
+    assert traced.traced and traced.obstacle is None and not traced.recorded
 
 
 def test_a_recorded_net_is_lowered_to_a_lower_precision() -> None:

@@ -108,8 +108,10 @@ FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluating"])
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize(
+    ("name", "training"),
+    [*((name, True) for name in FUNCTIONS), ("layers", False), ("Python's branches", False)],
+)
 def test_a_recording_computes_other_numbers_as_the_net_does(name: str, training: bool) -> None:
     net, x = Net(FUNCTIONS[name]), numbers(2)
     with mx.autograd.record(training):
@@ -137,18 +139,6 @@ def test_random_numbers_are_drawn_by_operators() -> None:
     net = Net(lambda net, x: net.drop(x) + nd.random.normal(shape=(2,)) + nd.random.uniform_like(x))
     graph = recorded(net, numbers(1)).outputs["out"].tojson()
     assert all(f'"{name}"' in graph for name in ("Dropout", "_random_normal", "_random_uniform_like"))
-
-
-def test_nothing_is_computed() -> None:
-    """All that this net computes would take 160 GB."""
-
-    def large(net: Any, x: Any) -> Any:
-        products = [nd.dot(x, x, transpose_b=True) for _ in range(20)]
-        return nd.add_n(*products).mean(axis=1)
-
-    rows = 45_000
-    graph = mx.sym.Group(list(recorded(Net(large), nd.ones((rows, 1))).outputs.values()))
-    assert graph.infer_shape(x0=(rows, 1))[1] == [(rows,)]
 
 
 def test_the_net_stays_as_it_is() -> None:
