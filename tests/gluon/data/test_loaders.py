@@ -7,16 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit.checks import batch_count, no_batch_problems
 from multifit.distributed import ALONE
 from multifit.errors import DataError
 from multifit.gluon.compat import mx
-from multifit.gluon.data.loaders import (
-    iterate,
-    iterate_from,
-    repeat,
-    replay_epochs,
-)
+from multifit.gluon.data.loaders import iterate, iterate_from, repeat, replay_epochs
 from multifit.gluon.distributed.reader import Reader
 from multifit.seeding import random_state, set_random_state
 from tests.common.data import Limited, Repeating, Scaling
@@ -43,15 +37,6 @@ def test_a_first_batch_that_was_looked_at_is_yielded() -> None:
     first, batches = Reader(ALONE).peek_first([1, 2], "data")
     assert first == 1
     assert list(batches) == [1, 2]
-
-
-def test_repeat_ends_with_a_loader_that_can_be_read_only_once() -> None:
-    assert list(repeat(iter([1, 2]))) == [1, 2]
-
-
-def test_a_data_iter_is_reset() -> None:
-    data = data_iter()
-    assert first_values(iterate(data)) == first_values(iterate(data)) == [0, 2, 4]
 
 
 def refreshed(*arguments: Any, **options: Any) -> Any:
@@ -103,16 +88,11 @@ def test_the_rest_of_an_epoch_of_a_loader(kind: Any, workers: int) -> None:
         assert [[array.asnumpy().tolist() for array in batch] for batch in rest] == whole[skip:]
 
 
-LOADERS = {
-    "independent epochs": lambda: mx.gluon.data.DataLoader(np.arange(7.0), 2, shuffle=True),
-    "a sampler with leftovers": lambda: mx.gluon.data.DataLoader(
-        np.arange(7.0), 2, shuffle=True, last_batch="rollover"
-    ),
-}
+@pytest.mark.parametrize("last_batch", ["keep", "rollover"])
+def test_replayed_epochs_lead_to_the_same_epoch(last_batch: str) -> None:
+    def make() -> Any:
+        return mx.gluon.data.DataLoader(np.arange(7.0), 2, shuffle=True, last_batch=last_batch)
 
-
-@pytest.mark.parametrize("make", LOADERS.values(), ids=LOADERS)
-def test_replayed_epochs_lead_to_the_same_epoch(make: Any) -> None:
     def epoch(data: Any) -> list[Any]:
         return [array.asnumpy().tolist() for array in iterate(data)]
 
@@ -126,17 +106,6 @@ def test_replayed_epochs_lead_to_the_same_epoch(make: Any) -> None:
     replay_epochs(resumed, 2, np.random.seed)
     np.random.seed(2)
     assert epoch(resumed) == expected
-
-
-def test_the_message_about_an_empty_loader() -> None:
-    (empty,) = no_batch_problems("data")
-    (read_once,) = no_batch_problems("data", 1, read=True)
-    assert "data is empty" in empty.message
-    assert "no batch in epoch 2" in read_once.message and "only once" in read_once.message
-
-
-def test_batch_count() -> None:
-    assert (batch_count([1, 2]), batch_count(iter([1]))) == (2, None)
 
 
 @pytest.mark.parametrize("data", [[], iter([]), 3])

@@ -34,11 +34,6 @@ REFUSED: dict[str, Any] = {
         SpecError, NO_GRAPH.format("Plain"), "AssertionError: Argument data must have NDArray type"),
     "arrays": (lambda: estimator_of(Plain(lambda layer, x: mx.nd.ones((5, 2)))), X, "gluon",
         SpecError, NO_GRAPH.format("Plain"), 'the output "out" is NDArray, not a symbol'),
-    "shapes": (lambda: estimator_of(Hybrid(lambda n, F, x: x if x.shape[0] > 3 else 2 * x)), X, "gluon",
-        SpecError, NO_GRAPH.format("Hybrid"), "AttributeError: 'Symbol' object has no",
-        "make it a HybridBlock"),
-    "broadcasting": (lambda: estimator_of(Hybrid(lambda n, F, x: x + F.ones((1, 3)))), X, "gluon",
-        SpecError, NO_GRAPH.format("Hybrid"), "MXNetError: Error in operator"),
     "another structure": (
         lambda: estimator_of(Hybrid(lambda n, F, x: x if F is mx.nd else (x, x))), X, "gluon", SpecError,
         "1 declared ", "the net that is exported returns 2 arrays"),
