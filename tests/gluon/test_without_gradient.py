@@ -33,13 +33,8 @@ WORDS = "so at most weight decay changes them"
 def warnings(net: Any, losses: dict[str, Any], hybridized: bool = True, **options: Any) -> list[str]:
     net.hybridize(hybridized)
     unused = [name for name in ("one", "two") if name not in losses]
-    spec = TaskSpec(
-        inputs="x",
-        outputs=["one", "two"],
-        labels="y",
-        losses={name: LossSpec(options.pop("fn", L2), name, "y", weight=w) for name, w in losses.items()},
-        unused=unused,
-    )
+    specs = {name: LossSpec(options.pop("fn", L2), name, "y", weight=w) for name, w in losses.items()}
+    spec = TaskSpec(inputs="x", outputs=["one", "two"], labels="y", losses=specs, unused=unused)
     trainer = TrainerSpec(".*", "sgd", {"learning_rate": 0.1, "wd": 0.1})
     batch = np.ones((4, 3), "float32"), np.ones((4, 2), "float32")
     notices = MultiEstimator(net, spec, trainer, **options).check([batch]).notices
@@ -104,13 +99,8 @@ class TrainsSecond:
 def test_a_handler_may_train_an_output(caplog: pytest.LogCaptureFixture) -> None:
     net = Net(BOTH.joined)
     net.hybridize()
-    spec = TaskSpec(
-        outputs=["one", "two"],
-        labels=["y"],
-        losses={"one": LossSpec(L2, "one", "y")},
-        inputs=["x"],
-        unused=["two"],
-    )
+    losses = {"one": LossSpec(L2, "one", "y")}
+    spec = TaskSpec(outputs=["one", "two"], labels=["y"], losses=losses, inputs=["x"], unused=["two"])
     batch = np.ones((4, 3), "float32"), np.ones((4, 2), "float32")
     for handlers, warned in (([TrainsSecond()], False), ([], True)):
         caplog.clear()
