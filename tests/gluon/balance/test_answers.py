@@ -21,6 +21,8 @@ from mxnet import nd
 from mxnet.gluon import nn
 
 BATCHES = digit_batches([8] * 3)
+MISSING = digit_spec(labels=["digit", LabelSpec("parity", missing="nan")])
+WITHOUT_PARITY = [BATCHES[0], (*BATCHES[1][:2], np.full_like(BATCHES[1][2], np.nan)), BATCHES[2]]
 Function = Callable[..., Any]
 
 
@@ -131,10 +133,7 @@ def test_as_many_weights_as_tasks_are_too_many_where_one_is_left_out() -> None:
         def solve(self, gramian: Any, step: int = 0) -> Any:
             return np.array([0.5, 0.5])
 
-    spec = digit_spec(labels=["digit", LabelSpec("parity", missing="nan")])
-    x, digit, parity = BATCHES[1]
-    batches = [BATCHES[0], (x, digit, np.full_like(parity, np.nan))]
-    net, watch, text = refused(Fixed(), SpecError, batches, spec)
+    net, watch, text = refused(Fixed(), SpecError, WITHOUT_PARITY, MISSING)
     assert f"{BATCH_2}1. balance: Fixed.solve returned an array of shape (2,); it must return" in text
     assert "of shape (1,): the weights of the 1 task with a gradient in this batch; others are left" in text
     assert_unchanged(net, watch.before)
@@ -151,11 +150,8 @@ def test_an_array_of_one_number_is_remembered_as_a_whole() -> None:
         def solve(self, gramian: Any, step: int = 0) -> Any:
             raise NotImplementedError
 
-    spec = digit_spec(labels=["digit", LabelSpec("parity", missing="nan")])
-    x, digit, parity = BATCHES[1]
-    batches = [BATCHES[0], (x, digit, np.full_like(parity, np.nan)), BATCHES[2]]
-    estimator = MultiEstimator(make(), spec, TrainerSpec(".*", "sgd", SGD), balance=Counting())
-    estimator.fit(batches, epochs=1, event_handlers=SILENT)
+    estimator = MultiEstimator(make(), MISSING, TrainerSpec(".*", "sgd", SGD), balance=Counting())
+    estimator.fit(WITHOUT_PARITY, epochs=1, event_handlers=SILENT)
     assert estimator._engine.balancer.state()["memory"]["batches"] == 3
 
 

@@ -101,7 +101,6 @@ def fitted_with_missing(net: Any, method: Any, batches: Any, rate: float = 0.0, 
 MEASURING: dict[str, Callable[[], Any]] = {
     **KINDS,
     "losses, every other batch": partial(GLS, every=2),
-    "losses, in NumPy, every other batch": partial(Halving, every=2),
     "features, every other batch": partial(UPGrad, every=2),
     "random weights": RLW,
     "a user's own that needs nothing": Constant,
