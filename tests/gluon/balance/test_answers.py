@@ -76,7 +76,7 @@ COMPUTED = "it must return an array of shape (2,), computed with measured.F: the
 ANSWERS: dict[str, tuple[Any, type, str]] = {
     "solve: too many": (of_gradients(lambda g: np.ones(3)), SpecError,
         f"{BATCH_2}1. balance: Mine.solve returned an array of shape (3,); {OF_2}"),
-    "solve: a number": (of_gradients(lambda g: 1.0), SpecError, f"Mine.solve returned 1.0; {OF_2}"),
+    "solve: words": (of_gradients(lambda g: ["a", "b"]), SpecError, f"returned ['a', 'b']; {OF_2}"),
     "solve: raises": (of_gradients(lambda g: 1 / 0), ZeroDivisionError,
         "raised in balance: Mine.solve (epoch 1, batch 2)"),
     "host: too many": (on_host(lambda m, s: (np.ones(3), s)), SpecError,

@@ -116,7 +116,8 @@ def test_an_exception_in_a_worker_is_raised() -> None:
 
 
 def test_batches_are_those_of_the_loader() -> None:
-    plain = DataLoader(ArrayDataset(np.random.rand(7, 3).astype("float32"), np.arange(7)), 2, num_workers=1)
+    samples = ArrayDataset(np.random.rand(7, 3).astype("float32"), np.arange(7))
+    plain = DataLoader(samples, 2, num_workers=1, pin_memory=True)
     for one, other in zip(iterate(plain), plain):
         for array, expected in zip(one, other):
             assert (array.context, array.dtype) == (expected.context, expected.dtype)
