@@ -62,6 +62,27 @@ def expected(net: Any, x: Any, scale: float) -> list[np.ndarray]:
     return [each.asnumpy() for each in autograd.grad(total, parameters)]
 
 
+@pytest.mark.parametrize("head", [None, 0.5])
+def test_gradients_are_those_of_autograd_and_outputs_stay(head: float | None) -> None:
+    net, graph = make_graph()
+    results, weight, executed = [], nd.array([3.0]), 0
+    for count in (4, 4, 2, 2, 4, 4, 3, 4):
+        x = rows(count)
+        means, objective = run(graph, x, weight)
+        executed += graph.backward is not None
+        if graph.backward is not None:
+            graph.backward([None if head is None else nd.array([head])])
+        else:
+            objective.backward(None if head is None else nd.array([head]))
+        results.append((means, nd.sum(nd.square(net(x))).asscalar() / count))
+        for one, other in zip(gradients(net), expected(net, x, 3.0 * (head or 1.0))):
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+        assert all(p.data()._fresh_grad for p in net.collect_params().values())
+    assert executed == 4
+    for means, mean in results:
+        assert means.asscalar() == pytest.approx(mean, rel=1e-5)
+
+
 def test_parameters_that_change_are_seen() -> None:
     net, graph = make_graph()
     x, weight = rows(4), nd.array([1.0])
