@@ -49,10 +49,11 @@ def computed(traced: TracedGraph, engine: Any, given: dict[str, Any]) -> dict[st
     return dict(zip(traced.outputs, outputs if isinstance(outputs, list) else [outputs]))
 
 
-@pytest.mark.parametrize("batch", [BATCHES[1], BATCHES[2]], ids=["as the first", "smaller"])
-@pytest.mark.parametrize("training", [True, False], ids=["train", "evaluate"])
-def test_the_graph_of_a_step_can_run_on_another_engine(engine: Any, training: bool, batch: Any) -> None:
-    name = "train" if training else "evaluate"
+@pytest.mark.parametrize(
+    ("name", "batch"), [("train", BATCHES[1]), ("evaluate", BATCHES[2])], ids=["train", "evaluate"]
+)
+def test_the_graph_of_a_step_can_run_on_another_engine(engine: Any, name: str, batch: Any) -> None:
+    training = name == "train"
     stage, split = engine.stages[name], engine.splitter(name).split(batch)
     if not training:
         stage.network.bind(split.slots[0])
@@ -100,11 +101,8 @@ def test_a_few_samples_show_what_net_and_losses_return(form: Any, expected: list
 
 
 def test_a_normalizer_of_0_is_seen() -> None:
-    by = {"size": 0.0, "digit": lambda slots: slots["digit"] * 0}
-    losses = {
-        "digit": LossSpec(CE, normalize_by=by["digit"]),
-        "size": LossSpec(L2, normalize_by=lambda slots: 0.0),
-    }
+    by = {"digit": lambda slots: slots["digit"] * 0, "size": lambda slots: 0.0}
+    losses = {name: LossSpec(fn, normalize_by=by[name]) for name, fn in (("digit", CE), ("size", L2))}
     engine = new_engine(two_heads("hybridized"), two_head_spec(losses=losses), TrainerSpec(".*"))
     dry_run(engine, BATCHES[0])
     scale = engine.stages["train"].prepare(engine.splitter("train").split(BATCHES[0])).scale
@@ -139,12 +137,9 @@ def test_states_of_several_arrays() -> None:
     engine = new_engine(two_heads("hybridized"), two_head_spec(), TrainerSpec(".*", "adam"))
     dry_run(engine, BATCHES[0])
     TrainStep(engine)(BATCHES[0])
-    names = list(engine.model.parameters)
-    numbers = UpdateNumbers(
-        engine.trainers.get()["trainer"], [engine.model.parameters[name] for name in names]
-    )
+    numbers = UpdateNumbers(engine.trainers.get()["trainer"], list(engine.model.parameters.values()))
     states = numbers.states()
-    numbers.set_states(range(len(names)), states)
+    numbers.set_states(range(len(states)), states)
     for one, other in zip(states, numbers.states()):
         assert isinstance(one, tuple) and len(one) == 2
         np.testing.assert_array_equal(one, other)
@@ -184,10 +179,8 @@ def test_gradients_that_no_trainer_has_used_can_be_read_and_set(engine: Any) -> 
 
 @pytest.mark.usefixtures("float16_activations")
 def test_casts_to_a_lower_precision_are_a_part_of_the_graph() -> None:
-    model = Model(two_heads("hybridized"), two_head_spec(), [mx.cpu()], None, "float16", lambda line: None)
-    engine = Engine(
-        model, ModelTrainers(None, (), model, lambda line: None), two_head_spec(), RunState(), print
-    )
+    model = Model(two_heads("hybridized"), two_head_spec(), [mx.cpu()], None, "float16", print)
+    engine = Engine(model, ModelTrainers(None, (), model, print), two_head_spec(), RunState(), print)
     dry_run(engine, BATCHES[0])
     stage, batch = engine.stages["train"], engine.splitter("train").split(BATCHES[0])
     with stage.recording():
@@ -236,9 +229,8 @@ def test_the_state_of_another_engine_is_saved_and_begun_anew() -> None:
     carried = CarriedState(STATE, [mx.cpu()], "float32")
     batch = Batch(None, 4, [mx.cpu()], [{}], [4])
     carried.other_engine_state = OtherEngineState(carried, 3.0)
-    assert [{name: a.sum().asscalar() for name, a in each.items()} for each in carried.state()] == [
-        dict.fromkeys(STATE, 60.0)
-    ]
+    (state,) = carried.state()
+    assert {name: array.sum().asscalar() for name, array in state.items()} == dict.fromkeys(STATE, 60.0)
     carried.fill_in(batch)
     assert all(array.asnumpy().all() for array in batch.slots[0].values())
     carried.other_engine_state = OtherEngineState(carried, 3.0)

@@ -43,14 +43,7 @@ def value_and_gradient(
 
 @pytest.mark.parametrize("hybrid", [False, True])
 @pytest.mark.parametrize(
-    ("axis", "sparse", "dtype"),
-    [
-        (-1, True, "int32"),
-        (2, True, "float32"),
-        (1, True, "int32"),
-        (-1, False, "float32"),
-        (1, False, "int32"),
-    ],
+    ("axis", "sparse", "dtype"), [(-1, True, "int32"), (2, True, "float32"), (1, False, "int32")]
 )
 def test_sequences_are_summed_over_their_valid_tokens(
     hybrid: bool, axis: int, sparse: bool, dtype: str
@@ -86,8 +79,7 @@ def test_padding_affects_neither_loss_nor_gradient(hybrid: bool, sparse: bool) -
 
 @pytest.mark.parametrize("hybrid", [False, True])
 @pytest.mark.parametrize(
-    ("ignore", "dtype"),
-    [(-1, "int32"), (-1, "float32"), (255, "uint8"), (255, "float32"), (2, "int32"), (None, "uint8")],
+    ("ignore", "dtype"), [(-1, "int32"), (255, "uint8"), (2, "float32"), (None, "uint8")]
 )
 def test_pixels_are_averaged_over_the_valid_ones(hybrid: bool, ignore: Any, dtype: str) -> None:
     logits, labels, losses = pixels()
@@ -101,24 +93,15 @@ def test_pixels_are_averaged_over_the_valid_ones(hybrid: bool, ignore: Any, dtyp
     np.testing.assert_allclose(values.asnumpy(), expected, rtol=1e-5)
 
 
-def test_pixels_may_be_of_float64() -> None:
+def test_pixels_of_float64_on_another_axis_with_an_axis_of_channels() -> None:
     logits, labels, losses = pixels()
     labels[0] = -1
-    values = SegmentationCELoss()(mx.nd.array(logits, dtype="float64"), mx.nd.array(labels))
+    rows = mx.nd.array(logits.transpose(0, 2, 3, 1), dtype="float64")
+    values = SegmentationCELoss(axis=-1)(rows, mx.nd.array(labels[..., None]))
     assert values.dtype == np.float64
     np.testing.assert_allclose(values.asnumpy(), [0, *losses[1:].mean((1, 2))], rtol=1e-5)
-
-
-def test_classes_may_be_on_another_axis() -> None:
-    logits, labels, losses = pixels()
-    values = SegmentationCELoss(axis=-1)(mx.nd.array(logits.transpose(0, 2, 3, 1)), mx.nd.array(labels))
-    np.testing.assert_allclose(values.asnumpy(), losses.mean((1, 2)), rtol=1e-5)
-
-
-def test_labels_may_keep_an_axis_of_channels() -> None:
-    logits, labels, losses = pixels()
     values = SegmentationCELoss()(mx.nd.array(logits), mx.nd.array(labels[:, None]))
-    np.testing.assert_allclose(values.asnumpy(), losses.mean((1, 2)), rtol=1e-5)
+    np.testing.assert_allclose(values.asnumpy(), [0, *losses[1:].mean((1, 2))], rtol=1e-5)
 
 
 def test_ignored_pixels_have_no_gradient() -> None:
@@ -146,12 +129,3 @@ def test_weights_and_incoming_gradients_take_effect(kind: Any) -> None:
     np.testing.assert_allclose(gradient(kind(weight=4.0)), 4 * plain, rtol=1e-6)
     assert (gradient(kind(weight=0.0)) == 0).all()
     np.testing.assert_allclose(gradient(kind(), [0, 2, 3]).T, plain.T * np.array([0, 2, 3]), rtol=1e-6)
-
-
-def test_a_samples_loss_depends_on_that_sample_only() -> None:
-    logits, labels, _ = pixels()
-    order = [2, 0, 1]
-    loss = SegmentationCELoss()
-    whole = loss(mx.nd.array(logits), mx.nd.array(labels)).asnumpy()
-    shuffled = loss(mx.nd.array(logits[order]), mx.nd.array(labels[order])).asnumpy()
-    np.testing.assert_allclose(shuffled, whole[order])

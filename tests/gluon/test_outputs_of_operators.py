@@ -42,14 +42,8 @@ def test_results_of_one_operator(name: str, hybridized: bool) -> None:
     net = Net(returned)
     net.hybridize(hybridized)
     names = [leaf for each in outputs for leaf in ([each] if isinstance(each, str) else each)]
-    loss = LossSpec(gluon.loss.L2Loss(), "p", "y")
-    spec = TaskSpec(
-        outputs=outputs,
-        labels=["y"],
-        losses={"l2": loss},
-        inputs=["x"],
-        unused=[n for n in names if n != "p"],
-    )
+    losses, unused = {"l2": LossSpec(gluon.loss.L2Loss(), "p", "y")}, [n for n in names if n != "p"]
+    spec = TaskSpec(outputs=outputs, labels=["y"], losses=losses, inputs=["x"], unused=unused)
     estimator = MultiEstimator(net, spec)
     estimator.fit(BATCHES, epochs=2, event_handlers=[])
     predicted = estimator.predict(IMAGE)
@@ -63,7 +57,6 @@ def test_names_for_other_outputs_are_refused(hybridized: bool) -> None:
     net.hybridize(hybridized)
     losses = {name: LossSpec(gluon.loss.L2Loss(), name, "y") for name in ("p", "b")}
     found = r"2 declared \(p, b\), the net returns 3 arrays: \[\[.*\], \(8, 3\) float32\]"
+    spec = TaskSpec(outputs=["p", "b"], labels=["y"], losses=losses, inputs=["x"])
     with pytest.raises(SpecError, match=found):
-        MultiEstimator(net, TaskSpec(outputs=["p", "b"], labels=["y"], losses=losses, inputs=["x"])).check(
-            BATCHES
-        )
+        MultiEstimator(net, spec).check(BATCHES)

@@ -1,34 +1,27 @@
-"""Methods that compare gradients: what they refuse."""
+"""Methods that compare gradients, at features or of parameters: what they refuse."""
 
 from typing import Any
 
+import numpy as np
 import pytest
 
-from multifit import LossSpec, MultiEstimator, SpecError
+from multifit import LossSpec, MultiEstimator, SpecError, TrainerError, TrainerSpec
 from multifit.balance import UPGrad
-from tests.common.compare import assert_unchanged, snapshot
+from tests.common.compare import assert_unchanged, snapshot, twins
 from tests.common.hand_loop import SILENT
-from tests.common.nets import hybridized
-from tests.common.shared_nets import Alone, two_heads
+from tests.common.nets import Heads, hybridized, sequential
+from tests.common.shared_nets import Alone, Nested, three_tasks, two_heads
 from tests.common.specs import BCE, CE, digit_spec
-from tests.gluon.balance.test_gradients import BATCHES, fitted
+from tests.gluon.balance.test_gradients import fitted
+from tests.gluon.balance.test_parameters import BATCHES
 from tests.numerics.test_losses import Shapely
 
 from mxnet import gluon, nd  # isort: skip
+from mxnet.gluon import nn  # isort: skip
 
 
 def own(out: Any, label: Any) -> Any:
     return BCE(out, label)
-
-
-def whole(outs: list, labels: list) -> Any:
-    return [nd.mean(BCE(out, label)) for out, label in zip(outs, labels)]
-
-
-def plain() -> Any:
-    net = gluon.nn.Sequential()
-    net.add(two_heads())
-    return net
 
 
 def wrong_needs() -> Any:
@@ -37,44 +30,64 @@ def wrong_needs() -> Any:
     return method
 
 
+def on_body(*layers: Any) -> Any:
+    return hybridized(Heads(body=sequential(*layers), digit=5, parity=1))
+
+
+class Loops(gluon.HybridBlock):
+    """A body with a loop of MXNet's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Dense(8, in_units=10)
+        self.digit, self.parity = nn.Dense(5, in_units=8), nn.Dense(1, in_units=8)
+
+    def hybrid_forward(self, F: Any, image: Any) -> Any:
+        rows, state = self.body(image), F.zeros((1,))
+        features = F.contrib.foreach(lambda row, state: (F.tanh(row), state), rows, state)[0]
+        return self.digit(features), self.parity(features)
+
+
+def heads() -> Any:
+    return hybridized(two_heads())
+
+
+def nested() -> Any:
+    return hybridized(Nested())
+
+
 CUT = "the gradients of tasks are compared in the traced graph of net and losses, and "
-
-
+WHOLE = UPGrad(on="parameters")
 ERRORS: dict[str, tuple[Any, Any, Any, str]] = {
     "plain": (two_heads, UPGrad(), {}, f"{CUT}the net is not in it: call net.hybridize(); or use"),
-    "a Block": (
-        plain, UPGrad(), {}, f"{CUT}the net is not in it: write it as a HybridBlock, and call net.hyb"
-    ),
-    "forward": (
-        lambda: hybridized(two_heads()), UPGrad(), {"forward": lambda net, slots: net(slots["x"])},
-        "the net is not in it: it has a forward or hooks of its own",
-    ),
-    "own loss": (
-        lambda: hybridized(two_heads()), UPGrad(), {"losses": {"digit": CE, "parity": own}},
-        f'{CUT}losses["parity"] is not in it: make it a HybridBlock',
-    ),
-    "nothing shared": (
-        lambda: hybridized(Alone()), UPGrad(), {}, "the tasks share no parameter that is trained, so that"
-    ),
-    "untraceable": (
-        lambda: hybridized(two_heads()), UPGrad(),
-        {"losses": {"digit": CE, "parity": LossSpec(Shapely())}},
-        "graph of net and losses, which cannot be traced: 'Symbol' object has no attribute 'shape'",
-    ),
-    "needs": (
-        lambda: hybridized(two_heads()), wrong_needs(), {},
-        """UPGrad.needs is 'gradients'; valid are "nothing", "losses", "gramian\"""",
-    ),
+    "forward": (heads, UPGrad(), {"forward": lambda net, slots: net(slots["x"])},
+        "the net is not in it: it has a forward or hooks of its own"),
+    "own loss": (heads, UPGrad(), {"losses": {"digit": CE, "parity": own}},
+        f'{CUT}losses["parity"] is not in it: make it a HybridBlock'),
+    "nothing shared": (lambda: hybridized(Alone()), UPGrad(), {},
+        "the tasks share no parameter that is trained, so that"),
+    "untraceable": (heads, UPGrad(), {"losses": {"digit": CE, "parity": LossSpec(Shapely())}},
+        "graph of net and losses, which cannot be traced: 'Symbol' object has no attribute 'shape'"),
+    "needs": (heads, wrong_needs(), {},
+        """UPGrad.needs is 'gradients'; valid are "nothing", "losses", "gramian\""""),
+    "foreach": (lambda: hybridized(Loops()), WHOLE, {},
+        'MXNet runs F.contrib.foreach backward only once; use on="features"'),
+    "dropout": (lambda: on_body(nn.Dense(8), nn.Dropout(0.5)), WHOLE, {},
+        'is the identity in every backward pass but the first; use on="features", or in place of'),
+    "sparse": (lambda: on_body(nn.Embedding(100, 8, sparse_grad=True)), WHOLE, {},
+        "sparse gradients are not compared"),
+    "expression": (nested, UPGrad(on="("), None, 'balance: on="(" is not a regular expression'),
+    "unknown": (nested, UPGrad(on="bodies"), None, 'balance: on="bodies" matches no parameter'),
+    "not shared": (nested, UPGrad(on="digit.*"), None, 'on="digit.*" selects no parameter that tasks share'),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ERRORS)
-def test_what_cannot_be_cut_is_refused(name: str) -> None:
+def test_what_cannot_be_compared_is_refused(name: str) -> None:
     make, method, changes, message = ERRORS[name]
+    spec = three_tasks() if changes is None else digit_spec(**changes)
     with pytest.raises(SpecError) as raised:
-        MultiEstimator(make(), digit_spec(**changes), balance=method).fit(
-            BATCHES, epochs=1, event_handlers=SILENT
-        )
+        MultiEstimator(make(), spec, balance=method).fit(BATCHES, epochs=1, event_handlers=SILENT)
     assert message in str(raised.value)
 
 
@@ -84,7 +97,7 @@ def test_a_handler_that_adds_to_the_objective_is_refused() -> None:
             weight = estimator.parameters["body.weight"]
             return [*objectives, *[nd.sum(nd.square(data)) for data in weight.list_data()]]
 
-    net = hybridized(two_heads())
+    net = heads()
     net.initialize()
     net(nd.array(BATCHES[0][0]))
     before = snapshot(net)
@@ -92,3 +105,15 @@ def test_a_handler_that_adds_to_the_objective_is_refused() -> None:
         fitted(net, UPGrad(), handlers=[Penalty()])
     assert "balance: a handler (Penalty) adds to the objective" in str(raised.value)
     assert_unchanged(net, before)
+
+
+def test_gradients_of_parameters_are_not_compared_while_they_are_accumulated() -> None:
+    net, _ = twins(Nested, BATCHES[0][0])
+    body = TrainerSpec("body.*", every=2, accumulate=True)
+    trainers = {"body": body, "heads": TrainerSpec("(pair|digit|parity|size).*")}
+    estimator = MultiEstimator(hybridized(net), three_tasks(), trainers, balance=WHOLE)
+    before = snapshot(net)
+    message = r'trainers\["body"\]: accumulates the gradients of 2 .*balance= compares .*on="features"'
+    with pytest.raises(TrainerError, match=message):
+        estimator.fit(BATCHES, epochs=1, event_handlers=SILENT)
+    np.testing.assert_equal(snapshot(net), before)

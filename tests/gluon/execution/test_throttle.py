@@ -21,15 +21,10 @@ def test_only_old_batches_are_waited_for() -> None:
     for i, batch in enumerate(arrays):
         throttle.push(batch)
         done = max(0, i + 1 - MAX_BATCHES)
-        assert [a.waited for batch in arrays for a in batch] == [1] * 2 * done + [0] * 2 * (
-            len(arrays) - done
-        )
+        assert [a.waited for a, _ in arrays] == [1] * done + [0] * (len(arrays) - done)
 
 
-@pytest.mark.parametrize(
-    ("megabytes", "limit"),
-    [(0.01, MAX_BATCHES), (1, 64), (2, 32), (16, 4), (32, MIN_BATCHES), (500, MIN_BATCHES)],
-)
+@pytest.mark.parametrize(("megabytes", "limit"), [(0.01, MAX_BATCHES), (2, 32), (500, MIN_BATCHES)])
 def test_few_large_batches_may_be_pending(megabytes: float, limit: int) -> None:
     throttle = Throttle()
     size = int(megabytes * 2**20 / 4)

@@ -1,7 +1,8 @@
-"""What cannot be exported is refused with the reason, and leaves no file."""
+"""What cannot be exported is refused, without a file; what PyTorch's exporter gets, without PyTorch."""
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,8 @@ import onnx
 import pytest
 
 from multifit import SpecError
+from multifit.gluon.export import export
+from tests.common.nets import sequential
 
 from .nets import Hybrid, Plain, X, estimator_of
 
@@ -34,11 +37,6 @@ REFUSED: dict[str, Any] = {
         SpecError, NO_GRAPH.format("Plain"), "AssertionError: Argument data must have NDArray type"),
     "arrays": (lambda: estimator_of(Plain(lambda layer, x: mx.nd.ones((5, 2)))), X, "gluon",
         SpecError, NO_GRAPH.format("Plain"), 'the output "out" is NDArray, not a symbol'),
-    "shapes": (lambda: estimator_of(Hybrid(lambda n, F, x: x if x.shape[0] > 3 else 2 * x)), X, "gluon",
-        SpecError, NO_GRAPH.format("Hybrid"), "AttributeError: 'Symbol' object has no",
-        "make it a HybridBlock"),
-    "broadcasting": (lambda: estimator_of(Hybrid(lambda n, F, x: x + F.ones((1, 3)))), X, "gluon",
-        SpecError, NO_GRAPH.format("Hybrid"), "MXNetError: Error in operator"),
     "another structure": (
         lambda: estimator_of(Hybrid(lambda n, F, x: x if F is mx.nd else (x, x))), X, "gluon", SpecError,
         "1 declared ", "the net that is exported returns 2 arrays"),
@@ -112,3 +110,43 @@ def test_an_onnx_that_is_missing_or_too_new_is_an_error(
     with pytest.raises(ImportError, match=text):
         estimator.export(tmp_path, X, "onnx")
     assert len(estimator.export(tmp_path, X)) == 3
+
+
+@pytest.fixture
+def written(monkeypatch):
+    """Put a module in the place of multifit.torch.export.write; return what its functions are called with."""
+    calls = []
+    functions = {
+        name: lambda net, folder, name=name: calls.append((name, net)) or [folder / name]
+        for name in export.FUNCTIONS.values()
+    }
+    module = SimpleNamespace(PlainNet=SimpleNamespace, **functions)
+    monkeypatch.setattr(export, "find_spec", lambda name: name)
+    monkeypatch.setattr(export, "import_module", lambda name: module)
+    return calls
+
+
+@pytest.mark.parametrize("format", export.FUNCTIONS)
+def test_a_net_is_plain_data(format, tmp_path, written):
+    layers = sequential(nn.Dense(4, in_units=3), nn.BatchNorm(in_channels=4))
+    estimator = estimator_of(Hybrid(lambda net, F, x: net.body(x), body=layers))
+    layers.initialize()
+    layers[0].bias.grad_req = "null"
+    assert estimator.export(tmp_path, [X], format=format) == [tmp_path / export.FUNCTIONS[format]]
+    ((function, net),) = written
+    assert function == export.FUNCTIONS[format]
+    own = {name: structural for structural, name in net.names.items()}
+    assert set(own) == {f"body.{name}" for name in ("0.weight", "0.bias", *(f"1.{each}" for each in NORM))}
+    np.testing.assert_array_equal(net.arrays[own["body.0.weight"]], layers[0].weight.data().asnumpy())
+    assert sorted(net.names[name] for name in net.trained) == ["body.0.weight", "body.1.beta", "body.1.gamma"]
+    assert (net.example, net.open_axes, net.outputs) == ({"x": ((5, 3), "float32")}, {"x": [0]}, ["out"])
+    assert net.record["inputs"] == [{"name": "x", "shape": ["N", 3], "dtype": "float32"}]
+
+
+NORM = ("gamma", "beta", "running_mean", "running_var")
+
+
+def test_without_torch_the_extra_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(ImportError, match="pip install torch"):
+        estimator_of(nn.Dense(2)).export(tmp_path, [X], format="torch")
