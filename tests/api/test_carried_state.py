@@ -6,15 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import (
-    CheckpointHandler,
-    DataError,
-    Every,
-    MultiEstimator,
-    SpecError,
-    TaskSpec,
-    TrainerSpec,
-)
+from multifit import CheckpointHandler, DataError, Every, MultiEstimator, SpecError, TaskSpec, TrainerSpec
 from multifit.distributed import ALONE, World
 from tests.common.compare import assert_same_parameters, snapshot
 from tests.common.grids import ONE, two_settings
@@ -135,9 +127,7 @@ def test_another_state_is_another_run(tmp_path: Path) -> None:
     fit(make_net(), handlers=[*SILENT, CheckpointHandler(tmp_path)])
     with pytest.raises(SpecError, match=r"state"):
         fit(
-            make_net(units=6),
-            spec=make_spec(state={"hidden": (1, 0, 6), "cell": (1, 0, 6)}),
-            resume=tmp_path,
+            make_net(units=6), spec=make_spec(state={"hidden": (1, 0, 6), "cell": (1, 0, 6)}), resume=tmp_path
         )
 
 

@@ -7,15 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import (
-    CheckpointHandler,
-    DataError,
-    Every,
-    History,
-    LossSpec,
-    MultiEstimator,
-    RunState,
-)
+from multifit import CheckpointHandler, DataError, Every, History, LossSpec, MultiEstimator, RunState
 from multifit.checkpoints import newest_checkpoint
 from tests.common.handlers import handler
 from tests.common.nets import two_heads
@@ -143,12 +135,7 @@ def test_an_error_in_a_later_batch_ends_the_fit_properly(cause: str, batches: An
 
     saving = CheckpointHandler(tmp_path, every=Every(2, "batch"))
     handlers = [saving, Ends(), *([FailsInBatch5()] * (cause == "handler"))]
-    errors = {
-        "loader": ConnectionResetError,
-        "batch": DataError,
-        "net": mx.MXNetError,
-        "handler": OSError,
-    }
+    errors = {"loader": ConnectionResetError, "batch": DataError, "net": mx.MXNetError, "handler": OSError}
     with pytest.raises(errors[cause]):
         estimator().fit(data(), batches=9, event_handlers=handlers)
     assert ended == [5 if cause == "handler" else 4]
@@ -163,12 +150,7 @@ def test_weights_follow_the_state(batches: Any) -> None:
     def weight(state: RunState) -> float:
         return 1.0 + state.epoch
 
-    spec = two_head_spec(
-        losses={
-            "digit": LossSpec(CE, weight=0.0),
-            "size": LossSpec(L2, weight=weight),
-        }
-    )
+    spec = two_head_spec(losses={"digit": LossSpec(CE, weight=0.0), "size": LossSpec(L2, weight=weight)})
     estimator = MultiEstimator(two_heads(), spec)
     estimator.check(batches, batches)
     history = estimator.fit(batches, batches, epochs=3)

@@ -7,14 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import (
-    HandlerError,
-    LossSpec,
-    MetricSpec,
-    MultiEstimator,
-    TaskSpec,
-    TrainerSpec,
-)
+from multifit import HandlerError, LossSpec, MetricSpec, MultiEstimator, TaskSpec, TrainerSpec
 from tests.common.compare import assert_same_parameters, assert_unchanged, snapshot
 from tests.common.grids import ONE, TWO, pairwise
 from tests.common.hand_loop import trainer_of

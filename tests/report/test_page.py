@@ -163,10 +163,7 @@ def test_it_needs_no_other_file() -> None:
 
 @pytest.mark.usefixtures("titles_alone")
 def test_several_runs_are_compared(tmp_path: Path) -> None:
-    runs = [
-        write_run(tmp_path / "a"),
-        write_run(tmp_path / "b", rate=0.5, depth=[1, 2], kernel="(3, 3)"),
-    ]
+    runs = [write_run(tmp_path / "a"), write_run(tmp_path / "b", rate=0.5, depth=[1, 2], kernel="(3, 3)")]
     html = page([read_run(run) for run in runs])
     comparison = html[html.index('id="comparison"') : html.index('id="run-1"')]
     settings = comparison[comparison.index("Where they differ") : comparison.index("Figures after")]
