@@ -46,54 +46,50 @@ def assert_equal(one: Any, other: Any, tolerance: float = 1e-12) -> None:
         np.testing.assert_allclose(other[name], value, rtol=tolerance, atol=tolerance, err_msg=name)
 
 
-@pytest.mark.parametrize("devices", [ONE, TWO], ids=["one device", "two"])
-@pytest.mark.parametrize("window", [3, 5], ids=["a window of all", "more than an epoch has"])
-@pytest.mark.parametrize("case", CASES)
-def test_the_update_is_that_of_one_batch(case: str, window: int, devices: Any) -> None:
-    assert_is_one_batch(case, window, context=devices)
+WINDOWS = ((3, ONE), (5, TWO))  # of all batches, and of more than an epoch has
 
 
-TRAINERS: dict[str, Any] = {
-    "one": lambda **rhythm: TrainerSpec(".*", "adam", {"learning_rate": 0.02}, **rhythm),
-    "two, clipped": lambda **rhythm: {
-        "body": TrainerSpec("body.*", "sgd", SGD, clip_norm=0.1, **rhythm),
-        "heads": TrainerSpec("(digit|size).*", "adam", {"learning_rate": 0.02}, **rhythm),
-    },
+@pytest.mark.parametrize(
+    ("case", "window"), [(case, WINDOWS[i % 2]) for i, case in enumerate(CASES)], ids=str
+)
+def test_the_update_is_that_of_one_batch(case: str, window: Any) -> None:
+    assert_is_one_batch(case, window[0], context=window[1])
+
+
+ADAM = {"learning_rate": 0.02}
+WAYS: dict[str, tuple[Any, dict[str, Any]]] = {  # trainers, by a net and a rhythm; options of the estimator
+    "one": (lambda net, **rhythm: TrainerSpec(".*", "adam", ADAM, **rhythm), {}),
+    "two, clipped": (
+        lambda net, **rhythm: {
+            "body": TrainerSpec("body.*", "sgd", SGD, clip_norm=0.1, **rhythm),
+            "heads": TrainerSpec("(digit|size).*", "adam", ADAM, **rhythm),
+        },
+        {},
+    ),
+    "the default": (lambda net: None, {"accumulate": 3}),
+    "a user's own": (lambda net: gluon.Trainer(net.collect_params(), "sgd", SGD), {"accumulate": 3}),
 }
 
 
-@pytest.mark.parametrize("name", TRAINERS)
-def test_trainers_that_accumulate_alike(name: str) -> None:
-    whole, _ = trained((8, 2), True, True, trainers=TRAINERS[name]())
-    rhythm = {"every": 3, "accumulate": True}
-    accumulated, _ = trained((3, 1, 4, 2), True, True, trainers=TRAINERS[name](**rhythm))
-    assert_equal(whole, accumulated)
+@pytest.mark.parametrize("name", WAYS)
+def test_trainers_that_accumulate(name: str) -> None:
+    make, options = WAYS[name]
+    found = []
+    for sizes, rhythm, more in (
+        ((8, 2), {}, {}),
+        ((3, 1, 4, 2), {} if options else {"every": 3, "accumulate": True}, options),
+    ):
+        net = net_of(TWO)
+        estimator = MultiEstimator(net, spec_of(True, True), make(net, **rhythm), TWO, **more)
+        estimator.fit(batches_of(sizes, True), epochs=2, event_handlers=[])
+        found.append(values_of(estimator))
+    assert_equal(*found)
 
 
 def test_what_an_epoch_leaves_over_is_an_update() -> None:
     accumulated, _ = trained((2, 4, 3, 3, 2), True, True, epochs=3, accumulate=2)
     whole, _ = trained((6, 6, 2), True, True, epochs=3)
     assert_equal(whole, accumulated)
-
-
-def test_a_users_own_trainer_accumulates() -> None:
-    def run(sizes: Any, **options: Any) -> Any:
-        net = net_of(TWO)
-        trainer = gluon.Trainer(net.collect_params(), "sgd", SGD)
-        estimator = MultiEstimator(net, spec_of(True, True), trainer, TWO, **options)
-        estimator.fit(batches_of(sizes, True), epochs=2, event_handlers=[])
-        return values_of(estimator)
-
-    assert_equal(run([8]), run((4, 2, 2), accumulate=3))
-
-
-def test_the_default_trainer_accumulates() -> None:
-    found = []
-    for sizes, accumulate in (([8], 1), ((6, 2), 2)):
-        estimator = MultiEstimator(net_of(), spec_of(), accumulate=accumulate)
-        estimator.fit(batches_of(sizes), epochs=2, event_handlers=[])
-        found.append(values_of(estimator))
-    assert_equal(*found)
 
 
 class Branches(gluon.HybridBlock):
@@ -222,36 +218,15 @@ def test_a_fit_that_fails_within_a_window_leaves_no_gradients() -> None:
 # ---- reading ahead -----------------------------------------------------------------------------------------
 
 
-class Reusing(mx.io.DataIter):
-    """Yields the same arrays again and again, with other values."""
+class Reusing(list):  # type: ignore[type-arg]
+    """Yields the same arrays again and again, with other values, as MXNet's iterators do."""
 
-    def __init__(self, batches: list[tuple[np.ndarray, ...]]) -> None:
-        super().__init__(len(batches[0][0]))
-        self._batches, self._at = batches, -1
-        self._arrays = [nd.array(array) for array in batches[0]]
-        names = ["x", "digit", "size", "tokens"]
-        descriptions = [mx.io.DataDesc(name, array.shape) for name, array in zip(names, self._arrays)]
-        self.provide_data, self.provide_label = descriptions[:1], descriptions[1:]
-
-    def reset(self) -> None:
-        self._at = -1
-
-    def iter_next(self) -> bool:
-        self._at += 1
-        if self._at == len(self._batches):
-            return False
-        for array, values in zip(self._arrays, self._batches[self._at]):
-            array[:] = values
-        return True
-
-    def getdata(self) -> Any:
-        return self._arrays[:1]
-
-    def getlabel(self) -> Any:
-        return self._arrays[1:]
-
-    def getpad(self) -> int:
-        return 0
+    def __iter__(self) -> Any:
+        arrays = [nd.array(array) for array in self[0]]
+        for batch in super().__iter__():
+            for array, values in zip(arrays, batch):
+                array[:] = values
+            yield mx.io.DataBatch(arrays[:1], arrays[1:])
 
 
 def test_a_dataiter_may_reuse_its_arrays() -> None:
@@ -304,13 +279,10 @@ def test_carried_state_passes_from_batch_to_batch(tokens: bool) -> None:
         return {}
 
     spec = TaskSpec(
-        inputs=["x", "memory"],
-        outputs=["size", "memory"],
-        labels=["size", "tokens"],
+        inputs=["x", "memory"], outputs=["size", "memory"], labels=["size", "tokens"],
         losses={"size": LossSpec(L2, normalize_by="tokens" if tokens else None)},
-        unused=["outputs.memory"] if tokens else ["outputs.memory", "tokens"],
-        state={"memory": (0, 2)},
-    )
+        unused=["outputs.memory"] if tokens else ["outputs.memory", "tokens"], state={"memory": (0, 2)},
+    )  # fmt: skip
     net = Recurrent()
     net.initialize(mx.init.One())
     batches = [
@@ -386,21 +358,12 @@ def resumable(folder: Path, *handlers: Any, window: int = 3, every: int = 1, **f
     return estimator
 
 
-@pytest.mark.parametrize(("every", "steps"), [(1, (1, 2, 3, 4, 6)), (2, (3, 7))])
+@pytest.mark.parametrize(("every", "steps"), [(1, (1, 3, 4)), (2, (7,))])
 def test_a_run_resumes_within_a_window_bit_for_bit(every: int, steps: Any, tmp_path: Path) -> None:
     """What was read ahead is read again, with the same noise."""
     assert_resumes_bit_for_bit(
         lambda folder, *handlers, **fit: resumable(folder, *handlers, every=every, **fit), tmp_path, *steps
     )
-
-
-def test_a_run_resumes_twice_within_a_window(tmp_path: Path) -> None:
-    through = resumable(tmp_path / "through", window=4)
-    for step in (1, 3):
-        with pytest.raises(Exception, match="CutsPower"):
-            resumable(tmp_path / "parts", CutsPower(step), window=4, resume=tmp_path / "parts")
-    resumed = resumable(tmp_path / "parts", window=4, resume=tmp_path / "parts")
-    assert_unchanged(resumed.net, snapshot(through.net))
 
 
 def test_a_finished_run_that_resumes_updates_with_what_its_limit_left_over(tmp_path: Path) -> None:
@@ -421,7 +384,7 @@ def test_a_finished_run_that_resumes_updates_with_what_its_limit_left_over(tmp_p
 # ---- what is refused ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("value", [0, 1.5, "2", True])
+@pytest.mark.parametrize("value", [0, 1.5])
 def test_a_number_of_batches_that_is_none_is_refused(value: Any) -> None:
     with pytest.raises(ValueError, match="accumulate is .*; valid is a whole number of at least 1"):
         MultiEstimator(net_of(), spec_of(), accumulate=value)
@@ -433,19 +396,13 @@ REFUSED: dict[str, tuple[Any, Any, str]] = {
         {"trainers": TrainerSpec(".*", every=3), "accumulate": 2}, spec_of(),
         r"trainers: every=3, but MultiEstimator\(accumulate=2\) is for all trainers; leave every= out, or",
     ),
-    "another window": (
-        {"trainers": TrainerSpec(".*", every=3, accumulate=True), "accumulate": 2}, spec_of(),
-        r"trainers: every=3, but MultiEstimator\(accumulate=2\) is for all",
-    ),
     "two windows of a loss": (
-        {"trainers": BODY_ALONE},
-        spec_of(True),
+        {"trainers": BODY_ALONE}, spec_of(True),
         r'losses\["digit"\]: is divided by the samples that have its labels, in all batches of an update, '
         r'but its trainers accumulate different numbers of batches: 2 of "body", 1 of "heads"; let them',
     ),
     "two windows of a loss with tokens": (
-        {"trainers": BODY_ALONE},
-        spec_of(False, True),
+        {"trainers": BODY_ALONE}, spec_of(False, True),
         r'losses\["size"\]: is divided by normalize_by, in all batches of an update',
     ),
 }  # fmt: skip

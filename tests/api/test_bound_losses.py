@@ -87,18 +87,11 @@ def make_trainers(**options: Any) -> dict[str, TrainerSpec]:
 
 
 def fit(
-    net: Any,
-    spec: TaskSpec,
-    devices: Any = ONE,
-    handlers: Any = SILENT,
-    world: World = ALONE,
-    trainers: Any = None,
-    epochs: int = 2,
-    data: Any = BATCHES,
-    **options: Any,
-) -> MultiEstimator:
+    net: Any, spec: TaskSpec, devices: Any = ONE, handlers: Any = SILENT, world: World = ALONE,
+    trainers: Any = None, data: Any = BATCHES, **options: Any,
+) -> MultiEstimator:  # fmt: skip
     estimator = MultiEstimator(net, spec, trainers or make_trainers(), devices, world=world)
-    estimator.fit(data, epochs=epochs, event_handlers=handlers, **options)
+    estimator.fit(data, epochs=2, event_handlers=handlers, **options)
     return estimator
 
 
@@ -152,8 +145,9 @@ def train_biases_by_hand(net: Any, still: str) -> None:
         trainer.step(len(noise))
 
 
-@pytest.mark.parametrize("still", ["", "discriminator.0.weight"], ids=["", "a frozen weight"])
-@pytest.mark.parametrize("devices", [ONE, TWO], ids=["one device", "two"])
+@pytest.mark.parametrize(
+    ("devices", "still"), [(TWO, ""), (ONE, "discriminator.0.weight")], ids=["two devices", "a frozen weight"]
+)
 def test_weights_and_biases_of_a_layer_may_have_trainers_of_their_own(devices: Any, still: str) -> None:
     hand, net = make_net(), make_net(devices=devices)
     train_biases_by_hand(hand, still)
@@ -167,14 +161,11 @@ def test_weights_and_biases_of_a_layer_may_have_trainers_of_their_own(devices: A
     assert_same_parameters(net, hand)
 
 
-def test_two_devices_equal_one() -> None:
+def test_two_devices_and_two_ranks_equal_one() -> None:
     nets = [make_net(devices=devices) for devices in (ONE, TWO)]
     for net, devices in zip(nets, (ONE, TWO)):
         fit(net, make_spec(), devices)
     assert_same_parameters(nets[1], nets[0])
-
-
-def test_two_ranks_equal_one() -> None:
     assert_as_alone(lambda world: snapshot(fit(make_net(), make_spec(), world=world).net))
 
 
@@ -299,13 +290,10 @@ def test_what_cannot_be_bound_is_refused(make: Any, text: str) -> None:
 
 
 def test_handlers_may_not_add_to_the_objective() -> None:
-    handler = SimpleNamespace(
-        change_objective=lambda estimator, objectives: [*objectives, objectives[0] * 0.1]
-    )
-    message = "it is not known for which trainers that is; leave the handler or trainers= out"
-    with pytest.raises(SpecError, match=message):
-        fit(make_net(), make_spec(), handlers=[*SILENT, handler])
-    with pytest.raises(
-        SpecError, match="losses: MixUp replaces a share .* leave the handler or trainers= out"
+    added = SimpleNamespace(change_objective=lambda estimator, objectives: [*objectives, objectives[0] * 0.1])
+    for handler, message in (
+        (added, "it is not known for which trainers that is; leave the handler or trainers= out"),
+        (MixUp(), "losses: MixUp replaces a share .* leave the handler or trainers= out"),
     ):
-        fit(make_net(), make_spec(), handlers=[*SILENT, MixUp()])
+        with pytest.raises(SpecError, match=message):
+            fit(make_net(), make_spec(), handlers=[*SILENT, handler])

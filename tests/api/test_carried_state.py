@@ -135,7 +135,6 @@ def test_another_state_is_another_run(tmp_path: Path) -> None:
 DECLARED = {
     "no dict": ({"state": ["hidden"]}, "state: is ['hidden']; give a dict of shapes by name"),
     "no number of samples": ({"state": {"hidden": (1, 5)}}, "state: 'hidden' has the shape (1, 5); give a"),
-    "no shape": ({"state": {"hidden": 5}}, "state: 'hidden' has the shape 5; give a tuple of whole numbers"),
     "an unknown name": ({"state": {**STATE, "cel": (0, 5)}},
         'state: "cel" is not one of the inputs (did you mean "cell"?)'),
     "not returned": ({"outputs": ["logits", "hidden"]}, 'state: "cell" is not one of the outputs; the'),

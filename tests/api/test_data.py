@@ -17,7 +17,7 @@ from mxnet import gluon
 from multifit import LossSpec, MultiEstimator, Shards, TaskSpec, TrainerSpec
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.nets import hybridized, two_heads
-from tests.common.specs import CE, L2, two_head_spec
+from tests.common.specs import L2, two_head_spec
 
 NAMES = ["image", "digit", "size"]
 
@@ -88,32 +88,25 @@ def array_iterator(**options: Any) -> Any:
 
 Loader = gluon.data.DataLoader
 KINDS: dict[str, Callable[[Any], Any]] = {
-    "NDArray lists": lambda batches: [list(nd(batch)) for batch in batches],
     "DataLoader": lambda batches: Loader(dataset(), batch_size=8),
     "DataLoader, threads": lambda batches: Loader(dataset(), 8, num_workers=2, thread_pool=True),
     "DataLoader, processes": lambda batches: Loader(dataset(), 8, num_workers=2),
     "DataLoader without length": lambda batches: Loader(dataset(), batch_sampler=NoLength()),
     "NDArrayIter": lambda batches: array_iterator(),
     "DALI": Dali,
-    "DALI, two devices": lambda batches: Dali(batches, devices=2),
     "DataBatch": lambda batches: [mx.io.DataBatch([i], [d, s]) for i, d, s in map(nd, batches)],
     "re-iterable": Again,
-    "dicts": lambda batches: [dict(zip(NAMES, batch)) for batch in batches],
     "dicts in another order": lambda batches: [dict(list(zip(NAMES, batch))[::-1]) for batch in batches],
-    "(data, labels)": lambda batches: [(i, (d, s)) for i, d, s in batches],
     "[[data], [labels]]": lambda batches: [[[i], [d, s]] for i, d, s in map(nd, batches)],
     "shared memory": shared,
     "mx.np": lambda batches: [tuple(mx.np.array(array) for array in batch) for batch in batches],
     "CSR": lambda batches: [(mx.nd.array(i).tostype("csr"), d, s) for i, d, s in batches],
     "CSR labels": lambda batches: [(i, d, mx.nd.array(s).tostype("csr")) for i, d, s in batches],
-    "row-sparse": lambda batches: [(mx.nd.array(i).tostype("row_sparse"), d, s) for i, d, s in batches],
     "SciPy": lambda batches: [(scipy.sparse.coo_matrix(i, dtype="float64"), d, s) for i, d, s in batches],
+    "row-sparse": lambda batches: [(mx.nd.array(i).tostype("row_sparse"), d, s) for i, d, s in batches],
     "shards": lambda batches: [in_shards(batch, 1) for batch in batches],
     "unequal shards": lambda batches: [in_shards(batch, 3) for batch in batches],
 }
-BOTH = ("CSR", "row-sparse", "SciPy")
-GRID = [(kind, 1 + i % 2) for i, kind in enumerate(KINDS) if kind not in (*BOTH, "unequal shards")]
-GRID += [("unequal shards", 2), *((kind, devices) for kind in BOTH for devices in (1, 2))]
 
 
 def trained(data: Any, devices: int = 1, kind: str = "plain", **changes: Any) -> dict[str, list[float]]:
@@ -139,7 +132,7 @@ def assert_as_reference(figures: dict[str, list[float]]) -> None:
         np.testing.assert_allclose(figures[name], values, rtol=1e-4, atol=1e-6, err_msg=name)
 
 
-@pytest.mark.parametrize("kind, devices", GRID)
+@pytest.mark.parametrize(("kind", "devices"), [(kind, 1 + i % 2) for i, kind in enumerate(KINDS)])
 def test_all_kinds_of_data_train_equally(kind: str, devices: int, batches: Any) -> None:
     assert_as_reference(trained(KINDS[kind](batches), devices, "hybridized"))
 
@@ -162,7 +155,6 @@ NAMED: dict[str, Callable[[Any], Any]] = {
     "NDArrayIter": lambda batches: named_iterator(),
     "prefetched": lambda batches: mx.io.PrefetchingIter(named_iterator()),
     "resized": lambda batches: mx.io.ResizeIter(named_iterator(), 3, reset_internal=True),
-    "DALI": NamedDali,
     "DALI, two devices": lambda batches: NamedDali(batches, devices=2),
     "DataBatch": lambda batches: [
         mx.io.DataBatch([i], [s, d], provide_data=[("image",)], provide_label=[("size",), ("digit",)])
@@ -215,19 +207,6 @@ def test_batch_fn_may_return_shards(batches: Any) -> None:
     estimator = MultiEstimator(two_heads(), two_head_spec(), context=[mx.cpu(0), mx.cpu(1)])
     whole = estimator.predict(batches[0])
     np.testing.assert_allclose(estimator.predict(Shards(by_device[0]))["digit"], whole["digit"], rtol=1e-5)
-
-
-def test_libsvm_files(tmp_path: Path, arrays: Any) -> None:
-    image, digit, _ = arrays.values()
-    rows = [" ".join(f"{i}:{value:.9g}" for i, value in enumerate(row)) for row in image]
-    (tmp_path / "x.libsvm").write_text("".join(f"{y} {row}\n" for y, row in zip(digit, rows)), "utf-8")
-    data = mx.io.LibSVMIter(data_libsvm=str(tmp_path / "x.libsvm"), data_shape=(6,), batch_size=10)
-    histories = []
-    for batches in (data, in_batches([image, digit], 10)):
-        mx.random.seed(0)
-        estimator = MultiEstimator(gluon.nn.Dense(3), CE, TrainerSpec(".*", "sgd", {"learning_rate": 0.1}))
-        histories.append(estimator.fit(batches, batches, epochs=2)["val_loss"])
-    assert histories[0] == pytest.approx(histories[1], rel=1e-4)
 
 
 def test_training_and_validation_may_share_an_iterator(arrays: Any) -> None:

@@ -38,7 +38,7 @@ def test_a_second_fit_goes_on_with_its_own_history(estimator: MultiEstimator, ba
     assert estimator.state == RunState(5, 2, 15, 100, "3 epochs")
 
 
-@pytest.mark.parametrize(("number", "epochs"), [(1, 1), (3, 1), (4, 2), (7, 3)])
+@pytest.mark.parametrize(("number", "epochs"), [(1, 1), (7, 3)])
 def test_batches(estimator: MultiEstimator, batches: Any, number: int, epochs: int) -> None:
     history = estimator.fit(batches, batches=number)
     assert (estimator.state.step, history.epochs) == (number, epochs)
@@ -56,14 +56,9 @@ def test_a_handler_may_change_the_limit(
     assert estimator.state.step == steps
 
 
-def test_a_generator_serves_one_epoch(estimator: MultiEstimator, batches: Any) -> None:
-    history = estimator.fit(iter(batches), iter(batches), epochs=1)
-    assert history.epochs == 1
-    assert np.isfinite(history["val_loss"]).all()
-
-
 def test_a_generator_serves_as_many_batches_as_it_has(estimator: MultiEstimator, batches: Any) -> None:
-    history = estimator.fit(iter(batches), batches=10)
+    history = estimator.fit(iter(batches), iter(batches), batches=10)
+    assert np.isfinite(history["val_loss"]).all()
     assert history.epochs == 1
     assert estimator.state.step == 3
     assert estimator.state.stop_reason == "the data is exhausted"
@@ -100,9 +95,8 @@ def test_an_error_of_an_operator_in_the_background_is_the_nets() -> None:
     net = nn.HybridSequential()
     net.add(rnn.LSTM(5, layout="NTC", projection_size=3), nn.Dense(2))
     batch = np.ones((4, 7, 3), "float32"), np.ones((4, 2), "float32")
-    with pytest.raises(
-        mx.MXNetError, match=r"(?s)No tra.*forward pass \(train\), called with data \(4, 7, 3\)"
-    ):
+    message = r"(?s)No tra.*forward pass \(train\), called with data \(4, 7, 3\)"
+    with pytest.raises(mx.MXNetError, match=message):
         MultiEstimator(net, L2).fit([batch], epochs=1)
 
 
@@ -164,9 +158,6 @@ def test_repr(estimator: MultiEstimator) -> None:
 
 
 @pytest.mark.parametrize("name", ["net", "spec"])
-def test_another_net_or_spec_needs_another_estimator(name: str) -> None:
-    estimator = MultiEstimator(two_heads(), two_head_spec())
-    before = getattr(estimator, name)
+def test_another_net_or_spec_needs_another_estimator(estimator: MultiEstimator, name: str) -> None:
     with pytest.raises(AttributeError):
-        setattr(estimator, name, before)
-    assert getattr(estimator, name) is before
+        setattr(estimator, name, getattr(estimator, name))

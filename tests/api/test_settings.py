@@ -46,8 +46,7 @@ SETTINGS: dict[str, tuple[Callable[[Any], object], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", SETTINGS)
-@pytest.mark.parametrize("schedule", [False, True])
+@pytest.mark.parametrize(("name", "schedule"), [(name, bool(i % 2)) for i, name in enumerate(SETTINGS)])
 def test_what_a_handler_sets_is_resumed(name: str, schedule: bool, tmp_path: Path) -> None:
     """It is set at the end of the first epoch, and the run ends in the second."""
     change, options = SETTINGS[name]
@@ -143,16 +142,13 @@ class Proportional(schedulers.LRScheduler):
         return constant(update) * self.base_lr / 0.02
 
 
-@pytest.mark.parametrize("name", SCHEDULES)
-@pytest.mark.parametrize("as_option", [False, True])
+@pytest.mark.parametrize(("name", "as_option"), [(name, bool(i % 2)) for i, name in enumerate(SCHEDULES)])
 def test_the_learning_rate_replaces_a_schedules_base_rate(name: str, as_option: bool) -> None:
     make, rate = SCHEDULES[name], 0.1
     declared = constant if name == "a function" else make(0.02)
     before = copy.deepcopy(vars(declared))
-    options: dict[str, Any] = {"learning_rate": rate}
-    spec = TrainerSpec(".*", "sgd", options, lr_scheduler=declared)
-    if as_option:
-        spec = TrainerSpec(".*", "sgd", {**options, "lr_scheduler": declared})
+    options: dict[str, Any] = {"learning_rate": rate, **({"lr_scheduler": declared} if as_option else {})}
+    spec = TrainerSpec(".*", "sgd", options, lr_scheduler=None if as_option else declared)
     hand, net = twins(two_heads, BATCHES[0][0])
     expected, rates = make(rate), []
     saves = handler(batch_end=lambda e, **_: rates.append(e.trainers["trainer"].learning_rate))
@@ -167,7 +163,7 @@ def test_the_learning_rate_replaces_a_schedules_base_rate(name: str, as_option: 
     assert comparable(vars(declared)) == comparable(before)
 
 
-@pytest.mark.parametrize("name", [name for name in SCHEDULES if name != "a function"])
+@pytest.mark.parametrize("name", ["factor, warm", "one cycle", "warm up of one cycle"])
 def test_without_a_learning_rate_a_schedule_keeps_its_own(name: str) -> None:
     schedule, rates = SCHEDULES[name](0.02), []
     saves = handler(batch_end=lambda e, **_: rates.append(e.trainers["trainer"].learning_rate))
