@@ -417,14 +417,3 @@ def test_what_cannot_be_one_update_is_refused(case: str) -> None:
     with pytest.raises(TrainerError, match=message):
         MultiEstimator(net, spec, **options).fit(batches_of((4, 4)), epochs=1, event_handlers=[])
     assert_unchanged(net, before)
-
-
-def test_a_checkpoint_of_another_window_is_another_run(tmp_path: Path) -> None:
-    resumable(tmp_path, epochs=1)
-    with pytest.raises(Exception, match=r'trainers\["trainer"\].every: 3 in the checkpoint, 2 here'):
-        resumable(tmp_path, window=2, resume=tmp_path)
-
-
-def test_the_plan_says_that_batches_accumulate() -> None:
-    plan = MultiEstimator(net_of(), spec_of(), accumulate=2).check(batches_of((4, 4)))
-    assert "every 2 batches, as one batch" in " ".join(str(plan).split())

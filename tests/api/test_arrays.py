@@ -8,12 +8,12 @@ import pandas
 import pytest
 from mxnet import gluon
 
-from multifit import LabelSpec, LossSpec, MultiEstimator, TaskSpec
+from multifit import LossSpec, MultiEstimator, TaskSpec
 from tests.api.test_data import reference, trained
 from tests.common.grids import two_settings
 from tests.common.hand_loop import assert_trains_as_by_hand
 from tests.common.nets import hybridized, two_heads
-from tests.common.specs import CE, L2, two_head_spec
+from tests.common.specs import L2, two_head_spec
 
 
 class Products(gluon.HybridBlock):
@@ -50,23 +50,6 @@ def test_float64_is_cast_and_logged_once(batches: Any, log: Any) -> None:
         'the slot "image" is float64 and is cast to float32, batch by batch',
         'the slot "size" is float64 and is cast to float32, batch by batch',
     ]
-
-
-def test_a_declared_dtype_is_used(batches: Any, log: Any) -> None:
-    seen = []
-
-    def loss(size: Any, label: Any) -> Any:
-        seen.append(np.dtype(label.dtype).name)
-        return (size - label.astype("float32")) ** 2
-
-    spec = two_head_spec(
-        labels=["digit", LabelSpec("size", dtype="int32")],
-        losses={"digit": CE, "size": LossSpec(loss, "size", "size")},
-    )
-    wide = [(i, d, s.astype("float64")) for i, d, s in batches]
-    MultiEstimator(two_heads(), spec).fit(wide, epochs=1)
-    assert set(seen) == {"int32"}
-    assert not [line for line in log() if "float64" in line]
 
 
 class Lazy:

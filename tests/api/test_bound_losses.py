@@ -218,13 +218,6 @@ def test_the_plan_and_the_summary_say_what_moves_what() -> None:
     assert "Softplus(outputs.made) / samples, trains discriminator" in " ".join(make_spec().summary().split())
 
 
-def test_another_binding_is_another_run(tmp_path: Path) -> None:
-    fit(make_net(), make_spec(), handlers=[*SILENT, CheckpointHandler(tmp_path)])
-    fool = replace(make_spec().losses["fool"], trainers=None)
-    with pytest.raises(SpecError, match=r'losses\["fool"\].trainers: \["generator"\] in the checkpoint'):
-        fit(make_net(), make_spec(fool=fool), resume=tmp_path)
-
-
 # ---- errors ------------------------------------------------------------------------------------------------
 
 

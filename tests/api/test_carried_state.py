@@ -123,14 +123,6 @@ def test_the_plan_and_the_summary_say_what_is_carried() -> None:
     assert 'net; the output "cell" of the previous batch' in make_spec().summary()
 
 
-def test_another_state_is_another_run(tmp_path: Path) -> None:
-    fit(make_net(), handlers=[*SILENT, CheckpointHandler(tmp_path)])
-    with pytest.raises(SpecError, match=r"state"):
-        fit(
-            make_net(units=6), spec=make_spec(state={"hidden": (1, 0, 6), "cell": (1, 0, 6)}), resume=tmp_path
-        )
-
-
 # fmt: off
 DECLARED = {
     "no dict": ({"state": ["hidden"]}, "state: is ['hidden']; give a dict of shapes by name"),

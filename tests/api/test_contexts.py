@@ -78,10 +78,9 @@ def test_an_initializer_for_each_pattern(batches: Any) -> None:
     assert 0.5 * bound < np.abs(body).max() <= bound
 
 
-@pytest.mark.parametrize("initializer", ["xavier", {"body.*": mx.init.Xavier()}], ids=["all", "some"])
-def test_initializers_of_weights_do_not_apply_to_biases(initializer: Any, batches: Any) -> None:
+def test_initializers_of_weights_do_not_apply_to_biases(batches: Any) -> None:
     net = two_heads()
-    MultiEstimator(net, two_head_spec(), initializer=initializer).check(batches)
+    MultiEstimator(net, two_head_spec(), initializer="xavier").check(batches)
     assert (net.body.bias.data() == 0).asnumpy().all()
     assert (net.body.weight.data() != 0).asnumpy().all()
 

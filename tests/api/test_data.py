@@ -42,16 +42,6 @@ class Dali:
         self.position = 0
 
 
-class Again:
-    """A re-iterable that is not a sequence."""
-
-    def __init__(self, batches: Any) -> None:
-        self.batches = batches
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.batches)
-
-
 class NoLength(gluon.data.Sampler):
     """A sampler of batches without length."""
 
@@ -95,7 +85,6 @@ KINDS: dict[str, Callable[[Any], Any]] = {
     "NDArrayIter": lambda batches: array_iterator(),
     "DALI": Dali,
     "DataBatch": lambda batches: [mx.io.DataBatch([i], [d, s]) for i, d, s in map(nd, batches)],
-    "re-iterable": Again,
     "dicts in another order": lambda batches: [dict(list(zip(NAMES, batch))[::-1]) for batch in batches],
     "[[data], [labels]]": lambda batches: [[[i], [d, s]] for i, d, s in map(nd, batches)],
     "shared memory": shared,
@@ -104,8 +93,8 @@ KINDS: dict[str, Callable[[Any], Any]] = {
     "CSR labels": lambda batches: [(i, d, mx.nd.array(s).tostype("csr")) for i, d, s in batches],
     "SciPy": lambda batches: [(scipy.sparse.coo_matrix(i, dtype="float64"), d, s) for i, d, s in batches],
     "row-sparse": lambda batches: [(mx.nd.array(i).tostype("row_sparse"), d, s) for i, d, s in batches],
-    "shards": lambda batches: [in_shards(batch, 1) for batch in batches],
     "unequal shards": lambda batches: [in_shards(batch, 3) for batch in batches],
+    "shards": lambda batches: [in_shards(batch, 1) for batch in batches],
 }
 
 

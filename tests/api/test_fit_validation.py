@@ -8,20 +8,6 @@ import pytest
 from multifit import EarlyStoppingHandler, Every, MultiEstimator, ValidationHandler
 
 
-def test_validation_every_few_batches(estimator: MultiEstimator, batches: Any) -> None:
-    seen = []
-
-    class Watch:
-        def batch_end(self, estimator: Any) -> None:
-            seen.append(estimator.history.last.get("val_loss", np.nan))
-
-    handler = ValidationHandler(batches, epoch_period=None, batch_period=2)
-    history = estimator.fit(batches, epochs=2, event_handlers=[handler, Watch()])
-    assert np.isfinite(seen).tolist() == [False, True, True, True, True, True]
-    assert history["val_loss"] == [seen[2], seen[5]]
-    assert seen[1] != seen[3]
-
-
 def test_validation_data_that_a_handler_replaces_is_told(
     estimator: MultiEstimator, batches: Any, caplog: Any
 ) -> None:

@@ -4,7 +4,6 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-import mxnet as mx
 import numpy as np
 import pytest
 from mxnet import gluon
@@ -81,12 +80,6 @@ def test_each_default_is_logged_once(log: Callable[[], list[str]]) -> None:
         "default trainer: adam, learning rate 0.001, over all parameters",
     ]
     assert "note: default metric for SoftmaxCrossEntropyLoss: accuracy" in str(estimator.plan)
-
-
-def test_the_default_trainer_is_adam_at_one_thousandth() -> None:
-    estimator = multifit.MultiEstimator(nn.Dense(3), CE)
-    assert isinstance(estimator.trainers["trainer"].optimizer, mx.optimizer.Adam)
-    assert estimator.learning_rates() == {"lr": 1e-3}
 
 
 def test_what_is_declared_is_not_logged_as_a_default(log: Callable[[], list[str]]) -> None:

@@ -191,13 +191,6 @@ def test_runs_that_differ_only_in_when_they_were_made_have_the_same_settings() -
     assert "Nowhere: all settings are the same." in html and "<td>1.5 s</td>" in html
 
 
-def test_runs_with_the_same_settings() -> None:
-    assert (
-        "Nowhere: all settings are the same."
-        in Page(page([WITHOUT_CURVES, replace(WITHOUT_CURVES, name="twin")])).text
-    )
-
-
 def test_missing_files_are_listed() -> None:
     text = Page(page([RunFolder("empty", missing=["history.json: No such file or directory"])])).text
     assert "history.json: No such file" in text
