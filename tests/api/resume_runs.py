@@ -144,7 +144,6 @@ DATA: dict[str, Callable[[], Any]] = {
     "cards": lambda: loader(batch_sampler=Cards()),
     "loader with rollover": lambda: loader(last_batch="rollover"),
     "augmenting processes": lambda: loader(Augmented, num_workers=2),
-    "augmenting processes, in order": lambda: loader(Augmented, num_workers=2, shuffle=False),
     "processes that cannot be seeded": lambda: loader(kind=OwnLoader, num_workers=1),
     "numbered": lambda: loader(Numbered),
 }

@@ -75,24 +75,6 @@ def test_a_loss_that_averages_the_samples() -> None:
     )
 
 
-def test_a_loss_whose_axis_is_counted_from_the_end() -> None:
-    """Of a vector, the last axis is the first; of more, its means would be added."""
-    loss, net = gluon.loss.L2Loss(batch_axis=-1), gluon.nn.Dense(1, in_units=3)
-    net.initialize(ctx=TWO)
-    x, y = np.ones((6, 3), "float32"), np.ones(6, "float32")
-
-    def train(forward: Any) -> Any:
-        flat = TaskSpec(
-            outputs=["out"], labels=["y"], losses={"l": LossSpec(loss, "out", "y")}, inputs=["x"],
-            forward=forward,
-        )  # fmt: skip
-        return MultiEstimator(net, flat, context=TWO).fit([(x, y)], epochs=1, event_handlers=SILENT)
-
-    assert train(lambda net, slots: net(slots["x"]).reshape(-1))["train_l"][0] > 0
-    with pytest.raises(SpecError, match=r"its batch_axis is -1, but the samples of outputs.out \(3, 1\)"):
-        train(lambda net, slots: net(slots["x"]))
-
-
 @two_settings
 def test_figures_and_predictions(devices: list, hybrid: bool) -> None:
     net = TimeMajor()

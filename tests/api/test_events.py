@@ -51,9 +51,7 @@ def estimator() -> MultiEstimator:
     return MultiEstimator(two_heads(), two_head_spec())
 
 
-def test_methods_are_called_with_what_their_signatures_are_checked_against(
-    estimator: MultiEstimator, batches: Any
-) -> None:
+def test_methods_are_called_with_what_their_signatures_are_checked_against(estimator, batches):
     found: dict[str, set[str]] = {}
 
     def recording(event: str) -> Any:
@@ -95,27 +93,19 @@ def test_the_facts_of_events(estimator: MultiEstimator, batches: Any) -> None:
 
 
 def test_handlers_of_an_evaluation(estimator: MultiEstimator, batches: Any) -> None:
-    recorder = Recorder()
-    # a handler without events of evaluations is not called in them
-    figures = estimator.evaluate(batches, event_handlers=[recorder, acting("train_begin", fail)])
-    each = ["evaluate_batch_begin", "evaluate_batch_end"] * 3
-    assert recorder.names == ["evaluate_begin", *each, "evaluate_end"]
-    assert recorder.events[-1][1] == {"figures": figures}
-
-
-def test_handlers_of_an_evaluation_replace_those_of_the_fit(estimator: MultiEstimator, batches: Any) -> None:
-    fits, own = Recorder(), Recorder()
-    evaluate = acting("epoch_end", lambda estimator: estimator.evaluate(batches, event_handlers=own))
+    """They replace those of a fit in which it is called."""
+    fits, own, figures = Recorder(), Recorder(), []
+    handlers = [own, acting("train_begin", fail)]  # which has no events of evaluations, and is not called
+    evaluate = acting("epoch_end", lambda e: figures.append(e.evaluate(batches, event_handlers=handlers)))
     estimator.fit(batches, epochs=1, event_handlers=[fits, evaluate])
-    assert "evaluate_end" in own.names
-    assert "evaluate_end" not in fits.names
-    assert fits.names[-1] == "train_end"
+    each = ["evaluate_batch_begin", "evaluate_batch_end"] * 3
+    assert own.names == ["evaluate_begin", *each, "evaluate_end"]
+    assert own.events[-1][1] == {"figures": figures[0]}
+    assert "evaluate_end" not in fits.names and fits.names[-1] == "train_end"
 
 
 @pytest.mark.parametrize(("event", "steps"), [("batch_end", 1), ("epoch_end", 3)])
-def test_a_true_return_value_stops_the_fit(
-    estimator: MultiEstimator, batches: Any, event: str, steps: int
-) -> None:
+def test_a_true_return_value_stops_the_fit(estimator, batches, event, steps):
     recorder = Recorder()
     history = estimator.fit(
         batches, epochs=5, event_handlers=[acting(event, lambda estimator: True), recorder]
@@ -136,9 +126,7 @@ def test_a_handler_can_give_a_stop_reason(estimator: MultiEstimator, batches: An
 
 
 @pytest.mark.parametrize("event", ["train_begin", "batch_end"])
-def test_a_fit_ends_properly_when_interrupted(
-    estimator: MultiEstimator, batches: Any, event: str, log: Any
-) -> None:
+def test_a_fit_ends_properly_when_interrupted(estimator, batches, event, log):
     recorder = Recorder()
     with pytest.raises(KeyboardInterrupt):
         estimator.fit(batches, batches, epochs=5, event_handlers=[recorder, acting(event, interrupt)])
@@ -162,17 +150,15 @@ def test_the_first_error_is_the_one_that_is_raised(estimator: MultiEstimator, ba
     assert any("OSError: disk full" in line for line in log())
 
 
-@pytest.mark.parametrize("call", ["fit", "evaluate"])
-def test_bars_are_closed_after_an_interruption(estimator: MultiEstimator, batches: Any, call: str) -> None:
+def test_bars_are_closed_after_an_interruption(estimator: MultiEstimator, batches: Any) -> None:
     stream = io.StringIO()
     handlers = [ProgressBar(stream, enabled=True), acting("evaluate_batch_end", interrupt)]
     with pytest.raises(KeyboardInterrupt):
-        if call == "fit":
-            estimator.fit(batches, batches, epochs=1, event_handlers=handlers)
-        else:
-            estimator.evaluate(batches, event_handlers=handlers)
+        estimator.fit(batches, batches, epochs=1, event_handlers=handlers)
+    with pytest.raises(KeyboardInterrupt):
+        estimator.evaluate(batches, event_handlers=handlers)
     del handlers
-    assert ("epoch 1/1" if call == "fit" else "evaluate") in stream.getvalue()
+    assert "epoch 1/1" in stream.getvalue() and "evaluate" in stream.getvalue()
     assert not tqdm.tqdm._instances
 
 

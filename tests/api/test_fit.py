@@ -47,9 +47,7 @@ def test_batches(estimator: MultiEstimator, batches: Any, number: int, epochs: i
 
 
 @pytest.mark.parametrize(("limit", "value", "steps"), [("epoch", 1, 3), ("epoch", 4, 12), ("batch", 2, 2)])
-def test_a_handler_may_change_the_limit(
-    estimator: MultiEstimator, batches: Any, limit: str, value: int, steps: int
-) -> None:
+def test_a_handler_may_change_the_limit(estimator, batches, limit, value, steps):
     change = handler(epoch_begin=lambda estimator: setattr(estimator, f"max_{limit}", value))
     given = {"epochs": 2} if limit == "epoch" else {"batches": 5}
     estimator.fit(batches, event_handlers=change, **given)
@@ -64,9 +62,7 @@ def test_a_generator_serves_as_many_batches_as_it_has(estimator: MultiEstimator,
     assert estimator.state.stop_reason == "the data is exhausted"
 
 
-def test_a_loader_that_can_only_be_read_once_is_an_error_in_the_second_epoch(
-    estimator: MultiEstimator, batches: Any
-) -> None:
+def test_a_loader_that_can_only_be_read_once_is_an_error_in_the_second_epoch(estimator, batches):
     class Once:
         def __init__(self) -> None:
             self.rest = iter(batches)

@@ -8,9 +8,7 @@ import pytest
 from multifit import EarlyStoppingHandler, Every, MultiEstimator, ValidationHandler
 
 
-def test_validation_data_that_a_handler_replaces_is_told(
-    estimator: MultiEstimator, batches: Any, caplog: Any
-) -> None:
+def test_validation_data_that_a_handler_replaces_is_told(estimator, batches, caplog):
     estimator.fit(batches, batches, epochs=1, event_handlers=ValidationHandler(batches, batch_period=2))
     assert "val_data= is not evaluated" not in caplog.text
     history = estimator.fit(batches, batches[:1], epochs=1, event_handlers=ValidationHandler(batches))

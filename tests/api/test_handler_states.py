@@ -65,9 +65,7 @@ CASES: dict[str, tuple[list[Any], list[Any], list[str]]] = {
 
 
 @pytest.mark.parametrize(("saved", "here", "expected"), CASES.values(), ids=CASES)
-def test_a_state_goes_to_the_handler_that_is_the_same(
-    tmp_path: Path, log: Any, saved: list[Any], here: list[Any], expected: list[str]
-) -> None:
+def test_a_state_goes_to_the_handler_that_is_the_same(tmp_path, log, saved, here, expected):
     run = simple_run(tmp_path, Every(1, "epoch"))
     run.fit(*saved, epochs=1)
     run.resume(*here, epochs=2)

@@ -169,12 +169,6 @@ def test_the_plan_and_the_log_mention_it(caplog):
     assert "float32" not in str(plan).split("\n")[0] and "operators of the net" not in str(plan)
 
 
-@pytest.mark.bfloat16
-def test_products_and_what_is_between_them_are_computed_in_bfloat16():
-    plan = make("bfloat16").check(batches(), batches())
-    assert unwrapped(plan).count("; 8 operators of the net in bfloat16") == 2
-
-
 def test_an_unusable_precision_is_an_error_at_once(monkeypatch):
     with pytest.raises(ValueError, match=r"precision is 'bfloat' .*valid are"):
         make("bfloat")

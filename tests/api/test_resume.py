@@ -1,6 +1,5 @@
 """A resumed fit ends bit for bit as it would have without the stop, or is refused with the reason."""
 
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,20 +7,16 @@ from typing import Any
 import pytest
 
 import multifit
-from multifit import CheckpointHandler, EarlyStoppingHandler, Every, MetricSpec, SpecError, TrainerSpec
+from multifit import Every, MetricSpec, SpecError, TrainerSpec
 from multifit.gluon.runner import Runner
-from multifit.handlers.plateau import PlateauHandler
 from tests.common.nets import TWO_HEADS, Heads, sequential
 
 from .resume_runs import (
     BATCHES,
-    DATA,
     EPOCHS,
     SAMPLES,
     STEPS,
     TWO,
-    At,
-    Crash,
     Numbered,
     Run,
     end_without_stop,
@@ -59,9 +54,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
         ("augmenting processes", 1, TWO, [7]),
     ],
 )
-def test_it_ends_bit_for_bit_as_without_the_stop(
-    tmp_path: Path, log: Any, data: str, devices: int, every: Any, at: list[Any]
-) -> None:
+def test_it_ends_bit_for_bit_as_without_the_stop(tmp_path, log, data, devices, every, at):
     run = Run(tmp_path / "run", data, devices, every)
     run.crash(*at)
     run.resume()
@@ -87,62 +80,7 @@ def test_a_trainers_rhythm_continues(tmp_path: Path, accumulate: bool, devices: 
     assert unequal(*ends) == []
 
 
-def test_a_fit_that_trains_more_than_the_one_before_continues(tmp_path: Path) -> None:
-    """The estimator that resumes has trained all parameters from the beginning."""
-    ends = []
-    for name, step in (("whole", None), ("stopped", 8)):
-        run = Run(tmp_path / name, "list")
-        estimator, data = run.build(), DATA["list"]()
-        frozen = estimator.net.body[0].collect_params()
-        frozen.setattr("grad_req", "null")
-        estimator.fit(data, epochs=1, event_handlers=[])
-        frozen.setattr("grad_req", "write")
-        handlers = [CheckpointHandler(run.folder, run.every, seed=7)]
-        with nullcontext() if step is None else pytest.raises(Crash):
-            crash = [] if step is None else [At(step)]
-            estimator.fit(data, epochs=EPOCHS, event_handlers=[*handlers, *crash])
-        if step is not None:
-            estimator = run.build()
-            estimator.fit(data, epochs=EPOCHS, event_handlers=handlers, resume=run.folder)
-        parameters = {key: value for key, value in values(estimator).items() if "@" in key}
-        ends.append(
-            {**parameters, "history": estimator.history.to_json(), "rates": estimator.learning_rates()}
-        )
-    assert unequal(*ends) == []
-
-
-def test_it_can_be_stopped_several_times(tmp_path: Path) -> None:
-    run = Run(tmp_path / "run")
-    run.crash(3)
-    for step in (3, 8):
-        run.crash(step, resume=run.folder)
-    run.resume()
-    assert unequal(run.end(), end_without_stop(run)) == []
-
-
-def test_the_states_of_handlers_are_restored(tmp_path: Path) -> None:
-    def handlers() -> list[Any]:
-        return [
-            EarlyStoppingHandler("val_loss", patience=2, min_delta=100, restore_best=True),
-            PlateauHandler("val_loss", factor=0.5, patience=2, min_delta=100),
-        ]
-
-    ends = []
-    for name, step in (("whole", None), ("stopped", 12)):
-        run = Run(tmp_path / name, "list")
-        run.handlers = handlers
-        if step is not None:
-            run.crash(step, epochs=9)
-        run.fit(epochs=9, resume=None if step is None else run.folder)
-        ends.append(run.end())
-    assert "val_loss has not improved" in ends[0]["reason"] and ends[0]["state"]["step"] == 3 * BATCHES
-    assert ends[0]["rates"]["lr_heads"] == 0.05
-    assert unequal(*ends) == []
-
-
-def test_the_state_of_what_runs_batches_is_restored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_state_of_what_runs_batches_is_restored(tmp_path, monkeypatch, caplog):
     """On PyTorch, that is the scale of gradients in float16."""
     restored: list[Any] = []
     monkeypatch.setattr(Runner, "state", lambda runner: {"scale": 2.0})

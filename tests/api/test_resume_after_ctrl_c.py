@@ -71,9 +71,7 @@ class Counts:
     ],
     ids=str,
 )
-def test_an_epoch_counts_once_wherever_ctrl_c_comes(
-    tmp_path: Path, event: str, priority: float, every: Any
-) -> None:
+def test_an_epoch_counts_once_wherever_ctrl_c_comes(tmp_path, event, priority, every):
     def handlers() -> list[Any]:
         return [
             EarlyStoppingHandler("val_loss", patience=3, min_delta=100),

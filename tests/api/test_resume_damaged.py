@@ -4,7 +4,6 @@ import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,9 +21,7 @@ def crashed_run(folder: Path) -> tuple[Run, Path]:
 
 
 @pytest.mark.parametrize("name", ["net.params", "manifest.json"])
-def test_a_damaged_checkpoint_is_skipped_and_all_are_named_if_none_is_intact(
-    tmp_path: Path, log: Any, name: str
-) -> None:
+def test_a_damaged_checkpoint_is_skipped_and_all_are_named_if_none_is_intact(tmp_path, log, name):
     run, newest = crashed_run(tmp_path / "run")
     damaged = newest / name
     damaged.write_bytes(damaged.read_bytes()[:-1])

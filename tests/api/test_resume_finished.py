@@ -27,9 +27,7 @@ ALL = {"epochs": EPOCHS}
     ],
     ids=["batches", "epochs", "finished", "from scratch"],
 )
-def test_a_run_can_be_extended(
-    tmp_path: Path, log: Any, first: Any, then: Any, line: str, reason: str
-) -> None:
+def test_a_run_can_be_extended(tmp_path, log, first, then, line, reason):
     run = Run(tmp_path / "run")
     if first is not None:
         run.fit(**first)
@@ -52,9 +50,7 @@ PAIRS = [(EVERY[i % 2], CUTS[i % 3], stop) for i, stop in enumerate([*STOPS, *ST
 
 
 @pytest.mark.parametrize(("every", "cut", "stop"), PAIRS, ids=str)
-def test_a_run_that_is_finished_ends_again_as_it_did(
-    tmp_path: Path, every: Any, cut: str | None, stop: str
-) -> None:
+def test_a_run_that_is_finished_ends_again_as_it_did(tmp_path, every, cut, stop):
     """The last epoch is not a whole one; what of its end was cut off is made up for."""
     step, limits, stops = STOPS[stop]
 

@@ -60,9 +60,7 @@ def test_any_other_loss_has_no_default_metric(log: Callable[[], list[str]]) -> N
     ],
     ids=["probabilities", "classes last"],
 )  # fmt: skip
-def test_the_metric_reads_outputs_as_the_loss_does(
-    loss: Any, scores: Any, label: Any, figure: str, value: float
-) -> None:
+def test_the_metric_reads_outputs_as_the_loss_does(loss, scores, label, figure, value):
     batch = scores.astype("float32"), label.astype("float32")
     estimator = multifit.MultiEstimator(nn.Lambda(lambda scores: scores), loss)
     assert estimator.evaluate([batch])[figure] == value
@@ -88,9 +86,7 @@ def test_what_is_declared_is_not_logged_as_a_default(log: Callable[[], list[str]
     assert not [line for line in log() if "default" in line]
 
 
-def test_a_beginner_who_configured_no_logging_sees_the_log(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_beginner_who_configured_no_logging_sees_the_log(capsys, monkeypatch):
     logger = logging.getLogger("multifit")
     monkeypatch.setattr(logger, "handlers", [])
     monkeypatch.setattr(logger, "propagate", False)  # pytest listens at the root

@@ -157,9 +157,7 @@ ORDERS = {
 
 
 @pytest.mark.parametrize(("parts", "shared", "order"), ORDERS.values(), ids=ORDERS)
-def test_each_parts_slots_stay_in_the_order_of_its_batches(
-    parts: list[dict[str, Any]], shared: list[str], order: list[str]
-) -> None:
+def test_each_parts_slots_stay_in_the_order_of_its_batches(parts, shared, order):
     specs = {name: denoising(**changes) for name, changes in zip("abc", parts)}
     specs["a"] = changed(specs["a"], evaluate=specs["a"])
     spec = TaskSpec.combine(shared=shared, **specs)
