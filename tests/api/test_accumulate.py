@@ -6,35 +6,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import (
-    CheckpointHandler,
-    DataError,
-    Every,
-    LossSpec,
-    MultiEstimator,
-    StoppingHandler,
-    TaskSpec,
-    TerminateOnNaN,
-    TrainerError,
-    TrainerSpec,
-)
+from multifit import CheckpointHandler, DataError, Every, LossSpec, MultiEstimator, TrainerError, TrainerSpec
+from multifit.gluon.handlers import TerminateOnNaN
+from multifit.handlers import StoppingHandler
 from multifit.seeding import seed_everything
-from tests.common.accumulating import (
-    CASES,
-    SGD,
-    assert_is_one_batch,
-    batches_of,
-    net_of,
-    spec_of,
-    trained,
-    values_of,
-)
+from tests.common.accumulating import CASES, SGD, assert_is_one_batch, batches_of, net_of, spec_of, values_of
 from tests.common.compare import assert_unchanged, snapshot
 from tests.common.grids import ONE, TWO
 from tests.common.handlers import CutsPower, PowerCut, handler
 from tests.common.nets import Heads, hybridized, sequential
 from tests.common.resuming import assert_resumes_bit_for_bit
-from tests.common.specs import L2, two_head_spec
+from tests.common.specs import two_head_spec
 
 import mxnet as mx  # isort: skip
 from mxnet import gluon, nd  # isort: skip
@@ -99,44 +81,28 @@ def test_trainers_that_accumulate(name: str) -> None:
 
 
 def test_what_an_epoch_leaves_over_is_an_update() -> None:
-    accumulated, _ = trained((2, 4, 3, 3, 2), True, True, epochs=3, accumulate=2)
-    whole, _ = trained((6, 6, 2), True, True, epochs=3)
-    assert_equal(whole, accumulated)
-
-
-class Branches(gluon.HybridBlock):
-    """Two nets in one, which share nothing."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Dense(3, in_units=5), nn.Dense(2, in_units=5)
-
-    def hybrid_forward(self, F: Any, x: Any) -> Any:
-        return self.first(x), self.second(x)
+    accumulated = fitted((2, 4, 3, 3, 2), True, True, epochs=3, accumulate=2)
+    assert_equal(values_of(fitted((6, 6, 2), True, True, epochs=3)), values_of(accumulated))
 
 
 def test_losses_that_are_bound_to_a_trainer_have_its_window() -> None:
-    """Each net is trained as by an estimator whose trainers all accumulate as many batches."""
+    """Each head is trained as by an estimator whose trainers all accumulate as many batches."""
 
-    def run(first: int, second: int) -> dict[str, np.ndarray]:
-        seed_everything(3)
-        net = hybridized(Branches())
-        net.initialize(mx.init.Xavier())
-        net.cast("float64")
+    def run(**windows: int) -> dict[str, np.ndarray]:
         losses = {
-            "digit": LossSpec(hybridized(gluon.loss.SoftmaxCrossEntropyLoss()), trainers="first"),
-            "size": LossSpec(hybridized(gluon.loss.L2Loss()), normalize_by="tokens", trainers="second"),
+            "digit": LossSpec(hybridized(gluon.loss.SoftmaxCrossEntropyLoss()), trainers="digit"),
+            "size": LossSpec(hybridized(gluon.loss.L2Loss()), normalize_by="tokens", trainers="size"),
         }
         trainers = {
             name: TrainerSpec(f"{name}.*", "sgd", SGD, every=every, accumulate=True)
-            for name, every in (("first", first), ("second", second))
+            for name, every in windows.items()
         }
-        estimator = MultiEstimator(net, spec_of(True, True, losses=losses), trainers)
+        estimator = MultiEstimator(net_of(), spec_of(True, True, losses=losses), trainers, frozen=["body.*"])
         estimator.fit(batches_of((2, 3, 1, 2, 2, 1, 1), True), epochs=2, event_handlers=[])
         return values_of(estimator)
 
-    mixed, twos, threes = run(2, 3), run(2, 2), run(3, 3)
-    assert_equal({name: (twos if name.startswith("first") else threes)[name] for name in mixed}, mixed)
+    mixed, twos, threes = run(digit=2, size=3), run(digit=2, size=2), run(digit=3, size=3)
+    assert_equal({name: (threes if name.startswith("size") else twos)[name] for name in mixed}, mixed)
 
 
 class Penalty:
@@ -214,7 +180,7 @@ def test_a_fit_that_fails_within_a_window_leaves_no_gradients() -> None:
     with pytest.raises(PowerCut):
         estimator.fit(batches_of((4, 4), True), epochs=1, event_handlers=[CutsPower(1)])
     estimator.fit(batches_of((4, 4), True), epochs=2, event_handlers=[])
-    assert_equal(trained([8], True)[0], values_of(estimator))
+    assert_equal(values_of(fitted([8], True, epochs=2)), values_of(estimator))
 
 
 # ---- reading ahead -----------------------------------------------------------------------------------------
@@ -250,43 +216,6 @@ def test_reading_the_window_for_its_normalizers_draws_no_random_numbers() -> Non
         spec = spec_of(False, tokens, batch_fn=batch_fn)
         found.append(values_of(fitted((4, 4, 4), spec=spec, epochs=2, accumulate=2)))
     assert_equal(*found)
-
-
-class Recurrent(gluon.HybridBlock):
-    """Adds what it carries from batch to batch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Dense(2, in_units=5)
-
-    def hybrid_forward(self, F: Any, x: Any, memory: Any) -> Any:
-        y = self.layer(x) + 0.5 * memory
-        return y, y
-
-
-@pytest.mark.parametrize("tokens", [False, True])
-def test_carried_state_passes_from_batch_to_batch(tokens: bool) -> None:
-    seen = []
-
-    def note(estimator: Any, slots: Any) -> dict[str, Any]:
-        seen.append(slots["memory"].asnumpy())
-        return {}
-
-    spec = TaskSpec(
-        inputs=["x", "memory"], outputs=["size", "memory"], labels=["size", "tokens"],
-        losses={"size": LossSpec(L2, normalize_by="tokens" if tokens else None)},
-        unused=["outputs.memory"] if tokens else ["outputs.memory", "tokens"], state={"memory": (0, 2)},
-    )  # fmt: skip
-    net = Recurrent()
-    net.initialize(mx.init.One())
-    batches = [
-        (np.full((4, 5), n, "float32"), np.ones((4, 2), "float32"), np.ones(4, "float32")) for n in range(4)
-    ]
-    still = TrainerSpec(".*", "sgd", {"learning_rate": 1e-20})
-    estimator = MultiEstimator(net, spec, still, accumulate=2)
-    estimator.fit(batches, epochs=1, event_handlers=[handler("Note", change_outputs=note)])
-    expected = [0.0, 0.0, 5.0, 12.5]
-    assert [float(memory[0, 0]) for memory in seen[-4:]] == pytest.approx(expected)
 
 
 def test_a_wrong_batch_is_named_when_it_is_its_turn() -> None:

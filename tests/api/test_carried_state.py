@@ -32,7 +32,8 @@ EPOCHS = 2
 
 
 def fit(net: Any, contexts: Any = ONE, handlers: Any = SILENT, world: World = ALONE, **options: Any) -> Any:
-    trainer = TrainerSpec(".*", "sgd", SGD)
+    window = options.pop("window", 1)
+    trainer = TrainerSpec(".*", "sgd", SGD, every=window, accumulate=window > 1)
     spec = options.pop("spec", None) or make_spec()
     estimator = MultiEstimator(net, spec, trainer, contexts, world=world)
     data = options.pop("data", BATCHES)
@@ -40,18 +41,21 @@ def fit(net: Any, contexts: Any = ONE, handlers: Any = SILENT, world: World = AL
     return estimator
 
 
-def train_by_hand(net: Any, shapes: Any = STATE) -> None:
+def train_by_hand(net: Any, shapes: Any = STATE, window: int = 1) -> None:
+    net.collect_params().setattr("grad_req", "add")
     trainer = gluon.Trainer(net.collect_params(), "sgd", SGD)
     loss = gluon.loss.SoftmaxCrossEntropyLoss(batch_axis=1)
     for _ in range(EPOCHS):
         state = [nd.zeros((1, SAMPLES, size)) for *_, size in shapes.values()]
-        for words, following in BATCHES:
+        for number, (words, following) in enumerate(BATCHES, 1):
             with autograd.record():
                 logits, state = net(nd.array(words), *state)
                 value = loss(logits, nd.array(following))
             state = [each.copy() for each in state]
             value.backward()
-            trainer.step(SAMPLES)
+            if number % window == 0:
+                trainer.step(SAMPLES * window)
+                net.collect_params().zero_grad()
 
 
 def evaluate_by_hand(net: Any) -> float:
@@ -73,6 +77,13 @@ def test_trains_and_evaluates_as_by_hand(devices: list, hybrid: bool) -> None:
         assert estimator.evaluate(BATCHES, batch_axis=1)["next"] == pytest.approx(
             evaluate_by_hand(hand), rel=1e-4
         )
+
+
+def test_it_passes_from_batch_to_batch_where_gradients_accumulate() -> None:
+    hand, net = make_net(hybrid=False), make_net()
+    train_by_hand(hand, window=2)
+    fit(net, window=2)
+    assert_same_parameters(net, hand)
 
 
 def test_a_state_that_is_a_parameter_keeps_its_value_while_that_moves() -> None:

@@ -16,7 +16,6 @@ from multifit import (
     LossSpec,
     MetricSpec,
     MultiEstimator,
-    Plan,
     SpecError,
     TaskSpec,
     TrainerSpec,
@@ -151,17 +150,13 @@ def test_nothing_else_in_the_process_changes():
     assert all((a.asnumpy() == b.asnumpy()).all() for a, b in zip(other(image), estimator.net(image)))
 
 
-def unwrapped(plan: Plan) -> str:
-    return " ".join(str(plan).split())
-
-
 def test_the_plan_and_the_log_mention_it(caplog):
     with caplog.at_level("INFO", logger="multifit"):
         estimator = make()
         plan = estimator.check(batches(), batches())
         estimator.fit(batches(), epochs=1)
     assert str(plan).startswith("batches of 8 on cpu(0), computed in float16\n")
-    assert unwrapped(plan).count("; 3 operators of the net in float16") == 2
+    assert " ".join(str(plan).split()).count("; 3 operators of the net in float16") == 2
     assert [line for line in caplog.messages if line.startswith("precision")] == [
         "precision: float16 (Activation and what is between them); parameters and losses in float32"
     ]

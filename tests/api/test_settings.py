@@ -38,7 +38,6 @@ SETTINGS: dict[str, tuple[Callable[[Any], object], dict[str, Any]]] = {
     "wd_mult": (lambda e: multiply(e.parameters, wd_mult=0.0), {"wd": 0.1}),
     "rate": (lambda e: setattr(e.trainers["trainer"], "learning_rate", 1e-4), {}),
     "decay": (lambda e: setattr(e.trainers["trainer"], "weight_decay", 0.5), {}),
-    "betas": (lambda e: setattr(e.trainers["trainer"], "betas", (0.5, 0.6)), {}),
     "clip_gradient": (lambda e: setattr(e.trainers["trainer"].optimizer, "clip_gradient", 1e-3), {}),
     "epsilon": (lambda e: setattr(e.trainers["trainer"].optimizer, "epsilon", 1e-2), {}),
     "scale": (lambda e: setattr(e.trainers["trainer"].trainer, "_scale", 0.5), {"wd": 0.1}),
