@@ -8,7 +8,7 @@ import pandas
 import pytest
 from mxnet import gluon
 
-from multifit import LossSpec, MultiEstimator, TaskSpec
+from multifit import MultiEstimator, TaskSpec
 from tests.api.test_data import reference, trained
 from tests.common.grids import two_settings
 from tests.common.hand_loop import assert_trains_as_by_hand
@@ -115,39 +115,3 @@ class Record:
 def test_a_spec_can_describe_batches_of_another_form(changes: Any, form: Any, batches: Any) -> None:
     figures = trained([form(*batch) for batch in batches], **changes)
     assert figures == reference()
-
-
-def test_an_input_may_be_a_label(arrays: Any) -> None:
-    class Half(gluon.Block):
-        def __init__(self) -> None:
-            super().__init__()
-            self.head = gluon.nn.Dense(6)
-
-        def forward(self, image: Any, count: Any) -> Any:
-            return self.head(image) * count.reshape((-1, 1))
-
-    def restored(out: Any, image: Any, count: Any) -> Any:
-        return ((out - image) ** 2).mean(axis=1) / count
-
-    spec = TaskSpec(
-        inputs=["image", "count"], outputs=["out"], labels=["image"],
-        losses={"restored": LossSpec(restored, "out", ["image", "count"])},
-    )  # fmt: skip
-    assert spec.batch == ("image", "count")
-    batch = (arrays["image"], np.full(20, 2.0, "float32"))
-    estimator = MultiEstimator(Half(), spec)
-    history = estimator.fit([batch] * 3, [batch], epochs=3)
-    assert history["val_loss"][-1] < history["val_loss"][0]
-    assert list(estimator.evaluate([batch])) == ["loss", "restored"]
-
-
-def test_batch_fn_may_derive_slots(arrays: Any) -> None:
-    """A language model: the targets are the inputs, one step later."""
-    net = gluon.nn.Dense(1, flatten=False)
-    spec = TaskSpec(
-        inputs=["now"], outputs=["next"], labels=["next"],
-        batch_fn=lambda text: {"now": text[:, :-1].expand_dims(2), "next": text[:, 1:].expand_dims(2)},
-        losses={"next": L2},
-    )  # fmt: skip
-    history = MultiEstimator(net, spec).fit([mx.nd.array(arrays["image"])] * 2, epochs=2)
-    assert np.isfinite(history["train_next"]).all()

@@ -147,17 +147,6 @@ def test_functions_get_what_all_devices_and_ranks_have_as_one(name: str) -> None
     assert run_ranks(2, evaluate) == [whole, whole]
 
 
-def test_functions_of_parts_that_are_not_alike() -> None:
-    """Sequences of one length on each device, but another on the other."""
-    net = TimeMajor()
-    net.initialize(ctx=TWO)
-    estimator = MultiEstimator(net, by_last_step(last=WHOLE["slots"]))
-    parts = Shards([batch(2, 4), batch(2, 3)])
-    text = r'metrics\["last"\]: .*batch 1 has \(3, 2\) float32, .*and batch 1 \(4, 2\) float32.*; pad them'
-    with pytest.raises(SpecError, match=text):
-        estimator.evaluate([parts], batch_axis=1)
-
-
 FIRST = {  # what a first batch of two devices' labels has, and the shape in which a message names them
     "uneven shares": (batch(5, 3), (3, 5)),
     "other lengths": (Shards([batch(2, 4), batch(3, 2)]), (4, 2)),

@@ -182,14 +182,6 @@ def test_losses_of_all_trainers_and_eager_ones_go_beside() -> None:
     assert_same_parameters(*nets)
 
 
-def test_accumulated_gradients_are_bound_too() -> None:
-    nets = make_net(), make_net()
-    pairs = [tuple(map(np.concatenate, zip(*BATCHES[i : i + 2]))) for i in range(0, len(BATCHES), 2)]
-    fit(nets[0], make_spec(), data=pairs)
-    fit(nets[1], make_spec(), trainers=make_trainers(every=2, accumulate=True))
-    assert_same_parameters(*nets)
-
-
 def test_a_resumed_run_is_equal_bit_for_bit(tmp_path: Path) -> None:
     """With dropout, whose masks are drawn anew."""
 

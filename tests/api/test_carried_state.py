@@ -153,48 +153,37 @@ def test_wrong_declarations_are_refused(changes: Any, text: str) -> None:
     assert text in str(caught.value)
 
 
-def test_a_batch_that_holds_the_state_is_refused() -> None:
-    estimator = MultiEstimator(make_net(), make_spec())
-    words, following = BATCHES[0]
-    batch = {"words": words, "next": following, "hidden": words, "extra": words}
-    with pytest.raises(DataError) as caught:
-        estimator.fit([batch], epochs=1, batch_axis=1)
-    held, extra = (problem.message for problem in caught.value.problems)
-    assert held.startswith(
-        'the batch has "hidden", which is declared in state= and comes from the previous batch; leave it out'
-    )
-    assert extra.startswith('the batch also has "extra", which is not declared')
-
-
-def test_state_is_not_exported(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match=r'export: "hidden", "cell" come from the previous batch \(state=\)'):
-        MultiEstimator(make_net(), make_spec()).export(tmp_path, BATCHES[:1])
-
-
-def test_parts_with_state_are_not_combined() -> None:
-    with pytest.raises(SpecError, match="combine: text has a state= of its own, which cannot be combined"):
-        TaskSpec.combine(text=make_spec())
-
-
-def test_a_state_of_another_shape_is_refused() -> None:
-    spec = make_spec(state={"hidden": (1, 0, UNITS), "cell": (0, UNITS)})
-    with pytest.raises(SpecError, match=r'state: "cell" is \(4, 5\) float32 as an input, but the output "ce'):
-        fit(Reshaped(), spec=spec)
-
-
 class Reshaped(LanguageModel):
     def hybrid_forward(self, F: Any, words: Any, hidden: Any, cell: Any) -> Any:
         return super().hybrid_forward(F, words, hidden, F.expand_dims(cell, axis=0))
 
 
-def test_batches_of_other_sizes_are_refused() -> None:
-    batches = [*BATCHES[:3], tuple(array[:, :3] for array in BATCHES[3])]
-    with pytest.raises(
-        DataError, match=r"gets 3 samples of a batch, but the state of the previous batch has"
-    ):
-        fit(make_net(), data=batches)
+# fmt: off
+REFUSED = {
+    "in a batch": (
+        lambda: fit(make_net(), data=[dict(zip(("words", "next", "hidden"), BATCHES[0] * 2))]),
+        'the batch has "hidden", which is declared in state= and comes from the previous batch; leave it'),
+    "another shape": (
+        lambda: fit(Reshaped(), spec=make_spec(state={"hidden": (1, 0, UNITS), "cell": (0, UNITS)})),
+        'state: "cell" is (4, 5) float32 as an input, but the output "ce'),
+    "batches of other sizes": (
+        lambda: fit(make_net(), data=[*BATCHES[:3], tuple(array[:, :3] for array in BATCHES[3])]),
+        "gets 3 samples of a batch, but the state of the previous batch has"),
+    "several loaders": (
+        lambda: fit(make_net(), data={"a": BATCHES, "b": BATCHES}),
+        'state: "hidden", "cell" come from the previous batch; give'),
+    "export": (
+        lambda: MultiEstimator(make_net(), make_spec()).export("nowhere", BATCHES[:1]),
+        'export: "hidden", "cell" come from the previous batch (state=)'),
+    "combine": (
+        lambda: TaskSpec.combine(text=make_spec()),
+        "combine: text has a state= of its own, which cannot be combined"),
+}
+# fmt: on
 
 
-def test_several_loaders_are_refused() -> None:
-    with pytest.raises(SpecError, match='state: "hidden", "cell" come from the previous batch; give'):
-        fit(make_net(), data={"a": BATCHES, "b": BATCHES})
+@pytest.mark.parametrize(("call", "text"), REFUSED.values(), ids=REFUSED)
+def test_where_state_cannot_be_is_refused(call: Any, text: str) -> None:
+    with pytest.raises((SpecError, DataError)) as caught:
+        call()
+    assert text in str(caught.value)

@@ -13,8 +13,6 @@ import tqdm
 from multifit import MultiEstimator, ProgressBar
 from multifit.events import EVENTS, HOOKS
 from multifit.events.handler import ARGUMENTS
-from tests.common.nets import two_heads
-from tests.common.specs import two_head_spec
 
 
 class Recorder:
@@ -44,11 +42,6 @@ def interrupt(estimator: Any) -> None:
 
 def fail(estimator: Any) -> None:
     raise OSError("disk full")
-
-
-@pytest.fixture
-def estimator() -> MultiEstimator:
-    return MultiEstimator(two_heads(), two_head_spec())
 
 
 def test_methods_are_called_with_what_their_signatures_are_checked_against(estimator, batches):

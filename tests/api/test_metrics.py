@@ -118,18 +118,6 @@ def test_batches_of_which_only_some_can_be_summed(batches: Any) -> None:
         MultiEstimator(two_heads(), two_head_spec(metrics={"odd": metric})).evaluate(data)
 
 
-def test_a_function_of_transformed_slots(batches: Any) -> None:
-    def mean(label: np.ndarray, output: np.ndarray) -> float:
-        assert label.shape == output.shape == (8,)
-        return float(np.abs(label - output).mean())
-
-    def flat(size: Any, label: Any) -> Any:
-        return label.reshape((-1,)), size.reshape((-1,)) * 0
-
-    figures = evaluated(batches, TWO, error=MetricSpec(mean, "size", "size", transform=flat))
-    assert figures == {"error": pytest.approx(np.abs(batches[0][2]).mean(), rel=1e-5)}
-
-
 @BOTH
 def test_lists_stay_one_argument(devices: list, batches: Any) -> None:
     """As gluoncv's RPNAccMetric takes them: lists of what belongs together, device by device."""
@@ -155,14 +143,22 @@ def test_lists_stay_one_argument(devices: list, batches: Any) -> None:
     assert evaluated(batches, devices, **metrics) == pytest.approx({"update": mean, "function": mean})
 
 
-def test_a_transform_that_returns_one_array(batches: Any) -> None:
+def test_transforms_for_one_array_and_for_a_function(batches: Any) -> None:
     class Largest(mx.metric.EvalMetric):
         def update(self, sizes: Any) -> None:
             self.sum_metric += max(float(part.max().asscalar()) for part in sizes)
             self.num_inst += 1
 
-    largest = MetricSpec(Largest("x"), "size", transform=lambda size: size * 0 + 7)
-    assert evaluated(batches, TWO, largest=largest) == {"largest": 7.0}
+    def mean(label: np.ndarray, output: np.ndarray) -> float:
+        assert label.shape == output.shape == (8,)
+        return float(np.abs(label - output).mean())
+
+    metrics = {
+        "largest": MetricSpec(Largest("x"), "size", transform=lambda size: size * 0 + 7),
+        "error": MetricSpec(mean, "size", "size", transform=lambda s, y: (y[:, 0], s[:, 0] * 0)),
+    }
+    error = pytest.approx(np.abs(batches[0][2]).mean(), rel=1e-5)
+    assert evaluated(batches, TWO, **metrics) == {"largest": 7.0, "error": error}
 
 
 def test_arguments_in_another_order(batches: Any) -> None:
