@@ -183,3 +183,10 @@ def test_a_checkpoint_of_another_run_is_an_error(tmp_path: Path) -> None:
         assert line in str(caught.value)
         assert unequal(values(estimator), before) == []
         assert (estimator.state.step, estimator.state.epoch, estimator.history.epochs) == (0, 0, 0)
+
+
+def test_a_file_is_nothing_to_resume_from(tmp_path: Path) -> None:
+    file = tmp_path / "net.params"
+    file.touch()
+    with pytest.raises(ValueError, match=r"resume='.*net.params' is a file; give a run's folder"):
+        Run(tmp_path).build().fit(loader(), epochs=EPOCHS, resume=file)
