@@ -11,6 +11,7 @@ from multifit import LossSpec, MetricSpec, MultiEstimator, Shards, SpecError, Ta
 from multifit.distributed import ALONE, World
 from tests.common.grids import TWO, two_settings
 from tests.common.hand_loop import SILENT, assert_trains_as_by_hand
+from tests.common.handlers import handler
 from tests.common.joint_training import ByShape
 from tests.common.nets import hybridized
 from tests.common.ranks import run_ranks
@@ -87,12 +88,8 @@ def test_figures_and_predictions(devices: list, hybrid: bool) -> None:
     )
     right = sum(int((o.asnumpy().argmax(axis=2) == y).sum()) for o, (_, y) in zip(outputs, batches))
     seen: list[int] = []
-
-    class Watch:
-        def batch_end(self, estimator: Any) -> None:
-            seen.append(estimator.batch_axis)
-
-    figures = estimator.evaluate(batches, Watch(), batch_axis=1)
+    watch = handler(evaluate_batch_end=lambda estimator: seen.append(estimator.batch_axis))
+    figures = estimator.evaluate(batches, watch, batch_axis=1)
     assert figures["loss"] == pytest.approx(loss / sum(samples for samples, _ in SIZES), rel=1e-5)
     assert figures["accuracy"] == right / sum(y.size for _, y in batches)
     assert set(seen) == {1} and estimator.batch_axis == 0
