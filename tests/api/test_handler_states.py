@@ -1,6 +1,7 @@
 """A resumed fit gives each handler the state that is its own."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -30,6 +31,14 @@ class Named:
         self.first = state["name"]
 
 
+def bare(name: str) -> Any:
+    """Return a handler of a class without a signature."""
+    made = SimpleNamespace(epoch_end=lambda estimator: None, first=name, name=name)
+    made.state_dict = lambda: {"name": made.first}
+    made.load_state_dict = lambda state: vars(made).update(first=state["name"])
+    return made
+
+
 def named(name: str, *arguments: Any, **options: Any) -> Any:
     return Named(*arguments, **options, name=name)
 
@@ -50,6 +59,7 @@ CASES: dict[str, tuple[list[Any], list[Any], list[str]]] = {
     "one more": ([named("a", best)], [named("c", VAL), named("d", best)], ["c", "a"]),
     "other options": ([named("a", VAL, 2)], [named("c", VAL, 3)], ["a"]),
     "alike": ([named("a"), named("b")], [named("c"), named("d")], ["a", "b"]),
+    "without a signature": ([bare("a"), bare("b")], [bare("c"), bare("d")], ["a", "b"]),
     "in Every": ([Every(1, "epoch", named("a", VAL))], [Every(2, "epoch", named("c", VAL))], ["a"]),
 }  # fmt: skip
 
