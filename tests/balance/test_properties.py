@@ -328,10 +328,10 @@ def test_a_singular_system_gets_its_shortest_solution() -> None:
 
 
 @pytest.mark.parametrize("total", [None, 1.0, 3.0])
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", range(20))
 def test_minimum_meets_the_conditions_of_a_minimum(total: Any, seed: int) -> None:
     random = np.random.RandomState(seed)
-    count = 1 + seed % 8
+    count = random.randint(1, 9)
     factor = random.randn(count, count + (total is None))
     Q, b = factor @ factor.T, random.randn(count)
     w = minimum(Q, b, total)
@@ -342,3 +342,14 @@ def test_minimum_meets_the_conditions_of_a_minimum(total: Any, seed: int) -> Non
     assert (slope >= level - 1e-8).all()
     if total is not None:
         assert w.sum() == pytest.approx(total)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_minimum_for_two_variables(seed: int) -> None:
+    """No slope leads down from it, and none along a variable that is above its bound."""
+    random = np.random.RandomState(seed)
+    rows, b = random.randn(2, 3), random.randn(2) - seed % 4 / 2
+    Q = rows @ rows.T
+    w = minimum(Q, b)
+    slope = Q @ w + b
+    assert (w >= 0).all() and (slope >= -1e-12).all() and abs(w @ slope) < 1e-12
