@@ -91,8 +91,8 @@ KINDS: dict[str, Callable[[Any], Any]] = {
     "mx.np": lambda batches: [tuple(mx.np.array(array) for array in batch) for batch in batches],
     "CSR": lambda batches: [(mx.nd.array(i).tostype("csr"), d, s) for i, d, s in batches],
     "CSR labels": lambda batches: [(i, d, mx.nd.array(s).tostype("csr")) for i, d, s in batches],
-    "SciPy": lambda batches: [(scipy.sparse.coo_matrix(i, dtype="float64"), d, s) for i, d, s in batches],
     "row-sparse": lambda batches: [(mx.nd.array(i).tostype("row_sparse"), d, s) for i, d, s in batches],
+    "SciPy": lambda batches: [(scipy.sparse.coo_matrix(i, dtype="float64"), d, s) for i, d, s in batches],
     "unequal shards": lambda batches: [in_shards(batch, 3) for batch in batches],
     "shards": lambda batches: [in_shards(batch, 1) for batch in batches],
 }

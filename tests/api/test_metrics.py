@@ -108,6 +108,16 @@ def test_arrays_of_a_pass_that_cannot_be_joined(metric: Any) -> None:
     assert flat == pytest.approx(1.0 if isinstance(metric, mx.metric.EvalMetric) else 0.5)
 
 
+def test_lists_of_another_length_cannot_be_joined() -> None:
+    def grown(output: Any, label: Any) -> Any:
+        return [label] * len(label), output
+
+    metric = MetricSpec(lambda labels, output: 0.0, "y", "y", transform=grown)
+    data = [(np.zeros((size, 2), "float32"), np.zeros(size, "float32")) for size in (2, 3)]
+    with pytest.raises(SpecError, match="batch 2 has"):
+        MultiEstimator(GIVEN, TaskSpec(outputs=["y"], labels=["y"], metrics={"m": metric})).evaluate(data)
+
+
 def test_batches_of_which_only_some_can_be_summed(batches: Any) -> None:
     def odd(output: Any, label: Any) -> Any:
         return label, output if len(label) == 8 else output[:, :1, None]

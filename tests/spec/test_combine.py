@@ -198,6 +198,7 @@ FAULTS = {
         ["imge"],
         'shared: no part has a slot "imge" (did you mean "image"?); slots are',
     ),
+    "not a name": ({"a": detection()}, [3], 'shared: no part has a slot "3"; slots are "image", "truth"'),
     "forward": (
         {"a": detection(forward=max)},
         [],
