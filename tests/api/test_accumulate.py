@@ -6,129 +6,103 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import (
-    CheckpointHandler,
-    DataError,
-    Every,
-    LossSpec,
-    MultiEstimator,
-    StoppingHandler,
-    TaskSpec,
-    TerminateOnNaN,
-    TrainerError,
-    TrainerSpec,
-)
+from multifit import CheckpointHandler, DataError, Every, LossSpec, MultiEstimator, TrainerError, TrainerSpec
+from multifit.gluon.handlers import TerminateOnNaN
+from multifit.handlers import StoppingHandler
 from multifit.seeding import seed_everything
-from tests.common.accumulating import (
-    CASES,
-    SGD,
-    assert_is_one_batch,
-    batches_of,
-    net_of,
-    spec_of,
-    trained,
-    values_of,
-)
+from tests.common.accumulating import CASES, SGD, assert_is_one_batch, batches_of, net_of, spec_of, values_of
 from tests.common.compare import assert_unchanged, snapshot
 from tests.common.grids import ONE, TWO
 from tests.common.handlers import CutsPower, PowerCut, handler
 from tests.common.nets import Heads, hybridized, sequential
 from tests.common.resuming import assert_resumes_bit_for_bit
-from tests.common.specs import L2, two_head_spec
+from tests.common.specs import two_head_spec
 
 import mxnet as mx  # isort: skip
 from mxnet import gluon, nd  # isort: skip
 from mxnet.gluon import nn  # isort: skip
 
 
-def assert_equal(one: Any, other: Any, tolerance: float = 1e-12) -> None:
+def assert_equal(one: Any, other: Any) -> None:
     for name, value in one.items():
-        np.testing.assert_allclose(other[name], value, rtol=tolerance, atol=tolerance, err_msg=name)
+        np.testing.assert_allclose(other[name], value, rtol=1e-12, atol=1e-12, err_msg=name)
 
 
-@pytest.mark.parametrize("devices", [ONE, TWO], ids=["one device", "two"])
-@pytest.mark.parametrize("window", [3, 5], ids=["a window of all", "more than an epoch has"])
-@pytest.mark.parametrize("case", CASES)
-def test_the_update_is_that_of_one_batch(case: str, window: int, devices: Any) -> None:
-    assert_is_one_batch(case, window, context=devices)
+def fitted(
+    data: Any, missing: bool = False, tokens: bool = False, handlers: Any = (), epochs: int = 1,
+    spec: Any = None, **options: Any,
+) -> MultiEstimator:  # fmt: skip
+    """Fit on batches of these sizes, or on these batches."""
+    spec = spec or spec_of(missing, tokens)
+    estimator = MultiEstimator(net_of(), spec, TrainerSpec(".*", "sgd", SGD), **options)
+    batches = batches_of(data, missing) if isinstance(data[0], int) else data
+    estimator.fit(batches, epochs=epochs, event_handlers=list(handlers))
+    return estimator
 
 
-TRAINERS: dict[str, Any] = {
-    "one": lambda **rhythm: TrainerSpec(".*", "adam", {"learning_rate": 0.02}, **rhythm),
-    "two, clipped": lambda **rhythm: {
-        "body": TrainerSpec("body.*", "sgd", SGD, clip_norm=0.1, **rhythm),
-        "heads": TrainerSpec("(digit|size).*", "adam", {"learning_rate": 0.02}, **rhythm),
-    },
+WINDOWS = ((3, ONE), (5, TWO))  # of all batches, and of more than an epoch has
+
+
+@pytest.mark.parametrize(
+    ("case", "window"), [(case, WINDOWS[i % 2]) for i, case in enumerate(CASES)], ids=str
+)
+def test_the_update_is_that_of_one_batch(case: str, window: Any) -> None:
+    assert_is_one_batch(case, window[0], context=window[1])
+
+
+ADAM = {"learning_rate": 0.02}
+WAYS: dict[str, tuple[Any, dict[str, Any]]] = {  # trainers, by a net and a rhythm; options of the estimator
+    "one": (lambda net, **rhythm: TrainerSpec(".*", "adam", ADAM, **rhythm), {}),
+    "two, clipped": (
+        lambda net, **rhythm: {
+            "body": TrainerSpec("body.*", "sgd", SGD, clip_norm=0.1, **rhythm),
+            "heads": TrainerSpec("(digit|size).*", "adam", ADAM, **rhythm),
+        },
+        {},
+    ),
+    "the default": (lambda net: None, {"accumulate": 3}),
+    "a user's own": (lambda net: gluon.Trainer(net.collect_params(), "sgd", SGD), {"accumulate": 3}),
 }
 
 
-@pytest.mark.parametrize("name", TRAINERS)
-def test_trainers_that_accumulate_alike(name: str) -> None:
-    whole, _ = trained((8, 2), True, True, trainers=TRAINERS[name]())
-    rhythm = {"every": 3, "accumulate": True}
-    accumulated, _ = trained((3, 1, 4, 2), True, True, trainers=TRAINERS[name](**rhythm))
-    assert_equal(whole, accumulated)
-
-
-def test_what_an_epoch_leaves_over_is_an_update() -> None:
-    accumulated, _ = trained((2, 4, 3, 3, 2), True, True, epochs=3, accumulate=2)
-    whole, _ = trained((6, 6, 2), True, True, epochs=3)
-    assert_equal(whole, accumulated)
-
-
-def test_a_users_own_trainer_accumulates() -> None:
-    def run(sizes: Any, **options: Any) -> Any:
-        net = net_of(TWO)
-        trainer = gluon.Trainer(net.collect_params(), "sgd", SGD)
-        estimator = MultiEstimator(net, spec_of(True, True), trainer, TWO, **options)
-        estimator.fit(batches_of(sizes, True), epochs=2, event_handlers=[])
-        return values_of(estimator)
-
-    assert_equal(run([8]), run((4, 2, 2), accumulate=3))
-
-
-def test_the_default_trainer_accumulates() -> None:
+@pytest.mark.parametrize("name", WAYS)
+def test_trainers_that_accumulate(name: str) -> None:
+    make, options = WAYS[name]
     found = []
-    for sizes, accumulate in (([8], 1), ((6, 2), 2)):
-        estimator = MultiEstimator(net_of(), spec_of(), accumulate=accumulate)
-        estimator.fit(batches_of(sizes), epochs=2, event_handlers=[])
+    for sizes, rhythm, more in (
+        ((8, 2), {}, {}),
+        ((3, 1, 4, 2), {} if options else {"every": 3, "accumulate": True}, options),
+    ):
+        net = net_of(TWO)
+        estimator = MultiEstimator(net, spec_of(True, True), make(net, **rhythm), TWO, **more)
+        estimator.fit(batches_of(sizes, True), epochs=2, event_handlers=[])
         found.append(values_of(estimator))
     assert_equal(*found)
 
 
-class Branches(gluon.HybridBlock):
-    """Two nets in one, which share nothing."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Dense(3, in_units=5), nn.Dense(2, in_units=5)
-
-    def hybrid_forward(self, F: Any, x: Any) -> Any:
-        return self.first(x), self.second(x)
+def test_what_an_epoch_leaves_over_is_an_update() -> None:
+    accumulated = fitted((2, 4, 3, 3, 2), True, True, epochs=3, accumulate=2)
+    assert_equal(values_of(fitted((6, 6, 2), True, True, epochs=3)), values_of(accumulated))
 
 
 def test_losses_that_are_bound_to_a_trainer_have_its_window() -> None:
-    """Each net is trained as by an estimator whose trainers all accumulate as many batches."""
+    """Each head is trained as by an estimator whose trainers all accumulate as many batches."""
 
-    def run(first: int, second: int) -> dict[str, np.ndarray]:
-        seed_everything(3)
-        net = hybridized(Branches())
-        net.initialize(mx.init.Xavier())
-        net.cast("float64")
+    def run(**windows: int) -> dict[str, np.ndarray]:
         losses = {
-            "digit": LossSpec(hybridized(gluon.loss.SoftmaxCrossEntropyLoss()), trainers="first"),
-            "size": LossSpec(hybridized(gluon.loss.L2Loss()), normalize_by="tokens", trainers="second"),
+            "digit": LossSpec(hybridized(gluon.loss.SoftmaxCrossEntropyLoss()), trainers="digit"),
+            "size": LossSpec(hybridized(gluon.loss.L2Loss()), normalize_by="tokens", trainers="size"),
         }
         trainers = {
             name: TrainerSpec(f"{name}.*", "sgd", SGD, every=every, accumulate=True)
-            for name, every in (("first", first), ("second", second))
+            for name, every in windows.items()
         }
-        estimator = MultiEstimator(net, spec_of(True, True, losses=losses), trainers)
+        estimator = MultiEstimator(net_of(), spec_of(True, True, losses=losses), trainers, frozen=["body.*"])
         estimator.fit(batches_of((2, 3, 1, 2, 2, 1, 1), True), epochs=2, event_handlers=[])
         return values_of(estimator)
 
-    mixed, twos, threes = run(2, 3), run(2, 2), run(3, 3)
-    assert_equal({name: (twos if name.startswith("first") else threes)[name] for name in mixed}, mixed)
+    mixed, twos, threes = run(digit=2, size=3), run(digit=2, size=2), run(digit=3, size=3)
+    assert_equal({name: (threes if name.startswith("size") else twos)[name] for name in mixed}, mixed)
 
 
 class Penalty:
@@ -141,12 +115,10 @@ class Penalty:
 
 
 def test_what_handlers_add_to_the_objective_counts_with_the_samples() -> None:
-    def run(sizes: Any, **options: Any) -> Any:
-        estimator = MultiEstimator(net_of(), spec_of(True), TrainerSpec(".*", "sgd", SGD), **options)
-        estimator.fit(batches_of(sizes, True), epochs=2, event_handlers=[Penalty()])
-        return values_of(estimator)
-
-    assert_equal(run([8]), run((5, 3), accumulate=2))
+    whole = fitted([8], True, handlers=[Penalty()], epochs=2)
+    assert_equal(
+        values_of(whole), values_of(fitted((5, 3), True, handlers=[Penalty()], epochs=2, accumulate=2))
+    )
 
 
 def test_gradient_requests_are_restored() -> None:
@@ -166,30 +138,23 @@ def test_gradient_requests_are_restored() -> None:
 @pytest.mark.parametrize("place", [0, 1, 2], ids=["first", "second", "left over"])
 def test_a_run_that_meets_nan_keeps_the_parameters_of_the_last_update(place: int) -> None:
     batches = batches_of((4, 4, 4), True)
+    start = net_of()
+    start(nd.array(batches[0][0], dtype="float64"))
     batches[place] = (batches[place][0] * np.nan, *batches[place][1:])
-    estimator = MultiEstimator(net_of(), spec_of(True), TrainerSpec(".*", "sgd", SGD), accumulate=2)
-    estimator.fit(batches, epochs=1, event_handlers=[TerminateOnNaN()])
+    estimator = fitted(batches, True, handlers=[TerminateOnNaN()], accumulate=2)
     assert f"batch {place + 1}" in str(estimator.state.stop_reason)
-    expected = MultiEstimator(net_of(), spec_of(True), TrainerSpec(".*", "sgd", SGD))
-    expected.fit(batches_of([8] if place == 2 else [4], True), epochs=1, event_handlers=[])
     if place == 2:
-        assert_equal(values_of(expected), values_of(estimator))
+        assert_equal(values_of(fitted([8], True)), values_of(estimator))
     else:
-        start = net_of()
-        start(nd.array(batches[0][0], dtype="float64"))
         assert_unchanged(estimator.net, snapshot(start))
 
 
 def test_an_update_that_a_handler_holds_back_loses_its_batches() -> None:
     """Of the windows of batches 1 and 2, 3 and 4, and 5, the second is held back."""
     hold = handler("Hold", hold_update=lambda estimator: estimator.state.step == 3)
-    net = net_of()
-    held = MultiEstimator(net, spec_of(), TrainerSpec(".*", "sgd", SGD), accumulate=2)
-    held.fit(batches_of((2, 3, 3, 2, 2)), epochs=1, event_handlers=[hold])
-    others = MultiEstimator(net_of(), spec_of(), TrainerSpec(".*", "sgd", SGD))
+    held = fitted((2, 3, 3, 2, 2), handlers=[hold], accumulate=2)
     first, _, last = batches_of((5, 5, 2))
-    others.fit([first, last], epochs=1, event_handlers=[])
-    assert_equal(values_of(others), values_of(held))
+    assert_equal(values_of(fitted([first, last])), values_of(held))
 
 
 def test_a_limit_in_a_window_ends_it_and_no_more_is_read() -> None:
@@ -206,9 +171,8 @@ def test_a_limit_in_a_window_ends_it_and_no_more_is_read() -> None:
 
 def test_a_stop_within_a_window_updates_with_what_is_there() -> None:
     stop = StoppingHandler(condition=lambda state: state.step == 3)
-    estimator = MultiEstimator(net_of(), spec_of(), TrainerSpec(".*", "sgd", SGD), accumulate=2)
-    estimator.fit(batches_of((3, 2, 3, 2, 4)), epochs=1, event_handlers=[stop])
-    assert_equal(trained((5, 3), epochs=1)[0], values_of(estimator))
+    stopped = fitted((3, 2, 3, 2, 4), handlers=[stop], accumulate=2)
+    assert_equal(values_of(fitted((5, 3))), values_of(stopped))
 
 
 def test_a_fit_that_fails_within_a_window_leaves_no_gradients() -> None:
@@ -216,111 +180,42 @@ def test_a_fit_that_fails_within_a_window_leaves_no_gradients() -> None:
     with pytest.raises(PowerCut):
         estimator.fit(batches_of((4, 4), True), epochs=1, event_handlers=[CutsPower(1)])
     estimator.fit(batches_of((4, 4), True), epochs=2, event_handlers=[])
-    assert_equal(trained([8], True)[0], values_of(estimator))
+    assert_equal(values_of(fitted([8], True, epochs=2)), values_of(estimator))
 
 
 # ---- reading ahead -----------------------------------------------------------------------------------------
 
 
-class Reusing(mx.io.DataIter):
-    """Yields the same arrays again and again, with other values."""
+class Reusing(list):  # type: ignore[type-arg]
+    """Yields the same arrays again and again, with other values, as MXNet's iterators do."""
 
-    def __init__(self, batches: list[tuple[np.ndarray, ...]]) -> None:
-        super().__init__(len(batches[0][0]))
-        self._batches, self._at = batches, -1
-        self._arrays = [nd.array(array) for array in batches[0]]
-        names = ["x", "digit", "size", "tokens"]
-        descriptions = [mx.io.DataDesc(name, array.shape) for name, array in zip(names, self._arrays)]
-        self.provide_data, self.provide_label = descriptions[:1], descriptions[1:]
-
-    def reset(self) -> None:
-        self._at = -1
-
-    def iter_next(self) -> bool:
-        self._at += 1
-        if self._at == len(self._batches):
-            return False
-        for array, values in zip(self._arrays, self._batches[self._at]):
-            array[:] = values
-        return True
-
-    def getdata(self) -> Any:
-        return self._arrays[:1]
-
-    def getlabel(self) -> Any:
-        return self._arrays[1:]
-
-    def getpad(self) -> int:
-        return 0
+    def __iter__(self) -> Any:
+        arrays = [nd.array(array, dtype="float64") for array in self[0]]
+        for batch in super().__iter__():
+            for array, values in zip(arrays, batch):
+                array[:] = values
+            yield mx.io.DataBatch(arrays[:1], arrays[1:])
 
 
 def test_a_dataiter_may_reuse_its_arrays() -> None:
-    found = []
-    for data in (batches_of((4, 4, 4), True), Reusing(batches_of((4, 4, 4), True))):
-        net = net_of()
-        net.cast("float32")
-        estimator = MultiEstimator(net, spec_of(True, True), TrainerSpec(".*", "sgd", SGD), accumulate=2)
-        estimator.fit(data, epochs=2, event_handlers=[])
-        found.append(values_of(estimator))
-    assert_equal(*found, 1e-6)
+    batches = batches_of((4, 4, 4), True)
+    kept, reused = (fitted(data, True, True, epochs=2, accumulate=2) for data in (batches, Reusing(batches)))
+    assert_equal(values_of(kept), values_of(reused))
 
 
 def test_reading_the_window_for_its_normalizers_draws_no_random_numbers() -> None:
     """A normalizer of 1 for each sample changes nothing, though batches are then also read ahead."""
 
-    def run(tokens: bool) -> Any:
-        def batch_fn(batch: Any) -> dict[str, Any]:
-            x, digit, size, _ = batch
-            x = x + np.random.randn(*x.shape)
-            return {"x": x, "digit": digit, "size": size, "tokens": np.ones(len(x))}
+    def batch_fn(batch: Any) -> dict[str, Any]:
+        x, digit, size, _ = batch
+        return {"x": x + np.random.randn(*x.shape), "digit": digit, "size": size, "tokens": np.ones(len(x))}
 
-        spec = spec_of(False, tokens, batch_fn=batch_fn)
-        estimator = MultiEstimator(net_of(), spec, TrainerSpec(".*", "sgd", SGD), accumulate=2)
+    found = []
+    for tokens in (True, False):
         np.random.seed(2)
-        estimator.fit(batches_of((4, 4, 4)), epochs=2, event_handlers=[])
-        return values_of(estimator)
-
-    assert_equal(run(True), run(False))
-
-
-class Recurrent(gluon.HybridBlock):
-    """Adds what it carries from batch to batch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Dense(2, in_units=5)
-
-    def hybrid_forward(self, F: Any, x: Any, memory: Any) -> Any:
-        y = self.layer(x) + 0.5 * memory
-        return y, y
-
-
-@pytest.mark.parametrize("tokens", [False, True])
-def test_carried_state_passes_from_batch_to_batch(tokens: bool) -> None:
-    seen = []
-
-    def note(estimator: Any, slots: Any) -> dict[str, Any]:
-        seen.append(slots["memory"].asnumpy())
-        return {}
-
-    spec = TaskSpec(
-        inputs=["x", "memory"],
-        outputs=["size", "memory"],
-        labels=["size", "tokens"],
-        losses={"size": LossSpec(L2, normalize_by="tokens" if tokens else None)},
-        unused=["outputs.memory"] if tokens else ["outputs.memory", "tokens"],
-        state={"memory": (0, 2)},
-    )
-    net = Recurrent()
-    net.initialize(mx.init.One())
-    batches = [
-        (np.full((4, 5), n, "float32"), np.ones((4, 2), "float32"), np.ones(4, "float32")) for n in range(4)
-    ]
-    still = TrainerSpec(".*", "sgd", {"learning_rate": 1e-20})
-    estimator = MultiEstimator(net, spec, still, accumulate=2)
-    estimator.fit(batches, epochs=1, event_handlers=[handler("Note", change_outputs=note)])
-    expected = [0.0, 0.0, 5.0, 12.5]
-    assert [float(memory[0, 0]) for memory in seen[-4:]] == pytest.approx(expected)
+        spec = spec_of(False, tokens, batch_fn=batch_fn)
+        found.append(values_of(fitted((4, 4, 4), spec=spec, epochs=2, accumulate=2)))
+    assert_equal(*found)
 
 
 def test_a_wrong_batch_is_named_when_it_is_its_turn() -> None:
@@ -386,21 +281,12 @@ def resumable(folder: Path, *handlers: Any, window: int = 3, every: int = 1, **f
     return estimator
 
 
-@pytest.mark.parametrize(("every", "steps"), [(1, (1, 2, 3, 4, 6)), (2, (3, 7))])
+@pytest.mark.parametrize(("every", "steps"), [(1, (1, 3, 4)), (2, (7,))])
 def test_a_run_resumes_within_a_window_bit_for_bit(every: int, steps: Any, tmp_path: Path) -> None:
     """What was read ahead is read again, with the same noise."""
     assert_resumes_bit_for_bit(
         lambda folder, *handlers, **fit: resumable(folder, *handlers, every=every, **fit), tmp_path, *steps
     )
-
-
-def test_a_run_resumes_twice_within_a_window(tmp_path: Path) -> None:
-    through = resumable(tmp_path / "through", window=4)
-    for step in (1, 3):
-        with pytest.raises(Exception, match="CutsPower"):
-            resumable(tmp_path / "parts", CutsPower(step), window=4, resume=tmp_path / "parts")
-    resumed = resumable(tmp_path / "parts", window=4, resume=tmp_path / "parts")
-    assert_unchanged(resumed.net, snapshot(through.net))
 
 
 def test_a_finished_run_that_resumes_updates_with_what_its_limit_left_over(tmp_path: Path) -> None:
@@ -421,10 +307,9 @@ def test_a_finished_run_that_resumes_updates_with_what_its_limit_left_over(tmp_p
 # ---- what is refused ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("value", [0, 1.5, "2", True])
-def test_a_number_of_batches_that_is_none_is_refused(value: Any) -> None:
-    with pytest.raises(ValueError, match="accumulate is .*; valid is a whole number of at least 1"):
-        MultiEstimator(net_of(), spec_of(), accumulate=value)
+def test_a_number_of_batches_that_is_none_is_refused() -> None:
+    with pytest.raises(ValueError, match="accumulate is 0; valid is a whole number of at least 1"):
+        MultiEstimator(net_of(), spec_of(), accumulate=0)
 
 
 BODY_ALONE = {"body": TrainerSpec("body.*", every=2, accumulate=True), "heads": TrainerSpec("[ds].*")}
@@ -433,19 +318,13 @@ REFUSED: dict[str, tuple[Any, Any, str]] = {
         {"trainers": TrainerSpec(".*", every=3), "accumulate": 2}, spec_of(),
         r"trainers: every=3, but MultiEstimator\(accumulate=2\) is for all trainers; leave every= out, or",
     ),
-    "another window": (
-        {"trainers": TrainerSpec(".*", every=3, accumulate=True), "accumulate": 2}, spec_of(),
-        r"trainers: every=3, but MultiEstimator\(accumulate=2\) is for all",
-    ),
     "two windows of a loss": (
-        {"trainers": BODY_ALONE},
-        spec_of(True),
+        {"trainers": BODY_ALONE}, spec_of(True),
         r'losses\["digit"\]: is divided by the samples that have its labels, in all batches of an update, '
         r'but its trainers accumulate different numbers of batches: 2 of "body", 1 of "heads"; let them',
     ),
     "two windows of a loss with tokens": (
-        {"trainers": BODY_ALONE},
-        spec_of(False, True),
+        {"trainers": BODY_ALONE}, spec_of(False, True),
         r'losses\["size"\]: is divided by normalize_by, in all batches of an update',
     ),
 }  # fmt: skip
@@ -460,14 +339,3 @@ def test_what_cannot_be_one_update_is_refused(case: str) -> None:
     with pytest.raises(TrainerError, match=message):
         MultiEstimator(net, spec, **options).fit(batches_of((4, 4)), epochs=1, event_handlers=[])
     assert_unchanged(net, before)
-
-
-def test_a_checkpoint_of_another_window_is_another_run(tmp_path: Path) -> None:
-    resumable(tmp_path, epochs=1)
-    with pytest.raises(Exception, match=r'trainers\["trainer"\].every: 3 in the checkpoint, 2 here'):
-        resumable(tmp_path, window=2, resume=tmp_path)
-
-
-def test_the_plan_says_that_batches_accumulate() -> None:
-    plan = MultiEstimator(net_of(), spec_of(), accumulate=2).check(batches_of((4, 4)))
-    assert "every 2 batches, as one batch" in " ".join(str(plan).split())

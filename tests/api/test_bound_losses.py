@@ -9,18 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import (
-    CheckpointHandler,
-    Every,
-    LossSpec,
-    MixUp,
-    MultiEstimator,
-    SpecError,
-    TaskSpec,
-    TrainerSpec,
-)
+from multifit import CheckpointHandler, Every, LossSpec, MultiEstimator, SpecError, TaskSpec, TrainerSpec
 from multifit.balance import DWA
 from multifit.distributed import ALONE, World
+from multifit.gluon.handlers import MixUp
 from tests.common.compare import assert_same_parameters, assert_unchanged, snapshot
 from tests.common.grids import ONE, TWO
 from tests.common.hand_loop import SGD, SILENT
@@ -87,18 +79,11 @@ def make_trainers(**options: Any) -> dict[str, TrainerSpec]:
 
 
 def fit(
-    net: Any,
-    spec: TaskSpec,
-    devices: Any = ONE,
-    handlers: Any = SILENT,
-    world: World = ALONE,
-    trainers: Any = None,
-    epochs: int = 2,
-    data: Any = BATCHES,
-    **options: Any,
-) -> MultiEstimator:
+    net: Any, spec: TaskSpec, devices: Any = ONE, handlers: Any = SILENT, world: World = ALONE,
+    trainers: Any = None, data: Any = BATCHES, **options: Any,
+) -> MultiEstimator:  # fmt: skip
     estimator = MultiEstimator(net, spec, trainers or make_trainers(), devices, world=world)
-    estimator.fit(data, epochs=epochs, event_handlers=handlers, **options)
+    estimator.fit(data, epochs=2, event_handlers=handlers, **options)
     return estimator
 
 
@@ -152,8 +137,9 @@ def train_biases_by_hand(net: Any, still: str) -> None:
         trainer.step(len(noise))
 
 
-@pytest.mark.parametrize("still", ["", "discriminator.0.weight"], ids=["", "a frozen weight"])
-@pytest.mark.parametrize("devices", [ONE, TWO], ids=["one device", "two"])
+@pytest.mark.parametrize(
+    ("devices", "still"), [(TWO, ""), (ONE, "discriminator.0.weight")], ids=["two devices", "a frozen weight"]
+)
 def test_weights_and_biases_of_a_layer_may_have_trainers_of_their_own(devices: Any, still: str) -> None:
     hand, net = make_net(), make_net(devices=devices)
     train_biases_by_hand(hand, still)
@@ -167,14 +153,11 @@ def test_weights_and_biases_of_a_layer_may_have_trainers_of_their_own(devices: A
     assert_same_parameters(net, hand)
 
 
-def test_two_devices_equal_one() -> None:
+def test_two_devices_and_two_ranks_equal_one() -> None:
     nets = [make_net(devices=devices) for devices in (ONE, TWO)]
     for net, devices in zip(nets, (ONE, TWO)):
         fit(net, make_spec(), devices)
     assert_same_parameters(nets[1], nets[0])
-
-
-def test_two_ranks_equal_one() -> None:
     assert_as_alone(lambda world: snapshot(fit(make_net(), make_spec(), world=world).net))
 
 
@@ -199,14 +182,6 @@ def test_losses_of_all_trainers_and_eager_ones_go_beside() -> None:
     assert_same_parameters(*nets)
 
 
-def test_accumulated_gradients_are_bound_too() -> None:
-    nets = make_net(), make_net()
-    pairs = [tuple(map(np.concatenate, zip(*BATCHES[i : i + 2]))) for i in range(0, len(BATCHES), 2)]
-    fit(nets[0], make_spec(), data=pairs)
-    fit(nets[1], make_spec(), trainers=make_trainers(every=2, accumulate=True))
-    assert_same_parameters(*nets)
-
-
 def test_a_resumed_run_is_equal_bit_for_bit(tmp_path: Path) -> None:
     """With dropout, whose masks are drawn anew."""
 
@@ -225,13 +200,6 @@ def test_the_plan_and_the_summary_say_what_moves_what() -> None:
     row = next(row for row in plan.train.rows if row.name == "fool")
     assert row.goes_to == "0.5 x Softplus(outputs.made) / samples, trains generator"
     assert "Softplus(outputs.made) / samples, trains discriminator" in " ".join(make_spec().summary().split())
-
-
-def test_another_binding_is_another_run(tmp_path: Path) -> None:
-    fit(make_net(), make_spec(), handlers=[*SILENT, CheckpointHandler(tmp_path)])
-    fool = replace(make_spec().losses["fool"], trainers=None)
-    with pytest.raises(SpecError, match=r'losses\["fool"\].trainers: \["generator"\] in the checkpoint'):
-        fit(make_net(), make_spec(fool=fool), resume=tmp_path)
 
 
 # ---- errors ------------------------------------------------------------------------------------------------
@@ -299,13 +267,10 @@ def test_what_cannot_be_bound_is_refused(make: Any, text: str) -> None:
 
 
 def test_handlers_may_not_add_to_the_objective() -> None:
-    handler = SimpleNamespace(
-        change_objective=lambda estimator, objectives: [*objectives, objectives[0] * 0.1]
-    )
-    message = "it is not known for which trainers that is; leave the handler or trainers= out"
-    with pytest.raises(SpecError, match=message):
-        fit(make_net(), make_spec(), handlers=[*SILENT, handler])
-    with pytest.raises(
-        SpecError, match="losses: MixUp replaces a share .* leave the handler or trainers= out"
+    added = SimpleNamespace(change_objective=lambda estimator, objectives: [*objectives, objectives[0] * 0.1])
+    for handler, message in (
+        (added, "it is not known for which trainers that is; leave the handler or trainers= out"),
+        (MixUp(), "losses: MixUp replaces a share .* leave the handler or trainers= out"),
     ):
-        fit(make_net(), make_spec(), handlers=[*SILENT, MixUp()])
+        with pytest.raises(SpecError, match=message):
+            fit(make_net(), make_spec(), handlers=[*SILENT, handler])

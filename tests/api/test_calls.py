@@ -63,16 +63,3 @@ def test_predictions_of_several_threads_wait_for_each_other(estimator: MultiEsti
     for call in calls:
         for name, array in call.result().items():
             np.testing.assert_array_equal(array, expected[name])
-
-
-def test_an_evaluation_within_an_evaluation(estimator: MultiEstimator, batches: Any) -> None:
-    counts: list[int] = []
-
-    def evaluate_once_more(estimator: Any) -> None:
-        if not counts:
-            counts.append(1)
-            estimator.evaluate(batches)
-
-    handler = SimpleNamespace(evaluate_end=evaluate_once_more)
-    estimator.fit(batches, batches, epochs=1, event_handlers=handler)
-    assert counts == [1]

@@ -6,15 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import (
-    CheckpointHandler,
-    DataError,
-    Every,
-    MultiEstimator,
-    SpecError,
-    TaskSpec,
-    TrainerSpec,
-)
+from multifit import CheckpointHandler, DataError, Every, MultiEstimator, SpecError, TaskSpec, TrainerSpec
 from multifit.distributed import ALONE, World
 from tests.common.compare import assert_same_parameters, snapshot
 from tests.common.grids import ONE, two_settings
@@ -40,7 +32,8 @@ EPOCHS = 2
 
 
 def fit(net: Any, contexts: Any = ONE, handlers: Any = SILENT, world: World = ALONE, **options: Any) -> Any:
-    trainer = TrainerSpec(".*", "sgd", SGD)
+    window = options.pop("window", 1)
+    trainer = TrainerSpec(".*", "sgd", SGD, every=window, accumulate=window > 1)
     spec = options.pop("spec", None) or make_spec()
     estimator = MultiEstimator(net, spec, trainer, contexts, world=world)
     data = options.pop("data", BATCHES)
@@ -48,18 +41,21 @@ def fit(net: Any, contexts: Any = ONE, handlers: Any = SILENT, world: World = AL
     return estimator
 
 
-def train_by_hand(net: Any, shapes: Any = STATE) -> None:
+def train_by_hand(net: Any, shapes: Any = STATE, window: int = 1) -> None:
+    net.collect_params().setattr("grad_req", "add")
     trainer = gluon.Trainer(net.collect_params(), "sgd", SGD)
     loss = gluon.loss.SoftmaxCrossEntropyLoss(batch_axis=1)
     for _ in range(EPOCHS):
         state = [nd.zeros((1, SAMPLES, size)) for *_, size in shapes.values()]
-        for words, following in BATCHES:
+        for number, (words, following) in enumerate(BATCHES, 1):
             with autograd.record():
                 logits, state = net(nd.array(words), *state)
                 value = loss(logits, nd.array(following))
             state = [each.copy() for each in state]
             value.backward()
-            trainer.step(SAMPLES)
+            if number % window == 0:
+                trainer.step(SAMPLES * window)
+                net.collect_params().zero_grad()
 
 
 def evaluate_by_hand(net: Any) -> float:
@@ -81,6 +77,13 @@ def test_trains_and_evaluates_as_by_hand(devices: list, hybrid: bool) -> None:
         assert estimator.evaluate(BATCHES, batch_axis=1)["next"] == pytest.approx(
             evaluate_by_hand(hand), rel=1e-4
         )
+
+
+def test_it_passes_from_batch_to_batch_where_gradients_accumulate() -> None:
+    hand, net = make_net(hybrid=False), make_net()
+    train_by_hand(hand, window=2)
+    fit(net, window=2)
+    assert_same_parameters(net, hand)
 
 
 def test_a_state_that_is_a_parameter_keeps_its_value_while_that_moves() -> None:
@@ -111,10 +114,10 @@ def test_a_resumed_run_is_equal_bit_for_bit(tmp_path: Path) -> None:
     """Stopped amid an epoch, and where one ends."""
 
     def run(folder: Path, *handlers: Any, **options: Any) -> Any:
-        saving = CheckpointHandler(folder, Every(1, "batch"), seed=7)
+        saving = CheckpointHandler(folder, Every(2, "batch"), seed=7)
         return fit(make_net(), handlers=[*SILENT, saving, *handlers], **options)
 
-    assert_resumes_bit_for_bit(run, tmp_path, 4, 6, 9)
+    assert_resumes_bit_for_bit(run, tmp_path, 3, 6)
 
 
 def test_other_numbers_of_processes_cannot_resume(tmp_path: Path) -> None:
@@ -131,21 +134,10 @@ def test_the_plan_and_the_summary_say_what_is_carried() -> None:
     assert 'net; the output "cell" of the previous batch' in make_spec().summary()
 
 
-def test_another_state_is_another_run(tmp_path: Path) -> None:
-    fit(make_net(), handlers=[*SILENT, CheckpointHandler(tmp_path)])
-    with pytest.raises(SpecError, match=r"state"):
-        fit(
-            make_net(units=6),
-            spec=make_spec(state={"hidden": (1, 0, 6), "cell": (1, 0, 6)}),
-            resume=tmp_path,
-        )
-
-
 # fmt: off
 DECLARED = {
     "no dict": ({"state": ["hidden"]}, "state: is ['hidden']; give a dict of shapes by name"),
     "no number of samples": ({"state": {"hidden": (1, 5)}}, "state: 'hidden' has the shape (1, 5); give a"),
-    "no shape": ({"state": {"hidden": 5}}, "state: 'hidden' has the shape 5; give a tuple of whole numbers"),
     "an unknown name": ({"state": {**STATE, "cel": (0, 5)}},
         'state: "cel" is not one of the inputs (did you mean "cell"?)'),
     "not returned": ({"outputs": ["logits", "hidden"]}, 'state: "cell" is not one of the outputs; the'),
@@ -161,48 +153,37 @@ def test_wrong_declarations_are_refused(changes: Any, text: str) -> None:
     assert text in str(caught.value)
 
 
-def test_a_batch_that_holds_the_state_is_refused() -> None:
-    estimator = MultiEstimator(make_net(), make_spec())
-    words, following = BATCHES[0]
-    batch = {"words": words, "next": following, "hidden": words, "extra": words}
-    with pytest.raises(DataError) as caught:
-        estimator.fit([batch], epochs=1, batch_axis=1)
-    held, extra = (problem.message for problem in caught.value.problems)
-    assert held.startswith(
-        'the batch has "hidden", which is declared in state= and comes from the previous batch; leave it out'
-    )
-    assert extra.startswith('the batch also has "extra", which is not declared')
-
-
-def test_state_is_not_exported(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match=r'export: "hidden", "cell" come from the previous batch \(state=\)'):
-        MultiEstimator(make_net(), make_spec()).export(tmp_path, BATCHES[:1])
-
-
-def test_parts_with_state_are_not_combined() -> None:
-    with pytest.raises(SpecError, match="combine: text has a state= of its own, which cannot be combined"):
-        TaskSpec.combine(text=make_spec())
-
-
-def test_a_state_of_another_shape_is_refused() -> None:
-    spec = make_spec(state={"hidden": (1, 0, UNITS), "cell": (0, UNITS)})
-    with pytest.raises(SpecError, match=r'state: "cell" is \(4, 5\) float32 as an input, but the output "ce'):
-        fit(Reshaped(), spec=spec)
-
-
 class Reshaped(LanguageModel):
     def hybrid_forward(self, F: Any, words: Any, hidden: Any, cell: Any) -> Any:
         return super().hybrid_forward(F, words, hidden, F.expand_dims(cell, axis=0))
 
 
-def test_batches_of_other_sizes_are_refused() -> None:
-    batches = [*BATCHES[:3], tuple(array[:, :3] for array in BATCHES[3])]
-    with pytest.raises(
-        DataError, match=r"gets 3 samples of a batch, but the state of the previous batch has"
-    ):
-        fit(make_net(), data=batches)
+# fmt: off
+REFUSED = {
+    "in a batch": (
+        lambda: fit(make_net(), data=[dict(zip(("words", "next", "hidden"), BATCHES[0] * 2))]),
+        'the batch has "hidden", which is declared in state= and comes from the previous batch; leave it'),
+    "another shape": (
+        lambda: fit(Reshaped(), spec=make_spec(state={"hidden": (1, 0, UNITS), "cell": (0, UNITS)})),
+        'state: "cell" is (4, 5) float32 as an input, but the output "ce'),
+    "batches of other sizes": (
+        lambda: fit(make_net(), data=[*BATCHES[:3], tuple(array[:, :3] for array in BATCHES[3])]),
+        "gets 3 samples of a batch, but the state of the previous batch has"),
+    "several loaders": (
+        lambda: fit(make_net(), data={"a": BATCHES, "b": BATCHES}),
+        'state: "hidden", "cell" come from the previous batch; give'),
+    "export": (
+        lambda: MultiEstimator(make_net(), make_spec()).export("nowhere", BATCHES[:1]),
+        'export: "hidden", "cell" come from the previous batch (state=)'),
+    "combine": (
+        lambda: TaskSpec.combine(text=make_spec()),
+        "combine: text has a state= of its own, which cannot be combined"),
+}
+# fmt: on
 
 
-def test_several_loaders_are_refused() -> None:
-    with pytest.raises(SpecError, match='state: "hidden", "cell" come from the previous batch; give'):
-        fit(make_net(), data={"a": BATCHES, "b": BATCHES})
+@pytest.mark.parametrize(("call", "text"), REFUSED.values(), ids=REFUSED)
+def test_where_state_cannot_be_is_refused(call: Any, text: str) -> None:
+    with pytest.raises((SpecError, DataError)) as caught:
+        call()
+    assert text in str(caught.value)

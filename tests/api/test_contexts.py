@@ -25,17 +25,16 @@ def test_the_default_context(batches: Any) -> None:
     assert devices_of(net) == {tuple(estimator.context)}
 
 
-@pytest.mark.parametrize("contexts", [[mx.cpu(1)], TWO])
-def test_the_context_of_the_net_is_used(batches: Any, contexts: Any) -> None:
+def test_the_context_of_the_net_is_used(batches: Any) -> None:
     net = two_heads()
-    net.initialize(ctx=contexts)
+    net.initialize(ctx=TWO)
     estimator = MultiEstimator(net, two_head_spec())
-    assert estimator.context == contexts
+    assert estimator.context == TWO
     estimator.fit(batches, epochs=1)
-    assert devices_of(net) == {tuple(contexts)}
+    assert devices_of(net) == {tuple(TWO)}
 
 
-@pytest.mark.parametrize("context", [mx.cpu(1), [mx.cpu(1)], (mx.cpu(0), mx.cpu(1))])
+@pytest.mark.parametrize("context", [mx.cpu(1), (mx.cpu(0), mx.cpu(1))])
 def test_the_context_that_is_given_is_used(batches: Any, context: Any) -> None:
     net = two_heads()
     net.initialize()
@@ -79,10 +78,9 @@ def test_an_initializer_for_each_pattern(batches: Any) -> None:
     assert 0.5 * bound < np.abs(body).max() <= bound
 
 
-@pytest.mark.parametrize("initializer", [None, "xavier", mx.init.Normal(0.1), {"body.*": mx.init.Xavier()}])
-def test_initializers_of_weights_do_not_apply_to_biases(initializer: Any, batches: Any) -> None:
+def test_initializers_of_weights_do_not_apply_to_biases(batches: Any) -> None:
     net = two_heads()
-    MultiEstimator(net, two_head_spec(), initializer=initializer).check(batches)
+    MultiEstimator(net, two_head_spec(), initializer="xavier").check(batches)
     assert (net.body.bias.data() == 0).asnumpy().all()
     assert (net.body.weight.data() != 0).asnumpy().all()
 

@@ -17,7 +17,7 @@ from mxnet import gluon
 from multifit import LossSpec, MultiEstimator, Shards, TaskSpec, TrainerSpec
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.nets import hybridized, two_heads
-from tests.common.specs import CE, L2, two_head_spec
+from tests.common.specs import L2, two_head_spec
 
 NAMES = ["image", "digit", "size"]
 
@@ -40,16 +40,6 @@ class Dali:
 
     def reset(self) -> None:
         self.position = 0
-
-
-class Again:
-    """A re-iterable that is not a sequence."""
-
-    def __init__(self, batches: Any) -> None:
-        self.batches = batches
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.batches)
 
 
 class NoLength(gluon.data.Sampler):
@@ -88,19 +78,14 @@ def array_iterator(**options: Any) -> Any:
 
 Loader = gluon.data.DataLoader
 KINDS: dict[str, Callable[[Any], Any]] = {
-    "NDArray lists": lambda batches: [list(nd(batch)) for batch in batches],
     "DataLoader": lambda batches: Loader(dataset(), batch_size=8),
     "DataLoader, threads": lambda batches: Loader(dataset(), 8, num_workers=2, thread_pool=True),
     "DataLoader, processes": lambda batches: Loader(dataset(), 8, num_workers=2),
     "DataLoader without length": lambda batches: Loader(dataset(), batch_sampler=NoLength()),
     "NDArrayIter": lambda batches: array_iterator(),
     "DALI": Dali,
-    "DALI, two devices": lambda batches: Dali(batches, devices=2),
     "DataBatch": lambda batches: [mx.io.DataBatch([i], [d, s]) for i, d, s in map(nd, batches)],
-    "re-iterable": Again,
-    "dicts": lambda batches: [dict(zip(NAMES, batch)) for batch in batches],
     "dicts in another order": lambda batches: [dict(list(zip(NAMES, batch))[::-1]) for batch in batches],
-    "(data, labels)": lambda batches: [(i, (d, s)) for i, d, s in batches],
     "[[data], [labels]]": lambda batches: [[[i], [d, s]] for i, d, s in map(nd, batches)],
     "shared memory": shared,
     "mx.np": lambda batches: [tuple(mx.np.array(array) for array in batch) for batch in batches],
@@ -108,12 +93,9 @@ KINDS: dict[str, Callable[[Any], Any]] = {
     "CSR labels": lambda batches: [(i, d, mx.nd.array(s).tostype("csr")) for i, d, s in batches],
     "row-sparse": lambda batches: [(mx.nd.array(i).tostype("row_sparse"), d, s) for i, d, s in batches],
     "SciPy": lambda batches: [(scipy.sparse.coo_matrix(i, dtype="float64"), d, s) for i, d, s in batches],
-    "shards": lambda batches: [in_shards(batch, 1) for batch in batches],
     "unequal shards": lambda batches: [in_shards(batch, 3) for batch in batches],
+    "shards": lambda batches: [in_shards(batch, 1) for batch in batches],
 }
-BOTH = ("CSR", "row-sparse", "SciPy")
-GRID = [(kind, 1 + i % 2) for i, kind in enumerate(KINDS) if kind not in (*BOTH, "unequal shards")]
-GRID += [("unequal shards", 2), *((kind, devices) for kind in BOTH for devices in (1, 2))]
 
 
 def trained(data: Any, devices: int = 1, kind: str = "plain", **changes: Any) -> dict[str, list[float]]:
@@ -139,7 +121,7 @@ def assert_as_reference(figures: dict[str, list[float]]) -> None:
         np.testing.assert_allclose(figures[name], values, rtol=1e-4, atol=1e-6, err_msg=name)
 
 
-@pytest.mark.parametrize("kind, devices", GRID)
+@pytest.mark.parametrize(("kind", "devices"), [(kind, 1 + i % 2) for i, kind in enumerate(KINDS)])
 def test_all_kinds_of_data_train_equally(kind: str, devices: int, batches: Any) -> None:
     assert_as_reference(trained(KINDS[kind](batches), devices, "hybridized"))
 
@@ -155,31 +137,26 @@ class NamedDali(Dali):
     provide_data, provide_label = [mx.io.DataDesc("image", (8, 6))], [("digit", (8,)), ("size", (8, 1))]
 
 
-named_batch = namedtuple("named_batch", "digit size image")
+named_batch, pixels = namedtuple("named_batch", "digit size image"), namedtuple("pixels", "x y z")
 
 
 NAMED: dict[str, Callable[[Any], Any]] = {
     "NDArrayIter": lambda batches: named_iterator(),
     "prefetched": lambda batches: mx.io.PrefetchingIter(named_iterator()),
     "resized": lambda batches: mx.io.ResizeIter(named_iterator(), 3, reset_internal=True),
-    "DALI": NamedDali,
     "DALI, two devices": lambda batches: NamedDali(batches, devices=2),
     "DataBatch": lambda batches: [
         mx.io.DataBatch([i], [s, d], provide_data=[("image",)], provide_label=[("size",), ("digit",)])
         for i, d, s in map(nd, batches)
     ],
     "namedtuple": lambda batches: [named_batch(d, s, i) for i, d, s in map(nd, batches)],
+    "namedtuple with names of its own": lambda batches: [pixels(s, d, i) for i, d, s in batches],
 }
 
 
 @pytest.mark.parametrize("kind", NAMED)
 def test_arrays_of_an_iterator_are_matched_by_their_names(kind: str, batches: Any) -> None:
     assert_as_reference(trained(NAMED[kind](batches), batch=["size", "digit", "image"]))
-
-
-def test_a_namedtuple_with_names_of_its_own_is_matched_by_position(batches: Any) -> None:
-    pixels = namedtuple("pixels", "x y z")
-    assert_as_reference(trained([pixels(*batch) for batch in batches]))
 
 
 def test_inputs_of_an_iterator_are_matched_by_their_names() -> None:
@@ -215,19 +192,6 @@ def test_batch_fn_may_return_shards(batches: Any) -> None:
     estimator = MultiEstimator(two_heads(), two_head_spec(), context=[mx.cpu(0), mx.cpu(1)])
     whole = estimator.predict(batches[0])
     np.testing.assert_allclose(estimator.predict(Shards(by_device[0]))["digit"], whole["digit"], rtol=1e-5)
-
-
-def test_libsvm_files(tmp_path: Path, arrays: Any) -> None:
-    image, digit, _ = arrays.values()
-    rows = [" ".join(f"{i}:{value:.9g}" for i, value in enumerate(row)) for row in image]
-    (tmp_path / "x.libsvm").write_text("".join(f"{y} {row}\n" for y, row in zip(digit, rows)), "utf-8")
-    data = mx.io.LibSVMIter(data_libsvm=str(tmp_path / "x.libsvm"), data_shape=(6,), batch_size=10)
-    histories = []
-    for batches in (data, in_batches([image, digit], 10)):
-        mx.random.seed(0)
-        estimator = MultiEstimator(gluon.nn.Dense(3), CE, TrainerSpec(".*", "sgd", {"learning_rate": 0.1}))
-        histories.append(estimator.fit(batches, batches, epochs=2)["val_loss"])
-    assert histories[0] == pytest.approx(histories[1], rel=1e-4)
 
 
 def test_training_and_validation_may_share_an_iterator(arrays: Any) -> None:

@@ -90,25 +90,6 @@ def test_losses_of_the_evaluating_spec_are_measured(batches: Any) -> None:
     assert history["val_size"] != history["train_size"]
 
 
-def test_forward_is_called_in_place_of_the_net(arrays: Any, batches: Any) -> None:
-    """A siamese net: called twice, and its outputs are derived."""
-    net = nn.Dense(2)
-
-    def distance(net: Any, slots: Any) -> Any:
-        return ((net(slots["left"]) - net(slots["right"])) ** 2).sum(axis=1)
-
-    spec = TaskSpec(
-        inputs=["left", "right"], outputs=["distance"], labels=["wanted"], forward=distance,
-        losses={"distance": LossSpec(L2, "distance", "wanted")},
-    )  # fmt: skip
-    image = arrays["image"]
-    wanted = ((image - image[::-1]) ** 2).sum(axis=1)
-    estimator = MultiEstimator(net, spec)
-    history = estimator.fit([(image, image[::-1], wanted)], epochs=3)
-    assert history["train_loss"][-1] < history["train_loss"][0]
-    assert estimator.predict({"left": image, "right": image})["distance"].tolist() == [0] * 20
-
-
 def test_another_forward_for_evaluating(batches: Any) -> None:
     def halved(net: Any, slots: Any) -> Any:
         digit, size = net(slots["image"])

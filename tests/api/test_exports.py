@@ -29,12 +29,6 @@ def test_the_exports_are_these() -> None:
     assert multifit.schedules.__all__ == ["OneCycle", "WarmUp", "piecewise", "ramp"]
 
 
-def test_everything_exported_is_documented() -> None:
-    classes = [value for name in EXPORTS if inspect.isclass(value := getattr(multifit, name))]
-    assert classes
-    assert not [kind.__name__ for kind in classes if not kind.__doc__]
-
-
 SIGNATURES: dict[str, str] = {
     "MultiEstimator": "net spec trainers context initializer frozen precision balance accumulate world "
     "engine compile",

@@ -59,15 +59,13 @@ CASES: dict[str, tuple[list[Any], list[Any], list[str]]] = {
     "one more": ([named("a", best)], [named("c", VAL), named("d", best)], ["c", "a"]),
     "other options": ([named("a", VAL, 2)], [named("c", VAL, 3)], ["a"]),
     "alike": ([named("a"), named("b")], [named("c"), named("d")], ["a", "b"]),
-    "in Every": ([Every(1, "epoch", named("a", VAL))], [Every(2, "epoch", named("c", VAL))], ["a"]),
     "without a signature": ([bare("a"), bare("b")], [bare("c"), bare("d")], ["a", "b"]),
+    "in Every": ([Every(1, "epoch", named("a", VAL))], [Every(2, "epoch", named("c", VAL))], ["a"]),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("saved", "here", "expected"), CASES.values(), ids=CASES)
-def test_a_state_goes_to_the_handler_that_is_the_same(
-    tmp_path: Path, log: Any, saved: list[Any], here: list[Any], expected: list[str]
-) -> None:
+def test_a_state_goes_to_the_handler_that_is_the_same(tmp_path, log, saved, here, expected):
     run = simple_run(tmp_path, Every(1, "epoch"))
     run.fit(*saved, epochs=1)
     run.resume(*here, epochs=2)

@@ -7,17 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import (
-    HandlerError,
-    LossSpec,
-    MetricSpec,
-    MultiEstimator,
-    TaskSpec,
-    TrainerSpec,
-)
+from multifit import HandlerError, LossSpec, MetricSpec, MultiEstimator, TaskSpec, TrainerSpec
 from tests.common.compare import assert_same_parameters, assert_unchanged, snapshot
 from tests.common.grids import ONE, TWO, pairwise
 from tests.common.hand_loop import trainer_of
+from tests.common.handlers import handler
 from tests.common.nets import mlp
 from tests.common.specs import L2
 
@@ -63,75 +57,55 @@ def by_hand(
     return net
 
 
-@pytest.mark.parametrize(
-    ("event", "there"),
-    [("hold_update", True), ("change_gradients", True), ("batch_end", False), ("epoch_end", False)],
-)
 @pytest.mark.parametrize("hybrid", [True, False])
-def test_gradients_are_there_until_the_update_uses_them_up(event: str, there: bool, hybrid: bool) -> None:
-    seen = []
-    look = lambda self, estimator: seen.append(list(estimator.gradients()["trainer"]))  # noqa: E731
-    estimator = fit(type("Looks", (), {event: look})(), hybrid=hybrid)
-    assert seen == [list(estimator.parameters) if there else []] * (2 if event == "epoch_end" else 8)
+def test_gradients_are_there_until_the_update_uses_them_up(hybrid: bool) -> None:
+    seen: dict[str, Any] = {"hold_update": [], "change_gradients": [], "batch_end": [], "epoch_end": []}
+    looks = {
+        event: lambda self, estimator, found=found: found.append(list(estimator.gradients()["trainer"]))
+        for event, found in seen.items()
+    }
+    names = list(fit(type("Looks", (), looks)(), hybrid=hybrid).parameters)
+    assert seen["hold_update"] == seen["change_gradients"] == [names] * 8
+    assert (seen["batch_end"], seen["epoch_end"]) == ([[]] * 8, [[]] * 2)
 
 
-class Batch:
-    def change_batch(self, estimator: Any, slots: Any) -> Any:
-        return {"data": slots["data"] * 2, "truth": slots["truth"] + 1}
+def penalised(estimator: Any, objectives: Any, pred: Any, label: Any, loss: Any) -> Any:
+    return [*objectives, *(0.5 * (y**2).sum().reshape((1,)) / 6 for y in pred["y"])]
 
 
-class Outputs:
-    def change_outputs(self, estimator: Any, outputs: Any, slots: Any) -> Any:
-        return {"y": outputs["y"] * 3}
+def halve(estimator: Any) -> None:
+    for arrays in estimator.gradients()["trainer"].values():
+        for array in arrays:
+            array *= 0.5
 
 
-class Objective:
-    def change_objective(self, estimator: Any, objectives: Any, pred: Any, label: Any, loss: Any) -> Any:
-        penalties = [0.5 * (y**2).sum().reshape((1,)) / 6 for y in pred["y"]]
-        return [*objectives, *penalties]
+def odd(estimator: Any, loss: Any) -> bool:
+    assert set(loss) == {"l2"}
+    return estimator.state.step % 2 == 0
 
 
-class Gradients:
-    def change_gradients(self, estimator: Any) -> None:
-        for trainer in estimator.gradients().values():
-            for arrays in trainer.values():
-                for array in arrays:
-                    array *= 0.5
-
-
-class Hold:
-    """Updates at every second batch only."""
-
-    def hold_update(self, estimator: Any, loss: Any) -> bool:
-        assert set(loss) == {"l2"}
-        return estimator.state.step % 2 == 0
-
-
-def doubled(x: Any, y: Any) -> Any:
-    return x * 2, y + 1
-
-
-def squares(out: Any) -> Any:
-    return 0.5 * (out**2).sum(axis=1)
-
-
-HOOKS: dict[str, tuple[list[type], dict[str, Any]]] = {
-    "batch": ([Batch], {"batch": doubled}),
-    "outputs": ([Outputs], {"outputs": lambda out: out * 3}),
-    "objective": ([Objective], {"penalty": squares}),
-    "gradients": ([Gradients], {"scale": 0.5}),
-    "update": ([Hold], {"every": 2}),
-    "all": (
-        [Hold, Gradients, Objective, Batch],
-        {"batch": doubled, "penalty": squares, "scale": 0.5, "every": 2},
-    ),
+BATCH = handler(
+    change_batch=lambda estimator, slots: {"data": slots["data"] * 2, "truth": slots["truth"] + 1}
+)
+OUTPUTS = handler(change_outputs=lambda estimator, outputs, slots: {"y": outputs["y"] * 3})
+OBJECTIVE, GRADIENTS = handler(change_objective=penalised), handler(change_gradients=halve)
+HOLD = handler(hold_update=odd)
+# what the hooks do, and what the loop by hand does
+DOUBLED, PENALTY = {"batch": lambda x, y: (x * 2, y + 1)}, {"penalty": lambda out: 0.5 * (out**2).sum(axis=1)}
+HOOKS: dict[str, tuple[list[Any], dict[str, Any]]] = {
+    "batch": ([BATCH], DOUBLED),
+    "outputs": ([OUTPUTS], {"outputs": lambda out: out * 3}),
+    "objective": ([OBJECTIVE], PENALTY),
+    "gradients": ([GRADIENTS], {"scale": 0.5}),
+    "update": ([HOLD], {"every": 2}),
+    "all": ([HOLD, GRADIENTS, OBJECTIVE, BATCH], {**DOUBLED, **PENALTY, "scale": 0.5, "every": 2}),
 }
 
 
 @pairwise("hook", HOOKS)
 def test_training_with_hooks_equals_the_loop_by_hand(hook: str, devices: list, hybrid: bool) -> None:
     handlers, changes = HOOKS[hook]
-    estimator = fit([handler() for handler in handlers], devices, hybrid)
+    estimator = fit(handlers, devices, hybrid)
     assert_same_parameters(estimator.net, by_hand(**changes))
 
 
@@ -165,26 +139,22 @@ def test_context_managers_are_exited_in_reverse_also_after_an_error() -> None:
 def test_hooks_do_not_change_evaluations_but_can_wrap_them() -> None:
     calls = []
 
-    class Wrap(Batch, Outputs):
-        @contextmanager
-        def around_evaluation(self, estimator: Any) -> Iterator[None]:
-            calls.append(estimator.state.epoch)
-            yield
+    @contextmanager
+    def around_evaluation(estimator: Any) -> Iterator[None]:
+        calls.append(estimator.state.epoch)
+        yield
 
-    estimator = fit(Wrap(), val_data=DATA)
+    estimator = fit([BATCH, OUTPUTS, handler(around_evaluation=around_evaluation)], val_data=DATA)
     assert calls == [0, 1]
     assert estimator.history["val_mse"][-1] == pytest.approx(estimator.evaluate(DATA)["mse"])
 
 
 def test_training_figures_are_computed_after_the_hooks() -> None:
-    class Zero:
-        def change_outputs(self, estimator: Any, outputs: Any, slots: Any) -> Any:
-            return {"y": outputs["y"] * 0}
-
-        def change_batch(self, estimator: Any, slots: Any) -> Any:
-            return {"truth": slots["truth"] * 0 + 2}
-
-    history = fit(Zero()).history
+    zero = handler(
+        change_outputs=lambda estimator, outputs, slots: {"y": outputs["y"] * 0},
+        change_batch=lambda estimator, slots: {"truth": slots["truth"] * 0 + 2},
+    )
+    history = fit(zero).history
     assert history["train_mse"] == pytest.approx([4.0, 4.0])
     assert history["train_l2"] == pytest.approx([2.0, 2.0])
 

@@ -54,14 +54,13 @@ def test_the_net_can_export_itself(use: str, batches: Any, tmp_path: Path) -> No
         np.testing.assert_allclose(output.asnumpy(), expected[name], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("val_data", [False, True])
-def test_it_is_the_graph_of_evaluating(val_data: bool, tmp_path: Path) -> None:
+def test_it_is_the_graph_of_evaluating(tmp_path: Path) -> None:
     evaluate = TaskSpec(outputs="out", labels=["y"], unused=["out", "y"])
     losses = {"l": LossSpec(L2, "a", "y")}
     spec = TaskSpec(outputs=["a", "b"], labels=["y"], losses=losses, unused=["b"], evaluate=evaluate)
     net, x = hybridized(Modes()), np.ones((4, 3), "float32")
     data = [(x, np.ones((4, 1), "float32"))] * 2
-    MultiEstimator(net, spec).fit(data, data if val_data else None, epochs=1, event_handlers=SILENT)
+    MultiEstimator(net, spec).fit(data, epochs=1, event_handlers=SILENT)
     net.export(str(tmp_path / "net"))
     np.testing.assert_array_equal(
         imported(tmp_path / "net", x).asnumpy(), 3 * net.body(mx.nd.array(x)).asnumpy()

@@ -15,8 +15,10 @@ from tests.common.nets import two_heads
 from .resume_runs import BATCHES, EPOCHS, STEPS, TWO, At, Run, end_without_stop, simple_run, unequal
 
 
-@pytest.mark.parametrize("data", ["loader", "iter"])
-@pytest.mark.parametrize("every", [None, Every(1, "epoch"), TWO], ids=["none", "epochs", "batches"])
+@pytest.mark.parametrize(
+    ("every", "data"), [(None, "loader"), (Every(1, "epoch"), "iter"), (TWO, "loader")],
+    ids=["none", "epochs", "batches"],
+)  # fmt: skip
 def test_ctrl_c_within_an_epoch(tmp_path: Path, log: Any, every: Any, data: str) -> None:
     def ctrl_c() -> None:
         signal.raise_signal(signal.SIGINT)
@@ -36,6 +38,9 @@ def test_ctrl_c_within_an_epoch(tmp_path: Path, log: Any, every: Any, data: str)
     assert history["train_loss"] == pytest.approx([history["train_loss"][0]] * EPOCHS, rel=1e-6)
 
 
+EPOCH = Every(1, "epoch")
+
+
 class Counts:
     """A handler of a user, which counts and does not ask whether the fit was interrupted."""
 
@@ -53,24 +58,20 @@ class Counts:
         self.counts = dict(state)
 
 
-@pytest.mark.parametrize("every", [Every(1, "epoch"), TWO], ids=["epochs", "batches"])
 @pytest.mark.parametrize(
-    ("event", "priority"),
+    ("event", "priority", "every"),
     [
-        ("batch_begin", 0.0),  # of the last batch: the resumed run validates
-        ("batch_end", 1200.0),  # from here on, the epoch ends as if there were no signal
-        ("epoch_end", -9000.0),
-        ("evaluate_begin", 0.0),
-        ("evaluate_batch_end", 0.0),
-        ("epoch_end", 0.0),
-        ("epoch_end", 1400.0),
-        ("epoch_end", 9000.0),
-        ("epoch_begin", 0.0),
+        ("batch_begin", 0.0, TWO),  # of the last batch: the resumed run validates
+        ("batch_end", 1200.0, EPOCH),  # from here on, the epoch ends as if there were no signal
+        ("epoch_end", -9000.0, TWO),
+        ("evaluate_batch_end", 0.0, EPOCH),
+        ("epoch_end", 1400.0, TWO),
+        ("epoch_end", 9000.0, EPOCH),
+        ("epoch_begin", 0.0, TWO),
     ],
+    ids=str,
 )
-def test_an_epoch_counts_once_wherever_ctrl_c_comes(
-    tmp_path: Path, event: str, priority: float, every: Any
-) -> None:
+def test_an_epoch_counts_once_wherever_ctrl_c_comes(tmp_path, event, priority, every):
     def handlers() -> list[Any]:
         return [
             EarlyStoppingHandler("val_loss", patience=3, min_delta=100),

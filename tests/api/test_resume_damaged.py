@@ -4,7 +4,6 @@ import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,10 +20,8 @@ def crashed_run(folder: Path) -> tuple[Run, Path]:
     return run, folder / "checkpoints" / "epoch-0001-step-00000004"
 
 
-@pytest.mark.parametrize("name", ["net.params", "trainers.npz", "run.json", "manifest.json"])
-def test_a_damaged_checkpoint_is_skipped_and_all_are_named_if_none_is_intact(
-    tmp_path: Path, log: Any, name: str
-) -> None:
+@pytest.mark.parametrize("name", ["net.params", "manifest.json"])
+def test_a_damaged_checkpoint_is_skipped_and_all_are_named_if_none_is_intact(tmp_path, log, name):
     run, newest = crashed_run(tmp_path / "run")
     damaged = newest / name
     damaged.write_bytes(damaged.read_bytes()[:-1])
@@ -45,8 +42,7 @@ def test_a_damaged_checkpoint_is_skipped_and_all_are_named_if_none_is_intact(
     assert f"{older}: manifest.json is missing" in message and f"{newest}: {name} " in message
 
 
-@pytest.mark.parametrize("content", ["{}", '{"arrays": 0, "tree": {"dict": []}}'])
-def test_content_that_multifit_would_not_write_is_an_error(tmp_path: Path, content: str) -> None:
+def test_content_that_multifit_would_not_write_is_an_error(tmp_path: Path) -> None:
     """The hashes are right: anybody can compute them."""
     run, newest = crashed_run(tmp_path / "run")
     for name in ("figures", "identity", "order", "random", "run", "trainers"):
@@ -57,7 +53,7 @@ def test_content_that_multifit_would_not_write_is_an_error(tmp_path: Path, conte
         def changed(folder: Path, name: str = name, copy: Path = copy) -> None:
             shutil.copytree(copy, folder, dirs_exist_ok=True)
             (folder / "manifest.json").unlink()
-            (folder / f"{name}.json").write_text(content)
+            (folder / f"{name}.json").write_text('{"arrays": 0, "tree": {"dict": []}}')
 
         write_checkpoint(newest.parent, newest.name, changed, before.facts)
         with pytest.raises(ValueError, match=re.escape(str(newest))):

@@ -27,9 +27,7 @@ ALL = {"epochs": EPOCHS}
     ],
     ids=["batches", "epochs", "finished", "from scratch"],
 )
-def test_a_run_can_be_extended(
-    tmp_path: Path, log: Any, first: Any, then: Any, line: str, reason: str
-) -> None:
+def test_a_run_can_be_extended(tmp_path, log, first, then, line, reason):
     run = Run(tmp_path / "run")
     if first is not None:
         run.fit(**first)
@@ -47,14 +45,12 @@ STOPS: dict[str, tuple[int, dict[str, int], Callable[[], list[Any]]]] = {
     "a handler of ours": (8, {"epochs": 3}, lambda: [StoppingHandler(max_batch=8)]),
     "any handler": (8, {"epochs": 3}, lambda: [At(8, priority=0.0, action=lambda: True)]),
 }
-# every pair of a schedule, a cut and a stop, once
-PAIRS = [(EVERY[(i + j) % 2], cut, stop) for i, cut in enumerate(CUTS) for j, stop in enumerate(STOPS)]
+# each cut with both schedules, and each stop
+PAIRS = [(EVERY[i % 2], CUTS[i % 3], stop) for i, stop in enumerate([*STOPS, *STOPS][:6])]
 
 
 @pytest.mark.parametrize(("every", "cut", "stop"), PAIRS, ids=str)
-def test_a_run_that_is_finished_ends_again_as_it_did(
-    tmp_path: Path, every: Any, cut: str | None, stop: str
-) -> None:
+def test_a_run_that_is_finished_ends_again_as_it_did(tmp_path, every, cut, stop):
     """The last epoch is not a whole one; what of its end was cut off is made up for."""
     step, limits, stops = STOPS[stop]
 

@@ -4,7 +4,6 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-import mxnet as mx
 import numpy as np
 import pytest
 from mxnet import gluon
@@ -61,9 +60,7 @@ def test_any_other_loss_has_no_default_metric(log: Callable[[], list[str]]) -> N
     ],
     ids=["probabilities", "classes last"],
 )  # fmt: skip
-def test_the_metric_reads_outputs_as_the_loss_does(
-    loss: Any, scores: Any, label: Any, figure: str, value: float
-) -> None:
+def test_the_metric_reads_outputs_as_the_loss_does(loss, scores, label, figure, value):
     batch = scores.astype("float32"), label.astype("float32")
     estimator = multifit.MultiEstimator(nn.Lambda(lambda scores: scores), loss)
     assert estimator.evaluate([batch])[figure] == value
@@ -83,21 +80,13 @@ def test_each_default_is_logged_once(log: Callable[[], list[str]]) -> None:
     assert "note: default metric for SoftmaxCrossEntropyLoss: accuracy" in str(estimator.plan)
 
 
-def test_the_default_trainer_is_adam_at_one_thousandth() -> None:
-    estimator = multifit.MultiEstimator(nn.Dense(3), CE)
-    assert isinstance(estimator.trainers["trainer"].optimizer, mx.optimizer.Adam)
-    assert estimator.learning_rates() == {"lr": 1e-3}
-
-
 def test_what_is_declared_is_not_logged_as_a_default(log: Callable[[], list[str]]) -> None:
     trainer = multifit.TrainerSpec(".*", "sgd", {"learning_rate": 0.1})
     multifit.MultiEstimator(two_heads(), two_head_spec(), trainers=trainer).learning_rates()
     assert not [line for line in log() if "default" in line]
 
 
-def test_a_beginner_who_configured_no_logging_sees_the_log(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_beginner_who_configured_no_logging_sees_the_log(capsys, monkeypatch):
     logger = logging.getLogger("multifit")
     monkeypatch.setattr(logger, "handlers", [])
     monkeypatch.setattr(logger, "propagate", False)  # pytest listens at the root

@@ -34,10 +34,6 @@ def test_a_trainer_of_the_user(batches: Any) -> None:
     trainer.set_learning_rate(0.25)
     estimator.fit(batches, epochs=1)
     assert (history["lr"], estimator.history["lr"]) == ([0.5], [0.25])
-    assert (
-        MultiEstimator(net, two_head_spec(), estimator.trainers["trainer"]).trainers["trainer"].trainer
-        is trainer
-    )
 
 
 def test_several_trainers(batches: Any) -> None:

@@ -105,7 +105,7 @@ def test_without_conflict_pcgrad_is_the_sum() -> None:
     np.testing.assert_array_equal(weights_of(PCGrad(), np.abs(rows(5, 7))), np.ones(5))
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize("method", [UPGrad(), DualProj(), MGDA()], ids=name)
 def test_no_task_is_harmed(method: Any, size: tuple[int, int], seed: int) -> None:
@@ -124,7 +124,7 @@ def test_gradients_that_cancel_but_for_rounding_do_not_grow(method: Any, noise: 
 
 
 @pytest.mark.parametrize("size", [2, 30, 10_000])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("method", without(FairGrad), ids=name)
 def test_rounding_does_not_make_gradients_independent(method: Any, size: int, seed: int) -> None:
     """The third task's loss is the sum of two others, or there are more tasks than numbers."""

@@ -6,12 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit.checks import (
-    elementwise_problem,
-    label_problems,
-    loader_problems,
-    one_shot,
-)
+from multifit.checks import elementwise_problem, label_problems, loader_problems, one_shot
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int32", "int8", "uint8"])

@@ -163,10 +163,7 @@ def test_it_needs_no_other_file() -> None:
 
 @pytest.mark.usefixtures("titles_alone")
 def test_several_runs_are_compared(tmp_path: Path) -> None:
-    runs = [
-        write_run(tmp_path / "a"),
-        write_run(tmp_path / "b", rate=0.5, depth=[1, 2], kernel="(3, 3)"),
-    ]
+    runs = [write_run(tmp_path / "a"), write_run(tmp_path / "b", rate=0.5, depth=[1, 2], kernel="(3, 3)")]
     html = page([read_run(run) for run in runs])
     comparison = html[html.index('id="comparison"') : html.index('id="run-1"')]
     settings = comparison[comparison.index("Where they differ") : comparison.index("Figures after")]
@@ -192,13 +189,6 @@ def test_runs_that_differ_only_in_when_they_were_made_have_the_same_settings() -
     when = {"command": "multifit train a.py", "started": "today", "seconds": 1.5}
     html = page([replace(WITHOUT_CURVES, record=when), replace(WITHOUT_CURVES, name="twin")])
     assert "Nowhere: all settings are the same." in html and "<td>1.5 s</td>" in html
-
-
-def test_runs_with_the_same_settings() -> None:
-    assert (
-        "Nowhere: all settings are the same."
-        in Page(page([WITHOUT_CURVES, replace(WITHOUT_CURVES, name="twin")])).text
-    )
 
 
 def test_missing_files_are_listed() -> None:

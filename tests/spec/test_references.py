@@ -88,9 +88,7 @@ ROWS: dict[str, Row] = {
 
 @pytest.mark.parametrize("qualified", [False, True], ids=["bare", "qualified"])
 @pytest.mark.parametrize(("name", "build", "read", "expected"), ROWS.values(), ids=ROWS)
-def test_bare_and_qualified_names_are_the_same_reference(
-    name: str, build: Any, read: Any, expected: Any, qualified: bool
-) -> None:
+def test_bare_and_qualified_names_are_the_same_reference(name, build, read, expected, qualified):
     spec = build(name if qualified else name.partition(".")[2])
     assert read(spec) == _filled(expected, "")
     assert read(TaskSpec.combine(part=spec)) == _filled(expected, "part/")

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from multifit import LabelSpec, LossSpec, MetricSpec, SpecError, TaskSpec
-from multifit.spec.names import Ref
 
 
 def loss(*args: Any) -> float:
@@ -69,44 +68,11 @@ def test_a_label_that_is_an_input_is_that_slot() -> None:
     assert spec.batch == ("source", "length", "target")
 
 
-def test_inputs_may_be_taken_as_labels() -> None:
-    spec = TaskSpec(outputs="copy", inputs=["x"], losses={"rebuild": LossSpec(loss, "copy", "x")})
-    assert args_of(spec, "rebuild") == ["outputs.copy", "labels.x"]
-
-
 def test_nested_outputs_and_the_rest() -> None:
     spec = TaskSpec(outputs=[["a", "b"], "c", ...], losses={"l": LossSpec(loss, ["a", "b", "c"])})
     assert spec.outputs == (("a", "b"), "c", ...)
     assert spec.output_names == ("a", "b", "c")
     assert TaskSpec(outputs=[["a", ...], "b"]).outputs == (("a", ...), "b")
-
-
-def test_a_loss_without_a_function_is_an_output() -> None:
-    spec = TaskSpec(outputs=["yolo"], losses={"yolo": LossSpec()})
-    assert args_of(spec, "yolo") == ["outputs.yolo"]
-
-
-def test_arguments_change_the_order() -> None:
-    given = LossSpec(loss, "digit", "digit", arguments=["labels.digit", "outputs.digit"])
-    spec = two_heads(losses={"d": given, "parity": loss})
-    assert args_of(spec, "d") == ["labels.digit", "outputs.digit"]
-    alone = LossSpec(loss, arguments=["outputs.digit", "labels.digit", "image"])
-    assert args_of(two_heads(losses={"d": alone, "parity": loss}), "d")[-1] == "labels.image"
-
-
-def test_returns_and_minimize() -> None:
-    term = two_heads(
-        losses={"digit": LossSpec(loss, returns=["sum", "cls"], minimize="cls"), "parity": loss}
-    ).terms[0]
-    assert term.parts == ("sum", "cls")
-    assert term.minimized == 1
-    assert term.figures == ["digit", "digit.sum", "digit.cls"]
-
-
-def test_a_metric_may_be_fed_losses() -> None:
-    spec = two_heads(metrics={"mean": MetricSpec(Accuracy(), losses="digit")})
-    (metric,) = spec.metric_terms
-    assert (metric.args, metric.losses) == ((), ("digit",))
 
 
 def test_unused_covers_output_and_label_or_one_of_them() -> None:
@@ -202,11 +168,6 @@ def test_summary_of_functions_and_parts() -> None:
     assert "1 x the output(outputs.b)" in text and "Accuracy(outputs.a, labels.c), evaluate only" in text
 
 
-def test_equal_references_are_one() -> None:
-    assert Ref("outputs", "a") == Ref("outputs", "a")
-    assert len({Ref("outputs", "a"), Ref("labels", "a")}) == 2
-
-
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda spec: pickle.loads(pickle.dumps(spec))])
 def test_copies_declare_the_same(copied: Callable[[TaskSpec], TaskSpec]) -> None:
     """For a search that makes many estimators, and one whose processes are given their spec."""
@@ -239,11 +200,6 @@ def test_a_detail_hides_no_other_problem(fields: dict[str, Any]) -> None:
     messages = [problem.message for problem in raised.value.problems]
     found = ['there is no output "digt"', '"lost"']
     assert len(messages) == 3 and all(any(text in message for message in messages) for text in found)
-
-
-def test_arguments_are_given_by_name() -> None:
-    with pytest.raises(TypeError, match="positional"):
-        TaskSpec(["y"], ["y"])  # type: ignore[misc]
 
 
 def test_a_bare_metric_takes_the_only_output_and_label() -> None:
