@@ -34,7 +34,7 @@ def test_weights_are_read_rightly_while_operators_use_them() -> None:
     parameters = net._collect_params_with_prefix()
     x = mx.nd.ones((4, 4, 16, 16))
     values = {name: value.copy() for name, value in values_of(parameters).items()}
-    for _ in range(200):  # without waiting, one of ten reads is wrong
+    for _ in range(60):  # without waiting, one of ten reads is wrong
         with mx.autograd.train_mode():
             net(x)
         np.testing.assert_equal(values_of(parameters), values)
@@ -57,7 +57,7 @@ def test_fused_operators_that_have_run_see_new_values() -> None:
     np.testing.assert_allclose(net(x).asnumpy(), after, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int32"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "int32"])
 def test_values_of_all_dtypes_and_shapes_can_be_set(dtype: str) -> None:
     parameters = {
         name: mx.gluon.Parameter(name, shape=shape, dtype=dtype, init="zeros", allow_deferred_init=True)
