@@ -72,12 +72,10 @@ def continued(
 
 RATE = {"learning_rate": 0.01}
 OPTIMIZERS = [
-    ("sgd", {}, 1), ("sgd", {"momentum": 0.9, "wd": 0.1}, 2), ("nag", {"momentum": 0.9}, 2), ("ccsgd", {}, 2),
-    ("signum", {"momentum": 0.9}, 2), ("ftml", {}, 2), ("lars", {"momentum": 0.9}, 2), ("lamb", {}, 2),
-    ("dcasgd", {}, 2), ("adam", {"beta1": 0.8, "clip_gradient": 1.0}, 1), ("adam", {}, 2),
-    ("adagrad", {}, 2), ("rmsprop", {}, 2), ("adadelta", {}, 2), ("rmsprop", {"centered": True}, 2),
-    ("ftrl", {}, 2), ("adamax", {}, 2), ("nadam", {}, 2), ("sgld", {}, 2),
-    ("lbsgd", {"momentum": 0.9}, 2), ("lbsgd", {"warmup_strategy": "lars"}, 2),
+    ("sgd", {}, 1), ("sgd", {"momentum": 0.9, "wd": 0.1}, 2), ("signum", {"momentum": 0.9}, 2),
+    ("lars", {}, 2), ("lamb", {}, 2), ("adam", {"beta1": 0.8, "clip_gradient": 1.0}, 1), ("ftrl", {}, 2),
+    ("rmsprop", {"centered": True}, 2), ("nadam", {}, 2), ("sgld", {}, 2),
+    ("lbsgd", {"momentum": 0.9, "warmup_strategy": "lars"}, 2),
 ]  # fmt: skip
 
 
@@ -90,18 +88,20 @@ def test_every_optimizer_continues_exactly(tmp_path: Path, name: str, options: A
     assert new == old
 
 
-SCHEDULES: list[tuple[Callable[[], Any], str]] = [
-    (lambda: mx.lr_scheduler.FactorScheduler(2, 0.5, base_lr=0.1), "sgd"),
-    (lambda: mx.lr_scheduler.FactorScheduler(2, 0.5, base_lr=0.1), "adam"),
-    (lambda: mx.lr_scheduler.MultiFactorScheduler([2, 4, 7], 0.3, base_lr=0.1, warmup_steps=1), "adam"),
-    (lambda: mx.lr_scheduler.PolyScheduler(8, 0.1), "sgd"),
-    (lambda: mx.lr_scheduler.CosineScheduler(9, 0.1, warmup_steps=3), "sgd"),
-    (lambda: OneCycle(0.1, 10), "adam"),
-    (lambda: WarmUp(mx.lr_scheduler.FactorScheduler(2, 0.5, base_lr=0.1), 3), "adam"),
-]
+def falling() -> Any:
+    return mx.lr_scheduler.FactorScheduler(2, 0.5, base_lr=0.1)
 
 
-@pytest.mark.parametrize(("schedule", "optimizer"), SCHEDULES)
+SCHEDULES: dict[str, tuple[Callable[[], Any], str]] = {
+    "factor": (falling, "sgd"),
+    "several": (lambda: mx.lr_scheduler.MultiFactorScheduler([2, 4, 7], 0.3, 0.1, warmup_steps=1), "adam"),
+    "cosine": (lambda: mx.lr_scheduler.CosineScheduler(9, 0.1, warmup_steps=3), "sgd"),
+    "one cycle": (lambda: OneCycle(0.1, 10), "adam"),
+    "warm-up": (lambda: WarmUp(falling(), 3), "adam"),
+}
+
+
+@pytest.mark.parametrize(("schedule", "optimizer"), SCHEDULES.values(), ids=SCHEDULES)
 def test_every_schedule_continues_exactly(tmp_path: Path, schedule: Any, optimizer: str) -> None:
     def make(held: list[Any]) -> Any:
         scheduler = schedule()
@@ -112,12 +112,10 @@ def test_every_schedule_continues_exactly(tmp_path: Path, schedule: Any, optimiz
     assert new == old
 
 
-@pytest.mark.parametrize(
-    ("optimizer", "dtype"), [("sgd", "float16"), ("lamb", "float16"), ("sgd", "float64"), ("adam", "float64")]
-)
+@pytest.mark.parametrize(("optimizer", "dtype"), [("lamb", "float16"), ("adam", "float64")])
 def test_float16_with_float32_masters_and_float64_continue_exactly(
     tmp_path: Path, optimizer: str, dtype: str
-):
+) -> None:
     def make(held: list[Any]) -> Any:
         options = {"learning_rate": 0.01, "multi_precision": dtype == "float16"}
         return gluon.Trainer(held, optimizer, options, update_on_kvstore=False)
@@ -128,8 +126,7 @@ def test_float16_with_float32_masters_and_float64_continue_exactly(
 
 def test_a_rate_set_during_a_schedule_is_restored(tmp_path: Path):
     def make(held: list[Any]) -> Any:
-        scheduler = mx.lr_scheduler.FactorScheduler(2, 0.5, base_lr=0.1)
-        return gluon.Trainer(held, "sgd", {"lr_scheduler": scheduler, "learning_rate": 0.1})
+        return gluon.Trainer(held, "sgd", {"lr_scheduler": falling(), "learning_rate": 0.1})
 
     old = make(parameters(1))
     fresh = save_trainer(old, NAMES)
@@ -144,6 +141,7 @@ def test_a_rate_set_during_a_schedule_is_restored(tmp_path: Path):
     trained(new, range(3, 6))
     assert new.learning_rate == old.learning_rate
     load_trainer(new, fresh, NAMES)
+    assert new.optimizer.num_update == 0 and all(updater.states == {} for updater in new._updaters)
     assert type(new.optimizer.lr_scheduler) is mx.lr_scheduler.FactorScheduler
     assert new.learning_rate == 0.1
 
@@ -169,15 +167,6 @@ def test_parameters_in_another_order_find_their_states(tmp_path: Path):
     for i, name in enumerate(NAMES):
         means = [updater.states[j][0] for updater, j in ((old._updaters[0], i), (new._updaters[0], 2 - i))]
         assert np.array_equal(means[0].asnumpy(), means[1].asnumpy()), name
-
-
-def test_a_used_trainer_loses_its_previous_state(tmp_path: Path):
-    trainer = gluon.Trainer(parameters(2), "adam", dict(RATE), update_on_kvstore=False)
-    before = save_trainer(trainer, NAMES)
-    trained(trainer, range(3))
-    load_trainer(trainer, before, NAMES)
-    assert trainer.optimizer.num_update == 0
-    assert all(updater.states == {} for updater in trainer._updaters)
 
 
 class Own(mx.optimizer.SGD):
