@@ -65,8 +65,6 @@ def per_sample(values: Any, *more: Any) -> dict[Any, Any]:
 CASES = {
     "one label per sample": (CE, per_sample([0, 4, 5, -1, 1.5, NAN, INF, -INF]), (8, 5), {"a": 6}),
     "whole numbers": (CE, {"a": np.array([0, 4, 5, -1], "int32")}, (4, 5), {"a": 2}),
-    "bytes": (CE, {"a": np.array([0, 4, 5, 255], "uint8")}, (4, 5), {"a": 2}),
-    "columns": (CE, {"a": np.array([[0], [5]], "float32")}, (2, 5), {"a": 1}),
     "as many classes as the output has": (CE, per_sample([0, 4, 5, 6, 7, -1, 0.5, NAN]), (8, 7), {"a": 4}),
     "maps": (SegmentationCELoss(ignore_label=3), {"a": [[[0, 5], [3, -1]]]}, (1, 5, 2, 2), {"a": 2}),
     "an ignored value that is no class": (
@@ -74,7 +72,6 @@ CASES = {
     "sequences": (SOFTMAX(), {"a": SEQUENCE}, (2, 3, 5), {"a": 3}),
     "lengths": (SequenceCELoss(), {"a": SEQUENCE, "b": [2.0, 1.0]}, (2, 3, 5), {"a": 1}),
     "weights": (SOFTMAX(), {"a": SEQUENCE, "b": [[[1], [1], [0]], [[1], [0], [2]]]}, (2, 3, 5), {"a": 2}),
-    "weights of samples": (SOFTMAX(), {"a": SEQUENCE, "b": [[1], [0]]}, (2, 3, 5), {"a": 1}),
     "weights of other axes": (SOFTMAX(), per_sample([7, 7, 7], [[1], [0], [1]]), (3, 5), {"a": 2}),
     "an array that hides nothing": (SOFTMAX(), per_sample([7, 7], [[1, 0, 1]]), (2, 5), {"a": 2}),
     "masked, with a value for no label": (
@@ -108,8 +105,5 @@ def test_equal_rules_are_counted_together() -> None:
 
 def test_rules_that_differ_in_their_classes_are_counted_together() -> None:
     losses = {"a": LossSpec(CE, "y", "a"), "b": LossSpec(lambda y, label: label, "y", "b")}
-    labels = {LabelSpec("b", classes=2): [0, 1, 2, -1, NAN], "a": [0, 1, 2, 5, 4]}
-    assert count(losses, {name: np.array(v, "float32") for name, v in labels.items()}, (5, 5)) == {
-        "a": 1,
-        "b": 3,
-    }
+    labels = {LabelSpec("b", classes=2): np.array([0, 1, 2, -1, NAN]), "a": np.array([0, 1, 2, 5, 4.0])}
+    assert count(losses, labels, (5, 5)) == {"a": 1, "b": 3}

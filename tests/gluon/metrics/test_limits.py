@@ -47,20 +47,15 @@ def test_a_batch_of_more_than_2_to_the_24_elements_is_exact() -> None:
     [
         (M.Accuracy(), [(8,)], [(7, 3)]),  # not as many samples
         (M.Accuracy(), [(8,)], []),
-        (M.Accuracy(), [], []),
         (M.Accuracy(), [(8,)], [(8, 3, 4)]),  # not as many classes as labels
         (M.Accuracy(axis=0), [(8,)], [(3, 8)]),
         (M.Accuracy(axis=2), [(8,)], [(8, 3)]),
-        (M.Accuracy(axis=-3), [(8,)], [(8, 3)]),
         (M.Accuracy(), [(8,), (8,)], [(8, 3), (8, 3, 4)]),  # one pair of two
         (M.TopKAccuracy(4), [(8,)], [(8, 3)]),
-        (M.TopKAccuracy(2), [(8,)], [(8,)]),
         (M.TopKAccuracy(2), [(8, 2)], [(8, 3)]),
         (BinaryAccuracy(), [(8,)], [(8, 2)]),
         (M.MSE(), [(4,)], [(4, 3)]),  # numpy broadcasts
-        (M.MAE(), [(1, 4)], [(4, 1)]),
         (M.CrossEntropy(), [(8, 5)], [(8, 5, 4)]),
-        (M.Perplexity(None), [(8, 5)], [(8, 5, 4)]),
         (M.Perplexity(None, axis=0), [(8,)], [(8, 5)]),
         (M.F1(), [(8, 2)], [(8, 2)]),
         (M.Accuracy(), [(2, 3)], [(3, 5, 2)]),  # in another order
@@ -68,7 +63,6 @@ def test_a_batch_of_more_than_2_to_the_24_elements_is_exact() -> None:
         (M.MCC(), [(8,)], [(8,)]),
         (SegmentationMetric(2), [(8, 4, 4)], [(8, 3, 4, 4)]),  # more scores than classes
         (SegmentationMetric(2), [(8, 4, 4)], [(8, 2, 5, 5)]),
-        (SegmentationMetric(2), [(8,)], [(8,)]),
     ],
     # by name: an address would differ from one test process to the other
     ids=lambda value: str(value) if isinstance(value, list) else type(value).__name__,
@@ -93,21 +87,21 @@ AVERAGED = [(M.F1, "macro"), (M.F1, "micro"), (M.MCC, "macro"), (M.MCC, "micro")
 @pytest.mark.parametrize(("metric", "average"), AVERAGED)
 def test_labels_of_a_third_value_raise_the_metrics_own_error(metric: Any, average: str) -> None:
     labels, outputs = mx.nd.array([0, 1, 2]), mx.nd.array([[0, 1], [1, 0], [0, 1]])
-    with pytest.raises(ValueError, match="only supports binary") as expected:
-        metric(average=average).update([labels], [outputs])
     device = device_metric(metric(average=average))
     sums = device_totals(device, [[([labels], [outputs])]], False)
-    with pytest.raises(ValueError, match="only supports binary") as raised:
-        device.load(sums)
-    assert str(raised.value) == str(expected.value)
+    errors = []
+    for call in (lambda: metric(average=average).update([labels], [outputs]), lambda: device.load(sums)):
+        with pytest.raises(ValueError, match="only supports binary") as raised:
+            call()
+        errors.append(str(raised.value))
+    assert errors[0] == errors[1]
 
 
-@pytest.mark.parametrize("traced", [False, True])
 @pytest.mark.parametrize(("metric", "average"), AVERAGED)
-def test_batches_of_one_class(metric: Any, average: str, traced: bool) -> None:
+def test_batches_of_one_class(metric: Any, average: str) -> None:
     for label, answer in [(0, 0), (0, 1), (1, 0), (1, 1)]:
         outputs = mx.nd.one_hot(mx.nd.full((4,), answer), 2)
-        check_agreement(metric(average=average), [[([mx.nd.full((4,), label)], [outputs])]], traced)
+        check_agreement(metric(average=average), [[([mx.nd.full((4,), label)], [outputs])]], answer == 1)
 
 
 @pytest.mark.parametrize("kind", [M.F1, M.MCC])
@@ -121,10 +115,10 @@ def test_labels_in_a_column(kind: Any) -> None:
     assert metric.get() == expected.get()
 
 
-@pytest.mark.parametrize(("average", "traced"), [("macro", False), ("micro", True)])
-def test_labels_may_be_any_two_values(average: str, traced: bool) -> None:
+@pytest.mark.parametrize("average", ["macro", "micro"])
+def test_labels_may_be_any_two_values(average: str) -> None:
     labels = mx.nd.array([-1, 1, 1, -1, 1])
-    check_agreement(M.F1(average=average), [[([labels], [mx.nd.random.normal(shape=(5, 2))])]], traced)
+    check_agreement(M.F1(average=average), [[([labels], [mx.nd.random.normal(shape=(5, 2))])]], True)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from multifit import DataError, LossSpec, MetricSpec, TaskSpec, TrainerSpec
 from multifit.gluon.engine import Engine
 from multifit.gluon.metrics.host import Joining, Measured
 from multifit.gluon.metrics.stage_figures import StageFigures
-from multifit.gluon.metrics.stage_metric import Place, StageMetric
+from multifit.gluon.metrics.stage_metric import StageMetric
 from multifit.gluon.snapshot.figures import load_figures, save_figures
 from multifit.gluon.snapshot.tree import read_tree, write_tree
 from multifit.gluon.validation.first_batch import run_batch
@@ -27,17 +27,6 @@ import mxnet as mx  # isort: skip
 def reread(folder: Path, stage: StageFigures) -> Any:
     write_tree(folder, "stage", save_figures(stage))
     return read_tree(folder, "stage")
-
-
-def test_loaded_sums_are_a_copy():
-    one, two, batches = make_engine(), make_engine(), make_batches([8, 8, 8])
-    train(one, batches[:2])
-    figures, state = one.stages["train"].figures.read(), save_figures(one.stages["train"].figures)
-    train(two, batches[:1])
-    load_figures(two.stages["train"].figures, state)
-    train(two, batches[1:3], 1)
-    assert one.stages["train"].figures.read() == figures
-    assert two.stages["train"].figures.read() != figures
 
 
 def test_labels_that_were_counted_before_a_resume_are_named(tmp_path: Path) -> None:
@@ -148,36 +137,6 @@ def test_a_metric_that_cannot_go_on_is_named_and_starts_from_zero(
     assert np.isnan(two.metrics[0].figures()["m"])
 
 
-def test_the_first_batch_decides_where_a_metric_is_computed() -> None:
-    engine = make_engine()
-    stage = engine.stages["train"]
-
-    def saved() -> tuple[Any, list[str]]:
-        state = save_figures(stage.figures)
-        return state, [state["metrics"][key]["place"] for key in ("accuracy", "error")]
-
-    assert saved()[1] == ["undecided", "undecided"]
-    train(engine, make_batches([8]))
-    assert saved()[1] == ["device", "host"]
-    stage.reset()
-    after, places = saved()
-    assert places == ["device", "host"]  # a new epoch does not decide again
-    accuracy, error = stage.figures.metrics
-    engine.restart()
-    assert accuracy.place is Place.UNDECIDED
-    load_figures(engine.stages["train"].figures, after)
-    assert (accuracy.place, error.place) == (Place.DEVICE, Place.HOST)
-
-
-def token_batches(*lengths: int) -> list[Any]:
-    """Return batches of 4 sentences of these numbers of tokens, which are one of three classes."""
-    random = np.random.RandomState(0)
-    return [
-        (random.randn(4, n, 5).astype("float32"), random.randint(0, 3, (4, n)).astype("float32"))
-        for n in lengths
-    ]
-
-
 def token_engine() -> Any:
     metrics = {"accuracy": MetricSpec(mx.metric.Accuracy(axis=2), "out", "y")}
     spec = TaskSpec(outputs="out", labels=["y"], losses={"l": LossSpec(CE, "out", "y")}, metrics=metrics)
@@ -188,7 +147,11 @@ def token_engine() -> Any:
 @pytest.mark.parametrize("lengths", [(3, 1, 2), (1, 3, 1)])
 def test_sums_go_on_after_sentences_of_another_length(tmp_path: Path, lengths: tuple[int, ...]) -> None:
     """A batch of single tokens counts its labels in another way."""
-    whole, resumed, batches = token_engine(), token_engine(), token_batches(*lengths)
+    whole, resumed, random = token_engine(), token_engine(), np.random.RandomState(0)
+    batches = [
+        (random.randn(4, n, 5).astype("float32"), random.randint(0, 3, (4, n)).astype("float32"))
+        for n in lengths
+    ]
     train(whole, batches)
     train(resumed, batches[:1])
     saved = reread(tmp_path, resumed.stages["train"].figures)
