@@ -21,6 +21,7 @@ from multifit.handlers import (
 )
 from multifit.handlers.printing import key_figures
 from multifit.spec import LossSpec, MetricSpec, TaskSpec
+from multifit.state import RunState
 
 from .conftest import At, spec_of_two_tasks
 
@@ -30,18 +31,13 @@ STAMP = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} "
 @pytest.fixture(autouse=True)
 def lines(caplog: pytest.LogCaptureFixture) -> Any:
     caplog.set_level("INFO", "multifit")
-    return lambda: [record.getMessage() for record in caplog.records]
+    return lambda: caplog.messages
 
 
 def test_a_line_per_epoch(run: Any, clock: Any, lines: Any) -> None:
     run.max_epoch = 10
-    run.fit(
-        LoggingHandler(clock=clock),
-        MetricHandler(),
-        ValidationHandler("data", epoch_period=2),
-        StoppingHandler(max_batch=6),
-        epochs=10,
-    )
+    validation, stopping = ValidationHandler("data", epoch_period=2), StoppingHandler(max_batch=6)
+    run.fit(LoggingHandler(clock=clock), MetricHandler(), validation, stopping, epochs=10)
     assert lines() == [
         "training for 10 epochs: lr 0.0010",
         "epoch  1/10      3.00 s         8 samples/s  train_loss 0.3333  lr 0.0010",
@@ -123,18 +119,11 @@ def test_the_first_message_names_all_limits(run: Any, clock: Any, lines: Any, li
 
 
 def test_an_evaluation_outside_a_fit_is_logged(run: Any, clock: Any, lines: Any) -> None:
-    handler = LoggingHandler(clock=clock)
-    run.fit(handler)
-    run.evaluate("data", event_handlers=handler)
-    assert lines()[-1] == "evaluated in 2.00 s: loss 0.6667"
     run.validation = lambda state: {"loss": 0.5, "size": 0.25, "size.far": 0.125}
-    run.evaluate("data", event_handlers=LoggingHandler(clock=clock, figures=r"val_size\..*"))
-    assert lines()[-1] == "evaluated in 2.00 s: size.far 0.1250"
-
-
-def test_a_clock_that_does_not_advance(run: Any, lines: Any) -> None:
-    run.fit(LoggingHandler(clock=lambda: 0.0))
-    assert "samples/s" in lines()[1]
+    for figures, shown in ((None, "loss 0.5000  size 0.2500"), (r"val_size\..*", "size.far 0.1250")):
+        run.evaluate("data", event_handlers=LoggingHandler(clock=clock, figures=figures))
+        assert lines()[-1] == f"evaluated in 2.00 s: {shown}"
+    run.evaluate("data", event_handlers=LoggingHandler(clock=lambda: 0.0))  # it does not advance
 
 
 class Terminal(io.StringIO):
@@ -142,33 +131,22 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_bar_for_training_and_one_for_validation(run: Any, clock: Any) -> None:
-    stream = Terminal()
-    run.max_epoch = 2
-    run.fit(ProgressBar(stream, refresh=0, clock=clock), ValidationHandler("data"), epochs=2)
-    text = stream.getvalue()
-    for part in ("epoch 1/2:   0%", "epoch 2/2: 100%", "3/3", "evaluate: 100%", "2/2"):
-        assert part in text
-    assert "loss 0.1667" in text
-    assert "loss 0.6667" in text
-
-
-def test_a_bar_shows_the_figures_that_are_chosen(
-    run: Any, clock: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bar_for_training_and_one_for_validation(run: Any, clock: Any, monkeypatch: Any) -> None:
     monkeypatch.setenv("COLUMNS", "130")
     run.train = lambda state: {f"train_{n}": 0.5 for n in ("loss", "digit", "size", "size.far", "accuracy")}
-    for figures, text in ((None, "loss 0.5000  accuracy 0.5000  size 0.5000]"), ("train_size.*", "size.far")):
-        run.fit(ProgressBar(stream := Terminal(), refresh=0, clock=clock, figures=figures))
-        assert text in stream.getvalue()
-
-
-def test_bars_disappear_when_they_are_done(run: Any, clock: Any) -> None:
-    stream = Terminal()
-    run.fit(ProgressBar(stream, clock=clock), epochs=3)
-    assert stream.getvalue().split("\r")[-2].strip() == ""
-    assert "\n" not in stream.getvalue()
-    assert not tqdm._instances
+    run.max_epoch = 2
+    for figures, shown in (
+        (None, "loss 0.5000  accuracy 0.5000  size 0.5000]"),
+        ("train_size.*", "size.far"),
+    ):
+        run.state, stream = RunState(), Terminal()
+        bar = ProgressBar(stream, refresh=0, clock=clock, figures=figures)
+        run.fit(bar, ValidationHandler("data"), epochs=2)
+        text = stream.getvalue()
+        for part in ("epoch 1/2:   0%", "epoch 2/2: 100%", "3/3", "evaluate: 100%", "2/2", shown):
+            assert part in text
+        assert text.split("\r")[-2].strip() == ""  # bars disappear when they are done
+        assert not tqdm._instances
 
 
 @pytest.mark.parametrize(("refresh", "steps"), [(0, [1, 2, 3, 4, 5, 6]), (2, [2, 4, 6]), (100, [])])
@@ -226,7 +204,7 @@ def test_where_bars_are_drawn(
 def test_without_a_length_the_bar_counts(run: Any, clock: Any) -> None:
     stream = Terminal()
     run.fit(ProgressBar(stream, refresh=0, clock=clock), known=False)
-    assert "3 batches" in stream.getvalue()
+    assert "3 batches" in stream.getvalue() and "\n" not in stream.getvalue()
 
 
 def test_bars_left_open_by_an_aborted_fit_are_closed(run: Any, clock: Any) -> None:
@@ -245,25 +223,18 @@ def lines_of(path: Path) -> list[str]:
     return path.read_text("utf-8").splitlines()
 
 
-def test_it_has_all_messages_with_time_stamps(
-    run: Any, clock: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_it_has_all_messages_of_the_fit_with_time_stamps(
+    run: Any, clock: Any, tmp_path: Path, lines: Any
 ) -> None:
-    path = tmp_path / "runs" / "x" / "log.txt"
-    with LogFile(path).around_fit(run):
-        run.fit(LoggingHandler(clock=clock), MetricHandler(), epochs=2)
-    messages = [record.getMessage() for record in caplog.records]
-    assert len(messages) == 4 and messages[-1].startswith("trained 2 epochs")
-    assert all(re.match(STAMP + "INFO    ", line) for line in lines_of(path))
-    assert [re.sub(STAMP + "INFO    ", "", line) for line in lines_of(path)] == messages
-
-
-def test_nothing_is_written_before_and_after_the_fit(run: Any, tmp_path: Path) -> None:
-    path, handlers = tmp_path / "log.txt", list(run.logger.handlers)
+    path, handlers = tmp_path / "runs" / "x" / "log.txt", list(run.logger.handlers)
     run.logger.info("before")
     with LogFile(path).around_fit(run):
-        run.logger.warning("Größe: %d", 5)
+        run.fit(LoggingHandler(clock=clock), MetricHandler(), epochs=2)
+        run.logger.info("Größe: %d", 5)
     run.logger.info("after")
-    assert [line[24:] for line in lines_of(path)] == ["WARNING Größe: 5"]
+    assert len(lines()) == 7 and lines()[-2] == "Größe: 5"
+    assert all(re.match(STAMP + "INFO    ", line) for line in lines_of(path))
+    assert [re.sub(STAMP + "INFO    ", "", line) for line in lines_of(path)] == lines()[1:-1]
     assert run.logger.handlers == handlers
 
 
@@ -304,11 +275,6 @@ CASES: dict[str, tuple[TaskSpec, list[str], list[str]]] = {
         spec_of_two_tasks(),
         ["train_loss", "train_digit", "train_size", "train_accuracy", "lr", "val_accuracy", "val_digit"],
         ["train_loss", "train_accuracy", "train_size", "val_accuracy", "lr"],
-    ),
-    "without its metric, a task has its loss": (
-        spec_of_two_tasks(),
-        ["train_loss", "train_digit", "train_size"],
-        ["train_loss", "train_digit", "train_size"],
     ),
     "a single loss is the objective, and the last of a metric's figures stands for all": (
         detection(),

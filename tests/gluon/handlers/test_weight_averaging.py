@@ -84,15 +84,13 @@ def test_a_fit_that_ends_before_averaging_begins(caplog: pytest.LogCaptureFixtur
     assert caplog.messages.count(message) == 1
 
 
-def test_averaging_every_nth_update() -> None:
+@pytest.mark.parametrize(
+    ("every", "accumulate", "counted"), [(3, 1, slice(0, None, 3)), (1, 4, slice(3, None, 4))]
+)
+def test_every_nth_update_counts(every: int, accumulate: int, counted: slice) -> None:
     trace = Trace()
-    assert_close(fit([WeightAveraging(decay=0.5, every=3), trace]), ema(trace.after[0::3], 0.5))
-
-
-def test_batches_without_an_update_do_not_count() -> None:
-    trace = Trace()
-    ours = fit([WeightAveraging(decay=0.5), trace], accumulate=4)
-    assert_close(ours, ema(trace.after[3::4], 0.5))
+    ours = fit([WeightAveraging(decay=0.5, every=every), trace], accumulate=accumulate)
+    assert_close(ours, ema(trace.after[counted], 0.5))
 
 
 @pytest.mark.parametrize("accumulate", [False, True])
@@ -127,14 +125,6 @@ def test_what_a_handler_freezes_is_averaged_on() -> None:
     assert_close(ours, ema(trace.after, 0.5))
 
 
-def test_a_parameter_that_no_batch_reached_has_no_average() -> None:
-    parameters = {name: mx.gluon.Parameter(name, shape=(2,)) for name in ("reached", "not_reached")}
-    parameters["reached"].initialize()
-    handler = WeightAveraging("swa")
-    handler.epoch_end(SimpleNamespace(parameters=parameters))
-    assert set(handler.evaluated_parameters) == {"reached"}
-
-
 def test_a_failing_evaluation_restores_the_parameters() -> None:
     def fail(estimator: Any) -> None:
         raise RuntimeError("no")
@@ -156,18 +146,18 @@ def test_a_second_fit_starts_from_scratch_and_states_are_copies() -> None:
     assert_close(fit([handler, trace]), ema(trace.after, 0.5))
 
 
-def test_parameters_of_several_types() -> None:
+def test_parameters_of_several_types_and_one_that_no_batch_reached() -> None:
     dtypes = ["float16" if i % 5 == 0 else "float32" for i in range(12)]
-    parameters = {
-        str(i): mx.gluon.Parameter(str(i), shape=(3,), dtype=dtype) for i, dtype in enumerate(dtypes)
-    }
+    parameters = {str(i): mx.gluon.Parameter(str(i), shape=(3,), dtype=d) for i, d in enumerate(dtypes)}
     for i, parameter in enumerate(parameters.values()):
         parameter.initialize(mx.init.Constant(i % 7))
-    handler, estimator = WeightAveraging("swa"), SimpleNamespace(parameters=parameters)
-    handler.epoch_end(estimator)
-    for parameter in parameters.values():
-        parameter.set_data(parameter.data() + 2)
-    handler.epoch_end(estimator)
+    reached = list(parameters.values())
+    parameters["not reached"] = mx.gluon.Parameter("not reached", shape=(2,))
+    handler = WeightAveraging("swa")
+    for number in (0, 2):
+        for parameter in reached:
+            parameter.set_data(parameter.data() + number)
+        handler.epoch_end(SimpleNamespace(parameters=parameters))
     for i, average in enumerate(handler.evaluated_parameters.values()):
         np.testing.assert_allclose(average.asnumpy(), i % 7 + 1, rtol=1e-3)
         assert np.dtype(average.dtype) == dtypes[i]

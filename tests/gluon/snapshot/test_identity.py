@@ -161,11 +161,9 @@ def test_dtypes_numbers_of_axes_devices_and_precision_are_compared():
 
 
 def test_of_many_different_parameters_six_are_shown():
-    saved, now = stored(make_engine()), stored(make_engine())
-    now["parameters"] = {}
+    saved, now = stored(make_engine()), {**stored(make_engine()), "parameters": {}}
     lines = differences(saved, now)
-    assert len(lines) == 7
-    assert lines[-1] == f"parameters: {len(saved['parameters']) - 6} more differences"
+    assert len(lines) == 7 and lines[-1] == f"parameters: {len(saved['parameters']) - 6} more differences"
 
 
 def test_trainers_are_compared():

@@ -15,7 +15,6 @@ from multifit.gluon.snapshot.parameters import (
 from tests.common.grids import ONE, TWO
 
 import mxnet as mx  # isort: skip
-from mxnet import gluon  # isort: skip
 from mxnet.gluon import nn  # isort: skip
 
 BATCH = np.random.RandomState(0).randn(4, 6).astype("float32")
@@ -86,25 +85,6 @@ def test_a_net_of_one_layer_and_one_without_parameters(tmp_path):
     read_parameters(written(tmp_path, none), named_parameters(none, {}), [mx.cpu()])
 
 
-def test_a_symbol_block(tmp_path):
-    net = make()
-    net.hybridize()
-    initialised(net=net)
-    net.export(str(tmp_path / "net"))
-
-    def imported() -> Any:
-        return gluon.SymbolBlock.imports(
-            str(tmp_path / "net-symbol.json"), ["data"], str(tmp_path / "net-0000.params")
-        )
-
-    one, two = imported(), imported()
-    for parameter in one.collect_params().values():
-        parameter.set_data(parameter.data() + 1)
-    assert values(one) != values(two)
-    read_parameters(written(tmp_path, one), named_parameters(two, {}), [mx.cpu()])
-    assert values(one) == values(two)
-
-
 def test_shared_parameters_and_those_without_a_structural_name(tmp_path):
     class Odd(nn.HybridSequential):
         def __init__(self) -> None:
@@ -161,19 +141,6 @@ def test_parameters_of_another_net_are_an_error_and_none_is_set(tmp_path, change
     assert values(other) == before
 
 
-def test_the_statistics_of_each_device_are_restored(tmp_path):
-    net, other = initialised(TWO), initialised(TWO)
-    for i, data in enumerate(net[1].running_mean.list_data()):
-        data[:] = i + 1
-    folder = written(tmp_path, net)
-    state = save_device_state(named_parameters(net, {}), [])
-    assert list(state["replicas"]) == ["1.running_mean"]
-    assert mx.nd.load(str(folder / "net.params"))["1.running_mean"].asnumpy().tolist() == [1.5] * 5
-    read_parameters(folder, named_parameters(other, {}), TWO)
-    load_device_state(named_parameters(other, {}), [], state)
-    assert values(other) == values(net)
-
-
 def test_equal_values_on_all_devices_are_exact_though_their_mean_is_not(tmp_path):
     three = [mx.cpu(i) for i in range(3)]
     net, other = initialised(three, net=nn.Dense(500)), initialised(three, net=nn.Dense(500))
@@ -183,17 +150,3 @@ def test_equal_values_on_all_devices_are_exact_though_their_mean_is_not(tmp_path
     read_parameters(folder, named_parameters(other, {}), three)
     load_device_state(named_parameters(other, {}), [], state)
     assert values(other) == values(net)
-
-
-def test_unused_gradients_are_restored():
-    nets = [initialised(), initialised()]
-    named = [named_parameters(net, {}) for net in nets]
-    held = ["0.weight", "0.bias", "2.weight"]
-    for parameters, fill in zip(named, (3, 4)):
-        parameters["0.weight"].grad_req = parameters["0.bias"].grad_req = "add"
-        for name in held:
-            parameters[name].grad()[:] = fill
-            parameters[name].data()._fresh_grad = (name != "0.bias") == (fill == 3)
-    load_device_state(named[1], held, save_device_state(named[0], held))
-    assert [named[1][name].grad().asnumpy().max() for name in held] == [3, 0, 3]
-    assert [named[1][name].data()._fresh_grad for name in held] == [True, False, True]
