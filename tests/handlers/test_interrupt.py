@@ -90,16 +90,21 @@ def test_a_second_ctrl_c_ends_at_once(run: Any, names: tuple[str, str]) -> None:
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
-def test_a_second_sigterm_ends_the_process(run: Any) -> None:
+def in_child(action: Callable[[], Any]) -> int:
+    """Do something in a forked process, which then ends with 7; return how it ended."""
     child = os.fork()
     if child == 0:
         try:
-            run.fit(InterruptHandler(), *(at("batch_begin", 4, send("SIGTERM")) for _ in range(2)), epochs=9)
+            action()
+            os._exit(7)
         finally:
-            os._exit(0)
-    status = os.waitpid(child, 0)[1]
-    assert os.WIFSIGNALED(status)
-    assert os.WTERMSIG(status) == signal.SIGTERM
+            os._exit(1)
+    return os.waitpid(child, 0)[1]
+
+
+def test_a_second_sigterm_ends_the_process(run: Any) -> None:
+    twice = [at("batch_begin", 4, send("SIGTERM")) for _ in range(2)]
+    assert os.WTERMSIG(in_child(lambda: run.fit(InterruptHandler(), *twice, epochs=9))) == signal.SIGTERM
 
 
 @pytest.mark.parametrize("first", ["SIGHUP", "SIGINT"])
@@ -154,20 +159,11 @@ def test_a_worker_ignores_ctrl_c_and_ends_at_sigterm(run: Any) -> None:
     """A loader's workers are forked during a fit and inherit the handler."""
     ended: list[int] = []
 
-    def fork(name: str) -> None:
-        child = os.fork()
-        if child == 0:
-            try:
-                send(name)(None)
-                os._exit(7)
-            finally:
-                os._exit(1)
-        ended.append(os.waitpid(child, 0)[1])
+    def fork(estimator: Any) -> None:
+        ended[:] = [in_child(lambda name=name: send(name)(estimator)) for name in ("SIGINT", "SIGTERM")]
 
-    handlers = [at("batch_begin", 1, lambda _, name=name: fork(name)) for name in ("SIGINT", "SIGTERM")]
-    run.fit(InterruptHandler(), *handlers)
-    assert os.WEXITSTATUS(ended[0]) == 7
-    assert os.WTERMSIG(ended[1]) == signal.SIGTERM
+    run.fit(InterruptHandler(), at("batch_begin", 1, fork))
+    assert (os.WEXITSTATUS(ended[0]), os.WTERMSIG(ended[1])) == (7, signal.SIGTERM)
     assert run.state.step == 3
 
 

@@ -20,12 +20,9 @@ def test_sums_are_exact_beyond_the_range_of_float32(metric: Any) -> None:
     spatial = (2,) if isinstance(metric, SegmentationMetric) else ()
     labels, outputs = mx.nd.ones((3, *spatial)), mx.nd.zeros((3, 2, *spatial))
     outputs[:, 1] = 1
-    if isinstance(metric, M.Loss):
-        outputs = mx.nd.ones((3,))
+    outputs = mx.nd.ones((3,)) if isinstance(metric, M.Loss) else outputs
     device = device_metric(metric)
-    one = mx.nd.array(device_totals(device, [[([labels], [outputs])]], True), dtype="float64")
-    many = mx.nd.array(one * (2**24), dtype="float64") + one  # a float32 at 2**24 would not move
-    device.load(many.asnumpy())
+    device.load((2**24 + 1) * device_totals(device, [[([labels], [outputs])]], True))  # float32 ends at 2**24
     seen = metric.total_label if spatial else metric.num_inst
     assert seen == 3 * (2**24 + 1) * (2 if spatial else 1)
     assert metric.get()[0 if spatial else 1] == 1.0
@@ -72,12 +69,9 @@ def test_unsupported_shapes_cannot_be_bound(metric: Any, labels: list, outputs: 
 
 
 def test_bind_replaces_earlier_shapes() -> None:
-    device = device_metric(M.Accuracy())
-    assert device.bind([(8,), (8,)], [(8, 3), (8, 3)])
-    assert device.bind([(8,)], [(8,)])
-    labels = mx.nd.array([1, 2, 3])
-    statistics = device.statistics(mx.nd, [labels], [labels])
-    device.load(mx.nd.concat(*statistics, dim=0).asnumpy())
+    device, labels = device_metric(M.Accuracy()), mx.nd.array([1, 2, 3])
+    assert device.bind([(8,), (8,)], [(8, 3), (8, 3)]) and device.bind([(8,)], [(8,)])
+    device.load(mx.nd.concat(*device.statistics(mx.nd, [labels], [labels]), dim=0).asnumpy())
     assert (device.metric.sum_metric, device.metric.num_inst) == (3, 3)
 
 
@@ -137,14 +131,11 @@ def test_figures_that_are_nan(metric: Any, labels: list, output: Any) -> None:
     assert np.isnan(metric.get()[1])
 
 
-def test_load_replaces_the_state() -> None:
-    labels = mx.nd.array([0, 1, 1])
-    for metric in [M.Accuracy(), M.F1(), M.F1(average="micro")]:
-        outputs = mx.nd.one_hot(labels, 2)
-        metric.update([labels], [1 - outputs])
-        device = device_metric(metric)
-        device.load(device_totals(device, [[([labels], [outputs])]], False))
-        assert metric.get()[1] == metric.get_global()[1] == 1.0
-        metric.reset_local()
-        metric.update([labels], [outputs])
-        assert metric.get()[1] == 1.0
+@pytest.mark.parametrize("kind", [M.Accuracy, M.F1, lambda: M.F1(average="micro")])
+def test_load_replaces_the_state(kind: Any) -> None:
+    labels, metric = mx.nd.array([0, 1, 1]), kind()
+    outputs = mx.nd.one_hot(labels, 2)
+    metric.update([labels], [1 - outputs])
+    device = device_metric(metric)
+    device.load(device_totals(device, [[([labels], [outputs])]], False))
+    assert metric.get()[1] == metric.get_global()[1] == 1.0

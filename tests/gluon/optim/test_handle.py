@@ -122,27 +122,18 @@ def test_setting_the_rate_scales_the_schedule() -> None:
 def test_a_handle_acts_as_its_trainer() -> None:
     one = handle()
     assert one.optimizer is one.trainer.optimizer
-    for name in ("learning_rat", "betas"):
-        with pytest.raises(AttributeError):
-            setattr(one, name, 0.5)
-    with pytest.raises(AttributeError, match="learning_rat"):
-        one.learning_rat  # noqa: B018
+    for call in (lambda: setattr(one, "learning_rat", 0.5), lambda: one.learning_rat):
+        with pytest.raises(AttributeError, match="learning_rat"):
+            call()
     with pytest.raises(AttributeError, match="trainer"):
         TrainerHandle.__new__(TrainerHandle).anything  # noqa: B018
-    assert repr(handle("adagrad")) == ('TrainerHandle("body", AdaGrad: learning_rate=0.01, weight_decay=0.0)')
+    assert repr(handle("adagrad")) == 'TrainerHandle("body", AdaGrad: learning_rate=0.01, weight_decay=0.0)'
 
 
-@pytest.mark.parametrize(
-    ("optimizer", "control", "message"),
-    [
-        ("adadelta", "learning_rate", 'AdaDelta has none; it has "weight_decay"'),
-        ("groupadagrad", "weight_decay", 'GroupAdaGrad has none; it has "learning_rate"'),
-    ],
-)
-def test_a_missing_control_is_an_error(optimizer: str, control: str, message: str) -> None:
-    with pytest.raises(TrainerError) as caught:
-        setattr(handle(optimizer), control, 0.5)
-    assert caught.value.problems[0].message == f'trainers["body"].{control}: {message}'
+def test_a_missing_control_is_an_error() -> None:
+    message = r'trainers\["body"\].momentum: RMSProp has none; it has "learning_rate", "weight_decay"'
+    with pytest.raises(TrainerError, match=message):
+        handle("rmsprop").momentum = 0.5
 
 
 @pytest.mark.parametrize("control", ["learning_rate", "weight_decay", "momentum"])

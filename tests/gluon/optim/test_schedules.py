@@ -132,15 +132,15 @@ def test_numbers_of_other_types_are_rates(kind: Any, optimizer: str) -> None:
     assert_same_parameters(*nets, rtol=0, atol=0)
 
 
-def test_ramp() -> None:
-    by_epoch, by_step = ramp(0.2, 1.0, epochs=4), ramp(1.0, 0.1, steps=9)
+def test_ramp_and_piecewise() -> None:
+    by_epoch, by_step, weight = (
+        ramp(0.2, 1.0, 4),
+        ramp(1.0, 0.1, steps=9),
+        piecewise({5: 1.0, 0: 0.25, 2: 0.5}),
+    )
     assert [by_epoch(RunState(epoch=e)) for e in range(6)] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0, 1.0])
-    assert [by_step(RunState(step=s)) for s in range(9)] == pytest.approx([1 - 0.1 * s for s in range(9)])
-    assert {by_step(RunState(step=s)) for s in (9, 10, 1000)} == {0.1}
-
-
-def test_piecewise() -> None:
-    weight = piecewise({5: 1.0, 0: 0.25, 2: 0.5})
+    steps = [by_step(RunState(step=s)) for s in (*range(9), 9, 1000)]
+    assert steps == pytest.approx([*(1 - 0.1 * s for s in range(9)), 0.1, 0.1])
     assert [weight(RunState(epoch=e)) for e in (0, 1, 2, 4, 5, 50)] == [0.25, 0.25, 0.5, 0.5, 1.0, 1.0]
 
 

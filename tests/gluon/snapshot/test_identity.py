@@ -143,10 +143,14 @@ def test_parameters_are_compared():
     saved, now = map(stored, engines)
     lines = differences(saved, now)
     assert 'parameters["digit.weight"].shape: [3, 8] in the checkpoint, [4, 5] here' in lines
-    assert 'parameters["digit.bias"].shape: [3] in the checkpoint, [4] here' in lines
     added = 'parameters["body.3.weight"]: {"shape": [5, 8], "dtype": "float32"} '
-    assert any(line.startswith(f"{added}here, not in the checkpoint") for line in lines)
-    assert any(line.startswith(f"{added}in the checkpoint, not here") for line in differences(now, saved))
+    for end, each in (
+        ("here, not in the checkpoint", lines),
+        ("in the checkpoint, not here", differences(now, saved)),
+    ):
+        assert any(line.startswith(f"{added}{end}") for line in each)
+    lines = differences(saved, {**saved, "parameters": {}})  # six of many are shown
+    assert lines[-1] == f"parameters: {len(saved['parameters']) - 6} more differences"
 
 
 def test_dtypes_numbers_of_axes_devices_and_precision_are_compared():
@@ -158,12 +162,6 @@ def test_dtypes_numbers_of_axes_devices_and_precision_are_compared():
         'parameters["size.bias"].shape: [1] in the checkpoint, [1, 0] here',
         'precision: "float32" in the checkpoint, "bfloat16" here',
     ]
-
-
-def test_of_many_different_parameters_six_are_shown():
-    saved, now = stored(make_engine()), {**stored(make_engine()), "parameters": {}}
-    lines = differences(saved, now)
-    assert len(lines) == 7 and lines[-1] == f"parameters: {len(saved['parameters']) - 6} more differences"
 
 
 def test_trainers_are_compared():
@@ -220,8 +218,3 @@ def test_a_symbol_blocks_parameters_have_their_shapes():
     engine = make_engine(net=net, trainers=TrainerSpec(".*"), losses=losses, **declared)
     shapes = [parameter["shape"] for parameter in stored(engine)["parameters"].values()]
     assert sorted(shapes) == [[3], [3, 4]]
-
-
-def test_trainers_that_cannot_be_built_have_no_identity():
-    with pytest.raises(ValueError, match="no trainer"):
-        identity(make_engine(trainers={"body": TrainerSpec("body.*")}))

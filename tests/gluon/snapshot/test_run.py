@@ -96,16 +96,14 @@ class OwnOptimizer(mx.optimizer.SGD):
 
 
 def test_what_starts_anew_is_named(tmp_path: Path) -> None:
-    metrics, trainers = (
-        {"odd": MetricSpec(Own(), "digit", "digit")},
-        TrainerSpec(".*", OwnOptimizer(learning_rate=0.1)),
-    )
-    engine, other = (make_engine(trainers=trainers, metrics=metrics) for _ in range(2))
-    train(engine, make_batches([8, 8]))
-    Snapshot(engine).write(tmp_path)
+    engines = []
+    for _ in range(2):
+        trainers = TrainerSpec(".*", OwnOptimizer(learning_rate=0.1))
+        engines.append(make_engine(trainers=trainers, metrics={"odd": MetricSpec(Own(), "digit", "digit")}))
+    train(engines[0], make_batches([8, 8]))
+    Snapshot(engines[0]).write(tmp_path)
     none = "has no state_dict and load_state_dict"
-    lines = Snapshot(other).read(tmp_path)
-    assert lines == [
+    assert Snapshot(engines[1]).read(tmp_path) == [
         f'trainers["trainer"]: OwnOptimizer {none}, so only numbers among its attributes are restored',
         f'"train_odd" starts from zero: the metric {none}',
     ]
