@@ -43,7 +43,7 @@ def test_when_it_stops(run: Any, arguments: dict[str, Any], values: list[float],
     assert epochs_trained(run, values, EarlyStoppingHandler("val_loss", **arguments)) == epochs
 
 
-def accuracy_minus_loss(figures: Any) -> float:
+def margin(figures: Any) -> float:
     return figures["val_acc"] - figures["val_loss"]
 
 
@@ -56,12 +56,7 @@ FOUR = f"{PART} 2.0000, and val_acc has not improved on 2.0000 for 1 epoch"
     [
         (["val_loss", "val_acc"], {}, 4, FOUR),
         (["val_loss", "val_acc"], {"baseline": 2.5}, 1, f"{PART} 2.5000, and"),
-        (
-            accuracy_minus_loss,
-            {"mode": "max"},
-            4,
-            "accuracy_minus_loss has not improved on 0.0000 for 1 epoch",
-        ),
+        (margin, {"mode": "max"}, 4, "margin has not improved on 0.0000 for 1 epoch"),
     ],
     ids=["two", "baseline", "function"],
 )
@@ -78,7 +73,7 @@ def test_several_figures(run: Any, monitor: Any, arguments: Any, epochs: int, re
 def test_a_function_needs_a_mode() -> None:
     message = 'EarlyStoppingHandler: monitor is a function: say which is better, mode="min"'
     with pytest.raises(ValueError, match=message):
-        EarlyStoppingHandler(accuracy_minus_loss)
+        EarlyStoppingHandler(margin)
 
 
 def test_the_direction_defaults_to_the_estimators(run: Any) -> None:
@@ -119,24 +114,18 @@ def weights(net: Any) -> list[list[float]]:
         ({"patience": 2}, [3, 1, 2, 2, 0], 2),  # it stopped
         ({"patience": 9}, [3, 1, 2, 2], 2),  # the fit was over before
         ({"patience": 9, "baseline": 0.5}, [3, 1, 2, 2], 4),  # none was better: as it is
+        ({"patience": 9, "restore_best": False}, [3, 1, 2, 2], 4),
     ],
 )
 def test_the_best_parameters_are_restored(
     run: Any, net: Any, caplog: Any, arguments: dict[str, Any], values: list[float], kept: int
 ) -> None:
     with caplog.at_level(logging.INFO, logger="multifit"):
-        epochs_trained(run, values, EarlyStoppingHandler("val_loss", restore_best=True, **arguments))
+        epochs_trained(run, values, EarlyStoppingHandler("val_loss", **{"restore_best": True, **arguments}))
     assert weights(net) == [[kept, kept]] * 2
     best = f"epoch {kept}, val_loss {values[kept - 1]:.4f}"
     message = f"restored the parameters of the best epoch: {best}"
-    assert caplog.messages == ([] if "baseline" in arguments else [message])
-
-
-def test_parameters_are_restored_on_request_only(run: Any, net: Any) -> None:
-    handler = EarlyStoppingHandler("val_loss", patience=9)
-    epochs_trained(run, [3, 1, 2, 2], handler)
-    assert weights(net)[0] == [4, 4]
-    assert handler.state_dict()["kept"] == {}
+    assert caplog.messages == ([message] if kept == 2 else [])
 
 
 def test_a_second_fit_does_not_restore_parameters_of_the_first(run: Any, net: Any) -> None:

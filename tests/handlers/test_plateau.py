@@ -120,9 +120,3 @@ def test_an_unknown_trainer_is_an_error(run: Any) -> None:
     assert [problem.message for problem in caught.value.problems] == [
         'PlateauHandler: there is no trainer "bdy" (did you mean "body"?); valid are "body", "heads"',
     ]
-
-
-def test_trainers_that_cannot_be_built_are_reported_by_the_first_batch(run: Any) -> None:
-    run.learning_rates = dict
-    run.fit(PlateauHandler("val_loss", mode="min"), epochs=1)
-    assert run.state.step == 3

@@ -54,18 +54,6 @@ def test_warm_up_shares_the_base_rate() -> None:
     assert [warm(update) for update in range(6)] == [0.0, 0.5, 1.0, 1.5, 2.0, 2.0]
 
 
-def test_scaled_is_exact_now_and_proportional_later() -> None:
-    inner = mx.lr_scheduler.PolyScheduler(100, base_lr=1.0)
-    scaled = ScaledSchedule(copy.deepcopy(inner))
-    assert [scaled(update) for update in range(30)] == [inner(update) for update in range(30)]
-    scaled.set(0.1, 30)
-    assert scaled(30) == 0.1
-    assert scaled(40) == pytest.approx(0.1 * inner(40) / inner(30), rel=1e-12)
-    scaled.set(0.3, 40)
-    assert scaled(40) == 0.3
-    assert scaled(50) == pytest.approx(0.3 * inner(50) / inner(40), rel=1e-12)
-
-
 def test_scaled_while_the_schedule_is_at_0() -> None:
     rise = ScaledSchedule(WarmUp(mx.lr_scheduler.FactorScheduler(1000, base_lr=1.0), 4))
     rise.set(0.3, 0)
