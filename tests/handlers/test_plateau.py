@@ -72,14 +72,6 @@ def test_a_second_fit_starts_from_scratch(run: Any) -> None:
     assert rates(run, [9, 8, 8], handler) == [0.5, 0.5, 0.25]
 
 
-def test_a_schedule_continues_scaled(run: Any) -> None:
-    schedule = mx.lr_scheduler.PolyScheduler(10, base_lr=1.0, pwr=1)
-    run.trainers = {"body": trainer("body", lr_scheduler=schedule)}
-    rates(run, [1, 2], PlateauHandler("val_loss", 0.5, patience=1))
-    run.trainers["body"].optimizer.num_update = 5
-    assert run.trainers["body"].learning_rate == pytest.approx(0.25)
-
-
 @pytest.mark.parametrize("names", [None, ["heads", "body"], ["heads"], "alone"])
 def test_the_rates_of_some_or_all_trainers_are_reduced(run: Any, caplog: Any, names: Any) -> None:
     run.trainers = {"body": trainer("body", learning_rate=0.5), "heads": trainer("heads", learning_rate=1e-5)}

@@ -1,6 +1,5 @@
 """All ways to count pixels agree with the metric; one thread counts few classes by products of masks."""
 
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -42,29 +41,6 @@ def test_both_ways_equal_the_metric(
         device = device_metric(SegmentationMetric(classes))
         device.load(device_totals(device, [[([label], [output])]], hybrid))
         assert device.metric.get() == pytest.approx(stock.get(), abs=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("side", "classes", "count", "whole", "way"),
-    [
-        (8, 4, 1, False, "_by_products"),
-        (8, 4, 2, False, "_by_scattering"),
-        # float32 cannot count all pixels of a few such samples
-        (1449, 4, 1, False, "_by_scattering"),
-        (8, 4, 1, True, "_by_one_product"),
-    ],
-)
-def test_which_way_is_chosen(
-    with_threads: Any, monkeypatch: Any, side: int, classes: int, count: int, whole: bool, way: str
-) -> None:
-    with_threads(count)
-    chosen: list[int] = []
-    metric = device_metric(SegmentationMetric(classes))
-    monkeypatch.setattr(type(metric), way, lambda self, scores, *_: chosen.append(scores))
-    pair = metric._graph_for((1, side, side), (1, classes, side, side))
-    with whole_maps() if whole else nullcontext():
-        pair(mx.nd, None, None)
-    assert chosen == [classes]
 
 
 def test_reductions_over_all_classes_at_once_are_equal() -> None:

@@ -96,14 +96,10 @@ def test_values_that_break_a_rule(loss: Any, labels: Any, output: Any, expected:
     assert count(losses, labels, output) == expected
 
 
-def test_equal_rules_are_counted_together() -> None:
+def test_rules_are_counted_together() -> None:
+    """Those of labels that are equal, and those that differ in their classes."""
     losses = {name: LossSpec(CE, "y", name) for name in "abc"}
-    losses["d"] = LossSpec(L2, "y", "d")
+    losses["d"], losses["e"] = LossSpec(L2, "y", "d"), LossSpec(lambda y, label: label, "y", "e")
     labels = per_sample([0, 9, 9], [[4], [4], [9]], [0, 0, 0.5], [1, NAN, NAN])
-    assert count(losses, labels, (3, 5)) == {"a": 2, "b": 1, "c": 1, "d": 2}
-
-
-def test_rules_that_differ_in_their_classes_are_counted_together() -> None:
-    losses = {"a": LossSpec(CE, "y", "a"), "b": LossSpec(lambda y, label: label, "y", "b")}
-    labels = {LabelSpec("b", classes=2): np.array([0, 1, 2, -1, NAN]), "a": np.array([0, 1, 2, 5, 4.0])}
-    assert count(losses, labels, (5, 5)) == {"a": 1, "b": 3}
+    labels[LabelSpec("e", classes=2)] = np.array([2, -1, NAN])
+    assert count(losses, labels, (3, 5)) == {"a": 2, "b": 1, "c": 1, "d": 2, "e": 3}

@@ -84,28 +84,18 @@ def test_a_trainer_built_by_the_user_continues_bit_for_bit(tmp_path: Path) -> No
     assert everything(engines[1]) == everything(engines[0])
 
 
-class Own(mx.metric.Accuracy):
-    """A metric that is updated batch by batch."""
-
-    def update(self, labels: Any, preds: Any) -> None:
-        self.num_inst, self.sum_metric = 1, 2.0
-
-
 class OwnOptimizer(mx.optimizer.SGD):
     """A user's optimizer."""
 
 
 def test_what_starts_anew_is_named(tmp_path: Path) -> None:
-    engines = []
-    for _ in range(2):
-        trainers = TrainerSpec(".*", OwnOptimizer(learning_rate=0.1))
-        engines.append(make_engine(trainers=trainers, metrics={"odd": MetricSpec(Own(), "digit", "digit")}))
-    train(engines[0], make_batches([8, 8]))
-    Snapshot(engines[0]).write(tmp_path)
-    none = "has no state_dict and load_state_dict"
-    assert Snapshot(engines[1]).read(tmp_path) == [
-        f'trainers["trainer"]: OwnOptimizer {none}, so only numbers among its attributes are restored',
-        f'"train_odd" starts from zero: the metric {none}',
+    trainers = (TrainerSpec(".*", OwnOptimizer(learning_rate=0.1)) for _ in range(2))
+    one, other = (make_engine(trainers=each) for each in trainers)
+    train(one, make_batches([8]))
+    Snapshot(one).write(tmp_path)
+    assert Snapshot(other).read(tmp_path) == [
+        'trainers["trainer"]: OwnOptimizer has no state_dict and load_state_dict, so only numbers among its '
+        "attributes are restored"
     ]
 
 
