@@ -106,9 +106,7 @@ def improving(saved: Any, **values: list[float]) -> None:
 
 def saved_values(folder: Path) -> Any:
     """Return the values that the newest checkpoint has of the monitored figures."""
-    newest, _ = newest_checkpoint(folder)
-    assert newest is not None
-    return newest.values
+    return newest_checkpoint(folder)[0].values
 
 
 def margin(figures: Any) -> float:

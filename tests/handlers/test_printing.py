@@ -73,8 +73,7 @@ def test_a_pattern_without_a_figure_is_a_warning(
 
 
 def test_a_second_fit_continues_counting_epochs(run: Any, clock: Any, lines: Any) -> None:
-    run.max_epoch = 2
-    handler = LoggingHandler(clock=clock)
+    run.max_epoch, handler = 2, LoggingHandler(clock=clock)
     for _ in range(2):
         run.fit(handler, epochs=2)
     counts = [line.split("  ")[0] for line in lines() if line.startswith("epoch")]

@@ -6,12 +6,8 @@ import numpy as np
 import pytest
 
 from multifit.gluon.optim.parameters import named_parameters
-from multifit.gluon.snapshot.parameters import (
-    load_device_state,
-    read_parameters,
-    save_device_state,
-    write_parameters,
-)
+from multifit.gluon.snapshot import parameters as files
+from multifit.gluon.snapshot.parameters import read_parameters, write_parameters
 from tests.common.grids import ONE, TWO
 
 import mxnet as mx  # isort: skip
@@ -144,9 +140,9 @@ def test_parameters_of_another_net_are_an_error_and_none_is_set(tmp_path, change
 def test_equal_values_on_all_devices_are_exact_though_their_mean_is_not(tmp_path):
     three = [mx.cpu(i) for i in range(3)]
     net, other = initialised(three, net=nn.Dense(500)), initialised(three, net=nn.Dense(500))
-    folder, state = written(tmp_path, net), save_device_state(named_parameters(net, {}), [])
+    folder, state = written(tmp_path, net), files.save_device_state(named_parameters(net, {}), [])
     # a third of three times a float32 is not always that float32
     assert list(state["replicas"]) == ["weight"]
     read_parameters(folder, named_parameters(other, {}), three)
-    load_device_state(named_parameters(other, {}), [], state)
+    files.load_device_state(named_parameters(other, {}), [], state)
     assert values(other) == values(net)
