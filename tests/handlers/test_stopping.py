@@ -52,8 +52,7 @@ def test_a_second_fit_starts_counting_again(run: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "steps", "reason"),
-    [(4, 4, "4 seconds"), (3.5, 4, "3.5 seconds"), (99, 15, None)],
+    ("seconds", "steps", "reason"), [(4, 4, "4 seconds"), (3.5, 4, "3.5 seconds"), (99, 15, None)]
 )
 def test_a_time_limit(run: Any, clock: Any, seconds: float, steps: int, reason: str | None) -> None:
     run.fit(StoppingHandler(max_seconds=seconds, clock=clock), epochs=5)

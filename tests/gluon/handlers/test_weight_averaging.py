@@ -7,14 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import (
-    CheckpointHandler,
-    EarlyStoppingHandler,
-    LossSpec,
-    MultiEstimator,
-    TaskSpec,
-    TrainerSpec,
-)
+from multifit import CheckpointHandler, EarlyStoppingHandler, LossSpec, MultiEstimator, TaskSpec, TrainerSpec
 from multifit.gluon.handlers import WeightAveraging
 from tests.common.compare import snapshot
 from tests.common.grids import ONE, TWO
