@@ -208,11 +208,15 @@ def test_a_rate_set_during_the_run_and_the_order_of_parameters_do_not_matter():
     assert differences(before, now) == []
 
 
-def test_a_symbol_blocks_parameters_have_their_shapes():
-    data = mx.sym.var("data")
-    net = gluon.SymbolBlock(mx.sym.FullyConnected(data, num_hidden=3, name="f"), data)
+def test_a_symbol_blocks_parameters_have_their_shapes(tmp_path):
+    net = nn.HybridSequential()
+    net.add(nn.Dense(3))
+    net.hybridize()
     net.initialize()
     net(mx.nd.ones((2, 4)))
+    path = str(tmp_path / "net")
+    net.export(path)
+    net = gluon.SymbolBlock.imports(f"{path}-symbol.json", ["data"], f"{path}-0000.params")
     declared = {"inputs": ["data"], "outputs": ["digit"], "labels": ["digit"], "metrics": {}}
     losses = {"digit": gluon.loss.SoftmaxCrossEntropyLoss()}
     engine = make_engine(net=net, trainers=TrainerSpec(".*"), losses=losses, **declared)
