@@ -4,6 +4,7 @@ import errno
 import os
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -79,38 +80,28 @@ def test_a_full_disk_does_not_change_the_seeding(saved: Any, tmp_path: Path) -> 
     assert saved.reseeded == ["epoch 0", 2, "epoch 1", 4, 6] and facts(tmp_path) == []
 
 
-@pytest.mark.parametrize("error", [ValueError("no"), mx.MXNetError("an operation failed long before")])
-def test_other_errors_are_raised(saved: Any, tmp_path: Path, error: Exception) -> None:
-    def write(folder: Path) -> None:
-        raise error
-
-    saved.write_checkpoint = write
-    with pytest.raises(type(error)) as caught:
+def test_other_errors_are_raised(saved: Any, tmp_path: Path) -> None:
+    error = mx.MXNetError("an operation failed long before")
+    saved.write_checkpoint = MagicMock(side_effect=error)
+    with pytest.raises(mx.MXNetError) as caught:
         saved.fit(CheckpointHandler(tmp_path, 1))
-    assert caught.value is error
-    assert facts(tmp_path) == []
+    assert caught.value is error and facts(tmp_path) == []
 
 
 def test_old_checkpoints_that_cannot_be_deleted(
     saved: Any, tmp_path: Path, log: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(path: Path) -> None:
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-
     handler = CheckpointHandler(tmp_path, 1, keep_last=1)
+    refusal = MagicMock(side_effect=PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
     with monkeypatch.context() as patch:
-        patch.setattr("multifit.checkpoints.remove_checkpoint", refuse)
+        patch.setattr("multifit.checkpoints.remove_checkpoint", refusal)
         saved.fit(handler, epochs=3)
     assert len(facts(tmp_path)) == 3
-    folder = tmp_path / "checkpoints"
-    assert log.records[0].getMessage() == (
-        f"old checkpoints in {folder} could not be deleted: Permission denied; "
-        "training continues, and files written earlier are kept"
-    )
-    assert len(log.records) == 1
     saved.fit(handler)
     assert len(facts(tmp_path)) == 1
-    assert (
-        log.records[1].getMessage() == f"checkpoints are written again: {folder / 'epoch-0004-step-00000012'}"
-    )
-    assert len(log.records) == 2
+    folder = tmp_path / "checkpoints"
+    assert log.messages == [
+        f"old checkpoints in {folder} could not be deleted: Permission denied; "
+        "training continues, and files written earlier are kept",
+        f"checkpoints are written again: {folder / 'epoch-0004-step-00000012'}",
+    ]

@@ -32,9 +32,3 @@ def test_an_objective_that_is_not_finite_is_one_warning_per_fit(run: Any, log: A
     assert record.getMessage().startswith(f"train_loss is {value} in epoch 2: ")
     run.fit(handler)
     assert len(log.records) == 2 and " in epoch 5: " in log.records[1].getMessage()
-
-
-def test_without_an_objective_there_is_no_warning(run: Any, log: Any) -> None:
-    run.train = lambda state: {"train_kind": math.nan}
-    run.fit(MetricHandler())
-    assert not log.records

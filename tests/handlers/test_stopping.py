@@ -15,7 +15,6 @@ from .conftest import At
         ({"max_epoch": 2}, 6, "2 epochs"),
         ({"max_epoch": 1}, 3, "1 epoch"),
         ({"max_batch": 4}, 4, "4 batches"),
-        ({"max_batch": 1}, 1, "1 batch"),
         ({"max_epoch": 2, "max_batch": 4}, 4, "4 batches"),
         ({"max_epoch": 1, "max_batch": 4}, 3, "1 epoch"),
         ({}, 15, None),
@@ -26,13 +25,15 @@ def test_limits(run: Any, limits: dict[str, int], steps: int, reason: str | None
     assert (run.state.step, run.state.stop_reason) == (steps, reason)
 
 
-def test_limits_default_to_the_estimators(run: Any) -> None:
-    run.max_epoch = 2
-    run.fit(StoppingHandler(), epochs=5)
-    assert run.state.step == 6
-    run.max_epoch, run.max_batch = None, 4
-    run.fit(StoppingHandler(), epochs=5)
-    assert run.state.step == 10
+def test_limits_default_to_the_estimators_over_which_its_own_take_precedence(run: Any) -> None:
+    for limits, own, steps in (
+        ((2, None), {}, 6),
+        ((None, 4), {}, 4),
+        ((1, 1), {"max_epoch": 3, "max_batch": 5}, 5),
+    ):
+        run.state.step, (run.max_epoch, run.max_batch) = 0, limits
+        run.fit(StoppingHandler(**own), epochs=5)
+        assert run.state.step == steps
 
 
 def test_handlers_can_change_the_limits(run: Any) -> None:
@@ -43,12 +44,6 @@ def test_handlers_can_change_the_limits(run: Any) -> None:
     assert run.state.step == 6
 
 
-def test_its_own_limits_take_precedence(run: Any) -> None:
-    run.max_epoch, run.max_batch = 1, 1
-    run.fit(StoppingHandler(max_epoch=3, max_batch=5), epochs=5)
-    assert run.state.step == 5
-
-
 def test_a_second_fit_starts_counting_again(run: Any) -> None:
     handler = StoppingHandler(max_epoch=2)
     run.fit(handler, epochs=5)
@@ -57,8 +52,7 @@ def test_a_second_fit_starts_counting_again(run: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "steps", "reason"),
-    [(4, 4, "4 seconds"), (3.5, 4, "3.5 seconds"), (0.001, 1, "0.001 seconds"), (99, 15, None)],
+    ("seconds", "steps", "reason"), [(4, 4, "4 seconds"), (3.5, 4, "3.5 seconds"), (99, 15, None)]
 )
 def test_a_time_limit(run: Any, clock: Any, seconds: float, steps: int, reason: str | None) -> None:
     run.fit(StoppingHandler(max_seconds=seconds, clock=clock), epochs=5)

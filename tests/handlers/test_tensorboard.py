@@ -6,6 +6,7 @@ import struct
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -14,6 +15,7 @@ import pytest
 
 from multifit.handlers import MetricHandler, ValidationHandler
 from multifit.handlers.tensorboard import TensorBoardHandler
+from multifit.plots import new_figure
 
 pytest.importorskip("tensorboardX")
 from tensorboardX.proto.event_pb2 import Event  # noqa: E402
@@ -39,73 +41,51 @@ def values(folder: Path, kind: str) -> dict[str, dict[int, Any]]:
     return by_tag
 
 
-class Array:
-    def __init__(self, *numbers: float) -> None:
-        self.numbers = numbers
-
-    def asnumpy(self) -> Any:
-        return np.array(self.numbers, dtype="float32")
-
-
-class Parameter:
-    def __init__(self, data: Array, gradient: Array | None) -> None:
-        self.data, self.gradient = data, gradient
-        self.grad_req = "null" if gradient is None else "write"
-
-    def list_data(self) -> list[Array]:
-        return [self.data]
-
-    def list_grad(self) -> list[Array]:
-        assert self.gradient is not None
-        return [self.gradient]
+def parameter(data: list[float], gradient: list[float] | None) -> Any:
+    data, gradient = ([SimpleNamespace(asnumpy=lambda a=a: np.array(a, "float32"))] for a in (data, gradient))
+    return SimpleNamespace(
+        grad_req="null" if gradient[0].asnumpy().ndim == 0 else "write",
+        list_data=lambda: data,
+        list_grad=lambda: gradient,
+    )
 
 
 def test_figures_and_rates_of_each_epoch(run: Any, tmp_path: Path) -> None:
-    run.train = lambda state: {"train_loss": 1.0 / state.step, "train_VOC.mAP": 0.5, "train_a/b": 2.0}
-    run.learning_rates = lambda: {"lr_body": 0.25}
+    figures = {"train_VOC.mAP": 0.5, "train_a/b": math.inf, "train_c": math.nan}  # the last was not measured
+    run.train = lambda state: {"train_loss": 1.0 / state.step, **figures}
+    run.learning_rates, run.plan = lambda: {"lr_body": 0.25}, "what   name\nlabel  digit"
     handler = TensorBoardHandler(tmp_path)
     run.fit(handler, MetricHandler(), ValidationHandler("data", epoch_period=2), epochs=2)
     assert values(tmp_path, "simple_value") == {
         "train/loss": {1: pytest.approx(1 / 3), 2: pytest.approx(1 / 6)},
         "train/VOC.mAP": {1: 0.5, 2: 0.5},
-        "train/a/b": {1: 2.0, 2: 2.0},
+        "train/a/b": {1: math.inf, 2: math.inf},
         "lr/body": {1: 0.25, 2: 0.25},
         "val/loss": {2: pytest.approx(1 / 3)},  # the first epoch had none
     }
     assert run.read == [("train", 3), ("train", 6)]  # by MetricHandler
     assert not (tmp_path / "batches").exists()
-
-
-def test_figures_that_were_not_measured_are_left_out(run: Any, tmp_path: Path) -> None:
-    run.train = lambda state: {"train_loss": math.nan, "train_acc": math.inf}
-    run.fit(TensorBoardHandler(tmp_path), MetricHandler())
-    assert values(tmp_path, "simple_value") == {
-        "train/acc": {1: math.inf},
-        "lr": {1: pytest.approx(0.001)},
-    }
-
-
-def test_running_figures(run: Any, tmp_path: Path) -> None:
-    run.fit(TensorBoardHandler(tmp_path, every=2), batches=3, epochs=2)
-    running = values(tmp_path / "batches", "simple_value")
-    assert running == {"train/loss": {2: 0.5, 4: 0.25, 6: pytest.approx(1 / 6)}}
+    ((tag, texts),) = values(tmp_path, "tensor").items()  # the plan, once
+    assert tag == "plan/text_summary" and list(texts) == [1]
+    assert texts[1].string_val == [b"    what   name\n    label  digit\n"]
 
 
 def test_a_second_fit_continues_and_discards_later_steps(run: Any, tmp_path: Path) -> None:
-    handler = TensorBoardHandler(str(tmp_path), every=1)
+    handler = TensorBoardHandler(str(tmp_path), every=2)
     run.fit(handler, MetricHandler(), epochs=2)
     run.fit(handler, MetricHandler(), epochs=1)
     assert list(values(tmp_path, "simple_value")["lr"]) == [1, 2, 3]
-    assert list(values(tmp_path / "batches", "simple_value")["train/loss"]) == list(range(1, 10))
+    running = values(tmp_path / "batches", "simple_value")
+    assert running == {"train/loss": {step: pytest.approx(1 / step) for step in range(2, 10, 2)}}
     for folder, begin in ((tmp_path, 3), (tmp_path / "batches", 7)):
         assert [event.step for event in events(folder) if event.HasField("session_log")] == [1, begin]
 
 
 def test_weights_and_gradients(run: Any, tmp_path: Path) -> None:
     run.parameters = {
-        "body.0.weight": Parameter(Array(1.0, 2.0, 3.0), Array(0.5, math.nan, -math.inf)),
-        "body.0.running_mean": Parameter(Array(7.0), None),
-        "lost": Parameter(Array(math.nan), Array(math.nan)),
+        "body.0.weight": parameter([1.0, 2.0, 3.0], [0.5, math.nan, -math.inf]),
+        "body.0.running_mean": parameter([7.0], None),
+        "lost": parameter([math.nan], [math.nan]),
     }
     run.fit(TensorBoardHandler(tmp_path, weights=True), MetricHandler(), epochs=2)
     by_tag = values(tmp_path, "histo")
@@ -116,17 +96,7 @@ def test_weights_and_gradients(run: Any, tmp_path: Path) -> None:
     assert by_tag["weights/body.0.running_mean"][1].sum == 7.0
 
 
-def test_the_plan_is_written_once_as_text(run: Any, tmp_path: Path) -> None:
-    run.plan = "what   name\nlabel  digit"
-    run.fit(TensorBoardHandler(tmp_path), MetricHandler(), epochs=2)
-    texts = values(tmp_path, "tensor")
-    assert list(texts) == ["plan/text_summary"] and list(texts["plan/text_summary"]) == [1]
-    assert texts["plan/text_summary"][1].string_val == [b"    what   name\n    label  digit\n"]
-
-
 def test_pictures(run: Any, tmp_path: Path) -> None:
-    from multifit.plots import new_figure
-
     asked = []
 
     def pictures(estimator: Any) -> Any:
@@ -145,11 +115,8 @@ def test_a_full_disk_is_one_warning(run: Any, tmp_path: Path, log: Any) -> None:
     handler = TensorBoardHandler(tmp_path, every=1)
     handler._make_writer = lambda *args, **options: writer
     run.fit(handler, MetricHandler(), epochs=3)
-    (message,) = log.messages
-    assert message == (
-        f"cannot write events for TensorBoard to {tmp_path}: No space left on device; "
-        "training continues without them"
-    )
+    start = f"cannot write events for TensorBoard to {tmp_path}: No space left on device"
+    assert log.messages == [f"{start}; training continues without them"]
     writer.file_writer.event_writer._event_queue.cancel_join_thread.assert_called()
 
 
@@ -164,23 +131,6 @@ def test_a_file_in_place_of_the_folder_is_one_warning_a_fit(run: Any, tmp_path: 
     assert len(log.messages) == 2 and list(values(tmp_path / "events", "simple_value"))
 
 
-def test_an_error_of_the_files_own_pictures_is_not_the_disks(run: Any, tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="^no such picture\n"):
-        run.fit(handler := TensorBoardHandler(tmp_path, pictures=_missing))
-    handler.train_end(run)
-
-
-def _missing(estimator: Any) -> Any:
-    raise FileNotFoundError("no such picture")
-
-
-def test_a_fit_without_epochs_writes_no_file(run: Any, tmp_path: Path) -> None:
-    handler = TensorBoardHandler(tmp_path / "none")
-    handler.train_begin(run)
-    handler.train_end(run)
-    assert not (tmp_path / "none").exists()
-
-
 def test_without_tensorboardx_the_error_names_the_extra(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -189,8 +139,19 @@ def test_without_tensorboardx_the_error_names_the_extra(
         TensorBoardHandler(tmp_path)
 
 
-@pytest.mark.parametrize("drawn", [None, {"a": 5}])
-def test_pictures_of_another_type_are_an_error(run: Any, tmp_path: Path, drawn: Any) -> None:
-    with pytest.raises(ValueError, match="pictures must return a dict of matplotlib figures"):
-        run.fit(handler := TensorBoardHandler(tmp_path, pictures=lambda estimator: drawn))
+def missing(estimator: Any) -> Any:
+    raise FileNotFoundError("no such picture")
+
+
+@pytest.mark.parametrize(
+    ("pictures", "kind", "message"),
+    [
+        (lambda estimator: {"a": 5}, ValueError, "pictures must return a dict of matplotlib figures"),
+        (missing, FileNotFoundError, "^no such picture\n"),  # which is not the disk's
+    ],
+    ids=["another type", "an error"],
+)
+def test_errors_of_pictures(run: Any, tmp_path: Path, pictures: Any, kind: Any, message: str) -> None:
+    with pytest.raises(kind, match=message):
+        run.fit(handler := TensorBoardHandler(tmp_path, pictures=pictures))
     handler.train_end(run)

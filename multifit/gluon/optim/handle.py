@@ -21,7 +21,7 @@ class TrainerHandle:
 
     * `learning_rate`: float, without the multipliers of single parameters. Setting it while a schedule runs
       scales the schedule from now on. (While the schedule is at 0, the rate that was set holds.)
-      :meth:`reset_schedule` returns to the schedule's own rates. AdaDelta uses no rate.
+      AdaDelta uses no rate.
     * `weight_decay`: float, the optimizer's ``wd``.
     * `momentum`: float, the share of the past in the running mean of gradients: ``momentum``, or ``beta1`` of
       Adam and its variants. Raised from 0, it starts with a mean of 0.
@@ -66,11 +66,6 @@ class TrainerHandle:
     def set_learning_rate(self, lr: float) -> None:
         """Set the learning rate; unlike the trainer's own method, this also works while a schedule runs."""
         self.learning_rate = lr
-
-    def reset_schedule(self) -> None:
-        """Return to the schedule's own rates; does nothing without a schedule."""
-        if isinstance(self.optimizer.lr_scheduler, ScaledSchedule):
-            self.optimizer.lr_scheduler = self.optimizer.lr_scheduler.scheduler
 
     @property
     def weight_decay(self) -> float | None:

@@ -14,7 +14,7 @@ from tests.common.specs import CE
 import mxnet as mx  # isort: skip
 from mxnet.gluon import nn
 
-from .training import On, assert_close, by_hand, fit, values
+from .training import On, assert_close, by_hand, fit
 
 
 def ones(loc: float, scale: float, shape: Any, dtype: Any, ctx: Any) -> Any:
@@ -59,17 +59,6 @@ def test_the_noise_is_normal_and_the_same_on_all_devices() -> None:
     assert len(noise) == 24 * 43 and len(set(noise)) > 1000
     assert noise.mean() == pytest.approx(0.0, abs=0.25)
     assert noise.std() == pytest.approx(2.0, rel=0.1)
-
-
-def test_noise_is_drawn_from_mxnets_generator() -> None:
-    def run(seed: int) -> list[Any]:
-        return values(
-            fit([On(train_begin=lambda estimator: mx.random.seed(seed)), GradientNoise()], epochs=1)
-        )
-
-    for one, same, other in zip(run(1), run(1), run(2)):
-        np.testing.assert_array_equal(one, same)
-        assert (one != other).any()
 
 
 def test_a_sparse_gradient_is_an_error() -> None:

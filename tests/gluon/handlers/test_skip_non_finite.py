@@ -39,10 +39,11 @@ def hold(*steps: int) -> Any:
     return On(hold_update=lambda estimator: estimator.state.step in steps)
 
 
-@pytest.mark.parametrize(("devices", "value"), [(ONE, np.nan), (TWO, np.inf), (TWO, -np.inf)], ids=str)
+@pytest.mark.parametrize(("devices", "value"), [(ONE, np.nan), (TWO, -np.inf)], ids=str)
 def test_a_batch_with_non_finite_gradients_updates_nothing(caplog: Any, devices: Any, value: float) -> None:
-    ours = fit([SkipNonFinite(), poison(value, {1, 2, 6})], devices)
-    assert_equal(ours, fit(hold(1, 2, 6), devices))
+    large = poison(1e18, {7})  # which is finite
+    ours = fit([SkipNonFinite(), poison(value, {1, 2, 6}), large], devices)
+    assert_equal(ours, fit([hold(1, 2, 6), large], devices))
     end = "had gradients that were not finite and were set to 0"
     assert warnings(caplog) == [
         f'2 of 4 updates of the trainer "trainer" in epoch 1 {end}',
@@ -50,29 +51,20 @@ def test_a_batch_with_non_finite_gradients_updates_nothing(caplog: Any, devices:
     ]
 
 
-def test_finite_gradients_are_not_changed(caplog: Any) -> None:
-    large = poison(1e18, {3})
-    assert_equal(fit([SkipNonFinite(), large], epochs=1), fit(large, epochs=1))
-    assert warnings(caplog) == []
-
-
-def test_trainers_are_checked_one_by_one(caplog: Any) -> None:
+def test_trainers_are_checked_and_counted_one_by_one(caplog: Any) -> None:
     def trainers(head: float) -> Any:
-        rates = {"body": ("0.*", 0.1), "head": ("1.*", head)}
-        return {n: TrainerSpec(which, "sgd", {"learning_rate": r}) for n, (which, r) in rates.items()}
+        sgd = {"learning_rate": 0.1}
+        return {
+            "body": TrainerSpec("0.*", "sgd", sgd, every=2),
+            "head": TrainerSpec("1.*", "sgd", {"learning_rate": head}),
+        }
 
     handlers = [SkipNonFinite(), poison(np.nan, set(range(8)), "head")]
     assert_equal(fit(handlers, trainers=trainers(0.1)), fit(trainers=trainers(0.0)))
-    assert ["4 of 4" in line and '"head"' in line for line in warnings(caplog)] == [True, True]
-
-
-def test_updates_are_counted_by_trainer(caplog: Any) -> None:
-    rare = TrainerSpec("0.*", "sgd", {"learning_rate": 0.1}, every=2)
-    trainers = {"body": rare, "head": TrainerSpec("1.*", "sgd", {"learning_rate": 0.1})}
-    handlers = [SkipNonFinite(), poison(np.nan, {1}, "body"), poison(np.nan, {2}, "head")]
-    fit(handlers, trainers=trainers, epochs=1)
-    counts = [line.split(" in epoch")[0] for line in warnings(caplog)]
-    assert sorted(counts) == ['1 of 2 updates of the trainer "body"', '1 of 4 updates of the trainer "head"']
+    fit([SkipNonFinite(), poison(np.nan, {1}, "body")], trainers=trainers(0.1), epochs=1)
+    counts = [line.split(" had")[0] for line in warnings(caplog)]
+    heads = [f'4 of 4 updates of the trainer "head" in epoch {epoch}' for epoch in (1, 2)]
+    assert counts == [*heads, '1 of 2 updates of the trainer "body" in epoch 1']
 
 
 def test_sparse_gradients() -> None:
@@ -86,12 +78,12 @@ def test_sparse_gradients() -> None:
     assert_equal(run([SkipNonFinite(), poison(np.nan, {1})]), run(hold(1)))
 
 
-@pytest.mark.parametrize("bad", [None, 0, CHUNK - 1, CHUNK, CHUNK + 60])
-def test_many_gradients_of_several_types(bad: int | None) -> None:
-    arrays = [mx.nd.ones((2,), dtype="float16" if i % 5 == 0 else "float32") for i in range(2 * CHUNK)]
-    if bad is not None:
-        arrays[bad][1] = np.nan
-    assert all_finite(arrays).asscalar() == (bad is None)
+def test_many_gradients_of_several_types() -> None:
+    for bad in (None, 0, CHUNK - 1, CHUNK, CHUNK + 60):
+        arrays = [mx.nd.ones((2,), dtype="float16" if i % 5 == 0 else "float32") for i in range(2 * CHUNK)]
+        if bad is not None:
+            arrays[bad][1] = np.nan
+        assert all_finite(arrays).asscalar() == (bad is None), bad
 
 
 def test_counts_continue_from_a_checkpoint(tmp_path: Path, caplog: Any) -> None:
@@ -101,7 +93,5 @@ def test_counts_continue_from_a_checkpoint(tmp_path: Path, caplog: Any) -> None:
     with pytest.raises(PowerCut):
         fit([*handlers(), CutsPower(2)])
     fit(handlers(), resume=tmp_path)
-    counts = [line for line in warnings(caplog) if "updates" in line]
-    assert [line.partition(" had")[0] for line in counts] == [
-        '3 of 4 updates of the trainer "trainer" in epoch 1'
-    ]
+    counts = [line.partition(" had")[0] for line in warnings(caplog) if "updates" in line]
+    assert counts == ['3 of 4 updates of the trainer "trainer" in epoch 1']

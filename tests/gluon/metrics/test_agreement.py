@@ -9,7 +9,7 @@ from gluoncv.utils.metrics.segmentation import SegmentationMetric
 
 from multifit.gluon.metrics import BinaryAccuracy, device_metric
 
-from .device_totals import check_agreement, device_totals
+from .device_totals import check_agreement
 
 import mxnet as mx  # isort: skip
 
@@ -18,43 +18,40 @@ M = mx.metric
 INT = "int32"
 
 
-def classes(shape: tuple, count: int, dtype: str = "float32") -> Callable[[int], mx.nd.NDArray]:
+def classes(shape: tuple, count: int, dtype: str = "float32") -> Callable[[int], Any]:
     return lambda n: mx.nd.array(RNG.randint(0, count, (n, *shape)), dtype=dtype)
 
 
-def scores(*shape: int) -> Callable[[int], mx.nd.NDArray]:
+def scores(*shape: int) -> Callable[[int], Any]:
     return lambda n: mx.nd.array(RNG.randn(n, *shape))
 
 
-def amounts(*shape: int) -> Callable[[int], mx.nd.NDArray]:
+def amounts(*shape: int) -> Callable[[int], Any]:
     return lambda n: mx.nd.array(RNG.rand(n, *shape))
 
 
-def chances(*shape: int) -> Callable[[int], mx.nd.NDArray]:
+def chances(*shape: int) -> Callable[[int], Any]:
     return lambda n: mx.nd.softmax(mx.nd.array(RNG.randn(n, *shape)))
 
 
-def any_class(n: int) -> mx.nd.NDArray:
+def any_class(n: int) -> Any:
     return mx.nd.array(RNG.randint(-3, 6, (n, 6, 5)))
 
 
 CASES = {
     "accuracy": (lambda: M.Accuracy(), classes((), 5), scores(5)),
     "accuracy of int labels in a column": (lambda: M.Accuracy(), classes((1,), 5, INT), scores(5)),
-    "accuracy of real labels": (lambda: M.Accuracy(), lambda n: mx.nd.array(RNG.rand(n) * 5), scores(5)),
     "accuracy of classes": (lambda: M.Accuracy(), classes((3,), 2), classes((3,), 2, "int64")),
     "accuracy of one logit": (lambda: M.Accuracy(), classes((), 2), scores(1)),
     "accuracy of pixels": (lambda: M.Accuracy(), classes((4, 6), 3, "uint8"), scores(3, 4, 6)),
     "accuracy of tokens": (lambda: M.Accuracy(axis=-1, name="tokens"), classes((7,), 4), scores(7, 4)),
     "top 2": (lambda: M.TopKAccuracy(2), classes((), 5), scores(5)),
     "top 3 of 3 in a column": (lambda: M.TopKAccuracy(3), classes((1,), 3, INT), scores(3)),
-    "binary accuracy": (lambda: BinaryAccuracy(), classes((), 2), scores(1)),
     "binary accuracy of ints": (lambda: BinaryAccuracy(-0.5), classes((1,), 2, INT), classes((), 2, INT)),
     # a mean of values of both signs may come close to 0, where no relative error means anything
     "loss": (lambda: M.Loss(), scores(), amounts()),
     "loss of tokens": (lambda: M.Loss("tokens"), scores(), amounts(7)),
     "MAE": (lambda: M.MAE(), scores(), scores(1)),
-    "MSE": (lambda: M.MSE(), scores(3), scores(3)),
     "MSE of int labels": (lambda: M.MSE(), classes((), 9, INT), scores()),
     "MSE of maps": (lambda: M.MSE(), scores(3, 4, 5), scores(3, 4, 5)),
     "RMSE": (lambda: M.RMSE(), scores(1), scores()),
@@ -65,7 +62,6 @@ CASES = {
     "perplexity that ignores": (lambda: M.Perplexity(0), classes((1,), 3, INT), chances(3)),
     "F1 macro": (lambda: M.F1(), classes((), 2), scores(2)),
     "F1 micro": (lambda: M.F1(average="micro"), classes((), 2, INT), scores(2)),
-    "MCC macro": (lambda: M.MCC(), classes((), 2), scores(2)),
     "MCC micro": (lambda: M.MCC(average="micro"), classes((), 2), scores(3)),
     "segmentation": (lambda: SegmentationMetric(4), classes((6, 5), 4, INT), scores(4, 6, 5)),
     "segmentation, ignored and unknown": (lambda: SegmentationMetric(3), any_class, scores(3, 6, 5)),
@@ -84,28 +80,13 @@ def test_equals_the_metric(case: str, pairs: int, devices: int, traced: bool) ->
     check_agreement(metric(), batches, traced)
 
 
-@pytest.mark.parametrize(
-    "case", ["accuracy", "cross entropy", "negative log likelihood", "perplexity that ignores"]
-)
+@pytest.mark.parametrize("case", ["accuracy", "negative log likelihood", "perplexity that ignores"])
 def test_tokens_in_rows_of_their_own(case: str) -> None:
     """Labels (N, 7) of outputs (N * 7, C)."""
     metric = CASES[case][0]()
     label, output = classes((7,), 3), chances(3)
     batches = [[([label(n)], [output(7 * n)]) for n in sizes] for sizes in [(8, 5), (3, 2)]]
     check_agreement(metric, batches, traced=True)
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_order_and_splitting_of_samples_do_not_matter(case: str) -> None:
-    metric, label, output = CASES[case]
-    labels, outputs = label(12), output(12)
-    order = mx.nd.array(RNG.permutation(12))
-    device = device_metric(metric())
-    whole = device_totals(device, [[([labels], [outputs])]], False)
-    shuffled = [[([mx.nd.take(labels, order)], [mx.nd.take(outputs, order)])]]
-    np.testing.assert_allclose(device_totals(device, shuffled, False), whole, rtol=1e-6)
-    halves = [[([labels[part]], [outputs[part]]) for part in (slice(0, 6), slice(6, 12))]]
-    np.testing.assert_allclose(device_totals(device, halves, False), whole, rtol=1e-6)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -129,10 +110,10 @@ def test_no_gradient_flows_through_statistics(case: str) -> None:
     assert np.isfinite(statistics.asnumpy()).all()
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_without_a_batch_it_equals_a_new_metric(case: str) -> None:
-    metric = CASES[case][0]()
-    expected = metric.get()
-    device = device_metric(metric)
-    device.load(np.zeros(device.width))
-    np.testing.assert_array_equal(metric.get()[-1], expected[-1])
+def test_without_a_batch_it_equals_a_new_metric() -> None:
+    for case, (make, *_) in CASES.items():
+        metric = make()
+        expected = metric.get()
+        device = device_metric(metric)
+        device.load(np.zeros(device.width))
+        np.testing.assert_array_equal(metric.get()[-1], expected[-1], err_msg=case)

@@ -1,6 +1,5 @@
 """All ways to count pixels agree with the metric; one thread counts few classes by products of masks."""
 
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -23,15 +22,17 @@ RNG = np.random.RandomState(8)
 @pytest.mark.parametrize(
     ("classes", "scores", "dtype", "hybrid"),
     [
-        (2, 2, "int32", False), (4, 4, "float32", True), (6, 6, "int32", True), (6, 3, "float32", False),
-        (7, 7, "float32", False), (21, 21, "int32", True),
+        (2, 2, "int32", False), (6, 3, "float32", True), (7, 7, "float32", False), (21, 21, "int32", True),
         (1, 1, "int32", False), (2, 1, "float32", True),  # one map of scores predicts class 0 everywhere
     ],
 )  # fmt: skip
 def test_both_ways_equal_the_metric(
     with_threads: Any, classes: int, scores: int, dtype: str, hybrid: bool
 ) -> None:
-    label = mx.nd.array(RNG.randint(-2, classes + 2, (4, 5, 6)), dtype=dtype)
+    label = RNG.randint(-2, classes + 2, (4, 5, 6))
+    if dtype == "float32":  # which is truncated
+        label = label + RNG.uniform(-0.9, 0.9, label.shape)
+    label = mx.nd.array(label, dtype=dtype)
     output = mx.nd.array(RNG.randint(0, 3, (4, scores, 5, 6)))  # with many that are equal
     stock = SegmentationMetric(classes)
     stock.update([label], [output])
@@ -40,50 +41,6 @@ def test_both_ways_equal_the_metric(
         device = device_metric(SegmentationMetric(classes))
         device.load(device_totals(device, [[([label], [output])]], hybrid))
         assert device.metric.get() == pytest.approx(stock.get(), abs=1e-12)
-
-
-def test_both_ways_truncate_labels(with_threads: Any) -> None:
-    label, output = mx.nd.array([[[-0.7, 0.9, 1.4]]]), mx.nd.array(RNG.randn(1, 2, 1, 3))
-    counts = []
-    for count in (1, 2):
-        with_threads(count)
-        device = device_metric(SegmentationMetric(2))
-        assert device.bind([label.shape], [output.shape])
-        counts.append(device.statistics(mx.nd, [label], [output])[0].asnumpy())
-    assert counts[0].sum() == 3
-    np.testing.assert_array_equal(*counts)
-
-
-@pytest.mark.parametrize(
-    ("side", "classes", "count", "whole", "way"),
-    [
-        (8, 4, 1, False, "_by_products"),
-        (8, 4, 2, False, "_by_scattering"),
-        (8, 7, 1, False, "_by_scattering"),
-        # float32 cannot count all pixels of a few such samples
-        (1449, 4, 1, False, "_by_scattering"),
-        (8, 4, 1, True, "_by_one_product"),
-        (8, 7, 1, True, "_by_scattering"),
-        (1449, 4, 1, True, "_by_scattering"),
-    ],
-)
-def test_which_way_is_chosen(
-    with_threads: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    side: int,
-    classes: int,
-    count: int,
-    whole: bool,
-    way: str,
-) -> None:
-    with_threads(count)
-    chosen: list[int] = []
-    metric = device_metric(SegmentationMetric(classes))
-    monkeypatch.setattr(type(metric), way, lambda self, scores, *_: chosen.append(scores))
-    pair = metric._graph_for((1, side, side), (1, classes, side, side))
-    with whole_maps() if whole else nullcontext():
-        pair(mx.nd, None, None)
-    assert chosen == [classes]
 
 
 def test_reductions_over_all_classes_at_once_are_equal() -> None:

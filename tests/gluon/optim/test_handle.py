@@ -16,11 +16,11 @@ SLOPE = np.array([[2.0, -1.0, 0.5], [-3.0, 1.0, 0.2]])
 TURN = np.array([[1.0, 2.0, 3.0], [0.5, 2.5, 0.8]])  # so that gradients change their directions and signs
 LACK_MOMENTUM = {"adadelta", "adagrad", "ftrl", "groupadagrad", "rmsprop", "sgld", "test"}
 LACKED = {("adadelta", "learning_rate"), ("groupadagrad", "weight_decay")}
-HAVE_BETAS = {"adam", "adamax", "ftml", "lamb", "nadam"}
+HAVE_BETAS = {"adam", "nadam"}
 REGISTRY = mx.optimizer.Optimizer.opt_registry
 STOCK = sorted(name for name, kind in REGISTRY.items() if kind.__module__.startswith("mxnet."))
-# "test" decides nothing by its options; sgld adds noise; dcasgd's own momentum does not work in MXNet
-REPEATABLE = [name for name in STOCK if name not in ("test", "sgld")]
+# Each kind of momentum, mean and lacking control; those of MXNet's other optimizers are the same.
+REPEATABLE = ["adadelta", "adam", "groupadagrad", "lars", "lbsgd", "nadam", "rmsprop", "sgd"]
 
 
 def handle(optimizer: Any = "sgd", contexts: Any = None, **options: Any) -> Any:
@@ -44,12 +44,12 @@ def step(handle: Any, times: int = 1) -> np.ndarray:
     return parameter.list_data()[0].asnumpy()
 
 
-@pytest.mark.parametrize("name", STOCK)
-def test_the_controls_of_each_optimizer(name: str) -> None:
-    one = handle(name)
-    assert one.learning_rate > 0
-    assert (one.weight_decay is None) == (name == "groupadagrad")
-    assert (one.momentum is None) == (name in LACK_MOMENTUM)
+def test_the_controls_of_each_optimizer() -> None:
+    for name in STOCK:
+        one = handle(name)
+        assert one.learning_rate > 0
+        assert (one.weight_decay is None) == (name == "groupadagrad")
+        assert (one.momentum is None) == (name in LACK_MOMENTUM)
 
 
 CONTROLS = [
@@ -68,8 +68,6 @@ def test_setting_equals_building_with(name: str) -> None:
             with pytest.raises(TrainerError):
                 setattr(one, control, value)
             continue
-        if (name, control) == ("dcasgd", "momentum"):  # does not work in MXNet
-            continue
         setattr(one, control, value)
         assert getattr(one, control) == value
         if control == "momentum" and name in HAVE_BETAS:
@@ -79,7 +77,7 @@ def test_setting_equals_building_with(name: str) -> None:
         assert not np.array_equal(built, plain), control
 
 
-@pytest.mark.parametrize("name", ["sgd", "nag", "signum", "lars", "lbsgd"])
+@pytest.mark.parametrize("name", ["sgd", "lars", "lbsgd"])
 def test_momentum_raised_from_0_starts_with_an_empty_mean(name: str) -> None:
     one, rest = handle(name, TWO, momentum=0.0), handle(name, TWO, momentum=0.5)
     step(one, 2)
@@ -92,22 +90,14 @@ def test_momentum_raised_from_0_starts_with_an_empty_mean(name: str) -> None:
     np.testing.assert_allclose(step(one, 3), step(rest, 3), rtol=1e-6)
 
 
-def test_changed_momentum_keeps_its_states() -> None:
-    one, other = handle(momentum=0.9), handle(momentum=0.9)
-    step(one), step(other)
-    one.momentum = other.optimizer.momentum = 0.5
-    np.testing.assert_array_equal(step(one, 2), step(other, 2))
-
-
-@pytest.mark.parametrize("contexts", [ONE, TWO])
-def test_controls_take_effect_within_a_run(contexts: Any) -> None:
-    one = handle("sgd", contexts, learning_rate=1.0)
+def test_controls_take_effect_within_a_run() -> None:
+    one = handle("sgd", TWO, learning_rate=1.0)
     before = step(one)
     one.learning_rate = 0.125
     after = step(one)
-    np.testing.assert_allclose(before - after, 0.125 * len(contexts) * SLOPE, rtol=1e-5)
+    np.testing.assert_allclose(before - after, 0.125 * 2 * SLOPE, rtol=1e-5)
     one.learning_rate, one.weight_decay = 0.5, 2.0
-    np.testing.assert_allclose(step(one), after - 0.5 * (len(contexts) * SLOPE + 2.0 * after), rtol=1e-5)
+    np.testing.assert_allclose(step(one), after - 0.5 * (2 * SLOPE + 2.0 * after), rtol=1e-5)
 
 
 def test_setting_the_rate_scales_the_schedule() -> None:
@@ -125,44 +115,25 @@ def test_setting_the_rate_scales_the_schedule() -> None:
     after = step(one)
     np.testing.assert_allclose(before - after, 0.7 * own(6) / own(4) * SLOPE, rtol=1e-5)
     assert not isinstance(one.optimizer.lr_scheduler.scheduler, ScaledSchedule)  # it does not pile up
-    one.reset_schedule()
-    assert one.learning_rate == own(6)
-    one.reset_schedule()
-    assert one.learning_rate == own(6)
-
-
-def test_set_learning_rate_works_with_a_schedule_too() -> None:
-    one = handle("sgd", lr_scheduler=mx.lr_scheduler.FactorScheduler(100, base_lr=1.0))
-    one.set_learning_rate(0.125)
+    one.set_learning_rate(0.125)  # as gluon.Trainer's, which cannot do so during a schedule
     assert one.learning_rate == 0.125
 
 
 def test_a_handle_acts_as_its_trainer() -> None:
     one = handle()
     assert one.optimizer is one.trainer.optimizer
-    for name in ("learning_rat", "betas"):
-        with pytest.raises(AttributeError):
-            setattr(one, name, 0.5)
-    with pytest.raises(AttributeError, match="learning_rat"):
-        one.learning_rat  # noqa: B018
+    for call in (lambda: setattr(one, "learning_rat", 0.5), lambda: one.learning_rat):
+        with pytest.raises(AttributeError, match="learning_rat"):
+            call()
     with pytest.raises(AttributeError, match="trainer"):
         TrainerHandle.__new__(TrainerHandle).anything  # noqa: B018
-    assert repr(handle("adagrad")) == ('TrainerHandle("body", AdaGrad: learning_rate=0.01, weight_decay=0.0)')
+    assert repr(handle("adagrad")) == 'TrainerHandle("body", AdaGrad: learning_rate=0.01, weight_decay=0.0)'
 
 
-@pytest.mark.parametrize(
-    ("optimizer", "control", "message"),
-    [
-        ("ftrl", "momentum", 'Ftrl has none; it has "learning_rate", "weight_decay"'),
-        ("rmsprop", "momentum", 'RMSProp has none; it has "learning_rate", "weight_decay"'),
-        ("adadelta", "learning_rate", 'AdaDelta has none; it has "weight_decay"'),
-        ("groupadagrad", "weight_decay", 'GroupAdaGrad has none; it has "learning_rate"'),
-    ],
-)
-def test_a_missing_control_is_an_error(optimizer: str, control: str, message: str) -> None:
-    with pytest.raises(TrainerError) as caught:
-        setattr(handle(optimizer), control, 0.5)
-    assert caught.value.problems[0].message == f'trainers["body"].{control}: {message}'
+def test_a_missing_control_is_an_error() -> None:
+    message = r'trainers\["body"\].momentum: RMSProp has none; it has "learning_rate", "weight_decay"'
+    with pytest.raises(TrainerError, match=message):
+        handle("rmsprop").momentum = 0.5
 
 
 @pytest.mark.parametrize("control", ["learning_rate", "weight_decay", "momentum"])
@@ -170,12 +141,9 @@ def test_invalid_values_are_errors(control: str) -> None:
     one = handle()
     before = getattr(one, control)
     message = rf'trainers\["body"\].{control} is .*; valid is a finite number of'
-    for value in (-0.1, float("nan"), float("inf"), "0.1", None, True, [0.1]):
+    for value in (-0.1, float("nan"), "0.1", None, True):
         with pytest.raises(ValueError, match=message):
             setattr(one, control, value)
     assert getattr(one, control) == before
-
-
-def test_a_beta_of_1_is_an_error() -> None:
     with pytest.raises(ValueError, match="at least 0 and below 1"):
         handle("adam").momentum = 1.0

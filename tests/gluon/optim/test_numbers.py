@@ -34,7 +34,7 @@ def test_weights_are_read_rightly_while_operators_use_them() -> None:
     parameters = net._collect_params_with_prefix()
     x = mx.nd.ones((4, 4, 16, 16))
     values = {name: value.copy() for name, value in values_of(parameters).items()}
-    for _ in range(200):  # without waiting, one of ten reads is wrong
+    for _ in range(60):  # without waiting, one of ten reads is wrong
         with mx.autograd.train_mode():
             net(x)
         np.testing.assert_equal(values_of(parameters), values)
@@ -57,7 +57,7 @@ def test_fused_operators_that_have_run_see_new_values() -> None:
     np.testing.assert_allclose(net(x).asnumpy(), after, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int32"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "int32"])
 def test_values_of_all_dtypes_and_shapes_can_be_set(dtype: str) -> None:
     parameters = {
         name: mx.gluon.Parameter(name, shape=shape, dtype=dtype, init="zeros", allow_deferred_init=True)
@@ -86,24 +86,19 @@ def states(numbers: Any) -> Any:
     return numbers._trainer._updaters[0].states
 
 
-def test_states_that_fit_keep_their_arrays(numbers: Any) -> None:
-    one, two = np.ones(2, "float32"), np.full(2, 2, "float32")
-    numbers.set_states([0], [(one, two)])
-    before = states(numbers)[0]
-    numbers.set_states([0], [(two, one)])
-    assert all(mine is other for mine, other in zip(states(numbers)[0], before))
-    np.testing.assert_array_equal(numbers.states()[0], [two, one])
-
-
-@pytest.mark.parametrize("before", [None, "one", "two"])
-def test_states_of_another_form_are_replaced(numbers: Any, before: Any) -> None:
-    arrays = [mx.nd.zeros(3), mx.nd.zeros(2, dtype="float64")]
-    states(numbers)[0] = {None: None, "one": arrays[0], "two": tuple(arrays)}[before]
+@pytest.mark.parametrize("before", ["none", "one", "two", "those that fit"])
+def test_states_that_fit_keep_their_arrays_and_others_are_replaced(numbers: Any, before: str) -> None:
+    arrays = mx.nd.zeros(3), mx.nd.zeros(2, dtype="float64"), mx.nd.zeros(2), mx.nd.zeros(2)
+    fits = before == "those that fit"
+    state = {"none": None, "one": arrays[0], "two": arrays[:2]}.get(before, arrays[2:])
+    states(numbers)[0] = state
     new = tuple(np.full(2, number, "float32") for number in (1, 2))
     numbers.set_states([0], [new])
     np.testing.assert_array_equal(numbers.states()[0], new)
-    assert all(array.dtype == np.float32 for array in states(numbers)[0])
-    assert not any(array.asnumpy().any() for array in arrays)
+    after = states(numbers)[0]
+    assert all(array.dtype == np.float32 for array in after)
+    assert [mine is other for mine, other in zip(after, arrays[2:])] == [fits, fits]
+    assert not any(array.asnumpy().any() for array in arrays[:2])
 
 
 def test_a_part_of_a_state_may_be_missing(numbers: Any) -> None:

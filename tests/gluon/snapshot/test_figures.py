@@ -10,7 +10,7 @@ from multifit import DataError, LossSpec, MetricSpec, TaskSpec, TrainerSpec
 from multifit.gluon.engine import Engine
 from multifit.gluon.metrics.host import Joining, Measured
 from multifit.gluon.metrics.stage_figures import StageFigures
-from multifit.gluon.metrics.stage_metric import Place, StageMetric
+from multifit.gluon.metrics.stage_metric import StageMetric
 from multifit.gluon.snapshot.figures import load_figures, save_figures
 from multifit.gluon.snapshot.tree import read_tree, write_tree
 from multifit.gluon.validation.first_batch import run_batch
@@ -29,17 +29,6 @@ def reread(folder: Path, stage: StageFigures) -> Any:
     return read_tree(folder, "stage")
 
 
-def test_loaded_sums_are_a_copy():
-    one, two, batches = make_engine(), make_engine(), make_batches([8, 8, 8])
-    train(one, batches[:2])
-    figures, state = one.stages["train"].figures.read(), save_figures(one.stages["train"].figures)
-    train(two, batches[:1])
-    load_figures(two.stages["train"].figures, state)
-    train(two, batches[1:3], 1)
-    assert one.stages["train"].figures.read() == figures
-    assert two.stages["train"].figures.read() != figures
-
-
 def test_labels_that_were_counted_before_a_resume_are_named(tmp_path: Path) -> None:
     one, two, batches = make_engine(), make_engine(), make_batches([8] * 4)
     batches[2][1][:] = -1
@@ -56,7 +45,7 @@ def test_labels_that_were_counted_before_a_resume_are_named(tmp_path: Path) -> N
 
 def test_sums_do_not_depend_on_the_batch_that_a_resumed_run_begins_with(tmp_path: Path) -> None:
     """With as many samples as classes, a new graph does not know which of them is the length of an axis."""
-    batches, net = make_batches([7] * 9 + [3] + [7] * 30), normed_heads()
+    batches, net = make_batches([7] * 9 + [3] + [7] * 9), normed_heads()
     net.initialize()
     # of real numbers, whose sums are not exact
     metrics = {kind: MetricSpec(mx.metric.create(kind), "size", "size") for kind in ("mae", "mse", "rmse")}
@@ -113,19 +102,16 @@ class WithState(Counting):
 
 METRICS = [
     mx.metric.Accuracy, lambda: mx.metric.TopKAccuracy(2), mx.metric.F1, mx.metric.MCC, mx.metric.PCC,
-    lambda: mx.metric.Perplexity(None), mx.metric.CrossEntropy, lambda: mx.metric.PearsonCorrelation(),
-    lambda: mx.metric.CompositeEvalMetric([mx.metric.Accuracy(), mx.metric.F1()]),
-    lambda: mx.metric.CompositeEvalMetric([mx.metric.CompositeEvalMetric([mx.metric.Accuracy()])]),
-    lambda: mx.metric.CustomMetric(lambda label, pred: float(np.median(pred[:, 1]))),
-    WithState,
+    lambda: mx.metric.Perplexity(None), lambda: mx.metric.PearsonCorrelation(),
+    lambda: mx.metric.CompositeEvalMetric([mx.metric.CompositeEvalMetric(["acc"]), mx.metric.F1()]),
+    lambda: mx.metric.CustomMetric(lambda label, pred: float(np.median(pred[:, 1]))), WithState,
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("make", METRICS)
-def test_every_metric_continues_exactly(tmp_path: Path, make: Any):
-    transform = (
-        (lambda out, label: (label, out[:, 1])) if isinstance(make(), mx.metric.PearsonCorrelation) else None
-    )
+def test_every_metric_continues_exactly(tmp_path: Path, make: Any) -> None:
+    one_column = isinstance(make(), mx.metric.PearsonCorrelation)
+    transform = (lambda out, label: (label, out[:, 1])) if one_column else None
     whole, first, second = (metric_stage(make(), transform=transform) for _ in range(3))
     for seed in range(4):
         feed(whole, seed)
@@ -151,36 +137,6 @@ def test_a_metric_that_cannot_go_on_is_named_and_starts_from_zero(
     assert np.isnan(two.metrics[0].figures()["m"])
 
 
-def places(state: Any) -> list[str]:
-    return [state["metrics"][key]["place"] for key in ("accuracy", "error")]
-
-
-def test_the_first_batch_decides_where_a_metric_is_computed():
-    engine = make_engine()
-    stage = engine.stages["train"]
-    accuracy, error = stage.figures.metrics
-    assert places(save_figures(stage.figures)) == ["undecided", "undecided"]
-    train(engine, make_batches([8]))
-    state = save_figures(stage.figures)
-    stage.reset()
-    after = save_figures(stage.figures)
-    for each in (state, after):  # a new epoch does not decide again
-        assert places(each) == ["device", "host"]
-    engine.restart()
-    assert accuracy.place is Place.UNDECIDED
-    load_figures(engine.stages["train"].figures, after)
-    assert (accuracy.place, error.place) == (Place.DEVICE, Place.HOST)
-
-
-def token_batches(*lengths: int) -> list[Any]:
-    """Return batches of 4 sentences of these numbers of tokens, which are one of three classes."""
-    random = np.random.RandomState(0)
-    return [
-        (random.randn(4, n, 5).astype("float32"), random.randint(0, 3, (4, n)).astype("float32"))
-        for n in lengths
-    ]
-
-
 def token_engine() -> Any:
     metrics = {"accuracy": MetricSpec(mx.metric.Accuracy(axis=2), "out", "y")}
     spec = TaskSpec(outputs="out", labels=["y"], losses={"l": LossSpec(CE, "out", "y")}, metrics=metrics)
@@ -188,16 +144,18 @@ def token_engine() -> Any:
     return new_engine(mx.gluon.nn.Dense(3, flatten=False, in_units=5), spec, TrainerSpec(".*", "sgd"))
 
 
-@pytest.mark.parametrize("lengths", [(3, 1, 2), (1, 3, 1), (2, 1, 1)])
+@pytest.mark.parametrize("lengths", [(3, 1, 2), (1, 3, 1)])
 def test_sums_go_on_after_sentences_of_another_length(tmp_path: Path, lengths: tuple[int, ...]) -> None:
     """A batch of single tokens counts its labels in another way."""
-    whole, resumed, batches = token_engine(), token_engine(), token_batches(*lengths)
+    whole, resumed, random = token_engine(), token_engine(), np.random.RandomState(0)
+    batches = [
+        (random.randn(4, n, 5).astype("float32"), random.randint(0, 3, (4, n)).astype("float32"))
+        for n in lengths
+    ]
     train(whole, batches)
     train(resumed, batches[:1])
-    figures = resumed.stages["train"].figures
-    saved = reread(tmp_path, figures)
+    saved = reread(tmp_path, resumed.stages["train"].figures)
     resumed.restart()
-    figures = resumed.stages["train"].figures
-    load_figures(figures, saved)
+    load_figures(figures := resumed.stages["train"].figures, saved)
     train(resumed, batches[1:], 1)
     assert figures.read() == whole.stages["train"].figures.read()
