@@ -154,13 +154,8 @@ def test_a_failure_at_any_point_leaves_one_intact(
     assert os.listdir(tmp_path) == [NAME]
 
 
-B = {
-    ("fsync", 6, False),
-    ("fsync", 6, True),
-    ("replace", 2, True),
-    ("replace", 3, False),
-    ("replace", 3, True),
-}
+B = {("fsync", 6, after) for after in (False, True)} | {("replace", 2, True)}
+B |= {("replace", 3, after) for after in (False, True)}
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs fork and SIGKILL")
@@ -250,11 +245,6 @@ def test_a_damaged_or_missing_file_is_detected(tmp_path: Path, name: str) -> Non
     assert newest_checkpoint(tmp_path) == (read_info(newest), [])
 
 
-def test_another_file_in_it_is_ignored(tmp_path: Path) -> None:
-    (written(tmp_path) / ".DS_Store").write_text("")
-    assert usable(tmp_path) == "a"
-
-
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
@@ -307,31 +297,27 @@ def test_a_later_run_is_newer_then_a_later_step_then_a_complete_epoch(tmp_path: 
 @pytest.mark.parametrize(
     ("last", "best", "values", "kept"),
     [
-        (1, 0, [3, 1, 2], [3]),
-        (2, 0, [3, 1, 2], [2, 3]),
-        (1, 1, [3, 1, 2, 4], [2, 4]),
-        (1, 2, [3, 1, 2, 4], [2, 3, 4]),
-        (1, 1, [1, 1, 2], [1, 3]),
-        (1, 2, [None, 1, None, None], [2, 4]),
-        (9, 9, [1, 2], [1, 2]),
+        (2, 0, [3, 1, 2], [2, 3]), (1, 2, [3, 1, 2, 4], [2, 3, 4]), (1, 1, [1, 1, 2], [1, 3]),
+        (1, 2, [None, 1, None, None], [2, 4]), (9, 9, [1, 2], [1, 2]),
     ],
-)
+)  # fmt: skip
 def test_what_is_kept(last: int, best: int, values: list[Any], kept: list[int]) -> None:
     infos = [
         CheckpointInfo(Path(str(n)), {}, {"step": n, "values": {} if value is None else {"m": value}})
         for n, value in enumerate(values, 1)
     ]
-    deleted = to_delete(infos, last, best, {"m": "min"})
-    assert [info.step for info in infos if info not in deleted] == kept
     flipped = [
         info._replace(facts={**info.facts, "values": {name: -value for name, value in info.values.items()}})
         for info in infos
     ]
-    deleted = to_delete(flipped, last, best, {"m": "max"})
-    assert [info.step for info in flipped if info not in deleted] == kept
-    assert [info.step for info in infos if info not in to_delete(infos, last, best, {})] == [
-        info.step for info in infos[-last:]
-    ]
+    newest = [info.step for info in infos[-last:]]
+    for each, modes, expected in (
+        (infos, {"m": "min"}, kept),
+        (flipped, {"m": "max"}, kept),
+        (infos, {}, newest),
+    ):
+        deleted = to_delete(each, last, best, modes)
+        assert [info.step for info in each if info not in deleted] == expected
 
 
 def put(store: CheckpointStore, step: int, **values: float) -> Path:

@@ -94,15 +94,10 @@ def test_handlers_are_none_or_one_or_several() -> None:
 def test_handlers_are_called_by_priority_then_as_passed() -> None:
     calls: list[str] = []
     priorities = {
-        "log": Priority.LOGGING,
-        "a": None,
-        "metrics": Priority.METRICS,
-        "stop": Priority.STOPPING,
-        "b": Priority.NORMAL,
-        "validation": Priority.VALIDATION,
-        "checkpoint": Priority.CHECKPOINT,
+        "log": Priority.LOGGING, "a": None, "metrics": Priority.METRICS, "stop": Priority.STOPPING,
+        "b": Priority.NORMAL, "validation": Priority.VALIDATION, "checkpoint": Priority.CHECKPOINT,
         "bar": Priority.PROGRESS,
-    }
+    }  # fmt: skip
     handlers = [
         handler(name, priority, epoch_end=lambda est, name=name: calls.append(name))
         for name, priority in priorities.items()
@@ -112,46 +107,16 @@ def test_handlers_are_called_by_priority_then_as_passed() -> None:
     assert calls == ["metrics", "validation", "a", "b", "stop", "checkpoint", "bar", "log"]
 
 
-class _NoSignature:
-    """A method whose signature cannot be inspected."""
-
-    __signature__ = "none"
-
-    def __init__(self, calls: list[Any]) -> None:
-        self.calls = calls
-
-    def __call__(self, estimator: Any, **arguments: Any) -> None:
-        self.calls.append(arguments)
-
-
 def test_a_method_is_called_with_the_facts_that_it_accepts() -> None:
     calls: list[Any] = []
-
-    class Plain:
-        def batch_end(self, estimator: Any, loss: Any) -> None:
-            calls.append(loss)
 
     class Starred:
         def batch_end(self, *args: Any, loss: Any) -> None:
             calls.append((len(args), loss))
 
-    class Keywords:
-        def batch_end(self, estimator: Any, *args: Any, **arguments: Any) -> None:
-            calls.append(arguments)
-
-    class Ignoring:
-        def batch_end(self, estimator: Any, **_: Any) -> None:
-            calls.append(_)
-
-    no_signature = handler(batch_end=nothing)
-    no_signature.batch_end = _NoSignature(calls)
     arguments = {"batch": "B", "loss": "L"}
     cases: list[tuple[Any, Any]] = [
-        (Plain(), "L"),
         (Starred(), (1, "L")),
-        (Keywords(), arguments),
-        (Ignoring(), {}),
-        (no_signature, arguments),
         (handler(batch_end=lambda est: calls.append(())), ()),
         (handler(batch_end=lambda est, loss: calls.append(loss)), "L"),
         (handler(batch_end=lambda est, *args, **kwargs: calls.append(kwargs)), arguments),
@@ -160,8 +125,7 @@ def test_a_method_is_called_with_the_facts_that_it_accepts() -> None:
     ]
     for each, expected in cases:
         emit(each, "batch_end", SimpleNamespace(state=RunState(step=6)), **arguments)
-        assert calls.pop() == expected
-        assert not calls
+        assert calls.pop() == expected and not calls
 
 
 @pytest.mark.parametrize("event", EVENTS)
@@ -197,24 +161,18 @@ def _raising(error: BaseException) -> Any:
 @pytest.mark.parametrize(
     ("event", "place"),
     [
-        *[(event, " (epoch 2, batch 7)") for event in ("batch_begin", "batch_end", "epoch_end")],
-        *[(hook, " (epoch 2, batch 7)") for hook in HOOKS if hook not in ("around_fit", "around_evaluation")],
-        ("epoch_begin", " (epoch 2)"),
-        ("train_begin", ""),
-        ("train_end", ""),
-        ("around_fit", ""),
-        ("around_evaluation", ""),
-        *[(event, "") for event in EVENTS if event.startswith("evaluate")],
+        ("batch_begin", " (epoch 2, batch 7)"), ("epoch_end", " (epoch 2, batch 7)"),
+        ("change_batch", " (epoch 2, batch 7)"), ("epoch_begin", " (epoch 2)"), ("train_begin", ""),
+        ("around_fit", ""), ("evaluate_begin", ""),
     ],
-)
+)  # fmt: skip
 def test_an_error_names_the_handler_the_event_and_where_there_is_one_the_batch(
     event: str, place: str
 ) -> None:
     cause = KeyError("x")
     with pytest.raises(KeyError) as caught:
         emit(handler("Plot", **{event: _raising(cause)}), event)
-    assert caught.value is cause
-    assert cause.__notes__ == [f"raised in Plot.{event}{place}"]
+    assert caught.value is cause and cause.__notes__ == [f"raised in Plot.{event}{place}"]
 
 
 @pytest.mark.parametrize(
@@ -261,50 +219,32 @@ def test_one_error_lists_all_handlers_that_cannot_be_used() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("handlers", "message"),
-    [
-        ("x" * 3000, "event_handlers is 'xxx.*; valid is a handler or a list of handlers"),
-        ({"a": handler(epoch_end=nothing)}, "event_handlers is {'a': .*; valid is a handler or a list"),
-        ([object()] * 3000, "1. object implements no event"),
-        ([handler(epoch_end=nothing)] * 3000, "1. Handler is passed twice"),
-    ],
-)
-def test_the_message_about_handlers_that_cannot_be_used_is_short(handlers: Any, message: str) -> None:
+@pytest.mark.parametrize("handlers", ["x" * 3000, {"a": handler(epoch_end=nothing)}])
+def test_other_than_handlers_is_an_error_that_is_short(handlers: Any) -> None:
+    message = "event_handlers is .*; valid is a handler or a list of handlers"
     with pytest.raises(ValueError, match=message) as caught:
         EventDispatcher(SimpleNamespace(), handlers)
-    assert len(str(caught.value)) < 10_000
+    assert len(str(caught.value)) < 1000
 
 
 @pytest.mark.parametrize(
     ("event", "method", "text"),
     [
         ("train_end", lambda: None, r"Lost.train_end\(\) cannot .*; it must take the estimator alone"),
-        (
-            "epoch_end",
-            lambda est, epoch: None,
-            r"epoch_end\(est, epoch\) cannot be called: missing .*'epoch'",
-        ),
-        (
-            "batch_end",
-            lambda batch, loss: None,
-            'it must take the estimator, and may take "batch", "pred", "l',
-        ),
+        ("epoch_end", lambda est, epoch: None, r"epoch_end\(est, epoch\) cannot be .* missing .*'epoch'"),
+        ("batch_end", lambda batch, loss: None, 'take the estimator, and may take "batch", "pred", "l'),
         ("hold_update", lambda est, *, pred: None, 'hold_update.*; it must .*, and may take "loss" by name'),
         ("epoch_end", lambda *args, **facts: None, None),
         ("epoch_end", lambda est, complete, epoch=0, **_: None, None),
-        ("epoch_end", type("Odd", (), {"__signature__": 3, "__call__": nothing})(), None),
     ],
 )
 def test_a_method_that_cannot_be_called_is_an_error_before_training(
     event: str, method: Any, text: str | None
 ) -> None:
     lost = handler("Lost", **{event: method})
-    with contextlib.nullcontext() if text is None else pytest.raises(ValueError, match=text):
-        EventDispatcher(SimpleNamespace(), lost)
-    if event == "epoch_end":
+    for each in (lost, Every(2, "epoch", lost)) if event == "epoch_end" else (lost,):
         with contextlib.nullcontext() if text is None else pytest.raises(ValueError, match=text):
-            EventDispatcher(SimpleNamespace(), Every(2, "epoch", lost))
+            EventDispatcher(SimpleNamespace(), each)
 
 
 def test_train_end_is_called_for_all_handlers_that_have_begun() -> None:
@@ -335,11 +275,6 @@ def test_train_end_is_called_for_all_handlers_that_have_begun() -> None:
 
 def hooks(*handlers: Any) -> TrainingHooks:
     return TrainingHooks(EventDispatcher(SimpleNamespace(state=RunState()), handlers))
-
-
-def test_hooks_are_active_if_a_handler_implements_them() -> None:
-    holds = hooks(handler(hold_update=nothing))
-    assert holds.active("hold_update", "change_batch") and not holds.active("change_batch")
 
 
 def test_each_hook_sees_what_the_handler_before_returned() -> None:
