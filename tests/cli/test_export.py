@@ -65,11 +65,6 @@ def test_without_onnx_the_extra_is_named(export, monkeypatch):
     assert result.code == 2 and 'pip install "onnx<1.19"' in result.err
 
 
-def test_an_unknown_format_is_an_error(export):
-    with pytest.raises(SystemExit):
-        export("--format", "caffe")
-
-
 def test_a_folder_that_cannot_be_made_is_an_error(export):
     Path("taken").write_text("")
     result = export("--output", "taken")
