@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_sample_images
 
-from multifit.cli import main
-
-from .commands import TASKS, predict, random_picture, train
+from .commands import TASKS, check, predict, random_picture, train
 
 FILE = TASKS / "augmentation.py"
 sys.path.insert(0, str(TASKS))
@@ -30,7 +28,7 @@ def test_a_small_training(tmp_path, capsys):
 
 
 def test_it_runs_without_augmentation():
-    assert main(["check", str(FILE), "--quiet", "--set", *SMALL, "augmented=False"]) == 0
+    check(FILE, *SMALL, "augmented=False")
 
 
 def test_patches_are_balanced_and_repeatable():

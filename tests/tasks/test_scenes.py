@@ -76,15 +76,6 @@ def test_the_picture_shows_right_scenes_first():
     assert without_digit == "1: nothing (true: 1: 4)"
 
 
-def test_the_specs_are_those_of_the_single_tasks():
-    task = TaskFile(FILE).module
-    net = task.net([mx.cpu()])
-    combined, single = task.spec(net), task.detection.spec(net.detection)
-    assert type(combined.losses["detection/multibox"].fn) is type(single.losses["multibox"].fn)
-    assert combined.inputs == ("image",)
-    assert combined.evaluation.labels == ("detection/truth", "segmentation/mask", "count/count")
-
-
 def test_the_body_runs_once():
     task = TaskFile(FILE).module
     net = task.net([mx.cpu()])
