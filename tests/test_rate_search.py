@@ -58,10 +58,7 @@ def test_it_ends_where_the_loss_diverges() -> None:
     assert 10 < len(search.rates) == len(search.losses) == len(search.smoothed) < 60
     assert np.isfinite(search.losses).all()
     assert search.suggestion is not None and 1e-3 < search.suggestion < 1
-    assert repr(search) == (
-        f"RateSearch({len(search.rates)} batches, rates 0.001 to {search.rates[-1]:.2g}, "
-        f"suggestion {search.suggestion:.2g})"
-    )
+    assert f"rates 0.001 to {search.rates[-1]:.2g}, suggestion {search.suggestion:.2g})" in repr(search)
 
 
 def test_it_ends_where_the_loss_is_not_finite() -> None:

@@ -117,12 +117,6 @@ def test_a_method_that_a_subclass_leaves_out_stays_out(name: str) -> None:
     assert not implements(Every(2, "batch", handler), name)
 
 
-def test_return_values_are_passed_on() -> None:
-    gated = Every(2, "batch", Recorder())
-    assert gated.batch_end(SimpleNamespace(state=RunState(step=1)), batch="b") is None
-    assert gated.batch_end(SimpleNamespace(state=RunState(step=2)), batch="b") == "b"
-
-
 def test_attributes_are_the_handlers() -> None:
     gated = Every(2, "epoch", Recorder())
     assert (gated.priority, gated.monitor, gated.mode) == (7, "val_loss", "min")
