@@ -106,9 +106,6 @@ def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path) -> None:
     assert stat.S_ISFIFO(path.stat().st_mode) and os.listdir(tmp_path) == ["pipe"]
 
 
-# -------------------------------------------------------------------------------- reading
-
-
 def test_json_is_read_as_it_was_written(tmp_path: Path) -> None:
     content = {"a": [1, -2.5, None, True, "ü"], "c": 10**300}
     atomic_write(tmp_path / "x", json.dumps(content))

@@ -65,9 +65,6 @@ def names(profile: Profile) -> list[str]:
     return [part.name for part in profile.parts]
 
 
-# ---- times ----------------------------------------------------------------------------------------------
-
-
 def test_each_part_gets_its_own_time() -> None:
     """A loader, a metric and two handlers, one of them every second batch, advance the clock."""
     clock = Clock()
@@ -176,9 +173,6 @@ def test_every_kind_of_step_can_be_profiled(changes: Any, contexts: Any, hybrid:
     assert {"forward", "backward", "update/trainer"} < set(names(profile)) and profile.operators
 
 
-# ---- handlers -------------------------------------------------------------------------------------------
-
-
 def test_handlers_that_change_a_step_are_timed() -> None:
     class Counts:
         """Changes outputs; must not be called more often than there are batches."""
@@ -217,9 +211,6 @@ def test_a_handler_that_fails_is_named() -> None:
     assert vars(estimator.state) == state and not estimator._handlers.running
 
 
-# ---- MXNet's profiler -----------------------------------------------------------------------------------
-
-
 def test_no_file_is_left_and_no_device_is_deleted(tmp_path: Any, monkeypatch: Any) -> None:
     """MXNet deletes the file that has the name of its trace, even if it is a device."""
     traces = []
@@ -248,9 +239,6 @@ def test_operators_that_run_in_a_row_have_a_short_name() -> None:
         ("add_n,_backward_pick,_backward_log_softm", "_backward_pick and 2 more in a row"),
     ):
         assert profiler._short_name(name) == short
-
-
-# ---- what cannot be profiled ----------------------------------------------------------------------------
 
 
 def test_data_that_cannot_be_used_is_an_error() -> None:

@@ -40,9 +40,6 @@ def task(tmp_path):
     return make
 
 
-# ---------------------------------------------------------------------------------------------- reading
-
-
 def test_a_file_gives_its_functions_and_settings_which_are_changed_before_functions_run(task):
     small = task()
     assert list(small.functions) == ["net", "spec", "data"]
@@ -83,9 +80,6 @@ def test_a_path_that_is_not_a_file_is_an_error(tmp_path):
         hint = rf' \(did you mean "{more}"\?\)' if more else ""
         with pytest.raises(UsageError, match=rf"there is no file .*{'' if name == '.' else name}{hint}"):
             TaskFile(tmp_path / name)
-
-
-# ---------------------------------------------------------------------------------------------- settings
 
 
 def test_settings_are_the_public_values_of_simple_types(task):
@@ -153,9 +147,6 @@ def test_names_for_type_checkers_are_left_alone(task):
     small = task("from __future__ import annotations\nother: Unknown = None\n" + SMALL)
     small.set(["rate=1"])
     assert small.settings["rate"] == 1.0
-
-
-# ---------------------------------------------------------------------------------------------- resolving
 
 
 def test_functions_get_each_others_results_and_are_called_once():

@@ -10,6 +10,8 @@ import pytest
 
 from multifit.engines import registry
 
+from .results import figures_of
+
 HYBRID = {"return TwoHeads()": "net = TwoHeads()\n    net.hybridize()\n    return net"}
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
 
@@ -18,11 +20,6 @@ def where() -> list[str]:
     """Return the devices that the last run's plan names."""
     devices: list[str] = json.loads(Path("runs/small/plan.json").read_text())["devices"]
     return devices
-
-
-def figures(text: str) -> dict[str, float]:
-    """Return the figures that ``evaluate`` printed."""
-    return {line.split()[0]: float(line.split()[1]) for line in text.splitlines()}
 
 
 def test_mxnet(write, multifit):
@@ -76,7 +73,7 @@ def test_a_run_goes_on_with_torch(write, multifit):
         multifit("evaluate", path, "--from", "runs/small", "--engine", engine, "--quiet").out
         for engine in ("torch", "mxnet")
     )
-    assert figures(of_torch) == pytest.approx(figures(of_mxnet), rel=1e-4)
+    assert figures_of(of_torch) == pytest.approx(figures_of(of_mxnet), rel=1e-4)
     assert multifit("export", path, "--from", "runs/small").code == 0
 
 

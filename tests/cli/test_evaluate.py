@@ -8,13 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from multifit.cli.run_folder import read_record
 from multifit.gluon.compat import mx
 from multifit.output import Output
 
-
-def figures_of(out: str) -> dict[str, float]:
-    return {name: float(value) for name, value in (line.split() for line in out.strip().split("\n"))}
+from .results import figures_of, history_of, record_of
 
 
 def pipe(path: Path) -> None:
@@ -34,7 +31,7 @@ def evaluate(trained, multifit):
 
 def test_it_measures_what_training_measured_last(evaluate):
     result = evaluate()
-    history = json.loads(Path("runs/small/history.json").read_text())
+    history = history_of()
     expected = {name[4:]: values[-1] for name, values in history.items() if name.startswith("val_")}
     assert result.code == 0 and figures_of(result.out) == pytest.approx(expected, rel=1e-4)
 
@@ -57,7 +54,7 @@ def test_losses_with_parameters(write, multifit):
         multifit("evaluate", path, "--from", "runs/small", "--quiet"),
         Path("runs/small/losses.params"),
     )
-    history = json.loads(Path("runs/small/history.json").read_text())
+    history = history_of()
     assert figures_of(result.out)["place"] == pytest.approx(history["val_place"][-1], rel=1e-4)
     assert [*mx.nd.load(str(losses))] == ["losses.place.s"]
     damages = {
@@ -74,7 +71,7 @@ def test_losses_with_parameters(write, multifit):
 
 
 def test_the_record_of_a_run(trained):
-    record = json.loads(Path("runs/small/settings.json").read_text())
+    record = record_of()
     assert record["settings"] == {"epochs": "2", "rate": "0.1"}
     assert (record["file"], record["seed"], record["epochs"], record["devices"]) == ("small.py", 3, 2, None)
     assert set(record["versions"]) == {"multifit", "python", "numpy", "mxnet"}
@@ -83,22 +80,8 @@ def test_the_record_of_a_run(trained):
 def test_epochs_of_the_command_line_are_the_files_setting(write, multifit):
     path = write("def trainers(net): return TrainerSpec('.*', 'sgd', {'learning_rate': 0.01 * epochs})\n")
     multifit("train", path, "--epochs", 3)
-    assert json.loads(Path("runs/small/settings.json").read_text())["settings"]["epochs"] == "3"
-    assert json.loads(Path("runs/small/history.json").read_text())["lr"] == pytest.approx([0.03] * 3)
-
-
-def test_settings_that_a_file_imports(write, multifit):
-    """Options of the command set them, and a run keeps those that it had."""
-    path = write(**{"epochs = 2\n": "from of_small import epochs, seed\n"})
-    path.with_name("of_small.py").write_text("epochs = 2\nseed = 3\n")
-    assert multifit("train", path, "--epochs", 1, "--seed", 4).code == 0
-    del sys.modules["of_small"]
-    path.with_name("of_small.py").write_text("epochs = 3\nseed = 5\n")
-    assert multifit("evaluate", path, "--from", "runs/small").code == 0
-    assert multifit("train", path, "--resume", "--epochs", 2).code == 0
-    record = read_record(Path("runs/small"), str(path))
-    assert (record.seed, record.settings["seed"], record.epochs) == (4, "4", 2)
-    del sys.modules["of_small"]
+    assert record_of()["settings"]["epochs"] == "3"
+    assert history_of()["lr"] == pytest.approx([0.03] * 3)
 
 
 @pytest.mark.parametrize(

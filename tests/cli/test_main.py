@@ -82,16 +82,6 @@ def test_where_mxnet_cannot_be_imported(arguments, code, message):
     assert done.returncode == code and " ".join(message.split()) in printed and "Traceback" not in printed
 
 
-def test_the_version_says_that_mxnet_is_not_installed(monkeypatch, capsys):
-    def missing(name):
-        raise metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(metadata, "version", missing)
-    with pytest.raises(SystemExit):
-        main(["--version"])
-    assert "mxnet not installed" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("environment", "expected"),
     [

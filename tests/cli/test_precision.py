@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from .results import figures_of, history_of, record_of
+
 pytestmark = pytest.mark.usefixtures("float16_activations")
 
 HYBRID = {
@@ -19,10 +21,8 @@ SETTING = {"epochs = 2\n": 'epochs = 2\nprecision = "float16"\n'}
 
 def recorded() -> str:
     """Return the precision of the last run, which its settings and its plan agree on."""
-    settings, plan = (
-        json.loads(Path(f"runs/small/{name}.json").read_text()) for name in ("settings", "plan")
-    )
-    assert settings["precision"] == plan["precision"]
+    plan = json.loads(Path("runs/small/plan.json").read_text())
+    assert record_of()["precision"] == plan["precision"]
     return plan["precision"]
 
 
@@ -39,11 +39,11 @@ def test_the_file_sets_it_and_options_override_it(write, multifit):
 def test_a_run_is_evaluated_and_resumed_in_its_precision(write, multifit):
     path = write(**HYBRID)
     multifit("train", path, "--quiet", "--precision", "float16")
-    last = json.loads(Path("runs/small/history.json").read_text())["val_loss"][-1]
+    last = history_of()["val_loss"][-1]
 
     def loss(*options: str) -> float:
         out = multifit("evaluate", path, "--from", "runs/small", "--quiet", *options).out
-        return float(dict(line.split() for line in out.strip().split("\n"))["loss"])
+        return figures_of(out)["loss"]
 
     assert loss() == float(f"{last:.6g}") != loss("--precision", "float32")
     resume = "train", path, "--quiet", "--resume", "--epochs"

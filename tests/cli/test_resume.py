@@ -15,7 +15,7 @@ import pytest
 from multifit.checkpoints import read_info
 from tests.common.processes import processes, wait_for
 
-from .results import PICTURES
+from .results import PICTURES, history_of, record_of
 
 # The step of the small task is a batch of 10; it has three of them an epoch.
 RESULTS = ("history.json", "final.params")
@@ -31,17 +31,10 @@ def contents(folder: str) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in paths}
 
 
-def record_of(folder: str) -> dict[str, Any]:
-    return json.loads((Path(folder) / "settings.json").read_text())
-
-
 @pytest.fixture
 def log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
     monkeypatch.setattr(logging.getLogger("multifit"), "propagate", True)
     return lambda: [record.getMessage() for record in caplog.records]
-
-
-# -------------------------------------------------------------------------------- schedules
 
 
 def test_checkpoints_are_written_on_schedule(write, multifit):
@@ -49,9 +42,6 @@ def test_checkpoints_are_written_on_schedule(write, multifit):
     paths = sorted(Path("runs/small/checkpoints").iterdir())
     facts = [read_info(path).facts for path in paths]
     assert [(each["step"], each["complete"]) for each in facts] == [(5, False), (6, True)]
-
-
-# -------------------------------------------------------------------------------- resuming
 
 
 def test_a_resumed_run_keeps_its_settings_seed_and_schedule(write, multifit, log):
@@ -74,7 +64,7 @@ def test_options_on_the_command_line_replace_those_of_the_run(trained, multifit)
     trained.write_text(text.replace("rate = 0.05", "rate = 0.05\nseen = 30").replace("s_[:30", "s_[:seen"))
     options = ("--epochs", 3, "--checkpoint-every", "1epochs", "--set", "seen=20")
     assert multifit("train", trained, "--resume", *options).code == 0
-    record = record_of("runs/small")
+    record = record_of()
     assert record["checkpoint_every"] == "1epoch"
     assert record["settings"] == {"epochs": "3", "rate": "0.1", "seen": "20"}
 
@@ -85,18 +75,18 @@ def test_a_resumed_run_keeps_its_seed(trained, multifit):
     assert result.code == 2 and "runs/small is trained with seed 3, which a resumed run keeps" in result.err
     assert contents("runs/small") == before
     assert multifit("train", trained, "--resume", "--epochs", 3, "--seed", 3).code == 0
-    assert record_of("runs/small")["seed"] == 3
+    assert record_of()["seed"] == 3
 
 
 def test_a_resumed_run_keeps_its_devices_unless_others_are_named(trained, multifit):
-    Path("runs/small/settings.json").write_text(json.dumps({**record_of("runs/small"), "devices": "gpu:77"}))
+    Path("runs/small/settings.json").write_text(json.dumps({**record_of(), "devices": "gpu:77"}))
     assert multifit("evaluate", trained, "--from", "runs/small").code == 0
     resume = ("train", trained, "--resume", "--epochs")
     result = multifit(*resume, 3)
     missing = "--devices gpu:77: context: gpu(77) does not exist: this machine"
     assert result.code == 2 and missing in result.err
     for epochs, options in ((3, ["--devices", "cpu"]), (4, [])):
-        assert multifit(*resume, epochs, *options).code == 0 and record_of("runs/small")["devices"] == "cpu"
+        assert multifit(*resume, epochs, *options).code == 0 and record_of()["devices"] == "cpu"
 
 
 def test_settings_that_are_others_in_the_file_by_now_are_logged(trained, multifit, log):
@@ -155,14 +145,14 @@ def test_another_net_is_an_error_and_changes_nothing(trained, multifit):
 def test_the_record_says_when_and_how_a_run_began_and_how_long_it_took(write, multifit):
     path = write()
     assert multifit("train", path, "--epochs", 1, "--quiet").code == 0
-    first = record_of("runs/small")
+    first = record_of()
     assert first["command"] == f"multifit train {path} --epochs 1 --quiet"
     assert datetime.strptime(first["started"], "%Y-%m-%d %H:%M:%S %z") <= datetime.now().astimezone()
     assert first["directions"] == dict.fromkeys(
         [f"{stage}_{name}" for stage in ("train", "val") for name in ("loss", "kind", "place")], "min"
     )
     assert multifit("train", path, "--epochs", 2, "--resume").code == 0
-    second = record_of("runs/small")
+    second = record_of()
     assert [second[name] for name in ("command", "started")] == [first["command"], first["started"]]
     assert second["seconds"] > first["seconds"] > 0
 
@@ -183,7 +173,7 @@ def test_a_resumed_run_keeps_its_pictures_until_it_draws_others(write, multifit)
     with pytest.raises(InterruptedError):
         multifit("train", write(CUT + PICTURES), "--resume", "--epochs", 3)
     assert before == {path: path.read_bytes() for path in Path("runs/small").glob("*.png")}
-    record = record_of("runs/small")
+    record = record_of()
     assert record["epochs"] == 3 and record["pictures"] == ["curves.png", "places.png"]
 
 
@@ -194,9 +184,6 @@ def test_damaged_checkpoints_are_an_error_and_nothing_changes(trained, multifit)
     result = multifit("train", trained, "--resume", "--epochs", 3)
     assert result.code == 1 and "net.params is missing" in result.err and "Traceback" not in result.err
     assert contents("runs/small") == before
-
-
-# -------------------------------------------------------------------------------- signals, to real processes
 
 
 @pytest.fixture
@@ -219,14 +206,14 @@ def test_signals_to_all_processes_end_the_run_with_its_results(write, multifit, 
     wrote = {*last.partition("; wrote run: ")[2].split(", ")}
     assert {"checkpoints", "final.params", "history.json", "log.txt", "settings.json"} <= wrote
     assert all((Path("run") / each).exists() for each in wrote)
-    epochs = len(json.loads(Path("run/history.json").read_text())["train_loss"])
+    epochs = len(history_of("run")["train_loss"])
     assert epochs >= 2 and last.startswith(f"interrupted in epoch {epochs};")
     assert record_of("run")["seconds"] > 0
     text = Path("run/log.txt").read_text()
     assert "SIGHUP: ending the fit" in text and "stopped: SIGHUP" in text
     result = multifit("train", path, "--resume", "--epochs", epochs + 1, "--output", "run")
     assert result.code == 0 and f"{epochs + 1} epochs; wrote run" in result.out
-    losses = json.loads(Path("run/history.json").read_text())["train_loss"]
+    losses = history_of("run")["train_loss"]
     assert len(losses) == epochs + 1 and all(loss < 10 for loss in losses)
 
 

@@ -1,9 +1,10 @@
 """Random numbers of a task file are the same in every command, whatever else draws some."""
 
-import json
 from pathlib import Path
 
 import pytest
+
+from .results import figures_of, history_of, record_of
 
 DRAWS = """
 import random
@@ -47,8 +48,7 @@ def drawn() -> dict[str, list[str]]:
 
 def last(folder: str) -> dict[str, float]:
     """Return the last figures of the validation."""
-    history = json.loads((Path(folder) / "history.json").read_text())
-    return {name[4:]: values[-1] for name, values in history.items() if name.startswith("val_")}
+    return {name[4:]: values[-1] for name, values in history_of(folder).items() if name.startswith("val_")}
 
 
 @pytest.mark.parametrize(("code", "options", "file_seed"), [("", ("--seed", 5), 5), ("seed = 5\n", (), 0)])
@@ -56,13 +56,12 @@ def test_every_command_draws_what_train_drew(write, multifit, code, options, fil
     """A seed in the file does not change its top level."""
     path = write(code + DRAWS)
     assert multifit("train", path, *options).code == 0
-    record = json.loads(Path("runs/small/settings.json").read_text())
+    record = record_of()
     assert (record["seed"], record["file_seed"]) == (5, file_seed)
     of_train = drawn()
     assert len({tuple(numbers) for numbers in of_train.values()}) == len(of_train) == 8
     result = multifit("evaluate", path, "--from", "runs/small", "--quiet")
-    figures = {name: float(value) for name, value in map(str.split, result.out.splitlines())}
-    assert figures == pytest.approx(last("runs/small"), rel=1e-4)
+    assert figures_of(result.out) == pytest.approx(last("runs/small"), rel=1e-4)
     for command in (["export"], ["train", "--resume", "--epochs", 3, "--output", "runs/small"]):
         of_evaluate = drawn()
         assert {"net", "data"} <= set(of_evaluate) and of_evaluate.items() <= of_train.items()
@@ -93,5 +92,5 @@ def test_a_run_has_one_seed(write, multifit):
     ):
         result = multifit(*command)
         assert (result.code, seeds_ in result.out.split(" ;")[0].split("\n")) == (code, True), result
-    record = json.loads(Path("runs/small/settings.json").read_text())
+    record = record_of()
     assert str(record["seed"]) == record["settings"]["seed"] == "7"

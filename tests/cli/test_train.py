@@ -21,7 +21,7 @@ def test_it_prints_the_plan_trains_and_leaves_its_results(write, multifit, monke
     assert result.out.startswith(plan) and "kind" in plan and "place" in plan
     table, last = result.out[len(plan) :].split("after epoch 2\n")[1].strip().rsplit("\n", 1)
     assert last == f"2 epochs; wrote runs/small: {', '.join(WRITTEN)}"
-    history = history_of("runs/small")
+    history = history_of()
     assert len(history["train_loss"]) == len(history["val_place"]) == 2
     assert history["train_loss"][1] < history["train_loss"][0]
     rows = dict(line.split(maxsplit=1) for line in table.splitlines() if " " in line)
@@ -66,7 +66,7 @@ def test_a_file_may_change_the_working_directory(write, multifit):
 def test_a_file_without_trainers_and_validation_trains(write, multifit):
     path = write("del trainers\nboth = data\ndef data(seed): return both(seed)[0]\n")
     assert multifit("train", path).code == 0
-    history = history_of("runs/small")
+    history = history_of()
     assert "train_loss" in history and not any(name.startswith("val_") for name in history)
 
 
@@ -88,4 +88,4 @@ def test_the_figures_that_are_shown(write, multifit):
         logger.removeHandler(console)
     epoch = stream.getvalue().partition("epoch 1/1")[2].partition("trained")[0]
     assert "place" in epoch and "loss" not in epoch
-    assert "train_kind" in history_of("runs/small")
+    assert "train_kind" in history_of()

@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from multifit import CheckpointHandler
-
 from .results import MISSPELT, PICTURES, WRITTEN
 
 
@@ -50,12 +48,6 @@ def test_what_does_not_fit_is_reported_without_a_traceback(write, multifit, more
     result = multifit("train", write(more, **replaced))
     assert result.code == code and message in result.err and "Traceback" not in result.err
     assert not Path("runs/small/history.json").exists()
-
-
-def test_another_error_of_a_handler_keeps_its_traceback(write, multifit, monkeypatch):
-    monkeypatch.setattr(CheckpointHandler, "train_begin", lambda handler, estimator: 1 / 0)
-    with pytest.raises(ZeroDivisionError, match="raised in CheckpointHandler.train_begin"):
-        multifit("train", write(), "--checkpoint-every", "1epochs")
 
 
 def test_a_folder_in_which_another_run_writes_is_an_error(write, multifit):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .results import MISSPELT, PICTURES, WRITTEN
+from .results import MISSPELT, PICTURES, WRITTEN, record_of
 from .test_predict import DRAW, INPUTS
 
 NOT_EMPTY = (
@@ -40,7 +40,7 @@ def test_overwrite_removes_what_a_run_wrote_and_nothing_else(write, multifit):
     old = Path("history.json").read_bytes()
     assert multifit("train", write(), "--overwrite", "--set", "rate=0.2").code == 0
     assert {*os.listdir("runs/small")} == {*WRITTEN, "mine.png"}
-    record = json.loads(Path("runs/small/settings.json").read_text())
+    record = record_of()
     assert record["settings"]["rate"] == "0.2" and record["pictures"] == ["curves.png"]
     assert Path("runs/small/log.txt").read_text().count("training for 2 epochs") == 1
     assert Path("history.json").read_bytes() == old

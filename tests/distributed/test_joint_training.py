@@ -33,22 +33,18 @@ from tests.common.specs import regression_spec
 import mxnet as mx  # isort: skip
 from mxnet import gluon  # isort: skip
 
-QUICK = [
-    "several at once", "lists", "uneven parts", "mixed samples", "a net that branches", "two devices",
-    "noise", "missing labels", "a frozen body",
-    *[name for name in CASES if name.startswith(("balance", "conflicts"))],
+THREADS = [
+    "lists", "uneven parts", "mixed samples", "a net that branches", "two devices", "noise",
+    "missing labels", "a frozen body", "balance by a geometric mean", "balance that learns",
+    "balance of every second batch", "balance of features that adds up",
+    "balance of parameters where labels are missing",
 ]  # fmt: skip
+OWN_ARRAYS = "several at once", "balance of parameters", "balance of a task that is absent, every third batch"
 
 
 @pytest.mark.parametrize(
     ("case", "kind"),
-    [
-        *[(case, ThreadWorld) for case in QUICK],
-        ("several at once", EngineWorld),
-        ("balance of parameters", EngineWorld),
-        ("balance of a task that is absent", EngineWorld),
-        ("balance of a task that is absent, every third batch", EngineWorld),
-    ],
+    [*((case, ThreadWorld) for case in THREADS), *((case, EngineWorld) for case in OWN_ARRAYS)],
 )
 def test_two_ranks_train_as_one(case, kind):
     assert_as_alone(partial(joint_training, **CASES[case]), kind=kind)

@@ -38,29 +38,17 @@ from multifit.balance.protocol import measured_losses
 from multifit.sampling import RoundRobin, Together
 from tests.common.compare import assert_same_parameters, twins
 from tests.common.grids import ONE, TWO, pairwise
-from tests.common.hand_loop import SILENT, trainer_of
+from tests.common.hand_loop import SILENT
 from tests.common.handlers import handler
 from tests.common.nets import TWO_HEADS, hybridized, two_heads
 from tests.common.specs import CE, L2, two_head_spec
 
-from .runs import MOVING, SGD, in_turn, parts
+from .runs import MOVING, SGD, at_once, by_hand, in_turn, parts
 from .test_together import MISSING
 
 import mxnet as mx  # isort: skip
 
 ADAM = {"learning_rate": 0.05, "wd": 0.1}
-
-
-def train_by_hand(net: Any, trainer: Any, updates: Any, losses: Any) -> None:
-    """Train on updates: lists of pairs of a head's name and a batch, whose mean losses are added up."""
-    for update in updates:
-        with mx.autograd.record():
-            total = 0.0
-            for name, (image, label) in update:
-                output = net(mx.nd.array(image))[list(TWO_HEADS).index(name)]
-                total = total + losses[name](output, mx.nd.array(label)).mean()
-        total.backward()
-        trainer.step(1, ignore_stale_grad=True)
 
 
 def smoothed(output: Any, label: Any) -> Any:
@@ -72,13 +60,12 @@ def test_it_is_that_of_a_hand_written_loop(devices: Any, hybrid: bool, case: str
     data = parts(24, 24)
     hand, net = twins(lambda: two_heads("hybrid"), data["digit"][0][0])
     turns, losses, handlers, accumulate = in_turn(data, 3), {"digit": CE, "size": L2}, [], 1
-    updates = [[turn] for turn in turns]
     optimizer, options = ("adam", ADAM) if case == "adam" else ("sgd", MOVING)
     if case == "accumulation":
-        updates, accumulate = [turns[i : i + 2] for i in range(0, 6, 2)], 2
+        turns, accumulate = at_once(data, 3), 2
     if case == "smoothing":
         losses["digit"], handlers = smoothed, [LabelSmoothing(0.2, "digit")]
-    train_by_hand(hand, trainer_of(hand, optimizer, options), updates, losses)
+    by_hand(hand, turns, losses, optimizer=optimizer, **options)
     trainer = TrainerSpec(".*", optimizer, options)
     net = hybridized(net, hybrid)
     estimator = MultiEstimator(net, two_head_spec(), trainer, devices, accumulate=accumulate)
@@ -125,24 +112,22 @@ def test_random_weights_are_those_of_a_tasks_own_turns() -> None:
         assert history[f"train_weight_{name}"] == pytest.approx([np.mean(drawn[turn::2], axis=0)[turn]])
 
 
+PLAIN = (
+    GradientNoise, InterruptHandler, LabelSmoothing, MetricHandler, SkipNonFinite, TerminateOnNaN,
+    WeightAveraging,
+)  # fmt: skip
 HANDLERS: dict[str, Callable[[Path], Any]] = {
+    **{kind.__name__: lambda folder, kind=kind: kind() for kind in PLAIN},
     "CheckpointHandler": lambda folder: CheckpointHandler(folder, Every(1, "batch"), "train_size", seed=0),
     "EarlyStoppingHandler": lambda folder: EarlyStoppingHandler("train_size", patience=9, restore_best=True),
-    "GradientNoise": lambda folder: GradientNoise(),
-    "InterruptHandler": lambda folder: InterruptHandler(),
-    "LabelSmoothing": lambda folder: LabelSmoothing(),
     "LogFile": lambda folder: LogFile(folder / "log.txt"),
     "LoggingHandler": lambda folder: LoggingHandler(1),
-    "MetricHandler": lambda folder: MetricHandler(),
     "MixUp": lambda folder: MixUp("image", "digit", "digit"),
     "PlateauHandler": lambda folder: PlateauHandler("train_size"),
     "ProgressBar": lambda folder: ProgressBar(io.StringIO(), refresh=0.0, enabled=True),
-    "SkipNonFinite": lambda folder: SkipNonFinite(),
     "StoppingHandler": lambda folder: StoppingHandler(max_batch=5),
     "TensorBoardHandler": lambda folder: TensorBoardHandler(folder, every=1),
-    "TerminateOnNaN": lambda folder: TerminateOnNaN(),
     "ValidationHandler": lambda folder: Every(1, "batch", ValidationHandler(parts())),
-    "WeightAveraging": lambda folder: WeightAveraging(),
 }
 
 

@@ -22,9 +22,6 @@ def loaders(sampling: Any, sizes: Any = SIZES) -> TaskLoaders:
     return TaskLoaders({name: range(size) for name, size in sizes.items()}, sampling)
 
 
-# ---- all ---------------------------------------------------------------------------------------------------
-
-
 @ALL
 def test_an_epoch_takes_as_many_as_it_counts(sampling: Any) -> None:
     for sizes in (SIZES, {"large": 9000, "middle": 1, "small": 1}):
@@ -48,9 +45,6 @@ def test_one_loader_is_read_as_it_is(sampling: Any) -> None:
     data = loaders(sampling, {"only": 6})
     assert len(data) == (50 if getattr(sampling, "batches", None) else 6)
     assert set(data.updates(0, 0)) == {("only",)}
-
-
-# ---- each --------------------------------------------------------------------------------------------------
 
 
 def test_proportional_counts() -> None:
@@ -89,9 +83,6 @@ def test_a_batch_has_the_names_of_its_loaders() -> None:
     assert TaskBatch({"a": 1}).name == "a" and TaskBatch({"a": 1, "b": 2}).name == "a + b"
 
 
-# ---- largest remainder -------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("total", [1, 7, 12345])
 def test_whole_numbers_add_up_and_are_near(total: int) -> None:
     random = np.random.RandomState(total)
@@ -105,8 +96,6 @@ def test_whole_numbers_add_up_and_are_near(total: int) -> None:
         elif total >= len(rates):
             assert min(counts) >= 1
 
-
-# ---- errors ------------------------------------------------------------------------------------------------
 
 WRONG: list[tuple[Any, dict[str, Any], str]] = [
     (Proportional, {"temperature": 0}, "Proportional: temperature is 0; valid is a finite number above 0"),

@@ -88,9 +88,6 @@ def test_a_task_file_may_return_loaders_and_a_sampling(
     assert "Sum compares the gradients of tasks in one batch" in capsys.readouterr().err
 
 
-# ---- several ranks -----------------------------------------------------------------------------------------
-
-
 METRICS = {
     "accuracy": MetricSpec(mx.metric.Accuracy(), "digit", "digit"),
     "own": MetricSpec(lambda y, out: abs(y - out).mean(), "size", "size", mode="min", stage="evaluate"),

@@ -16,7 +16,7 @@ from tests.common.hand_loop import SILENT, trainer_of
 from tests.common.nets import hybridized, two_heads
 from tests.common.specs import CE, L2, two_head_spec
 
-from .runs import MOVING, SGD, parts
+from .runs import MOVING, SGD, at_once, by_hand, parts
 
 import mxnet as mx  # isort: skip
 from mxnet import gluon  # isort: skip
@@ -25,30 +25,11 @@ from mxnet.gluon import nn  # isort: skip
 MISSING = [LabelSpec("digit", missing=-1), LabelSpec("size", missing="nan")]
 
 
-def by_hand(net: Any, updates: Any, outputs: Any) -> None:
-    """Train on updates of a batch of each task; ``outputs(net, image, size_image)`` are both tasks'."""
-    trainer = trainer_of(net, "sgd", MOVING)
-    for (image, digit), (other, size) in updates:
-        with mx.autograd.record():
-            digits, sizes = outputs(net, mx.nd.array(image), mx.nd.array(other))
-            loss = CE(digits, mx.nd.array(digit)).mean() + L2(sizes, mx.nd.array(size)).mean()
-        loss.backward()
-        trainer.step(1)
-
-
-def one_net(net: Any, image: Any, other: Any) -> Any:
-    return net(image)[0], net(other)[1]
-
-
-# ---- all inputs in all loaders -----------------------------------------------------------------------------
-
-
 @pairwise("kinds", ["numpy", "numpy and NDArrays"])
 def test_batches_are_joined_and_losses_add_up(devices: Any, hybrid: bool, kinds: str) -> None:
     data = parts()
     hand, net = twins(lambda: two_heads("hybrid"), data["digit"][0][0])
-    updates = [(data["digit"][i % 3], data["size"][i]) for i in range(4)] * 2
-    by_hand(hand, updates, one_net)
+    by_hand(hand, at_once(data, 4) * 2)
     if kinds != "numpy":
         data["size"] = [tuple(map(mx.nd.array, batch)) for batch in data["size"]]
     estimator = MultiEstimator(hybridized(net, hybrid), two_head_spec(labels=MISSING), SGD, devices)
@@ -104,7 +85,8 @@ def test_a_slot_may_say_what_is_present() -> None:
     labels = ["digit", LabelSpec("size", missing="known"), "known"]
     spec = two_head_spec(labels=[LabelSpec("digit", missing=-1), *labels[1:]], unused=["known"])
     hand, net = twins(lambda: two_heads("hybrid"), data["digit"][0][0])
-    by_hand(hand, [(d, s[:2]) for d, s in zip(data["digit"], data["size"])], one_net)
+    present = {name: [batch[:2] for batch in data[name]] for name in data}
+    by_hand(hand, at_once(present, len(data["size"])))
     MultiEstimator(net, spec, SGD).fit(data, epochs=1, event_handlers=SILENT, sampling=Together())
     assert_same_parameters(net, hand)
 
@@ -142,9 +124,6 @@ def test_gradients_are_compared_as_those_of_whole_batches(engine: str) -> None:
         assert values == pytest.approx(histories[1][name], rel=1e-4), name
 
 
-# ---- inputs of their own -----------------------------------------------------------------------------------
-
-
 class Pair(gluon.HybridBlock):
     """Two images through one body, each to a head of its own."""
 
@@ -167,15 +146,16 @@ def pair_spec() -> TaskSpec:
 def test_parts_with_inputs_of_their_own_stand_side_by_side(devices: Any, hybrid: bool) -> None:
     data = parts(digits=16, sizes=24)
     hand, net = twins(Pair, data["digit"][0][0], data["size"][0][0])
-    by_hand(
-        hand, [(data["digit"][i % 2], data["size"][i]) for i in range(3)], lambda net, *images: net(*images)
-    )
+    trainer = trainer_of(hand, "sgd", MOVING)
+    for (_, (image, digit)), (_, (other, size)) in at_once(data, 3):
+        with mx.autograd.record():
+            digits, sizes = hand(mx.nd.array(image), mx.nd.array(other))
+            loss = CE(digits, mx.nd.array(digit)).mean() + L2(sizes, mx.nd.array(size)).mean()
+        loss.backward()
+        trainer.step(1)
     estimator = MultiEstimator(hybridized(net, hybrid), pair_spec(), SGD, devices)
     estimator.fit(data, epochs=1, event_handlers=SILENT, sampling=Together())
     assert_same_parameters(net, hand)
-
-
-# ---- errors ------------------------------------------------------------------------------------------------
 
 
 def changed(name: str, change: Any) -> dict[str, Any]:

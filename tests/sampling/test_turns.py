@@ -130,9 +130,6 @@ def test_the_default_takes_each_batch_once() -> None:
     assert sorted(taken) == sorted((name, id(each)) for name in data for each in data[name])
 
 
-# ---- what batches hold -------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", ["tuples", "an iterator with names"])
 def test_batches_of_a_combined_spec_have_the_order_or_the_names_of_their_part(kind: str) -> None:
     data = parts()

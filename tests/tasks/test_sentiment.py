@@ -86,9 +86,6 @@ def test_a_text_is_padded_or_cut():
     assert vocab.to_tokens(words[2].tolist()) == ["<unk>", "<pad>", "<pad>"]
 
 
-# ---- the sentences -----------------------------------------------------------------------------------------
-
-
 def test_sentences_are_distinct_and_balanced_and_more_of_them_add_some():
     reviews = TASK.make_reviews(1000)
     assert len({text for text, _ in reviews}) == 1000
@@ -114,9 +111,6 @@ def test_no_single_word_tells_the_mood():
     for word in {word for text, _ in reviews for word in TASK.words_of(text)}:
         moods = [mood for text, mood in reviews if word in TASK.words_of(text)]
         assert 0.3 < np.mean(moods) < 0.7
-
-
-# ---- the nets ----------------------------------------------------------------------------------------------
 
 
 def test_bidirectional_agrees_with_gluon_without_padding():
