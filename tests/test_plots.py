@@ -7,15 +7,7 @@ import sys
 import pytest
 from matplotlib.figure import Figure
 
-from multifit.plots import (
-    COLOURS,
-    compare_curves,
-    curves,
-    new_figure,
-    task_curves,
-    task_figures,
-    to_svg,
-)
+from multifit.plots import COLOURS, compare_curves, curves, new_figure, task_curves, task_figures, to_svg
 
 NAN = math.nan
 

@@ -159,11 +159,7 @@ EVALUATE = TaskSpec(inputs=["image"], outputs=["digit", ...], labels=["digit", "
 
 
 @pytest.mark.parametrize(
-    ("changes", "contexts", "hybrid"),
-    [
-        ({"metrics": {}}, TWO, True),
-        ({"evaluate": EVALUATE}, ONE, False),
-    ],
+    ("changes", "contexts", "hybrid"), [({"metrics": {}}, TWO, True), ({"evaluate": EVALUATE}, ONE, False)]
 )
 def test_every_kind_of_step_can_be_profiled(changes: Any, contexts: Any, hybrid: bool) -> None:
     net = normed_heads()

@@ -83,11 +83,7 @@ def test_where_mxnet_cannot_be_imported(arguments, code, message):
 
 
 @pytest.mark.parametrize(
-    ("environment", "expected"),
-    [
-        ({}, ("7", None)),
-        ({"MXNET_OMP_MAX_THREADS": "3"}, (None, "3")),
-    ],
+    ("environment", "expected"), [({}, ("7", None)), ({"MXNET_OMP_MAX_THREADS": "3"}, (None, "3"))]
 )
 def test_python_m_uses_all_cores_unless_the_environment_sets_a_number(
     monkeypatch, capsys, environment, expected

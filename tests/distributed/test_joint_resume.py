@@ -7,15 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import (
-    CheckpointHandler,
-    Every,
-    LossSpec,
-    MetricSpec,
-    MultiEstimator,
-    TaskSpec,
-    TrainerSpec,
-)
+from multifit import CheckpointHandler, Every, LossSpec, MetricSpec, MultiEstimator, TaskSpec, TrainerSpec
 from multifit.checkpoints import newest_checkpoint
 from multifit.distributed import ALONE, World
 from multifit.estimator.resume import RunCheckpointer

@@ -36,10 +36,7 @@ def test_turns_are_those_of_a_hand_written_loop(devices: Any, hybrid: bool) -> N
     assert_same_parameters(net, hand)
 
 
-LOSSES = {
-    "own": LossSpec(own_loss),
-    "weighted": LossSpec(L2, weight=lambda s: 0.5),
-}
+LOSSES = {"own": LossSpec(own_loss), "weighted": LossSpec(L2, weight=lambda s: 0.5)}
 
 
 @pairwise("loss", LOSSES)
