@@ -127,9 +127,7 @@ POINTS = [("fsync", n) for n in range(1, 7)] + [("replace", n) for n in (1, 2, 3
 
 @pytest.mark.parametrize(("function", "n"), POINTS)
 @pytest.mark.parametrize("after", [False, True])
-def test_a_failure_at_any_point_leaves_one_intact(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str, n: int, after: bool
-) -> None:
+def test_a_failure_at_any_point_leaves_one_intact(tmp_path, monkeypatch, function, n, after):
     written(tmp_path, "a", step=10, run=1)
     with monkeypatch.context() as patch:
         failing = Ending(getattr(os, function), n, after, interrupt if after else fail)
@@ -170,9 +168,7 @@ def test_a_kill_at_any_point_leaves_one_intact(tmp_path: Path, function: str, n:
 
 
 @pytest.mark.parametrize(("code", "passes"), [(errno.EINVAL, True), (errno.EIO, False)])
-def test_a_file_system_that_cannot_flush_folders_is_accepted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, passes: bool
-) -> None:
+def test_a_file_system_that_cannot_flush_folders_is_accepted(tmp_path, monkeypatch, code, passes):
     monkeypatch.setattr(os, "fsync", raising(OSError(code, "no")))
     try:
         written(tmp_path)

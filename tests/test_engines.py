@@ -38,9 +38,7 @@ def has(context: Any) -> bool:
 
 
 @pytest.mark.parametrize(("number", "expected"), [(0, "torch"), (1, "mxnet")])
-def test_auto_is_torch_on_a_gpu_that_mxnet_cannot_use(
-    number: int, expected: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_auto_is_torch_on_a_gpu_that_mxnet_cannot_use(number, expected, monkeypatch):
     """MXNet then says itself that there is no such GPU."""
     monkeypatch.setitem(registry.MODULES, "torch", __name__)
     monkeypatch.setattr(registry, "find_spec", lambda name: True)

@@ -165,9 +165,7 @@ def _raising(error: BaseException) -> Any:
         ("around_fit", ""), ("evaluate_begin", ""),
     ],
 )  # fmt: skip
-def test_an_error_names_the_handler_the_event_and_where_there_is_one_the_batch(
-    event: str, place: str
-) -> None:
+def test_an_error_names_the_handler_the_event_and_where_there_is_one_the_batch(event, place):
     cause = KeyError("x")
     with pytest.raises(KeyError) as caught:
         emit(handler("Plot", **{event: _raising(cause)}), event)
@@ -227,9 +225,7 @@ def test_other_than_handlers_is_an_error_that_is_short(handlers: Any) -> None:
         ("epoch_end", lambda est, complete, epoch=0, **_: None, None),
     ],
 )
-def test_a_method_that_cannot_be_called_is_an_error_before_training(
-    event: str, method: Any, text: str | None
-) -> None:
+def test_a_method_that_cannot_be_called_is_an_error_before_training(event, method, text):
     lost = handler("Lost", **{event: method})
     for each in (lost, Every(2, "epoch", lost)) if event == "epoch_end" else (lost,):
         with contextlib.nullcontext() if text is None else pytest.raises(ValueError, match=text):

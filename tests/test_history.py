@@ -91,9 +91,7 @@ def test_frame(history: History) -> None:
     assert frame.loc[2, "val_loss"] == 1.5
 
 
-def test_without_pandas_the_error_says_what_to_install(
-    history: History, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_pandas_the_error_says_what_to_install(history, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ImportError, match="pip install pandas"):
         history.to_frame()

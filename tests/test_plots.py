@@ -146,14 +146,10 @@ def test_runs_are_compared_in_a_panel_per_figure():
 
 
 TASKS = {
-    "train_loss": [2.0, 1.0],
-    "train_weight_a": [1.0, 0.5],
-    "train_weight_b_c": [1.0, 1.5],
-    "train_gradnorm_a": [3.0, 2.0],
-    "train_gradnorm_b_c": [1.0, math.nan],
-    "train_cosine_a_b_c": [-0.5, math.nan],
-    "train_conflict": [1.0, math.nan],
-}
+    "train_loss": [2.0, 1.0], "train_weight_a": [1.0, 0.5], "train_weight_b_c": [1.0, 1.5],
+    "train_gradnorm_a": [3.0, 2.0], "train_gradnorm_b_c": [1.0, math.nan],
+    "train_cosine_a_b_c": [-0.5, math.nan], "train_conflict": [1.0, math.nan],
+}  # fmt: skip
 
 
 def test_what_tasks_do_to_each_other():

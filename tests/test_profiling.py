@@ -49,9 +49,7 @@ class Clock:
         self.now += ms / 1000
 
 
-def make_estimator(
-    net: Any = None, contexts: Any = ONE, trainers: Any = None, **changes: Any
-) -> MultiEstimator:
+def make_estimator(net=None, contexts=ONE, trainers=None, **changes):
     net = two_heads("hybridized") if net is None else net
     net.initialize(ctx=contexts)
     return MultiEstimator(net, two_head_spec(**changes), trainers, contexts)
@@ -142,15 +140,11 @@ def test_the_table_adds_up() -> None:
     assert lines[:2] == ["a step of 64 samples on cpu(0) takes 8 ms (1 batch)", "all is one graph"]
     rows = [line.split("  ") for line in lines[5:]]
     assert [[cell.strip() for cell in row if cell.strip()] for row in rows] == [
-        ["forward", "3.000", "33%", "3.500"],
-        ["backward", "6.000", "67%", "6.000"],
-        ["handlers/Rare", "0.000", "0%", "1.500"],
-        ["all, one after the other", "9.000", "100%", "11.000"],
-        [],
-        ["Convolution", "6.000", "75%", "4"],
-        ["2 more operators", "2.000", "25%"],
+        ["forward", "3.000", "33%", "3.500"], ["backward", "6.000", "67%", "6.000"],
+        ["handlers/Rare", "0.000", "0%", "1.500"], ["all, one after the other", "9.000", "100%", "11.000"],
+        [], ["Convolution", "6.000", "75%", "4"], ["2 more operators", "2.000", "25%"],
         ["all operators", "8.000", "100%"],
-    ]
+    ]  # fmt: skip
     nothing = Profile(0.0, (Part("forward", 0.0, 0.0),), (), 1, 1, ("cpu(0)",), "")
     assert "0%" in str(nothing) and "operators" not in str(nothing)
 

@@ -38,9 +38,7 @@ def test_a_checkpoint_holds_the_counters_and_the_seed() -> None:
         ([["interrupt", "interrupt"], ["interrupt"]], "SIGINT", True),
     ],
 )
-def test_ranks_agree_on_a_handlers_reason_before_an_interrupt(
-    asked: list[list[str]], reason: str, interrupted: bool
-) -> None:
+def test_ranks_agree_on_a_handlers_reason_before_an_interrupt(asked, reason, interrupted):
     def agree(world: Any) -> tuple[str | None, bool]:
         state = RunState(world=world)
         for how in asked[world.rank]:

@@ -109,14 +109,11 @@ def test_a_setting_is_a_literal_of_the_defaults_type_and_comes_back_from_its_tex
 @pytest.mark.parametrize(
     ("text", "default", "message"),
     [
-        ("2.5", 20, "must be a whole number"),
-        ("many", 0.5, "must be a number"),
-        ("1", True, "must be True or False"),
-        ("[1, ", [3], "must be a list, such as"),
-        ("5", (3,), "must be a list, such as"),
-        ("{[]: 1}", (3,), "must be a list, such as"),
+        ("2.5", 20, "must be a whole number"), ("many", 0.5, "must be a number"),
+        ("1", True, "must be True or False"), ("[1, ", [3], "must be a list, such as"),
+        ("5", (3,), "must be a list, such as"), ("{[]: 1}", (3,), "must be a list, such as"),
     ],
-)
+)  # fmt: skip
 def test_text_of_another_type_is_an_error(task, text, default, message):
     with pytest.raises(UsageError, match=rf"cannot set mine of .*: it {message}"):
         task(f"mine = {default!r}\n{SMALL}").set([f"mine={text}"])

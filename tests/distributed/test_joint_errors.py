@@ -36,17 +36,13 @@ def spec_of(loss: Any = L2, **options: Any) -> TaskSpec:
     )
 
 
-def estimator_of(
-    world: World, spec: Any = None, net: Any = None, trainers: Any = None, contexts: Any = None
-) -> MultiEstimator:
+def estimator_of(world, spec=None, net=None, trainers=None, contexts=None):
     net = gluon.nn.Dense(4, in_units=6) if net is None else net
     net.initialize(ByShape(world.rank), ctx=contexts)
     return MultiEstimator(net, spec or spec_of(), trainers, world=world)
 
 
-def fit(
-    world: World, data: Any = None, handlers: Any = (), epochs: int = 1, **options: Any
-) -> MultiEstimator:
+def fit(world, data=None, handlers=(), epochs=1, **options):
     estimator = estimator_of(world, **options)
     estimator.fit(DATA if data is None else data, epochs=epochs, event_handlers=list(handlers))
     return estimator

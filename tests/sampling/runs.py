@@ -24,9 +24,7 @@ def parts(digits: int = 20, sizes: int = 28) -> dict[str, list[Any]]:
     }
 
 
-def by_hand(
-    net: Any, updates: Any, losses: Any = None, weights: Any = None, optimizer: str = "sgd", **options: Any
-) -> None:
+def by_hand(net, updates, losses=None, weights=None, optimizer="sgd", **options):
     """Train on updates: lists of pairs of a head's name and a batch, whose mean losses are added up.
 
     Only what the losses reach is updated.

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from multifit import MetricSpec, MultiEstimator, ProgressBar
 from multifit.cli import main
@@ -70,9 +69,7 @@ def sampling():
 """
 
 
-def test_a_task_file_may_return_loaders_and_a_sampling(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_task_file_may_return_loaders_and_a_sampling(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr("multifit.cli.train.write_pictures", lambda *arguments: [])  # they take the longest

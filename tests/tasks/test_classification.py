@@ -16,7 +16,7 @@ from .commands import TASKS, check, predict, train
 FILE = TASKS / "classification.py"
 sys.path.insert(0, str(TASKS))
 
-from data.mnist import digits, mnist, read_digit, resized  # noqa: E402
+from data.mnist import digits, mnist, read_digit  # noqa: E402
 
 
 def write_idx(path: Path, array: np.ndarray) -> None:
@@ -78,13 +78,6 @@ def test_no_digit_is_in_both_parts():
     known = {image.tobytes() for image in train_image}
     assert sum(image.tobytes() in known for image in test_image) == 0
     assert set(train_kind) == set(test_kind) == set(range(10))
-
-
-def test_resizing_keeps_the_ink():
-    image = digits()[1][0][:5]
-    assert resized(image, 8) is image
-    assert resized(image, 32).shape == (5, 1, 32, 32)
-    np.testing.assert_allclose(resized(image, 32).mean(axis=(1, 2, 3)), image.mean(axis=(1, 2, 3)), atol=0.02)
 
 
 def test_dark_and_bright_paper_give_the_same_digit(tmp_path):

@@ -78,15 +78,3 @@ def test_anchors_cover_the_image(task):
     anchors = task.net([mx.cpu()]).anchors.asnumpy()
     assert anchors.shape == (1, 4 * (16**2 + 8**2 + 4**2), 4)
     assert (anchors[..., :2].min(), anchors[..., :2].max()) == (4, 124)
-
-
-def test_only_confident_boxes_are_drawn(task):
-    outputs = {
-        "scores": np.array([[[0.9], [0.5], [0.49], [-1]]]),
-        "ids": np.array([[[3], [1], [2], [-1]]]),
-        "boxes": np.arange(16).reshape(1, 4, 4),
-    }
-    boxes, ids = task.confident(outputs, 0)
-    assert boxes.shape == (2, 4)
-    assert task.named(ids, "abcdef") == "b d"
-    assert task.named([], "abc") == "nothing"

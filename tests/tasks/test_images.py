@@ -72,15 +72,6 @@ def test_held_out_scenes_show_other_digits(monkeypatch):
     assert len(pools[0]) + len(pools[1]) == 1797
 
 
-def test_a_clear_place_is_free():
-    from data.images import clear_place
-
-    taken = np.ones((20, 20), bool)
-    assert clear_place(np.random.RandomState(0), taken, 5, 5) is None
-    taken[3:8, 10:15] = False  # the only free place, which 50 attempts may miss
-    assert {clear_place(np.random.RandomState(i), taken, 5, 5) for i in range(50)} == {None, (3, 10)}
-
-
 def test_first_samples_of_any_batches():
     images, boxes = nd.arange(6).reshape((6, 1)), [nd.zeros((2, 3)), nd.ones((2, 5)), nd.zeros((2, 1))]
     batches = [(images[2 * i : 2 * i + 2], boxes[i]) for i in range(3)]
