@@ -98,14 +98,6 @@ def test_a_checkpoint_of_that_name_is_replaced_and_what_a_killed_run_left_remove
         assert os.listdir(tmp_path) == [NAME]
 
 
-def test_a_link_to_a_folder_that_is_gone_is_followed(tmp_path: Path) -> None:
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "checkpoints").symlink_to(Path("..", "scratch", "of-run"))
-    written(tmp_path / "run" / "checkpoints")
-    assert usable(tmp_path / "run") == "a"
-    assert os.listdir(tmp_path / "scratch" / "of-run") == [NAME]
-
-
 def test_what_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     def half(folder: Path) -> None:
         (folder / "net.params").write_text("half")
