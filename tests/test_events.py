@@ -223,6 +223,7 @@ def test_other_than_handlers_is_an_error_that_is_short(handlers: Any) -> None:
         ("hold_update", lambda est, *, pred: None, 'hold_update.*; it must .*, and may take "loss" by name'),
         ("epoch_end", lambda *args, **facts: None, None),
         ("epoch_end", lambda est, complete, epoch=0, **_: None, None),
+        ("epoch_end", max, None),  # a compiled function, without a signature
     ],
 )
 def test_a_method_that_cannot_be_called_is_an_error_before_training(event, method, text):

@@ -232,10 +232,20 @@ def test_operators_that_run_in_a_row_have_a_short_name() -> None:
 
 
 def test_data_that_cannot_be_used_is_an_error() -> None:
+    class Once:
+        """Yields nothing the third time, without an error."""
+
+        times = 0
+
+        def __iter__(self) -> Iterator[Any]:
+            self.times += 1
+            return iter(batches() if self.times < 3 else [])
+
     estimator = make_estimator()
     for data, message in (
         ([], "train_data is empty"),
         (iter(batches()), "train_data is a list_iterator, which can be read only once"),
+        (Once(), "train_data yields no batch in epoch 2, though it did before"),
         ([batches()[0][:2]], "size"),
     ):
         with pytest.raises(DataError, match=message):

@@ -35,7 +35,7 @@ from mxnet import gluon  # isort: skip
 
 THREADS = [
     "lists", "uneven parts", "mixed samples", "a net that branches", "two devices", "noise",
-    "missing labels", "a frozen body", "balance by a geometric mean", "balance that learns",
+    "missing labels", "a frozen body", "balance that looks back", "balance that learns",
     "balance of every second batch", "balance of features that adds up",
     "balance of parameters where labels are missing",
 ]  # fmt: skip
