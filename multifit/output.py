@@ -1,6 +1,5 @@
 """Output that never stops a run: what cannot be shown is lost, and the program goes on."""
 
-import os
 from typing import Any
 
 from .errors import reason
@@ -42,16 +41,3 @@ def write_error(stream: object) -> str | None:
     """Return why a stream could not be written to; None for a pipe whose reader has read enough."""
     error = getattr(stream, "error", None)
     return None if error is None or isinstance(error, BrokenPipeError) else reason(error)
-
-
-def open_standard_descriptors() -> None:
-    """Open standard descriptors that were closed before Python started on the null device.
-
-    Otherwise, the next file that is opened would get the number of one of them, and what libraries print
-    would be written into it.
-    """
-    for descriptor in range(3):
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)

@@ -129,14 +129,8 @@ def test_a_wrong_number_of_arguments_is_pythons_error(arguments: Any) -> None:
 # fmt: off
 UNKNOWN = [
     (lambda: Handler("a").call(m=1), 'Handler.call has no argument "m"; valid are "n"'),
-    (lambda: multifit.LossSpec(output="digit"),
-     'LossSpec has no argument "output" (did you mean "outputs"?); valid are "fn", "outputs", "labels", '),
     (lambda: multifit.TrainerSpec(".*", "adam", learning_rate=1, clip=2),
      'TrainerSpec has no argument "learning_rate", "clip" (did you mean "clip_norm"?); valid are "pa'),
-    (lambda: multifit.TaskSpec(outputs=["a"], loss={}),
-     'TaskSpec has no argument "loss" (did you mean "losses"?)'),
-    (lambda: multifit.MultiEstimator(None, None, trainer="sgd"),
-     'MultiEstimator has no argument "trainer" (did you mean "trainers"?); valid are "net", "spec", '),
     (lambda: multifit.MultiEstimator.fit(None, [], validation_data=[]),
      'MultiEstimator.fit has no argument "validation_data" (did you mean "val_data"?); valid '),
 ]

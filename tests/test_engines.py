@@ -38,9 +38,7 @@ def has(context: Any) -> bool:
 
 
 @pytest.mark.parametrize(("number", "expected"), [(0, "torch"), (1, "mxnet")])
-def test_auto_is_torch_on_a_gpu_that_mxnet_cannot_use(
-    number: int, expected: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_auto_is_torch_on_a_gpu_that_mxnet_cannot_use(number, expected, monkeypatch):
     """MXNet then says itself that there is no such GPU."""
     monkeypatch.setitem(registry.MODULES, "torch", __name__)
     monkeypatch.setattr(registry, "find_spec", lambda name: True)
@@ -54,23 +52,22 @@ def test_auto_is_mxnet_where_torch_is_not_installed(monkeypatch: pytest.MonkeyPa
     assert choose_engine("auto", mx.gpu(0), pytest.fail) == "mxnet"
 
 
-def test_compile_is_of_torch_alone() -> None:
-    for options in ({"engine": "mxnet"}, {}):
-        with pytest.raises(ValueError, match='compile=True needs engine="torch"; engine is "mxnet"'):
-            MultiEstimator(two_heads(), two_head_spec(), compile=True, **options)
-    for wrong in ("yes", 2, None):
-        with pytest.raises(ValueError, match='compile is .*; valid is "auto", "cudagraphs", True or False'):
-            MultiEstimator(two_heads(), two_head_spec(), compile=wrong)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"compile": True}, 'compile=True needs engine="torch"; engine is "mxnet"'),
+        ({"compile": 2}, 'compile is .*; valid is "auto", "cudagraphs", True or False'),
+        ({"engine": "tensorflow"}, 'valid is "auto", "mxnet" or "torch"'),
+    ],
+)
+def test_options_that_no_engine_has(options: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        MultiEstimator(two_heads(), two_head_spec(), **options)
 
 
 @pytest.mark.parametrize("engine", ["mxnet", "torch"])
 def test_an_engine_that_is_named_is_taken(engine: str) -> None:
     assert choose_engine(engine, "cuda:0", pytest.fail) == engine
-
-
-def test_an_unknown_engine() -> None:
-    with pytest.raises(ValueError, match='valid is "auto", "mxnet" or "torch"'):
-        MultiEstimator(two_heads(), two_head_spec(), engine="tensorflow")
 
 
 def test_an_engine_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,6 @@
 """multifit.events: the base class, which handlers are called, when, in which order, and what they change."""
 
 import contextlib
-import math
 import re
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -87,22 +86,17 @@ def test_a_misspelt_method_of_a_subclass_is_an_error() -> None:
 
 def test_handlers_are_none_or_one_or_several() -> None:
     one = handler(train_end=nothing)
-    for handlers, expected in [(None, []), ([], []), ((), []), (one, [one]), ([one], [one])]:
+    for handlers, expected in [(None, []), ((), []), (one, [one]), ([one], [one])]:
         assert EventDispatcher(SimpleNamespace(), handlers).handlers == expected
 
 
 def test_handlers_are_called_by_priority_then_as_passed() -> None:
     calls: list[str] = []
     priorities = {
-        "log": Priority.LOGGING,
-        "a": None,
-        "metrics": Priority.METRICS,
-        "stop": Priority.STOPPING,
-        "b": Priority.NORMAL,
-        "validation": Priority.VALIDATION,
-        "checkpoint": Priority.CHECKPOINT,
+        "log": Priority.LOGGING, "a": None, "metrics": Priority.METRICS, "stop": Priority.STOPPING,
+        "b": Priority.NORMAL, "validation": Priority.VALIDATION, "checkpoint": Priority.CHECKPOINT,
         "bar": Priority.PROGRESS,
-    }
+    }  # fmt: skip
     handlers = [
         handler(name, priority, epoch_end=lambda est, name=name: calls.append(name))
         for name, priority in priorities.items()
@@ -112,46 +106,16 @@ def test_handlers_are_called_by_priority_then_as_passed() -> None:
     assert calls == ["metrics", "validation", "a", "b", "stop", "checkpoint", "bar", "log"]
 
 
-class _NoSignature:
-    """A method whose signature cannot be inspected."""
-
-    __signature__ = "none"
-
-    def __init__(self, calls: list[Any]) -> None:
-        self.calls = calls
-
-    def __call__(self, estimator: Any, **arguments: Any) -> None:
-        self.calls.append(arguments)
-
-
 def test_a_method_is_called_with_the_facts_that_it_accepts() -> None:
     calls: list[Any] = []
-
-    class Plain:
-        def batch_end(self, estimator: Any, loss: Any) -> None:
-            calls.append(loss)
 
     class Starred:
         def batch_end(self, *args: Any, loss: Any) -> None:
             calls.append((len(args), loss))
 
-    class Keywords:
-        def batch_end(self, estimator: Any, *args: Any, **arguments: Any) -> None:
-            calls.append(arguments)
-
-    class Ignoring:
-        def batch_end(self, estimator: Any, **_: Any) -> None:
-            calls.append(_)
-
-    no_signature = handler(batch_end=nothing)
-    no_signature.batch_end = _NoSignature(calls)
     arguments = {"batch": "B", "loss": "L"}
     cases: list[tuple[Any, Any]] = [
-        (Plain(), "L"),
         (Starred(), (1, "L")),
-        (Keywords(), arguments),
-        (Ignoring(), {}),
-        (no_signature, arguments),
         (handler(batch_end=lambda est: calls.append(())), ()),
         (handler(batch_end=lambda est, loss: calls.append(loss)), "L"),
         (handler(batch_end=lambda est, *args, **kwargs: calls.append(kwargs)), arguments),
@@ -160,8 +124,7 @@ def test_a_method_is_called_with_the_facts_that_it_accepts() -> None:
     ]
     for each, expected in cases:
         emit(each, "batch_end", SimpleNamespace(state=RunState(step=6)), **arguments)
-        assert calls.pop() == expected
-        assert not calls
+        assert calls.pop() == expected and not calls
 
 
 @pytest.mark.parametrize("event", EVENTS)
@@ -197,24 +160,16 @@ def _raising(error: BaseException) -> Any:
 @pytest.mark.parametrize(
     ("event", "place"),
     [
-        *[(event, " (epoch 2, batch 7)") for event in ("batch_begin", "batch_end", "epoch_end")],
-        *[(hook, " (epoch 2, batch 7)") for hook in HOOKS if hook not in ("around_fit", "around_evaluation")],
-        ("epoch_begin", " (epoch 2)"),
-        ("train_begin", ""),
-        ("train_end", ""),
-        ("around_fit", ""),
-        ("around_evaluation", ""),
-        *[(event, "") for event in EVENTS if event.startswith("evaluate")],
+        ("batch_begin", " (epoch 2, batch 7)"), ("epoch_end", " (epoch 2, batch 7)"),
+        ("change_batch", " (epoch 2, batch 7)"), ("epoch_begin", " (epoch 2)"), ("train_begin", ""),
+        ("around_fit", ""), ("evaluate_begin", ""),
     ],
-)
-def test_an_error_names_the_handler_the_event_and_where_there_is_one_the_batch(
-    event: str, place: str
-) -> None:
+)  # fmt: skip
+def test_an_error_names_the_handler_the_event_and_where_there_is_one_the_batch(event, place):
     cause = KeyError("x")
     with pytest.raises(KeyError) as caught:
         emit(handler("Plot", **{event: _raising(cause)}), event)
-    assert caught.value is cause
-    assert cause.__notes__ == [f"raised in Plot.{event}{place}"]
+    assert caught.value is cause and cause.__notes__ == [f"raised in Plot.{event}{place}"]
 
 
 @pytest.mark.parametrize(
@@ -229,18 +184,10 @@ def test_multifits_errors_and_interrupts_get_no_note(error: BaseException) -> No
 def test_one_error_lists_all_handlers_that_cannot_be_used() -> None:
     good = handler("Good", epoch_end=nothing)
     handlers = [
-        type(good),
-        handler("Lightning", on_epoch_end=nothing),
-        handler("Other", call=nothing),
-        handler("Hasty", "first", epoch_end=nothing),
-        handler("Lost", math.nan, epoch_end=nothing),
-        Every(5),
-        Every(3, "batch", handler("Seldom", epoch_end=nothing)),
-        Every(2, "epoch", LoggingHandler),
-        good,
-        Every(2, "epoch", good),
-        good,
-    ]
+        type(good), handler("Lightning", on_epoch_end=nothing), handler("Hasty", "first", epoch_end=nothing),
+        Every(5), Every(3, "batch", handler("Seldom", epoch_end=nothing)), Every(2, "epoch", LoggingHandler),
+        good, Every(2, "epoch", good), good,
+    ]  # fmt: skip
     with pytest.raises(ValueError) as caught:
         EventDispatcher(SimpleNamespace(), handlers)
     valid = ", ".join(f'"{event}"' for event in EVENTS + HOOKS)
@@ -248,63 +195,42 @@ def test_one_error_lists_all_handlers_that_cannot_be_used() -> None:
         "event_handlers that cannot be used:",
         "  1. Good is a class; pass an instance, Good(...)",
         '  2. Lightning implements no event or hook, but has "on_epoch_end" (did you mean "epoch_end"?)',
-        "  3. Other implements no event or hook",
-        "  4. Hasty has the priority 'first'; valid is a number",
-        "  5. Lost has the priority nan; valid is a number",
-        "  6. Every implements no event or hook",
-        '  7. Every(3, "batch", Seldom) would change nothing: Seldom has no method such as batch_begin or '
+        "  3. Hasty has the priority 'first'; valid is a number",
+        "  4. Every implements no event or hook",
+        '  5. Every(3, "batch", Seldom) would change nothing: Seldom has no method such as batch_begin or '
         "batch_end; use the other unit",
-        "  8. LoggingHandler is a class; pass an instance, LoggingHandler(...)",
-        "  9. Good is passed twice",
-        "  10. Good is passed twice",
+        "  6. LoggingHandler is a class; pass an instance, LoggingHandler(...)",
+        "  7. Good is passed twice",
+        "  8. Good is passed twice",
         "events and hooks are " + valid,
     ]
 
 
-@pytest.mark.parametrize(
-    ("handlers", "message"),
-    [
-        ("x" * 3000, "event_handlers is 'xxx.*; valid is a handler or a list of handlers"),
-        ({"a": handler(epoch_end=nothing)}, "event_handlers is {'a': .*; valid is a handler or a list"),
-        ([object()] * 3000, "1. object implements no event"),
-        ([handler(epoch_end=nothing)] * 3000, "1. Handler is passed twice"),
-    ],
-)
-def test_the_message_about_handlers_that_cannot_be_used_is_short(handlers: Any, message: str) -> None:
+@pytest.mark.parametrize("handlers", ["x" * 3000, {"a": handler(epoch_end=nothing)}])
+def test_other_than_handlers_is_an_error_that_is_short(handlers: Any) -> None:
+    message = "event_handlers is .*; valid is a handler or a list of handlers"
     with pytest.raises(ValueError, match=message) as caught:
         EventDispatcher(SimpleNamespace(), handlers)
-    assert len(str(caught.value)) < 10_000
+    assert len(str(caught.value)) < 1000
 
 
 @pytest.mark.parametrize(
     ("event", "method", "text"),
     [
         ("train_end", lambda: None, r"Lost.train_end\(\) cannot .*; it must take the estimator alone"),
-        (
-            "epoch_end",
-            lambda est, epoch: None,
-            r"epoch_end\(est, epoch\) cannot be called: missing .*'epoch'",
-        ),
-        (
-            "batch_end",
-            lambda batch, loss: None,
-            'it must take the estimator, and may take "batch", "pred", "l',
-        ),
+        ("epoch_end", lambda est, epoch: None, r"epoch_end\(est, epoch\) cannot be .* missing .*'epoch'"),
+        ("batch_end", lambda batch, loss: None, 'take the estimator, and may take "batch", "pred", "l'),
         ("hold_update", lambda est, *, pred: None, 'hold_update.*; it must .*, and may take "loss" by name'),
         ("epoch_end", lambda *args, **facts: None, None),
         ("epoch_end", lambda est, complete, epoch=0, **_: None, None),
-        ("epoch_end", type("Odd", (), {"__signature__": 3, "__call__": nothing})(), None),
+        ("epoch_end", max, None),  # a compiled function, without a signature
     ],
 )
-def test_a_method_that_cannot_be_called_is_an_error_before_training(
-    event: str, method: Any, text: str | None
-) -> None:
+def test_a_method_that_cannot_be_called_is_an_error_before_training(event, method, text):
     lost = handler("Lost", **{event: method})
-    with contextlib.nullcontext() if text is None else pytest.raises(ValueError, match=text):
-        EventDispatcher(SimpleNamespace(), lost)
-    if event == "epoch_end":
+    for each in (lost, Every(2, "epoch", lost)) if event == "epoch_end" else (lost,):
         with contextlib.nullcontext() if text is None else pytest.raises(ValueError, match=text):
-            EventDispatcher(SimpleNamespace(), Every(2, "epoch", lost))
+            EventDispatcher(SimpleNamespace(), each)
 
 
 def test_train_end_is_called_for_all_handlers_that_have_begun() -> None:
@@ -337,28 +263,19 @@ def hooks(*handlers: Any) -> TrainingHooks:
     return TrainingHooks(EventDispatcher(SimpleNamespace(state=RunState()), handlers))
 
 
-def test_hooks_are_active_if_a_handler_implements_them() -> None:
-    holds = hooks(handler(hold_update=nothing))
-    assert holds.active("hold_update", "change_batch") and not holds.active("change_batch")
-
-
 def test_each_hook_sees_what_the_handler_before_returned() -> None:
     first = handler("First", -1, change_batch=lambda est, slots: {"x": slots["x"] + 1})
     second = handler(change_batch=lambda est, slots: {"y": slots["x"] * 10})
-    ignoring = handler(change_batch=nothing)
+    ignoring = handler(change_batch=nothing, change_objective=nothing)
     one = np.ones(1)
     assert hooks(second, ignoring, first).change_batch({"x": one, "y": one * 2}) == {"x": 2, "y": 20}
     doubles = handler(change_outputs=lambda est, outputs, slots: {"o": outputs["o"] * slots["x"]})
     assert hooks(doubles).change_outputs({"o": 3}, {"x": 2}) == {"o": 6}
     adds = handler(change_objective=lambda est, objectives, loss: (*objectives, loss))
-    assert hooks(adds, handler(change_objective=nothing)).change_objective([1], loss=2) == [1, 2]
-
-
-def test_all_handlers_are_asked_whether_to_hold_the_update() -> None:
-    calls: list[str] = []
-    holds = handler(hold_update=lambda est, loss: calls.append(loss) or 1)
-    assert hooks(holds, handler(hold_update=lambda est, loss: calls.append(loss))).hold_update(loss="L")
-    assert calls == ["L", "L"]
+    assert hooks(adds, ignoring).change_objective([1], loss=2) == [1, 2]
+    asked: list[str] = []
+    holds = [handler(hold_update=lambda est, loss: asked.append(loss) or 1) for _ in range(2)]
+    assert hooks(*holds).hold_update(loss="L") and asked == ["L", "L"]  # all are asked
 
 
 def test_hooks_must_return_known_names() -> None:

@@ -25,15 +25,6 @@ def test_the_folder_and_the_file_are_created(tmp_path: Path, data: bytes | str) 
     assert os.listdir(path.parent) == ["c.json"]
 
 
-def test_the_temporary_path_has_the_suffix_and_the_folder(tmp_path: Path) -> None:
-    with atomic_path(tmp_path / "curves.png") as temporary:
-        assert (temporary.parent, temporary.suffix) == (tmp_path.resolve(), ".png")
-        assert not temporary.exists()
-        temporary.write_text("picture")
-        assert not (tmp_path / "curves.png").exists()
-    assert os.listdir(tmp_path) == ["curves.png"]
-
-
 @pytest.mark.parametrize("write", [lambda path: None, lambda path: _full(path)])
 def test_an_error_names_the_target(tmp_path: Path, write: Callable[[Path], None]) -> None:
     with pytest.raises(OSError, match="^a font is missing$"), atomic_path(tmp_path / "x"):
@@ -56,10 +47,9 @@ def test_arrays_of_any_name_are_read_by_numpy(tmp_path: Path) -> None:
         }
 
 
-@pytest.mark.parametrize("room", [0, 100, 9000])
-def test_arrays_on_a_full_disk_are_one_error(tmp_path: Path, room: int) -> None:
+def test_arrays_on_a_full_disk_are_one_error(tmp_path: Path) -> None:
     """It does not come again when the archive is collected."""
-    with pytest.raises(OSError) as caught, full_disk(room):
+    with pytest.raises(OSError) as caught, full_disk(9000):
         write_arrays(tmp_path / "x.npz", {"a": np.ones(500), "b": np.ones(5000)})
     assert caught.value.errno == errno.EFBIG and caught.value.filename == str(tmp_path / "x.npz")
     del caught
@@ -67,23 +57,15 @@ def test_arrays_on_a_full_disk_are_one_error(tmp_path: Path, room: int) -> None:
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
-def test_a_failure_leaves_the_target_unchanged(tmp_path: Path, error: type[BaseException]) -> None:
+def test_a_failure_leaves_the_target_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     path.write_text("before")
-    with pytest.raises(error), atomic_path(path) as temporary:
+    with pytest.raises(KeyboardInterrupt), atomic_path(path) as temporary:
+        assert (temporary.parent, temporary.suffix) == (tmp_path.resolve(), ".json")
         temporary.write_text("half")
-        raise error
+        raise KeyboardInterrupt
     assert path.read_text() == "before"
     assert os.listdir(tmp_path) == ["x.json"]
-
-
-def test_nothing_written_is_an_error(tmp_path: Path) -> None:
-    path = tmp_path / "x"
-    path.write_text("before")
-    with pytest.raises(FileNotFoundError), atomic_path(path):
-        pass
-    assert path.read_text() == "before"
 
 
 def test_the_content_is_flushed_before_the_renaming(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,9 +104,6 @@ def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path) -> None:
     finally:
         os.close(reader)
     assert stat.S_ISFIFO(path.stat().st_mode) and os.listdir(tmp_path) == ["pipe"]
-
-
-# -------------------------------------------------------------------------------- reading
 
 
 def test_json_is_read_as_it_was_written(tmp_path: Path) -> None:

@@ -3,14 +3,13 @@
 import errno
 import io
 import logging
-import os
 import sys
 from typing import Any
 
 import pytest
 
 from multifit.log_once import get_logger
-from multifit.output import Output, open_standard_descriptors
+from multifit.output import Output
 
 
 class Broken(io.StringIO):
@@ -60,14 +59,3 @@ def test_the_log_of_a_program_whose_output_breaks_goes_on(monkeypatch: Any, capf
     for _ in range(2):
         get_logger().info("epoch")
     assert len(stream.refused) == 1 and capfd.readouterr().err == ""
-
-
-def test_no_file_gets_the_number_of_a_closed_descriptor() -> None:
-    saved = os.dup(0)
-    os.close(0)
-    try:
-        open_standard_descriptors()
-        assert os.path.samestat(os.fstat(0), os.stat(os.devnull))
-    finally:
-        os.dup2(saved, 0)
-        os.close(saved)

@@ -63,16 +63,12 @@ def test_a_row_for_every_name() -> None:
 
 def test_links_say_what_feeds_what() -> None:
     assert STAGE.links == (
-        ("output", "logits", "loss", "ce", "feeds"),
-        ("label", "target", "loss", "ce", "feeds"),
-        ("input", "length", "loss", "ce", "feeds"),
-        ("input", "length", "loss", "ce", "normalises"),
-        ("output", "logits", "loss", "part", "feeds"),
-        ("label", "target", "loss", "part", "feeds"),
-        ("output", "logits", "loss", "whole", "feeds"),
-        ("loss", "part", "metric", "mean", "feeds"),
+        ("output", "logits", "loss", "ce", "feeds"), ("label", "target", "loss", "ce", "feeds"),
+        ("input", "length", "loss", "ce", "feeds"), ("input", "length", "loss", "ce", "normalises"),
+        ("output", "logits", "loss", "part", "feeds"), ("label", "target", "loss", "part", "feeds"),
+        ("output", "logits", "loss", "whole", "feeds"), ("loss", "part", "metric", "mean", "feeds"),
         ("output", "logits", "metric", "several", "feeds"),
-    )
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("width", [60, 80, 100])

@@ -7,16 +7,7 @@ import sys
 import pytest
 from matplotlib.figure import Figure
 
-from multifit.plots import (
-    COLOURS,
-    compare_curves,
-    curves,
-    new_figure,
-    select_figures,
-    task_curves,
-    task_figures,
-    to_svg,
-)
+from multifit.plots import COLOURS, compare_curves, curves, new_figure, task_curves, task_figures, to_svg
 
 NAN = math.nan
 
@@ -83,40 +74,24 @@ def test_values_that_matplotlib_cannot_draw_are_left_out():
     assert to_svg(tasks).startswith(b"<?xml")
 
 
-def test_epochs_are_whole_numbers():
-    axes = curves({"train_loss": [1, 2, 3]}).axes[0]
-    assert all(tick == int(tick) for tick in axes.get_xticks())
-
-
 def test_an_empty_history_says_so():
     figure = curves({})
     assert not figure.axes and figure.texts[0].get_text() == "nothing was measured"
 
 
-@pytest.mark.parametrize("panels", [1, 4])  # in one row, and in two of which one is not full
-def test_any_number_of_panels_can_be_saved(panels):
-    file = io.BytesIO()
-    curves({f"train_{number}": [1.0] * 30 for number in range(panels)}).savefig(file, format="png", dpi=20)
-    assert file.getvalue().startswith(b"\x89PNG")
+class Refuses:
+    def find_spec(self, name, path=None, target=None):
+        raise ValueError("Key backend: 'of mine' is not a valid value")  # of MPLBACKEND
 
 
-def test_without_matplotlib_the_error_names_the_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ImportError, match=r"pip install matplotlib"):
-        new_figure(1, 1)
-
-
-def test_matplotlib_that_the_environment_keeps_from_being_imported(monkeypatch):
-    class Refuses:
-        def find_spec(self, name, path=None, target=None):
-            raise ValueError("Key backend: 'of mine' is not a valid value")  # of MPLBACKEND
-
+def test_without_matplotlib_the_error_says_why(monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "matplotlib.figure", None)
+        with pytest.raises(ImportError, match=r"pip install matplotlib"):
+            new_figure(1, 1)
     monkeypatch.delitem(sys.modules, "matplotlib.figure")
     monkeypatch.setattr(sys, "meta_path", [Refuses(), *sys.meta_path])
-    with pytest.raises(
-        ImportError,
-        match="matplotlib cannot be imported, perhaps because of MPLBACKEND: Key backend: 'of mine' is not",
-    ):
+    with pytest.raises(ImportError, match="cannot be imported, perhaps because of MPLBACKEND: Key backend"):
         new_figure(1, 1)
 
 
@@ -128,12 +103,6 @@ def test_figures_are_chosen_by_name_and_by_pattern():
         "loss": {"train": ([1], [1]), "val": ([1], [2])},
         "learning rate": {"lr": ([1], [5])},
     }
-
-
-def test_selected_figures_keep_the_order_of_the_history():
-    assert select_figures(["a", "b", "c"], ["c", "[ab]"]) == (["a", "b", "c"], [])
-    assert select_figures(["a", "b"], None) == (["a", "b"], [])
-    assert select_figures(["a"], ["a", "x", "y.*"]) == (["a"], ["x", "y.*"])
 
 
 def test_an_unknown_figure_is_an_error_that_names_the_nearest():
@@ -148,20 +117,20 @@ def test_an_invalid_pattern_is_an_error():
         curves({"val_loss": [1]}, "val_(")
 
 
-@pytest.mark.parametrize("parts", [8, 9, 60])
-def test_no_two_lines_look_alike(parts):
-    history = {f"{stage}_VOC.{part}": [1.0] * 30 for stage in ("train", "val") for part in range(parts)}
-    figure = curves(history)
+def test_no_two_lines_look_alike():
+    figure = curves({f"{stage}_VOC.{part}": [1.0] * 30 for stage in ("train", "val") for part in range(60)})
     looks = [(line.get_color(), line.get_linestyle(), line.get_marker()) for line in figure.axes[0].lines]
-    assert len(looks) == len(set(looks)) == 2 * parts
+    assert len(looks) == len(set(looks)) == 120
 
 
-def test_a_long_legend_is_below_the_curves():
-    figure = curves({f"val_VOC.{part}": [1.0, 2.0] for part in range(21)})
+def test_a_long_legend_of_any_names_is_below_the_curves():
+    figure = curves({f"val_$VOC<.&{part}$": [1.0, 2.0] for part in range(21)})
     figure.savefig(io.BytesIO(), format="png", dpi=50)  # computes the layout
     axes = figure.axes[0]
     assert axes.get_legend().get_window_extent().y1 < axes.get_window_extent().y0
     assert axes.get_window_extent().height > 0.4 * figure.bbox.height
+    first, second = (to_svg(curves({"val_$VOC<.&$": [1.0, math.inf, 1e30]})) for _ in range(2))
+    assert first == second and first.startswith(b"<?xml")
 
 
 def test_runs_are_compared_in_a_panel_per_figure():
@@ -176,25 +145,11 @@ def test_runs_are_compared_in_a_panel_per_figure():
     assert colours == [[COLOURS[0], COLOURS[1]], [COLOURS[0]], [COLOURS[0], COLOURS[1]]]
 
 
-def test_a_long_legend_and_any_name_can_be_saved():
-    figure = curves({f"val_$VOC<.&{part}$": [1.0, math.inf, 1e30, -1e30] for part in range(21)})
-    assert to_svg(figure).startswith(b"<?xml")
-
-
-def test_equal_figures_give_equal_svg():
-    first, second = (to_svg(curves({"val_loss": [1.0, 2.0]})) for _ in range(2))
-    assert first == second
-
-
 TASKS = {
-    "train_loss": [2.0, 1.0],
-    "train_weight_a": [1.0, 0.5],
-    "train_weight_b_c": [1.0, 1.5],
-    "train_gradnorm_a": [3.0, 2.0],
-    "train_gradnorm_b_c": [1.0, math.nan],
-    "train_cosine_a_b_c": [-0.5, math.nan],
-    "train_conflict": [1.0, math.nan],
-}
+    "train_loss": [2.0, 1.0], "train_weight_a": [1.0, 0.5], "train_weight_b_c": [1.0, 1.5],
+    "train_gradnorm_a": [3.0, 2.0], "train_gradnorm_b_c": [1.0, math.nan],
+    "train_cosine_a_b_c": [-0.5, math.nan], "train_conflict": [1.0, math.nan],
+}  # fmt: skip
 
 
 def test_what_tasks_do_to_each_other():
@@ -206,22 +161,13 @@ def test_what_tasks_do_to_each_other():
     assert cells == ["1.00", "-0.50", "-0.50", "1.00"]
 
 
-def test_weights_alone_have_one_panel():
-    weights = {name: values for name, values in TASKS.items() if "weight" in name}
-    assert [axes.get_title() for axes in task_curves(weights).axes] == ["weights"]
-
-
 def test_losses_that_are_named_like_weights_are_no_tasks():
     figures = {f"{stage}_weight_{name}": [1.0] for stage in ("train", "val") for name in "ab"}
     assert task_figures(figures) == [] == task_figures({"train_weight_a": [1.0]})
 
 
-def test_cosines_that_were_never_measured_have_no_map():
-    figures = {**TASKS, "train_cosine_a_b_c": [math.nan, math.nan]}
-    assert len(task_curves(figures).axes) == 3
-
-
-def test_lengths_of_gradients_that_a_handler_records_need_no_conflicts():
-    norms = {name: values for name, values in TASKS.items() if "gradnorm" in name}
-    assert task_figures(norms) == list(norms)
-    assert [axes.get_title() for axes in task_curves(norms).axes] == ["lengths of gradients"]
+@pytest.mark.parametrize(("part", "title"), [("weight", "weights"), ("gradnorm", "lengths of gradients")])
+def test_each_kind_of_task_figures_stands_alone(part, title):
+    some = {name: values for name, values in TASKS.items() if part in name}
+    assert task_figures(some) == list(some)
+    assert [axes.get_title() for axes in task_curves(some).axes] == [title]

@@ -49,9 +49,7 @@ class Clock:
         self.now += ms / 1000
 
 
-def make_estimator(
-    net: Any = None, contexts: Any = ONE, trainers: Any = None, **changes: Any
-) -> MultiEstimator:
+def make_estimator(net=None, contexts=ONE, trainers=None, **changes):
     net = two_heads("hybridized") if net is None else net
     net.initialize(ctx=contexts)
     return MultiEstimator(net, two_head_spec(**changes), trainers, contexts)
@@ -63,9 +61,6 @@ def batches(count: int = 4) -> list[Any]:
 
 def names(profile: Profile) -> list[str]:
     return [part.name for part in profile.parts]
-
-
-# ---- times ----------------------------------------------------------------------------------------------
 
 
 def test_each_part_gets_its_own_time() -> None:
@@ -145,15 +140,11 @@ def test_the_table_adds_up() -> None:
     assert lines[:2] == ["a step of 64 samples on cpu(0) takes 8 ms (1 batch)", "all is one graph"]
     rows = [line.split("  ") for line in lines[5:]]
     assert [[cell.strip() for cell in row if cell.strip()] for row in rows] == [
-        ["forward", "3.000", "33%", "3.500"],
-        ["backward", "6.000", "67%", "6.000"],
-        ["handlers/Rare", "0.000", "0%", "1.500"],
-        ["all, one after the other", "9.000", "100%", "11.000"],
-        [],
-        ["Convolution", "6.000", "75%", "4"],
-        ["2 more operators", "2.000", "25%"],
+        ["forward", "3.000", "33%", "3.500"], ["backward", "6.000", "67%", "6.000"],
+        ["handlers/Rare", "0.000", "0%", "1.500"], ["all, one after the other", "9.000", "100%", "11.000"],
+        [], ["Convolution", "6.000", "75%", "4"], ["2 more operators", "2.000", "25%"],
         ["all operators", "8.000", "100%"],
-    ]
+    ]  # fmt: skip
     nothing = Profile(0.0, (Part("forward", 0.0, 0.0),), (), 1, 1, ("cpu(0)",), "")
     assert "0%" in str(nothing) and "operators" not in str(nothing)
 
@@ -162,22 +153,14 @@ EVALUATE = TaskSpec(inputs=["image"], outputs=["digit", ...], labels=["digit", "
 
 
 @pytest.mark.parametrize(
-    ("changes", "contexts", "hybrid"),
-    [
-        ({}, ONE, False), ({}, TWO, True),
-        ({"metrics": {}}, TWO, True),
-        ({"evaluate": EVALUATE}, ONE, False),
-    ],
-)  # fmt: skip
+    ("changes", "contexts", "hybrid"), [({"metrics": {}}, TWO, True), ({"evaluate": EVALUATE}, ONE, False)]
+)
 def test_every_kind_of_step_can_be_profiled(changes: Any, contexts: Any, hybrid: bool) -> None:
     net = normed_heads()
     net.hybridize(hybrid)
     profile = make_estimator(net, contexts, **changes).profile(batches(), 2)
     assert len(profile.devices) == len(contexts)
     assert {"forward", "backward", "update/trainer"} < set(names(profile)) and profile.operators
-
-
-# ---- handlers -------------------------------------------------------------------------------------------
 
 
 def test_handlers_that_change_a_step_are_timed() -> None:
@@ -218,9 +201,6 @@ def test_a_handler_that_fails_is_named() -> None:
     assert vars(estimator.state) == state and not estimator._handlers.running
 
 
-# ---- MXNet's profiler -----------------------------------------------------------------------------------
-
-
 def test_no_file_is_left_and_no_device_is_deleted(tmp_path: Any, monkeypatch: Any) -> None:
     """MXNet deletes the file that has the name of its trace, even if it is a device."""
     traces = []
@@ -251,9 +231,6 @@ def test_operators_that_run_in_a_row_have_a_short_name() -> None:
         assert profiler._short_name(name) == short
 
 
-# ---- what cannot be profiled ----------------------------------------------------------------------------
-
-
 def test_data_that_cannot_be_used_is_an_error() -> None:
     class Once:
         """Yields nothing the third time, without an error."""
@@ -273,6 +250,5 @@ def test_data_that_cannot_be_used_is_an_error() -> None:
     ):
         with pytest.raises(DataError, match=message):
             estimator.profile(data, 8)
-    for count in (0, -1, 2.5, "many"):
-        with pytest.raises(ValueError, match="profile: batches"):
-            estimator.profile(batches(), count)
+    with pytest.raises(ValueError, match="profile: batches is 0"):
+        estimator.profile(batches(), 0)

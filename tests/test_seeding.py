@@ -14,21 +14,14 @@ def draw() -> list[float]:
     return [random.random(), float(np.random.rand()), float(mx.nd.random.uniform().asscalar())]
 
 
-@pytest.mark.parametrize("seed", [0, 7, 2**32 - 1])
+@pytest.mark.parametrize("seed", [0, 2**32 - 1])
 def test_the_same_seed_gives_the_same_numbers(seed):
-    seed_everything(seed)
-    first = draw()
-    after = draw()
-    seed_everything(seed)
-    assert draw() == first
-    assert all(one != other for one, other in zip(first, after))
-
-
-def test_different_seeds_give_different_numbers():
-    seed_everything(1)
-    first = draw()
-    seed_everything(2)
-    assert all(one != other for one, other in zip(first, draw()))
+    drawn = []
+    for number in (seed, seed, 1):
+        seed_everything(number)
+        drawn.append(draw())
+    assert drawn[0] == drawn[1]
+    assert all(one != other for one, other in zip(drawn[0], drawn[2]))
 
 
 @pytest.mark.parametrize("seed", [-1, 2**32])

@@ -8,12 +8,6 @@ from multifit.state import RunState
 from tests.common.ranks import run_ranks
 
 
-def test_a_new_run_has_done_nothing() -> None:
-    state = RunState()
-    assert (state.epoch, state.batch, state.step, state.samples) == (0, 0, 0, 0)
-    assert not state.stopped
-
-
 @pytest.mark.parametrize("first", ["val_loss rises", ""])
 def test_the_first_reason_to_stop_counts(first: str) -> None:
     state = RunState()
@@ -31,11 +25,7 @@ def test_a_second_fit_goes_on_counting_and_is_not_stopped() -> None:
 def test_a_checkpoint_holds_the_counters_and_the_seed() -> None:
     state, restored = RunState(epoch=2, batch=7, step=27, samples=216, seed=3), RunState()
     restored.load(state.to_dict())
-    assert restored == state
-
-
-def test_the_place_is_counted_from_one() -> None:
-    assert RunState(epoch=2, batch=7).place == "epoch 3, batch 8"
+    assert restored == state and state.place == "epoch 3, batch 8"
 
 
 @pytest.mark.parametrize(
@@ -48,9 +38,7 @@ def test_the_place_is_counted_from_one() -> None:
         ([["interrupt", "interrupt"], ["interrupt"]], "SIGINT", True),
     ],
 )
-def test_ranks_agree_on_a_handlers_reason_before_an_interrupt(
-    asked: list[list[str]], reason: str, interrupted: bool
-) -> None:
+def test_ranks_agree_on_a_handlers_reason_before_an_interrupt(asked, reason, interrupted):
     def agree(world: Any) -> tuple[str | None, bool]:
         state = RunState(world=world)
         for how in asked[world.rank]:

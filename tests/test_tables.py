@@ -2,7 +2,7 @@
 
 import pytest
 
-from multifit.tables import UNLIMITED, table, terminal_width
+from multifit.tables import table, terminal_width
 
 
 @pytest.mark.parametrize(
@@ -34,15 +34,6 @@ def test_lines_fit_and_nothing_is_lost(width: int) -> None:
     assert text.count("many") == text.count("words") == 20 and "12.5" in text
     letters = "".join(text.replace("second", "").replace("12.5", "").split())
     assert ROWS[1][1] in letters
-
-
-def test_a_wide_table_stays_on_one_line_per_row_when_unlimited() -> None:
-    assert len(table((), ROWS, UNLIMITED).splitlines()) == 2
-
-
-def test_numbers_are_never_broken() -> None:
-    text = table(("", "value", "other value"), [("name of it", "1.234e-05", "0.1234")], 12)
-    assert "1.234e-05" in text and "0.1234" in text
 
 
 def test_the_default_width_is_the_terminals(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,36 +40,21 @@ def task(tmp_path):
     return make
 
 
-# ---------------------------------------------------------------------------------------------- reading
-
-
-def test_a_file_gives_its_functions_and_settings(task):
+def test_a_file_gives_its_functions_and_settings_which_are_changed_before_functions_run(task):
     small = task()
     assert list(small.functions) == ["net", "spec", "data"]
     assert small.settings == {"epochs": 3, "rate": 0.1}
     assert small.module.__file__.endswith("small.py")
-
-
-def test_settings_are_changed_before_functions_run(task):
-    small = task()
     small.set(["rate = 2", "epochs=4"])
     assert small.settings == {"epochs": 4, "rate": 2.0}
     assert small.functions["net"]() == ["net", 2.0]
+    function = small.functions["data"]  # as worker processes get it
+    assert pickle.loads(pickle.dumps(function)) is function
 
 
 def test_a_file_imports_its_neighbours(task, tmp_path):
     (tmp_path / "neighbour_of_small.py").write_text("width = 5")
     assert task("from neighbour_of_small import width\n" + SMALL).settings["width"] == 5
-
-
-def test_its_functions_can_be_sent_to_worker_processes(task):
-    function = task().functions["data"]
-    assert pickle.loads(pickle.dumps(function)) is function
-
-
-def test_its_own_exceptions_pass_through(task):
-    with pytest.raises(ZeroDivisionError):
-        task("1 / 0")
 
 
 @pytest.mark.parametrize(
@@ -81,8 +66,6 @@ def test_its_own_exceptions_pass_through(task):
             SMALL.replace("def net(", "def nett("),
             r'has no function "net" \(did you mean "nett"\?\).*needs "net", "spec", "data"',
         ),
-        (SMALL.replace("def data(", "def xyz("), r'has no function "data": '),
-        (SMALL + "net = 5", r'"net" of .* must be a function, not of type int'),
         (SMALL + "trainers = {}", r'"trainers" of .* must be a function, not of type dict'),
     ],
 )
@@ -92,17 +75,11 @@ def test_a_file_that_is_not_a_task_is_an_error(task, code, message):
 
 
 def test_a_path_that_is_not_a_file_is_an_error(tmp_path):
-    with pytest.raises(UsageError, match=r"there is no file .*nothing\.py"):
-        TaskFile(tmp_path / "nothing.py")
-    with pytest.raises(UsageError, match="there is no file"):
-        TaskFile(tmp_path)
     (tmp_path / "digits.py").touch()
-    for name in ("digits", "digit.py"):
-        with pytest.raises(UsageError, match=rf'there is no file .*{name} \(did you mean "digits.py"\?\)'):
+    for name, more in (("nothing.py", ""), (".", ""), ("digits", "digits.py"), ("digit.py", "digits.py")):
+        hint = rf' \(did you mean "{more}"\?\)' if more else ""
+        with pytest.raises(UsageError, match=rf"there is no file .*{'' if name == '.' else name}{hint}"):
             TaskFile(tmp_path / name)
-
-
-# ---------------------------------------------------------------------------------------------- settings
 
 
 def test_settings_are_the_public_values_of_simple_types(task):
@@ -113,26 +90,13 @@ def test_settings_are_the_public_values_of_simple_types(task):
 @pytest.mark.parametrize(
     ("text", "default", "value"),
     [
-        ("7", 20, 7),
-        (" -3 ", 20, -3),
-        ("2", 0.5, 2.0),
-        ("1e-3", 0.5, 0.001),
-        ("inf", 0.5, math.inf),
-        ("adam", "sgd", "adam"),
-        ("", "sgd", ""),
-        (" ", "sgd", " "),
-        ("7", "sgd", "7"),
-        ("False", True, False),
-        ("[1, 2]", (3, 4), (1, 2)),
-        ("1, 2", [3], [1, 2]),
+        (" -3 ", 20, -3), ("2", 0.5, 2.0), ("1e-3", 0.5, 0.001), ("inf", 0.5, math.inf), ("", "sgd", ""),
+        ("7", "sgd", "7"), ("False", True, False), ("[1, 2]", (3, 4), (1, 2)), ("1, 2", [3], [1, 2]),
         ("[(8, 'relu'), [1, {'a': (2,)}]]", [], [(8, "relu"), [1, {"a": (2,)}]]),
-        ("7", None, 7),
-        ("(4,)", None, (4,)),
-        ("resnet", None, "resnet"),
-        ("'7'", None, "7"),
+        ("7", None, 7), ("(4,)", None, (4,)), ("resnet", None, "resnet"), ("'7'", None, "7"),
         ("None", None, None),
     ],
-)
+)  # fmt: skip
 def test_a_setting_is_a_literal_of_the_defaults_type_and_comes_back_from_its_text(task, text, default, value):
     small = task(f"mine = {default!r}\n{SMALL}")
     small.set([f"mine={text}"])
@@ -145,16 +109,11 @@ def test_a_setting_is_a_literal_of_the_defaults_type_and_comes_back_from_its_tex
 @pytest.mark.parametrize(
     ("text", "default", "message"),
     [
-        ("2.5", 20, "must be a whole number"),
-        ("many", 0.5, "must be a number"),
-        ("True", 0.5, "must be a number"),
-        ("yes", True, "must be True or False"),
-        ("1", True, "must be True or False"),
-        ("[1, ", [3], "must be a list, such as"),
-        ("5", (3,), "must be a list, such as"),
-        ("{[]: 1}", (3,), "must be a list, such as"),
+        ("2.5", 20, "must be a whole number"), ("many", 0.5, "must be a number"),
+        ("1", True, "must be True or False"), ("[1, ", [3], "must be a list, such as"),
+        ("5", (3,), "must be a list, such as"), ("{[]: 1}", (3,), "must be a list, such as"),
     ],
-)
+)  # fmt: skip
 def test_text_of_another_type_is_an_error(task, text, default, message):
     with pytest.raises(UsageError, match=rf"cannot set mine of .*: it {message}"):
         task(f"mine = {default!r}\n{SMALL}").set([f"mine={text}"])
@@ -185,9 +144,6 @@ def test_names_for_type_checkers_are_left_alone(task):
     small = task("from __future__ import annotations\nother: Unknown = None\n" + SMALL)
     small.set(["rate=1"])
     assert small.settings["rate"] == 1.0
-
-
-# ---------------------------------------------------------------------------------------------- resolving
 
 
 def test_functions_get_each_others_results_and_are_called_once():
@@ -233,10 +189,6 @@ def test_an_unknown_parameter_is_an_error_before_any_call():
     ("functions", "needs"),
     [
         ({"net": lambda net: 1}, {("net", "net")}),
-        (
-            {"net": lambda data: 1, "data": lambda spec: 1, "spec": lambda net: 1},
-            {("net", "data"), ("data", "spec"), ("spec", "net")},
-        ),
         (
             {"net": lambda data: 1, "data": lambda spec: 1, "spec": lambda data: 1},
             {("data", "spec"), ("spec", "data")},

@@ -20,5 +20,14 @@ def pictures(estimator, data, history, output, context):
 MISSPELT = {'outputs=["kind", "place"]': 'outputs=["kind", "plase"]'}
 
 
-def history_of(folder: str) -> dict:
+def history_of(folder: str = "runs/small") -> dict:
     return json.loads((Path(folder) / "history.json").read_text())
+
+
+def record_of(folder: str = "runs/small") -> dict:
+    return json.loads((Path(folder) / "settings.json").read_text())
+
+
+def figures_of(printed: str) -> dict[str, float]:
+    """Return the figures that ``evaluate --quiet`` printed."""
+    return {name: float(value) for name, value in map(str.split, printed.splitlines())}

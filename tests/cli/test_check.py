@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 
-def test_it_prints_the_plan_and_writes_nothing(write, multifit):
+def test_it_prints_the_plan_unless_it_is_to_be_quiet_and_writes_nothing(write, multifit):
     before = set(os.listdir())
     result = multifit("check", write())
     assert result.code == 0 and "kind" in result.out and "place" in result.out
+    assert multifit("check", write(), "--quiet").out == ""
     assert set(os.listdir()) - before == {"small.py"}
 
 
@@ -17,11 +18,6 @@ def test_it_is_the_plan_of_training(trained, multifit, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")  # the width of plan.txt
     result = multifit("check", trained, "--set", "rate=0.1")
     assert result.out == Path("runs/small/plan.txt").read_text()
-
-
-def test_quiet_prints_nothing(write, multifit):
-    result = multifit("check", write(), "--quiet")
-    assert (result.code, result.out) == (0, "")
 
 
 def test_trainers_that_miss_a_parameter_are_an_error(write, multifit):

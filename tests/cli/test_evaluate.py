@@ -8,16 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from multifit.cli.run_folder import read_record
 from multifit.gluon.compat import mx
 from multifit.output import Output
 
-
-def figures_of(out: str) -> dict[str, float]:
-    return {name: float(value) for name, value in (line.split() for line in out.strip().split("\n"))}
-
-
-NAMES = ("kind.weight", "kind.bias", "place.weight", "place.bias")
+from .results import figures_of, history_of, record_of
 
 
 def pipe(path: Path) -> None:
@@ -37,7 +31,7 @@ def evaluate(trained, multifit):
 
 def test_it_measures_what_training_measured_last(evaluate):
     result = evaluate()
-    history = json.loads(Path("runs/small/history.json").read_text())
+    history = history_of()
     expected = {name[4:]: values[-1] for name, values in history.items() if name.startswith("val_")}
     assert result.code == 0 and figures_of(result.out) == pytest.approx(expected, rel=1e-4)
 
@@ -60,7 +54,7 @@ def test_losses_with_parameters(write, multifit):
         multifit("evaluate", path, "--from", "runs/small", "--quiet"),
         Path("runs/small/losses.params"),
     )
-    history = json.loads(Path("runs/small/history.json").read_text())
+    history = history_of()
     assert figures_of(result.out)["place"] == pytest.approx(history["val_place"][-1], rel=1e-4)
     assert [*mx.nd.load(str(losses))] == ["losses.place.s"]
     damages = {
@@ -77,7 +71,7 @@ def test_losses_with_parameters(write, multifit):
 
 
 def test_the_record_of_a_run(trained):
-    record = json.loads(Path("runs/small/settings.json").read_text())
+    record = record_of()
     assert record["settings"] == {"epochs": "2", "rate": "0.1"}
     assert (record["file"], record["seed"], record["epochs"], record["devices"]) == ("small.py", 3, 2, None)
     assert set(record["versions"]) == {"multifit", "python", "numpy", "mxnet"}
@@ -86,31 +80,8 @@ def test_the_record_of_a_run(trained):
 def test_epochs_of_the_command_line_are_the_files_setting(write, multifit):
     path = write("def trainers(net): return TrainerSpec('.*', 'sgd', {'learning_rate': 0.01 * epochs})\n")
     multifit("train", path, "--epochs", 3)
-    assert json.loads(Path("runs/small/settings.json").read_text())["settings"]["epochs"] == "3"
-    assert json.loads(Path("runs/small/history.json").read_text())["lr"] == pytest.approx([0.03] * 3)
-
-
-def test_a_setting_that_the_file_leaves_open_comes_back_as_it_was_set(write, multifit):
-    path = write(
-        "extra = None\n", **{"return TwoHeads()": "assert extra == (4, [5, (6,)])\n    return TwoHeads()"}
-    )
-    assert multifit("train", path, "--set", "extra=(4, [5, (6,)])", "--epochs", 1).code == 0
-    assert multifit("evaluate", path, "--from", "runs/small").code == 0
-    assert multifit("train", path, "--resume", "--epochs", 2).code == 0
-
-
-def test_settings_that_a_file_imports(write, multifit):
-    """Options of the command set them, and a run keeps those that it had."""
-    path = write(**{"epochs = 2\n": "from of_small import epochs, seed\n"})
-    path.with_name("of_small.py").write_text("epochs = 2\nseed = 3\n")
-    assert multifit("train", path, "--epochs", 1, "--seed", 4).code == 0
-    del sys.modules["of_small"]
-    path.with_name("of_small.py").write_text("epochs = 3\nseed = 5\n")
-    assert multifit("evaluate", path, "--from", "runs/small").code == 0
-    assert multifit("train", path, "--resume", "--epochs", 2).code == 0
-    record = read_record(Path("runs/small"), str(path))
-    assert (record.seed, record.settings["seed"], record.epochs) == (4, "4", 2)
-    del sys.modules["of_small"]
+    assert record_of()["settings"]["epochs"] == "3"
+    assert history_of()["lr"] == pytest.approx([0.03] * 3)
 
 
 @pytest.mark.parametrize(
@@ -118,10 +89,8 @@ def test_settings_that_a_file_imports(write, multifit):
     [
         (None, "runs/small is not the folder of a run: settings.json: No such"),
         ("{", "runs/small/settings.json is not the record of a run: "),
-        ("[]", "runs/small/settings.json is not the record of a run: "),
         ('{"seed": 0}', "missing 12 required positional arguments: 'file', 'settings'"),
         ({"settings": {"width": "5"}}, 'has no setting "width"; it has "epochs", "rate"'),
-        ({"settings": {"rate": "fast"}}, "cannot set rate of"),
         ({"file": "big.py"}, "runs/small is a run of big.py, not of small.py"),
         ({"seed": -1}, "seed must be from 0 to"),
     ],
@@ -138,14 +107,9 @@ def test_a_folder_that_is_not_a_run_of_the_file_is_an_error(evaluate, content, m
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (lambda good: b"", "it is damaged, or holds no parameters (Check failed: "),
-        (lambda good: good[:-10], "Invalid NDArray file format)"),
-        (lambda good: b"PK" + bytes(999), "Invalid NDArray file format)"),
-        (lambda good: {}, "its arrays have no names"),
-        (lambda good: [mx.nd.zeros(3)], "its arrays have no names"),
-        (lambda good: {"other_weight": mx.nd.zeros(3)}, 'it holds "other_weight"'),
-        (lambda good: {"kind.weight": mx.nd.zeros((2, 3))}, "Parameter 'kind.bias' is missing in file"),
-        (lambda good: dict.fromkeys(NAMES, mx.nd.zeros((3, 3))), "shape incompatible expected"),
+        (lambda: b"", "it is damaged, or holds no parameters (Check failed: "),
+        (lambda: [mx.nd.zeros(3)], "its arrays have no names"),
+        (lambda: {"other_weight": mx.nd.zeros(3)}, 'it holds "other_weight"'),
         (pipe, "there is no such file"),
         (folder, "it is a folder, not a file"),
     ],
@@ -155,7 +119,7 @@ def test_parameters_that_cannot_be_loaded_are_an_error(evaluate, content, reason
     if content in (pipe, folder):
         content(path)
     else:
-        wrong = content(path.read_bytes())
+        wrong = content()
         path.write_bytes(wrong) if isinstance(wrong, bytes) else mx.nd.save(str(path), wrong)
     result = evaluate()
     assert result.code == 2 and "runs/small/final.params does not fit the net of" in result.err

@@ -65,17 +65,6 @@ def test_without_onnx_the_extra_is_named(export, monkeypatch):
     assert result.code == 2 and 'pip install "onnx<1.19"' in result.err
 
 
-def test_an_unknown_format_is_an_error(export):
-    with pytest.raises(SystemExit):
-        export("--format", "caffe")
-
-
-def test_a_folder_that_cannot_be_made_is_an_error(export):
-    Path("taken").write_text("")
-    result = export("--output", "taken")
-    assert result.code == 2 and "taken'" in result.err
-
-
 def test_a_net_that_cannot_be_traced_is_an_error(export, write):
     write(**{"self.place(point)\n": "self.place(point) * (len(point.shape) - 1)\n"})
     result = export()

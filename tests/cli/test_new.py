@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 from multifit.cli.new import TEMPLATE
-from tests.common.full_disk import full_disk
 
 ROOT = Path(__file__).parents[2]
 
@@ -40,26 +39,14 @@ def test_the_file_is_formatted_as_the_other_tasks():
 def test_a_file_that_exists_is_not_overwritten(multifit, tmp_path):
     path = tmp_path / "mine.py"
     path.write_text("mine")
-    done = multifit("new", path)
-    assert done.code == 2 and f"{path} exists already" in done.err and path.read_text() == "mine"
-
-
-def test_a_link_that_leads_nowhere_stays(multifit, tmp_path):
-    (tmp_path / "mine.py").symlink_to("nothing")
-    assert multifit("new", "mine.py").code == 2 and not (tmp_path / "nothing").exists()
-
-
-def test_a_path_with_a_space_is_quoted(multifit):
+    (tmp_path / "link.py").symlink_to("nothing")
+    for name in ("mine.py", "link.py"):
+        done = multifit("new", name)
+        assert done.code == 2 and f"{name} exists already" in done.err
+    assert path.read_text() == "mine" and not (tmp_path / "nothing").exists()
     assert "\n    multifit evaluate 'my task.py' --from 'runs/my task'\n" in multifit("new", "my task.py").out
 
 
 def test_a_folder_that_is_missing_is_an_error(multifit):
     done = multifit("new", "nowhere/mytask.py")
     assert done.code == 2 and "No such file or directory: 'nowhere'" in done.err
-
-
-def test_a_full_disk_leaves_nothing(multifit, tmp_path):
-    with full_disk(500):
-        done = multifit("new", "mytask.py")
-    assert done.code == 2 and "File too large: 'mytask.py'" in done.err
-    assert list(tmp_path.iterdir()) == []

@@ -15,17 +15,10 @@ import pytest
 from multifit.checkpoints import read_info
 from tests.common.processes import processes, wait_for
 
-from .results import PICTURES
+from .results import PICTURES, history_of, record_of
 
 # The step of the small task is a batch of 10; it has three of them an epoch.
 RESULTS = ("history.json", "final.params")
-
-
-def steps(folder: str) -> list[tuple[int, bool]]:
-    """Return the steps of the checkpoints, and whether their epochs were over."""
-    paths = sorted((Path(folder) / "checkpoints").iterdir())
-    facts = [read_info(path).facts for path in paths]
-    return [(each["step"], each["complete"]) for each in facts]
 
 
 def same(one: str, two: str) -> bool:
@@ -38,46 +31,17 @@ def contents(folder: str) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in paths}
 
 
-def record_of(folder: str) -> dict[str, Any]:
-    return json.loads((Path(folder) / "settings.json").read_text())
-
-
 @pytest.fixture
 def log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
     monkeypatch.setattr(logging.getLogger("multifit"), "propagate", True)
     return lambda: [record.getMessage() for record in caplog.records]
 
 
-# -------------------------------------------------------------------------------- schedules
-
-
-@pytest.mark.parametrize(
-    ("schedule", "expected"),
-    [
-        ("1 batch", [(5, False), (6, True)]),
-        ("1epochs", [(3, True), (6, True)]),
-        ("2", [(6, True)]),
-        ("2epoch", [(6, True)]),
-    ],
-)
-def test_checkpoints_are_written_on_schedule(write, multifit, schedule, expected):
-    assert multifit("train", write(), "--checkpoint-every", schedule).code == 0
-    assert steps("runs/small") == expected
-
-
-@pytest.mark.parametrize(
-    "schedule", ["0epochs", "x", "", "epochs", "1.5epochs", "2 weeks", "3epoches", "²batches", "-1"]
-)
-def test_a_schedule_that_cannot_be_read_is_an_error(multifit, capsys, schedule):
-    with pytest.raises(SystemExit) as ended:
-        multifit("train", "small.py", "--checkpoint-every", schedule)
-    assert ended.value.code == 2
-    assert (
-        f'"{schedule}" is not a schedule; give one such as 1epochs or 500batches' in capsys.readouterr().err
-    )
-
-
-# -------------------------------------------------------------------------------- resuming
+def test_checkpoints_are_written_on_schedule(write, multifit):
+    assert multifit("train", write(), "--checkpoint-every", "1 batch").code == 0
+    paths = sorted(Path("runs/small/checkpoints").iterdir())
+    facts = [read_info(path).facts for path in paths]
+    assert [(each["step"], each["complete"]) for each in facts] == [(5, False), (6, True)]
 
 
 def test_a_resumed_run_keeps_its_settings_seed_and_schedule(write, multifit, log):
@@ -100,7 +64,7 @@ def test_options_on_the_command_line_replace_those_of_the_run(trained, multifit)
     trained.write_text(text.replace("rate = 0.05", "rate = 0.05\nseen = 30").replace("s_[:30", "s_[:seen"))
     options = ("--epochs", 3, "--checkpoint-every", "1epochs", "--set", "seen=20")
     assert multifit("train", trained, "--resume", *options).code == 0
-    record = record_of("runs/small")
+    record = record_of()
     assert record["checkpoint_every"] == "1epoch"
     assert record["settings"] == {"epochs": "3", "rate": "0.1", "seen": "20"}
 
@@ -111,26 +75,18 @@ def test_a_resumed_run_keeps_its_seed(trained, multifit):
     assert result.code == 2 and "runs/small is trained with seed 3, which a resumed run keeps" in result.err
     assert contents("runs/small") == before
     assert multifit("train", trained, "--resume", "--epochs", 3, "--seed", 3).code == 0
-    assert record_of("runs/small")["seed"] == 3
+    assert record_of()["seed"] == 3
 
 
-def test_a_resumed_run_keeps_its_devices(write, multifit):
-    path = write()
-    assert multifit("train", path, "--devices", "cpu:2").code == 0
-    assert multifit("train", path, "--resume", "--epochs", 3).code == 0
-    plan = json.loads(Path("runs/small/plan.json").read_text())
-    assert plan["devices"] == ["cpu(0)", "cpu(1)"] and record_of("runs/small")["devices"] == "cpu:2"
-
-
-def test_a_run_whose_devices_do_not_exist_here_resumes_on_others_that_are_named(trained, multifit):
-    Path("runs/small/settings.json").write_text(json.dumps({**record_of("runs/small"), "devices": "gpu:77"}))
+def test_a_resumed_run_keeps_its_devices_unless_others_are_named(trained, multifit):
+    Path("runs/small/settings.json").write_text(json.dumps({**record_of(), "devices": "gpu:77"}))
     assert multifit("evaluate", trained, "--from", "runs/small").code == 0
-    resume = ("train", trained, "--resume", "--epochs", 3)
-    result = multifit(*resume)
-    assert (
-        result.code == 2 and "--devices gpu:77: context: gpu(77) does not exist: this machine" in result.err
-    )
-    assert multifit(*resume, "--devices", "cpu").code == 0 and record_of("runs/small")["devices"] == "cpu"
+    resume = ("train", trained, "--resume", "--epochs")
+    result = multifit(*resume, 3)
+    missing = "--devices gpu:77: context: gpu(77) does not exist: this machine"
+    assert result.code == 2 and missing in result.err
+    for epochs, options in ((3, ["--devices", "cpu"]), (4, [])):
+        assert multifit(*resume, epochs, *options).code == 0 and record_of()["devices"] == "cpu"
 
 
 def test_settings_that_are_others_in_the_file_by_now_are_logged(trained, multifit, log):
@@ -143,11 +99,8 @@ def test_settings_that_are_others_in_the_file_by_now_are_logged(trained, multifi
 
 
 def test_resuming_without_a_run_starts_one(write, multifit, log):
-    path = write()
-    multifit("train", path, "--output", "uninterrupted", "--checkpoint-every", 1)
-    assert multifit("train", path, "--resume", "--output", "run", "--checkpoint-every", 1).code == 0
-    assert f"no checkpoint in {Path('run').absolute()} yet: starting from scratch" in log()
-    assert same("run", "uninterrupted")
+    assert multifit("train", write(), "--resume", "--checkpoint-every", 1, "--epochs", 1).code == 0
+    assert f"no checkpoint in {Path('runs/small').absolute()} yet: starting from scratch" in log()
 
 
 CUT = """
@@ -179,61 +132,39 @@ def test_resuming_a_finished_run_changes_nothing(trained, multifit, log):
     assert before == {name: (Path("runs/small") / name).read_bytes() for name in RESULTS}
 
 
-def test_a_file_without_epochs_resumes_for_the_epochs_of_the_run(write, multifit, log):
-    path = write(**{"epochs = 2": ""})
-    assert multifit("train", path, "--epochs", 1).code == 0
-    assert multifit("train", path, "--resume").code == 0
-    assert "the run had finished: 1 epoch" in log()
-
-
-@pytest.mark.parametrize(
-    ("net", "options", "difference"),
-    [
-        ("nn.Dense(4)", (), 'parameters["kind.weight"].shape: [2, 3] in the checkpoint, [4, 3] here'),
-        ("nn.Dense(2)", ("--set", "rate=0.02"), 'options["learning_rate"]: 0.1 in the checkpoint, 0.02 here'),
-    ],
-)
-def test_another_net_or_optimizer_is_an_error_and_changes_nothing(
-    trained, multifit, net, options, difference
-):
-    trained.write_text(trained.read_text().replace("nn.Dense(2)", net))
+def test_another_net_is_an_error_and_changes_nothing(trained, multifit):
+    trained.write_text(trained.read_text().replace("nn.Dense(2)", "nn.Dense(4)"))
     before = contents("runs/small")
-    result = multifit("train", trained, "--resume", "--epochs", 3, *options)
-    assert result.code == 1 and "Traceback" not in result.err
-    assert difference in result.err
-    way_out = (
-        "a resumed run keeps net, spec and trainers: undo the change, or train from scratch without resume"
-    )
-    assert result.err.startswith(f"multifit: {way_out}: ")
-    assert contents("runs/small") == before
-
-
-def test_checkpoints_without_a_record_are_not_resumed(trained, multifit):
-    """Their run's settings are not known."""
-    Path("runs/small/settings.json").unlink()
     result = multifit("train", trained, "--resume", "--epochs", 3)
-    assert result.code == 2 and "runs/small is not the folder of a run: settings.json: No such" in result.err
+    assert result.code == 1 and "Traceback" not in result.err
+    assert 'parameters["kind.weight"].shape: [2, 3] in the checkpoint, [4, 3] here' in result.err
+    assert result.err.startswith("multifit: a resumed run keeps net, spec and trainers: undo the change, or ")
+    assert contents("runs/small") == before
 
 
 def test_the_record_says_when_and_how_a_run_began_and_how_long_it_took(write, multifit):
     path = write()
     assert multifit("train", path, "--epochs", 1, "--quiet").code == 0
-    first = record_of("runs/small")
+    first = record_of()
     assert first["command"] == f"multifit train {path} --epochs 1 --quiet"
     assert datetime.strptime(first["started"], "%Y-%m-%d %H:%M:%S %z") <= datetime.now().astimezone()
     assert first["directions"] == dict.fromkeys(
         [f"{stage}_{name}" for stage in ("train", "val") for name in ("loss", "kind", "place")], "min"
     )
     assert multifit("train", path, "--epochs", 2, "--resume").code == 0
-    second = record_of("runs/small")
+    second = record_of()
     assert [second[name] for name in ("command", "started")] == [first["command"], first["started"]]
     assert second["seconds"] > first["seconds"] > 0
 
 
-def test_the_run_of_another_file_is_an_error(trained, multifit):
+def test_the_run_of_another_file_or_of_none_is_an_error(trained, multifit):
     other = trained.rename(trained.with_name("other.py"))
-    result = multifit("train", other, "--resume", "--output", "runs/small")
+    resume = "train", other, "--resume", "--output", "runs/small"
+    result = multifit(*resume)
     assert result.code == 2 and "runs/small is a run of small.py, not of other.py" in result.err
+    Path("runs/small/settings.json").unlink()
+    result = multifit(*resume)
+    assert result.code == 2 and "runs/small is not the folder of a run: settings.json: No such" in result.err
 
 
 def test_a_resumed_run_keeps_its_pictures_until_it_draws_others(write, multifit):
@@ -242,7 +173,7 @@ def test_a_resumed_run_keeps_its_pictures_until_it_draws_others(write, multifit)
     with pytest.raises(InterruptedError):
         multifit("train", write(CUT + PICTURES), "--resume", "--epochs", 3)
     assert before == {path: path.read_bytes() for path in Path("runs/small").glob("*.png")}
-    record = record_of("runs/small")
+    record = record_of()
     assert record["epochs"] == 3 and record["pictures"] == ["curves.png", "places.png"]
 
 
@@ -255,34 +186,34 @@ def test_damaged_checkpoints_are_an_error_and_nothing_changes(trained, multifit)
     assert contents("runs/small") == before
 
 
-# -------------------------------------------------------------------------------- signals, to real processes
-
-
 @pytest.fixture
 def process(tmp_path) -> Iterator[Callable[..., Any]]:
     with processes(tmp_path) as start:
         yield start
 
 
-def test_a_signal_ends_the_run_with_its_results(write, multifit, process):
-    path = write()
-    running = process("train", path, "--epochs", 1_000_000, "--output", "run")
-    wait_for(running, " 2/1000000 ")
-    running.send_signal(signal.SIGTERM)
+def test_signals_to_all_processes_end_the_run_with_its_results(write, multifit, process):
+    """As when a terminal is closed, where the shell and the kernel send one each; workers load the batch."""
+    path = write(SLOW)
+    running = process("train", path, "--epochs", 1000, "--output", "run")
+    wait_for(running, " 1/1000 ")
+    os.killpg(running.pid, signal.SIGHUP)
+    wait_for(running, ": ending the fit")
+    os.killpg(running.pid, signal.SIGHUP)
     out, _ = running.communicate(timeout=60)
     assert running.returncode == 130, out
     last = out.strip().split("\n")[-1]
     wrote = {*last.partition("; wrote run: ")[2].split(", ")}
     assert {"checkpoints", "final.params", "history.json", "log.txt", "settings.json"} <= wrote
     assert all((Path("run") / each).exists() for each in wrote)
-    epochs = len(json.loads(Path("run/history.json").read_text())["train_loss"])
+    epochs = len(history_of("run")["train_loss"])
     assert epochs >= 2 and last.startswith(f"interrupted in epoch {epochs};")
     assert record_of("run")["seconds"] > 0
     text = Path("run/log.txt").read_text()
-    assert "SIGTERM: ending the fit" in text and "stopped: SIGTERM" in text
+    assert "SIGHUP: ending the fit" in text and "stopped: SIGHUP" in text
     result = multifit("train", path, "--resume", "--epochs", epochs + 1, "--output", "run")
     assert result.code == 0 and f"{epochs + 1} epochs; wrote run" in result.out
-    losses = json.loads(Path("run/history.json").read_text())["train_loss"]
+    losses = history_of("run")["train_loss"]
     assert len(losses) == epochs + 1 and all(loss < 10 for loss in losses)
 
 
@@ -298,20 +229,6 @@ class Slow(gluon.data.Dataset):
 def data(seed):
     return tuple(gluon.data.DataLoader(Slow(), 10, num_workers=2) for _ in range(2))
 """
-
-
-@pytest.mark.parametrize("signals", [(signal.SIGTERM,), (signal.SIGHUP, signal.SIGHUP)])
-def test_a_signal_to_all_processes_leaves_the_batch_its_workers(write, process, signals):
-    """As when a terminal is closed, where the shell and the kernel send one each."""
-    running = process("train", write(SLOW), "--epochs", 1000, "--output", "run")
-    wait_for(running, " 1/1000 ")
-    os.killpg(running.pid, signals[0])
-    wait_for(running, ": ending the fit")
-    for number in signals[1:]:
-        os.killpg(running.pid, number)
-    out, _ = running.communicate(timeout=60)
-    assert running.returncode == 130, out
-    assert "interrupted in epoch" in out and Path("run/final.params").exists()
 
 
 STUCK = """

@@ -8,36 +8,17 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from multifit import CheckpointHandler
-
 from .results import MISSPELT, PICTURES, WRITTEN
-
-EPOCHS = "is {}; valid is a whole number of at least 1"
 
 
 @pytest.mark.parametrize(
     ("more", "options", "code", "message"),
     [
         ("", ["--set", "rat=1"], 2, 'has no setting "rat" (did you mean "rate"?)'),
-        ("", ["--devices", "cpus"], 2, "cannot read the devices 'cpus'"),
-        (
-            "",
-            ["--devices", "tpu"],
-            2,
-            "--devices tpu: cannot read the devices 'tpu': write a number of CPUs (2), ",
-        ),
-        ("", ["--devices", "tpu"], 2, "gpu:<id>[,<id>...] (gpu:0,1), or for PyTorch cuda:<id>"),
-        (
-            "",
-            ["--devices", "gpu:77"],
-            2,
-            "--devices gpu:77: context: gpu(77) does not exist: this machine has",
-        ),
+        ("", ["--devices", "tpu"], 2, "--devices tpu: cannot read the devices 'tpu': write a number of "),
         ("", ["--seed", "-1"], 2, "seed must be from 0 to"),
         ("", ["--output", "small.py"], 2, "[Errno 17] File exists: "),
-        ("epochs = 0\n", [], 1, EPOCHS.format(0)),
-        ("epochs = 'x'\n", [], 1, EPOCHS.format("'x'")),
-        ("seed = 'x'\n", [], 2, "is 'x'; valid is a whole number"),
+        ("epochs = 'x'\n", [], 1, "is 'x'; valid is a whole number of at least 1"),
         ("seed = 1.5\n", [], 2, "is 1.5; valid is a whole number"),
         ("del epochs\ndef data(): raise AssertionError\n", [], 2, "how long to train? Give --epochs"),
         ("def data(history): return history\n", [], 2, "small.py need each other in a circle: "),
@@ -67,12 +48,6 @@ def test_what_does_not_fit_is_reported_without_a_traceback(write, multifit, more
     result = multifit("train", write(more, **replaced))
     assert result.code == code and message in result.err and "Traceback" not in result.err
     assert not Path("runs/small/history.json").exists()
-
-
-def test_another_error_of_a_handler_keeps_its_traceback(write, multifit, monkeypatch):
-    monkeypatch.setattr(CheckpointHandler, "train_begin", lambda handler, estimator: 1 / 0)
-    with pytest.raises(ZeroDivisionError, match="raised in CheckpointHandler.train_begin"):
-        multifit("train", write(), "--checkpoint-every", "1epochs")
 
 
 def test_a_folder_in_which_another_run_writes_is_an_error(write, multifit):
@@ -118,10 +93,10 @@ def test_a_missing_task_file_is_reported_in_one_line(multifit):
     assert (result.code, result.err) == (2, "multifit: there is no file nothing.py\n")
 
 
-@pytest.mark.parametrize("error", ["ZeroDivisionError", "ValueError", "ConnectionError"])
+@pytest.mark.parametrize("error", [ValueError, ConnectionError])
 def test_the_files_own_exceptions_keep_their_traceback(write, multifit, error):
-    with pytest.raises(eval(error), match="of mine"):
-        multifit("train", write(f"def net(): raise {error}('of mine')\n"))
+    with pytest.raises(error, match="of mine"):
+        multifit("train", write(f"def net(): raise {error.__name__}('of mine')\n"))
 
 
 @pytest.mark.parametrize("code", ["import sys; sys.exit(0)\n", "def net(): raise SystemExit('no data')\n"])
@@ -131,10 +106,7 @@ def test_a_file_that_exits_is_an_error(write, multifit, code):
     assert result.err.endswith("; to end a command, raise an exception that says why\n")
 
 
-@pytest.mark.parametrize(
-    "drawn",
-    ["None", "{'a/b': None}", "{'a': 5}", "{5: None}", "[1]"],
-)
+@pytest.mark.parametrize("drawn", ["{'a/b': None}", "[1]"])
 def test_wrong_pictures_are_an_error_after_the_results_are_written(write, multifit, drawn):
     result = multifit("train", write(f"def pictures(): return {drawn}\n"))
     assert result.code == 2 and "pictures() must return a dict of matplotlib figures" in result.err

@@ -10,8 +10,9 @@ from multifit.gluon.distributed.collectives import all_reduce, broadcast
 from tests.common.ranks import run_ranks
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32", "uint8"])
-@pytest.mark.parametrize("shape", [(1,), (3, 4), (2, 3, 5, 5)])
+@pytest.mark.parametrize(
+    ("dtype", "shape"), [("float64", (1,)), ("float16", (3, 4)), ("float32", (2, 3, 5, 5)), ("uint8", (9,))]
+)
 def test_a_view_shares_the_memory(dtype, shape):
     array = mx.nd.arange(np.prod(shape), dtype=dtype).reshape(shape) * 2  # not computed yet
     view = host_view(array)

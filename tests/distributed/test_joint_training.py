@@ -33,22 +33,18 @@ from tests.common.specs import regression_spec
 import mxnet as mx  # isort: skip
 from mxnet import gluon  # isort: skip
 
-QUICK = [
-    "several at once", "lists", "uneven parts", "mixed samples", "a net that branches", "two devices",
-    "noise", "missing labels", "a frozen body",
-    *[name for name in CASES if name.startswith(("balance", "conflicts"))],
+THREADS = [
+    "lists", "uneven parts", "mixed samples", "a net that branches", "two devices", "noise",
+    "missing labels", "a frozen body", "balance that looks back", "balance that learns",
+    "balance of every second batch", "balance of features that adds up",
+    "balance of parameters where labels are missing",
 ]  # fmt: skip
+OWN_ARRAYS = "several at once", "balance of parameters", "balance of a task that is absent, every third batch"
 
 
 @pytest.mark.parametrize(
     ("case", "kind"),
-    [
-        *[(case, ThreadWorld) for case in QUICK],
-        ("several at once", EngineWorld),
-        ("balance of parameters", EngineWorld),
-        ("balance of a task that is absent", EngineWorld),
-        ("balance of a task that is absent, every third batch", EngineWorld),
-    ],
+    [*((case, ThreadWorld) for case in THREADS), *((case, EngineWorld) for case in OWN_ARRAYS)],
 )
 def test_two_ranks_train_as_one(case, kind):
     assert_as_alone(partial(joint_training, **CASES[case]), kind=kind)
@@ -78,16 +74,11 @@ def test_a_rank_that_measured_nothing_adds_no_figure_of_its_own():
         net.initialize(ByShape(world.rank))
         metric = mx.metric.CompositeEvalMetric([mx.metric.Accuracy(), mx.metric.TopKAccuracy(2)])
         losses = {"l": LossSpec(gluon.loss.SoftmaxCrossEntropyLoss(), "y", "y")}
-        spec = TaskSpec(
-            outputs="y",
-            labels=[LabelSpec("y", missing=-1)],
-            losses=losses,
-            metrics={"m": MetricSpec(metric, "y", "y")},
-        )
+        labels, metrics = [LabelSpec("y", missing=-1)], {"m": MetricSpec(metric, "y", "y")}
+        spec = TaskSpec(outputs="y", labels=labels, losses=losses, metrics=metrics)
         batch = np.zeros((4, 3), "float32"), np.array([0, 1, -1, -1], "float32")
-        return [
-            name for name in MultiEstimator(net, spec, world=world).fit([batch], epochs=1) if "_m" in name
-        ]
+        history = MultiEstimator(net, spec, world=world).fit([batch], epochs=1)
+        return [name for name in history if "_m" in name]
 
     assert run_ranks(2, train) == [["train_m.accuracy", "train_m.top_k_accuracy_2"]] * 2
 
@@ -123,17 +114,43 @@ def test_single_values_that_are_missing_and_one_hot_labels_count_as_in_one_proce
     assert_as_alone(evaluate, 3)
 
 
-def test_a_metric_of_the_first_array_gets_that_of_all_ranks():
-    class First(mx.metric.EvalMetric):
-        def update(self, labels, preds):
-            self.sum_metric += float((labels[0] * preds[0]).sum().asscalar())
-            self.num_inst += len(labels[0])
+class First(mx.metric.EvalMetric):
+    """Of the first array alone."""
 
-    def evaluate(world):
-        estimator, data = regression(world, First("f"))
-        return estimator.evaluate(data)
+    def update(self, labels, preds):
+        self.sum_metric += float((labels[0] * preds[0]).sum().asscalar())
+        self.num_inst += len(labels[0])
 
-    assert_as_alone(evaluate, 3)
+
+class Largest(mx.metric.EvalMetric):
+    """Of losses alone."""
+
+    def update(self, losses):
+        self.sum_metric += max(float(each.max().asscalar()) for each in losses)
+        self.num_inst += 1
+
+
+def weighted(label, pred):
+    """Depends on the order of the samples."""
+    return float(np.arange(len(label)) @ (label - pred)[:, 0])
+
+
+@pytest.mark.parametrize("name", ["first array", "losses", "order"])
+def test_metrics_of_ones_own_get_the_arrays_of_all_ranks(name):
+    def train(world):
+        metrics = {
+            "first array": lambda: MetricSpec(First("f"), "y", "y"),
+            "losses": lambda: MetricSpec(Largest("m"), losses="l2"),
+            "order": lambda: MetricSpec(weighted, "y", "y"),
+        }
+        net = gluon.nn.Dense(2, in_units=6)
+        net.initialize(ByShape(world.rank))
+        estimator = MultiEstimator(net, regression_spec({"m": metrics[name]()}), world=world)
+        data = regression_batches([5, 4], outputs=(2,))
+        figures = estimator.evaluate(data)
+        return {**figures, "train": estimator.fit(data, epochs=1)["train_m"] if name == "order" else []}
+
+    assert_as_alone(train, 3)
 
 
 def median_error(label: Any, pred: Any) -> float:
@@ -155,7 +172,7 @@ def test_a_metric_of_a_later_loaders_label_is_exact():
     assert_as_alone(evaluate)
 
 
-@pytest.mark.parametrize("lengths", [([1, 3], [1, 3]), ([1, 3], [1]), ([1, 1], [3]), ([3, 1], [1, 2])])
+@pytest.mark.parametrize("lengths", [([1, 3], [1]), ([1, 1], [3])])
 def test_sequences_that_one_rank_alone_counts_on_the_host_are_all_counted(lengths):
     """Labels of one step are counted as samples, and those of several steps one by one."""
     random = np.random.RandomState(0)
@@ -168,12 +185,8 @@ def test_sequences_that_one_rank_alone_counts_on_the_host_are_all_counted(length
         metrics = {"m": MetricSpec(mx.metric.Accuracy(axis=-1), "y", "y")}
         losses = {"ce": LossSpec(gluon.loss.SoftmaxCrossEntropyLoss(), "y", "y")}
         trainer = TrainerSpec(".*", "sgd", {"learning_rate": 1e-9})
-        estimator = MultiEstimator(
-            net,
-            TaskSpec(outputs="y", labels="y", losses=losses, metrics=metrics, inputs=["x"]),
-            trainer,
-            world=world,
-        )
+        spec = TaskSpec(outputs="y", labels="y", losses=losses, metrics=metrics, inputs=["x"])
+        estimator = MultiEstimator(net, spec, trainer, world=world)
         data = sum(batches, []) if world.alone else Sharded(batches[world.rank])
         history = estimator.fit(data, data, epochs=2)
         return {**{name: history[name] for name in ("train_m", "val_m")}, "m": estimator.evaluate(data)["m"]}
@@ -181,8 +194,7 @@ def test_sequences_that_one_rank_alone_counts_on_the_host_are_all_counted(length
     assert_as_alone(train)
 
 
-@pytest.mark.parametrize("size", [2, 3])
-def test_figures_are_those_of_the_whole_pass(size):
+def test_figures_are_those_of_the_whole_pass():
     """Of stock metrics and functions, in training and evaluation; a batch has no samples for all ranks."""
 
     def train(world):
@@ -190,24 +202,12 @@ def test_figures_are_those_of_the_whole_pass(size):
         history = estimator.fit(data, data, epochs=1)
         return history.last, estimator.evaluate(data)
 
-    for last, evaluated in run_ranks(size, train):
+    for last, evaluated in run_ranks(3, train):
         for prefix in ("train_", "val_"):
             whole_pass.assert_whole(
                 {name.removeprefix(prefix): last[name] for name in last if prefix in name}
             )
         whole_pass.assert_whole(evaluated)
-
-
-def test_a_function_gets_the_samples_in_their_order():
-    def weighted(label, pred):
-        return float(np.arange(len(label)) @ (label - pred)[:, 0])
-
-    def train(world):
-        estimator, data = regression(world, weighted)
-        figures = estimator.evaluate(data)
-        return {**figures, "train": estimator.fit(data, epochs=1)["train_m"][0]}
-
-    assert_as_alone(train, 3)
 
 
 def test_ranks_with_sentences_of_another_length_cannot_be_joined():
@@ -221,22 +221,6 @@ def test_ranks_with_sentences_of_another_length_cannot_be_joined():
     run_ranks(2, train)
 
 
-def test_a_metric_of_losses_alone_gets_those_of_all_ranks():
-    class Largest(mx.metric.EvalMetric):
-        def update(self, losses):
-            self.sum_metric += max(float(each.max().asscalar()) for each in losses)
-            self.num_inst += 1
-
-    def evaluate(world):
-        net = gluon.nn.Dense(2, in_units=6)
-        net.initialize(ByShape(world.rank))
-        metrics = {"m": MetricSpec(Largest("m"), losses="l2")}
-        spec = regression_spec(metrics)
-        return MultiEstimator(net, spec, world=world).evaluate(regression_batches([5, 1], outputs=(2,)))
-
-    assert_as_alone(evaluate)
-
-
 def test_a_metric_of_each_ranks_own_is_their_mean_while_training():
     class Extreme(mx.metric.EvalMetric):
         def __init__(self, world):
@@ -248,8 +232,8 @@ def test_a_metric_of_each_ranks_own_is_their_mean_while_training():
             self.sum_metric += float("nan") if is_nan else float(self.world.rank + len(labels[0]))
             self.num_inst += 1
 
-    def train(world, wrap=lambda metric: metric):
-        estimator, data = regression(world, wrap(Extreme(world)))
+    def train(world):
+        estimator, data = regression(world, Extreme(world))
         return estimator.fit(data, data, epochs=1)
 
     # in each batch, of 5 and 4 samples, a rank measures its number and how many samples it has
@@ -259,8 +243,6 @@ def test_a_metric_of_each_ranks_own_is_their_mean_while_training():
     ]
     two, three = (run_ranks(size, train) for size in (2, 3))
     assert [history["train_m"] for history in two] == [[means[0]]] * 2
-    several = run_ranks(2, lambda world: train(world, lambda metric: mx.metric.CompositeEvalMetric([metric])))
-    assert [history["train_m"] for history in several] == [[means[0]]] * 2
     assert [history["train_m"] for history in three] == [[means[1]]] * 3
     assert [history["val_m"] for history in two] == [[4.5], [5.5]]  # of all samples
 
@@ -289,33 +271,19 @@ def test_the_samples_of_each_rank_weigh_a_metric_that_does_not_say_what_it_count
     assert run_ranks(2, train) == [[4 / 9]] * 2  # of 5 + 4 samples, each batch gives rank 1 two
 
 
-COUNTING = {
-    "accuracy": [mx.metric.Accuracy],
-    "top-k accuracy": [lambda: mx.metric.TopKAccuracy(2)],
-    "several": [mx.metric.Accuracy, lambda: mx.metric.TopKAccuracy(2)],
-}
-
-
-@pytest.mark.parametrize("name", COUNTING)
-def test_what_a_metric_counts_weighs_it_where_labels_lack_and_loaders_take_turns(name):
+def test_what_a_metric_counts_weighs_it_where_labels_lack_and_loaders_take_turns():
     random = np.random.RandomState(0)
     x = random.normal(size=(24, 3)).astype("float32")
     y = np.array([0, 2, 1, -1, 2, 1, -1, -1, 2, 0, -1, -1], "float32")  # the last rank has the fewest
 
     def train(world):
-        metrics = [make() for make in COUNTING[name]]
-        metric = mx.metric.CompositeEvalMetric(metrics) if metrics[1:] else metrics[0]
+        metric = mx.metric.CompositeEvalMetric([mx.metric.Accuracy(), mx.metric.TopKAccuracy(2)])
         losses = {
             "a": LossSpec(gluon.loss.SoftmaxCrossEntropyLoss(), "a", "y"),
             "b": LossSpec(gluon.loss.L2Loss(), "b", "z"),
         }
-        spec = TaskSpec(
-            outputs=["a", "b"],
-            labels=[LabelSpec("y", missing=-1), "z"],
-            losses=losses,
-            metrics={"m": MetricSpec(metric, "a", "y")},
-            inputs=["image"],
-        )
+        labels, metrics = [LabelSpec("y", missing=-1), "z"], {"m": MetricSpec(metric, "a", "y")}
+        spec = TaskSpec(outputs=["a", "b"], labels=labels, losses=losses, metrics=metrics, inputs=["image"])
         net = Heads(a=3, b=2)
         net.initialize(ByShape(world.rank))
         net.hybridize()
@@ -345,15 +313,14 @@ def test_labels_that_break_a_rule_on_one_rank_are_an_error_on_all():
             raise error
 
 
-@pytest.mark.parametrize("size", [2, 3])
-def test_each_rank_of_several_devices_gets_a_sample_before_any_gets_two(size):
+def test_each_rank_of_several_devices_gets_a_sample_before_any_gets_two():
     data = regression_batches([3, 8, 5, 1], outputs=(2,))
 
     def train(world):
         estimator, _ = regression(world, context=TWO)
         return {**estimator.fit(data, epochs=2), **estimator.predict(data)}
 
-    assert_as_alone(train, size)
+    assert_as_alone(train, 3)
 
 
 def test_each_rank_may_keep_its_predictions():
@@ -368,8 +335,7 @@ def test_each_rank_may_keep_its_predictions():
     np.testing.assert_array_equal(whole, np.concatenate([first[:3], second[:2], first[3:], second[2:]]))
 
 
-@pytest.mark.parametrize("sampling", [RoundRobin(), Ratios(a=1, b=3)])
-def test_parts_of_unequal_length_take_turns_with_other_loaders(sampling):
+def test_parts_of_unequal_length_take_turns_with_other_loaders():
     """Of the loader "a", the second rank has samples of the first batch alone."""
     whole = {"a": regression_batches([5, 4, 3]), "b": regression_batches([4, 4], seed=6)}
     (x, y), *later = whole["a"]
@@ -383,7 +349,7 @@ def test_parts_of_unequal_length_take_turns_with_other_loaders(sampling):
         trainer = TrainerSpec(".*", "sgd", {"learning_rate": 0.1})
         estimator = MultiEstimator(net, spec, trainer, world=world)
         data = {**whole, "a": Sharded(whole["a"] if world.alone else parts[world.rank])}
-        history = estimator.fit(data, data, epochs=2, sampling=sampling)
+        history = estimator.fit(data, data, epochs=2, sampling=Ratios(a=1, b=3))
         return {**snapshot(net), **history}
 
     assert_as_alone(train)

@@ -40,11 +40,6 @@ def test_a_slow_decline_is_marked():
     assert cells(markdown(days[4], days[:4]))[5:7] == ["-0.0040", "**-0.0160**"]
 
 
-def test_a_new_row_is_not_compared():
-    other = summary("2", 0.98)._replace(results=[Result("sentiment", "val_f1", 0.9, 0.8, 8, 3.0)])
-    assert cells(markdown(other, [summary("1", 0.98)]))[5:7] == ["", ""]
-
-
 @pytest.mark.parametrize(
     "listed, heading", [("failures", "These failed"), ("refused", "These are refused by the engine")]
 )
@@ -72,10 +67,8 @@ def test_reports_are_saved_by_device(tmp_path):
     assert saved["results"][0]["value"] == 0.97 and saved["provenance"] == {"commit": "abc"}
 
 
-@pytest.mark.parametrize("git", ["git", "no-git-here"])
-def test_a_report_has_versions_and_commit(monkeypatch, git):
-    if git != "git":
-        monkeypatch.setenv("PATH", "/nowhere")
+def test_a_report_has_versions_and_commit(monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")  # without git
     versions = provenance()
     assert versions["mxnet"].startswith("1.9") and set(versions) >= {"commit", "multifit", "numpy", "python"}
-    assert git == "git" or versions["commit"] == "unknown"
+    assert versions["commit"] == "unknown"

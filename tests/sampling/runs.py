@@ -24,16 +24,25 @@ def parts(digits: int = 20, sizes: int = 28) -> dict[str, list[Any]]:
     }
 
 
-def by_hand(net: Any, batches: Any, losses: Any = None, weights: Any = None) -> None:
-    """Train on pairs of a head's name and a batch; only what the head's loss reaches is updated."""
-    losses, trainer = losses or {"digit": CE, "size": L2}, trainer_of(net, "sgd", MOVING)
-    for name, (image, label) in batches:
+def by_hand(net, updates, losses=None, weights=None, optimizer="sgd", **options):
+    """Train on updates: lists of pairs of a head's name and a batch, whose mean losses are added up.
+
+    Only what the losses reach is updated.
+    """
+    losses, trainer = losses or {"digit": CE, "size": L2}, trainer_of(net, optimizer, options or MOVING)
+    for update in updates:
         with mx.autograd.record():
-            output = net(mx.nd.array(image))[list(TWO_HEADS).index(name)]
-            loss = losses[name](output, mx.nd.array(label)) * (weights or {}).get(name, 1)
-        loss.backward()
-        trainer.step(len(image), ignore_stale_grad=True)
+            total = 0.0
+            for name, (image, label) in update:
+                output = net(mx.nd.array(image))[list(TWO_HEADS).index(name)]
+                total = total + losses[name](output, mx.nd.array(label)).mean() * (weights or {}).get(name, 1)
+        total.backward()
+        trainer.step(1, ignore_stale_grad=True)
 
 
-def in_turn(data: dict[str, list[Any]], turns: int) -> list[tuple[str, Any]]:
-    return [(name, data[name][i % len(data[name])]) for i in range(turns) for name in data]
+def in_turn(data: dict[str, list[Any]], turns: int) -> list[list[tuple[str, Any]]]:
+    return [[(name, data[name][i % len(data[name])])] for i in range(turns) for name in data]
+
+
+def at_once(data: dict[str, list[Any]], turns: int) -> list[list[tuple[str, Any]]]:
+    return [[(name, data[name][i % len(data[name])]) for name in data] for i in range(turns)]

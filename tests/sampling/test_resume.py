@@ -33,9 +33,7 @@ import mxnet as mx  # isort: skip
 from mxnet import gluon  # isort: skip
 
 
-def shuffled(
-    kind: Any = gluon.data.ArrayDataset, loader: Any = gluon.data.DataLoader, **options: Any
-) -> dict[str, Any]:
+def shuffled(kind=gluon.data.ArrayDataset, loader=gluon.data.DataLoader, **options):
     """Loaders of 3 and 4 batches that shuffle."""
     data = {name: [np.concatenate(column) for column in zip(*batches)] for name, batches in parts().items()}
     options = {"batch_size": 8, "shuffle": True, **options}

@@ -11,13 +11,12 @@ from multifit.gluon.data.arrays import to_numpy
 from multifit.gluon.data.task_splitter import joined_batch
 from multifit.sampling import RoundRobin, Together
 from tests.common.compare import assert_same_parameters, twins
-from tests.common.data import in_batches
 from tests.common.grids import pairwise, plain_or_hybrid, two_settings
 from tests.common.hand_loop import SILENT, trainer_of
 from tests.common.nets import hybridized, two_heads
 from tests.common.specs import CE, L2, two_head_spec
 
-from .runs import MOVING, SGD, parts
+from .runs import MOVING, SGD, at_once, by_hand, parts
 
 import mxnet as mx  # isort: skip
 from mxnet import gluon  # isort: skip
@@ -26,30 +25,11 @@ from mxnet.gluon import nn  # isort: skip
 MISSING = [LabelSpec("digit", missing=-1), LabelSpec("size", missing="nan")]
 
 
-def by_hand(net: Any, updates: Any, outputs: Any) -> None:
-    """Train on updates of a batch of each task; ``outputs(net, image, size_image)`` are both tasks'."""
-    trainer = trainer_of(net, "sgd", MOVING)
-    for (image, digit), (other, size) in updates:
-        with mx.autograd.record():
-            digits, sizes = outputs(net, mx.nd.array(image), mx.nd.array(other))
-            loss = CE(digits, mx.nd.array(digit)).mean() + L2(sizes, mx.nd.array(size)).mean()
-        loss.backward()
-        trainer.step(1)
-
-
-def one_net(net: Any, image: Any, other: Any) -> Any:
-    return net(image)[0], net(other)[1]
-
-
-# ---- all inputs in all loaders -----------------------------------------------------------------------------
-
-
 @pairwise("kinds", ["numpy", "numpy and NDArrays"])
 def test_batches_are_joined_and_losses_add_up(devices: Any, hybrid: bool, kinds: str) -> None:
     data = parts()
     hand, net = twins(lambda: two_heads("hybrid"), data["digit"][0][0])
-    updates = [(data["digit"][i % 3], data["size"][i]) for i in range(4)] * 2
-    by_hand(hand, updates, one_net)
+    by_hand(hand, at_once(data, 4) * 2)
     if kinds != "numpy":
         data["size"] = [tuple(map(mx.nd.array, batch)) for batch in data["size"]]
     estimator = MultiEstimator(hybridized(net, hybrid), two_head_spec(labels=MISSING), SGD, devices)
@@ -58,23 +38,6 @@ def test_batches_are_joined_and_losses_add_up(devices: Any, hybrid: bool, kinds:
     assert history["train_batches_digit"] == [4.0] * 2
     assert history["train_passes_digit"] == pytest.approx([4 / 3] * 2)
     assert "Together" in str(estimator.plan)
-
-
-def test_ndarrays_are_joined_as_arrays_are() -> None:
-    image, digit = parts()["digit"][0]
-    other, size = parts()["size"][0]
-    expected, _ = joined_batch(
-        two_head_spec(labels=MISSING),
-        {"digit": {"image": image, "digit": digit}, "size": {"image": other, "size": size}},
-    )
-    image, digit, other, size = map(mx.nd.array, (image, digit, other, size))
-    joined, problems = joined_batch(
-        two_head_spec(labels=MISSING),
-        {"digit": {"image": image, "digit": digit}, "size": {"image": other, "size": size}},
-    )
-    assert not problems and joined.keys() == expected.keys()
-    for name, array in expected.items():
-        np.testing.assert_array_equal(joined[name].asnumpy(), array)
 
 
 DTYPES = [("int32", "float32"), ("int32", "int64"), ("uint8", "int8"), ("float16", "float32"), ("bool",) * 2]
@@ -100,13 +63,9 @@ def test_what_no_batch_has_stays_none() -> None:
         inputs=["extra", "image"], outputs=["out"], labels=[*MISSING], losses=losses, unused=["size"]
     )
     image, digit = parts()["digit"][0]
-    joined, problems = joined_batch(
-        spec,
-        {
-            "digit": {"extra": None, "image": image, "digit": digit},
-            "size": {"extra": None, "image": image[:3], "size": np.zeros((3, 1), "float32")},
-        },
-    )
+    size = np.zeros((3, 1), "float32")
+    batches = {"digit": {"image": image, "digit": digit}, "size": {"image": image[:3], "size": size}}
+    joined, problems = joined_batch(spec, {name: {"extra": None, **own} for name, own in batches.items()})
     assert not problems and joined["extra"] is None and len(joined["image"]) == 11
     assert joined["digit"][8:].tolist() == [-1] * 3 and np.isnan(joined["size"][:8]).all()
 
@@ -126,7 +85,8 @@ def test_a_slot_may_say_what_is_present() -> None:
     labels = ["digit", LabelSpec("size", missing="known"), "known"]
     spec = two_head_spec(labels=[LabelSpec("digit", missing=-1), *labels[1:]], unused=["known"])
     hand, net = twins(lambda: two_heads("hybrid"), data["digit"][0][0])
-    by_hand(hand, [(d, s[:2]) for d, s in zip(data["digit"], data["size"])], one_net)
+    present = {name: [batch[:2] for batch in data[name]] for name in data}
+    by_hand(hand, at_once(present, len(data["size"])))
     MultiEstimator(net, spec, SGD).fit(data, epochs=1, event_handlers=SILENT, sampling=Together())
     assert_same_parameters(net, hand)
 
@@ -164,9 +124,6 @@ def test_gradients_are_compared_as_those_of_whole_batches(engine: str) -> None:
         assert values == pytest.approx(histories[1][name], rel=1e-4), name
 
 
-# ---- inputs of their own -----------------------------------------------------------------------------------
-
-
 class Pair(gluon.HybridBlock):
     """Two images through one body, each to a head of its own."""
 
@@ -189,87 +146,68 @@ def pair_spec() -> TaskSpec:
 def test_parts_with_inputs_of_their_own_stand_side_by_side(devices: Any, hybrid: bool) -> None:
     data = parts(digits=16, sizes=24)
     hand, net = twins(Pair, data["digit"][0][0], data["size"][0][0])
-    by_hand(
-        hand, [(data["digit"][i % 2], data["size"][i]) for i in range(3)], lambda net, *images: net(*images)
-    )
+    trainer = trainer_of(hand, "sgd", MOVING)
+    for (_, (image, digit)), (_, (other, size)) in at_once(data, 3):
+        with mx.autograd.record():
+            digits, sizes = hand(mx.nd.array(image), mx.nd.array(other))
+            loss = CE(digits, mx.nd.array(digit)).mean() + L2(sizes, mx.nd.array(size)).mean()
+        loss.backward()
+        trainer.step(1)
     estimator = MultiEstimator(hybridized(net, hybrid), pair_spec(), SGD, devices)
     estimator.fit(data, epochs=1, event_handlers=SILENT, sampling=Together())
     assert_same_parameters(net, hand)
 
 
-def test_validation_data_must_have_all_inputs() -> None:
-    estimator = MultiEstimator(Pair(), pair_spec(), SGD, initializer=mx.init.Xavier())
+def changed(name: str, change: Any) -> dict[str, Any]:
+    """Return the data of both tasks with other batches of one of them."""
     data = parts(digits=16, sizes=16)
-    with pytest.raises(SpecError, match='val_data\\["digit"\\] has no "size/image", which the net is called'):
-        estimator.fit(data, data, epochs=1, event_handlers=SILENT, sampling=Together())
+    return {**data, name: [change(*batch) for batch in data[name]]}
 
 
-def test_they_must_give_equally_many_samples() -> None:
-    estimator = MultiEstimator(Pair(), pair_spec(), SGD, initializer=mx.init.Xavier())
-    data = parts(digits=16, sizes=16)
-    data["size"] = in_batches([np.concatenate(c) for c in zip(*data["size"])], 4)
-    with pytest.raises(DataError, match="different numbers of samples along axis 0"):
-        estimator.fit(data, epochs=1, event_handlers=SILENT, sampling=Together())
+DECLARED, NAN = two_head_spec(labels=MISSING), [LabelSpec(name, missing="nan") for name in ("digit", "size")]
+EQUAL = parts(digits=16, sizes=16)
+REFUSED: dict[str, tuple[Any, Any, dict[str, Any], list[str]]] = {
+    "labels that are not declared as missing": (
+        two_head_spec(), EQUAL, {},
+        ['labels["digit"]: with Together, samples of "size" lack it; declare LabelSpec("digit", mi',
+         'labels["size"]: with Together, samples of "digit" lack it']),
+    "another shape": (
+        DECLARED, changed("size", lambda image, size: (image[:, :5], size)), {},
+        ['the slot "image" cannot be joined in one batch: (8, 6) float32 of "digit", (8, 5) fl',
+         "let the loaders take turns, as with Proportional()"]),
+    "whole numbers, which are never NaN": (
+        two_head_spec(labels=NAN), changed("digit", lambda image, digit: (image, digit.astype("int32"))), {},
+        ['the label "digit" is int32, which has no NaN']),
+    "samples along another axis": (
+        DECLARED, EQUAL, {"batch_axis": 1}, ["need samples along axis 0"]),
+    "all inputs in one loader": (
+        pair_spec(), changed("size", lambda image, y: {"image": image, "y": y, "digit/image": image}), {},
+        ["Together joins batches that each have all inputs"]),
+    "a label in no loader": (
+        pair_spec(), {"digit": EQUAL["digit"]}, {},
+        ['losses["size/out"]: no loader has "size/y", which it takes']),
+    "validation data without all inputs": (
+        pair_spec(), EQUAL, {"val_data": EQUAL},
+        ['val_data["digit"] has no "size/image", which the net is called']),
+    "other numbers of samples": (
+        pair_spec(), changed("size", lambda image, y: (image[:4], y[:4])), {},
+        ["different numbers of samples along axis 0"]),
+}  # fmt: skip
 
 
-# ---- errors ------------------------------------------------------------------------------------------------
-
-
-def refused(spec: TaskSpec, data: Any, net: Any = None, **options: Any) -> str:
-    net = two_heads("hybrid") if net is None else net
-    net.initialize(mx.init.Xavier())
-    estimator = MultiEstimator(net, spec, SGD, **options)
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_joined_is_named(name: str) -> None:
+    spec, data, options, messages = REFUSED[name]
+    net = two_heads("hybrid") if "image" in spec.inputs else Pair()
+    estimator = MultiEstimator(net, spec, SGD, initializer=mx.init.Xavier())
     with pytest.raises((SpecError, DataError)) as caught:
-        estimator.fit(data, epochs=1, event_handlers=SILENT, sampling=Together())
+        estimator.fit(data, epochs=1, event_handlers=SILENT, sampling=Together(), **options)
     assert estimator.state.step == 0
-    return str(caught.value)
-
-
-def test_labels_must_be_declared_as_missing() -> None:
-    message = refused(two_head_spec(), parts())
-    assert (
-        'labels["digit"]: with Together, samples of "size" lack it; declare LabelSpec("digit", mi' in message
-    )
-    assert 'labels["size"]: with Together, samples of "digit" lack it' in message
-
-
-def test_samples_must_have_one_shape() -> None:
-    data = parts()
-    data["size"] = [(image[:, :5], size) for image, size in data["size"]]
-    message = refused(two_head_spec(labels=MISSING), data)
-    assert 'the slot "image" cannot be joined in one batch: (8, 6) float32 of "digit", (8, 5) fl' in message
-    assert "let the loaders take turns, as with Proportional()" in message
-
-
-def test_whole_numbers_are_never_nan() -> None:
-    data = parts()
-    data["digit"] = [(image, digit.astype("int32")) for image, digit in data["digit"]]
-    labels = [LabelSpec("digit", missing="nan"), LabelSpec("size", missing="nan")]
-    message = refused(two_head_spec(labels=labels), data)
-    assert 'the label "digit" is int32, which has no NaN' in message
-
-
-def test_loaders_must_have_all_inputs_or_their_own() -> None:
-    spec = pair_spec()
-    data = parts()
-    size = [{"image": i, "y": y, "digit/image": i} for i, y in data["size"]]
-    message = refused(spec, {"digit": data["digit"], "size": size}, Pair())
-    assert "Together joins batches that each have all inputs" in message
-    message = refused(spec, {"digit": data["digit"]}, Pair())
-    assert 'losses["size/out"]: no loader has "size/y", which it takes' in message
-
-
-def test_samples_along_another_axis_are_refused() -> None:
-    net = two_heads("hybrid")
-    estimator = MultiEstimator(net, two_head_spec(labels=MISSING), SGD, initializer=mx.init.Xavier())
-    with pytest.raises(DataError, match="need samples along axis 0"):
-        estimator.fit(parts(), epochs=1, event_handlers=SILENT, sampling=Together(), batch_axis=1)
+    assert all(message in str(caught.value) for message in messages), caught.value
 
 
 def test_methods_of_gradients_need_it() -> None:
     estimator = MultiEstimator(two_heads("hybridized"), two_head_spec(), SGD, balance=UPGrad())
-    with pytest.raises(DataError) as caught:
+    message = "balance: UPGrad compares the gradients of tasks in one batch, but with RoundRobin each b"
+    with pytest.raises(DataError, match=message):
         estimator.fit(parts(), epochs=1, sampling=RoundRobin())
-    assert "balance: UPGrad compares the gradients of tasks in one batch, but with RoundRobin each b" in str(
-        caught.value
-    )

@@ -36,10 +36,7 @@ def test_turns_are_those_of_a_hand_written_loop(devices: Any, hybrid: bool) -> N
     assert_same_parameters(net, hand)
 
 
-LOSSES = {
-    "own": LossSpec(own_loss),
-    "weighted": LossSpec(L2, weight=lambda s: 0.5),
-}
+LOSSES = {"own": LossSpec(own_loss), "weighted": LossSpec(L2, weight=lambda s: 0.5)}
 
 
 @pairwise("loss", LOSSES)
@@ -128,9 +125,6 @@ def test_the_default_takes_each_batch_once() -> None:
     estimator.fit(data, epochs=1, event_handlers=[*SILENT, watch])
     taken = [(batch.name, id(batch.batches[batch.name])) for batch in seen]
     assert sorted(taken) == sorted((name, id(each)) for name in data for each in data[name])
-
-
-# ---- what batches hold -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["tuples", "an iterator with names"])

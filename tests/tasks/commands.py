@@ -19,6 +19,11 @@ def train(file: Path, folder: Path, *arguments: str) -> dict[str, list[float]]:
     return json.loads((folder / "history.json").read_text())
 
 
+def check(file: Path, *settings: str) -> None:
+    """Check that net, spec, data and trainers fit; nothing is trained."""
+    assert main(["check", str(file), "--quiet", "--set", *settings]) == 0
+
+
 def predict(file: Path, folder: Path, capsys: Any, *arguments: str) -> list[str]:
     """Return the lines that are printed for the predictions of a trained run."""
     capsys.readouterr()

@@ -8,14 +8,12 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_sample_images
 
-from multifit.cli import main
-
-from .commands import TASKS, predict, random_picture, train
+from .commands import TASKS, check, predict, random_picture, train
 
 FILE = TASKS / "augmentation.py"
 sys.path.insert(0, str(TASKS))
 
-from data.patches import KINDS, augmentation, displayed, patches, plain, read_photograph  # noqa: E402
+from data.patches import KINDS, augmentation, patches, plain, read_photograph  # noqa: E402
 
 SMALL = ("epochs=1", "train_patches=4", "val_patches=4", "batch_size=2")
 
@@ -30,7 +28,7 @@ def test_a_small_training(tmp_path, capsys):
 
 
 def test_it_runs_without_augmentation():
-    assert main(["check", str(FILE), "--quiet", "--set", *SMALL, "augmented=False"]) == 0
+    check(FILE, *SMALL, "augmented=False")
 
 
 def test_patches_are_balanced_and_repeatable():
@@ -57,11 +55,6 @@ def test_augmentation_is_random_and_keeps_the_shape():
     assert once.shape == plain()(patch).shape == (3, 32, 32)
     assert abs(once - twice).mean().asscalar() > 0.01
     assert abs(once).max().asscalar() < 5
-
-
-def test_displayed_undoes_plain():
-    patch = patches(2, 32)[0][0]
-    np.testing.assert_allclose(displayed(plain()(patch)) * 255, patch.asnumpy(), atol=0.1)
 
 
 def test_the_central_square_of_a_photograph_is_read(tmp_path):

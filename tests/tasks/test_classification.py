@@ -11,14 +11,12 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from multifit.cli import main
-
-from .commands import TASKS, predict, train
+from .commands import TASKS, check, predict, train
 
 FILE = TASKS / "classification.py"
 sys.path.insert(0, str(TASKS))
 
-from data.mnist import digits, mnist, read_digit, resized  # noqa: E402
+from data.mnist import digits, mnist, read_digit  # noqa: E402
 
 
 def write_idx(path: Path, array: np.ndarray) -> None:
@@ -40,37 +38,22 @@ def root(tmp_path) -> Path:
     return folder
 
 
-def train_on(root: Path, folder: Path, model: str) -> dict[str, list[float]]:
-    return train(FILE, folder, "epochs=1", "dataset=mnist", f"root={root}", f"model={model}", "batch_size=4")
-
-
-def test_a_small_training(root, tmp_path):
-    check_run(tmp_path / "run", train_on(root, tmp_path / "run", "resnet18"))
-
-
-@pytest.mark.parametrize("model", ["lenet", "alexnet", "vgg"])
+@pytest.mark.parametrize("model", ["lenet", "alexnet", "resnet18"])
 def test_the_other_nets_fit_the_data(root, model):  # nightly/table.py trains them
-    settings = ("dataset=mnist", f"root={root}", f"model={model}", "batch_size=4")
-    assert main(["check", str(FILE), "--quiet", "--set", *settings]) == 0
+    check(FILE, "dataset=mnist", f"root={root}", f"model={model}", "batch_size=4")
 
 
-def check_run(folder: Path, figures: dict[str, list[float]]) -> None:
+def test_a_small_training(root, tmp_path, capsys):
+    settings = "epochs=1", "dataset=mnist", f"root={root}", "model=mlp", "batch_size=4"
+    figures = train(FILE, tmp_path / "run", *settings)
     assert math.isfinite(figures["train_loss"][0]) and math.isfinite(figures["val_loss"][0])
     assert figures["val_accuracy"][0] <= figures["val_top3"][0] <= 1
-    assert (folder / "confusion.png").stat().st_size > 5_000
-
-
-def test_predict_and_evaluate(root, tmp_path, capsys):
-    figures = train_on(root, tmp_path / "run", "mlp")
-    check_run(tmp_path / "run", figures)
+    assert (tmp_path / "run" / "confusion.png").stat().st_size > 5_000
     picture = tmp_path / "seven.png"
     cv2.imwrite(str(picture), np.zeros((40, 40), "uint8"))
     (line,) = predict(FILE, tmp_path / "run", capsys, str(picture))
     digit, probability = line.split(": ")[1].split()
     assert digit in "0123456789" and 0.1 <= float(probability.strip("()")) <= 1
-    assert main(["evaluate", str(FILE), "--from", str(tmp_path / "run"), "--quiet"]) == 0
-    evaluated = dict(line.split() for line in capsys.readouterr().out.strip().split("\n"))
-    assert float(evaluated["loss"]) == pytest.approx(figures["val_loss"][0], rel=1e-4)
 
 
 def test_reading_mnist(root):
@@ -80,21 +63,13 @@ def test_reading_mnist(root):
     np.testing.assert_array_equal(np.concatenate([kind, test_kind]), load_digits().target[:12])
     row = cv2.resize(load_digits().data[0].reshape(8, 8) * 15.9, (28, 28)).astype("uint8")
     np.testing.assert_allclose(image[0, 0], row / 255, rtol=1e-6)
-
-
-@pytest.mark.parametrize("missing", ["t10k-labels-idx1-ubyte.gz", "train-images-idx3-ubyte.gz"])
-def test_a_missing_file_is_an_error(root, missing):
-    (root / missing).unlink()
+    (root / "t10k-labels-idx1-ubyte.gz").unlink()
     with pytest.raises(
-        FileNotFoundError, match=f"dataset=mnist: {missing} not found in .*root must be the folder"
+        FileNotFoundError, match="dataset=mnist: t10k-labels-idx1-ubyte.gz not found in .*must"
     ):
         mnist(str(root))
-
-
-def test_mnist_without_a_root_is_an_error(tmp_path, capsys):
-    arguments = ["train", str(FILE), "--output", str(tmp_path), "--set", "dataset=mnist"]
-    assert main(arguments) == 2
-    assert "not found in no folder at all; root must be the folder with" in capsys.readouterr().err
+    with pytest.raises(FileNotFoundError, match="in no folder at all; root must be the folder with"):
+        mnist("")
 
 
 def test_no_digit_is_in_both_parts():
@@ -103,13 +78,6 @@ def test_no_digit_is_in_both_parts():
     known = {image.tobytes() for image in train_image}
     assert sum(image.tobytes() in known for image in test_image) == 0
     assert set(train_kind) == set(test_kind) == set(range(10))
-
-
-def test_resizing_keeps_the_ink():
-    image = digits()[1][0][:5]
-    assert resized(image, 8) is image
-    assert resized(image, 32).shape == (5, 1, 32, 32)
-    np.testing.assert_allclose(resized(image, 32).mean(axis=(1, 2, 3)), image.mean(axis=(1, 2, 3)), atol=0.02)
 
 
 def test_dark_and_bright_paper_give_the_same_digit(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 
 from multifit.taskfile import TaskFile
 
-from .commands import TASKS, is_drawn, predict, random_picture, train
+from .commands import TASKS, check, is_drawn, predict, random_picture, train
 
 # isort: split
 import mxnet as mx
@@ -22,9 +22,9 @@ SMALL = ("epochs=1", "train_count=4", "val_count=2", "batch_size=2", "size=64")
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
-    """Train the smallest task once; return its folder."""
+    """Train the smallest task once, on two devices; return its folder."""
     folder = tmp_path_factory.mktemp("run")
-    train(FILE, folder, *SMALL)
+    train(FILE, folder, *SMALL, "base=tiny", "dataset=shapes", "--devices", "2")
     return folder
 
 
@@ -34,21 +34,17 @@ def task():
     return TaskFile(FILE).module
 
 
-@pytest.mark.parametrize(
-    "settings", [("base=tiny", "dataset=shapes", "--devices", "2"), ("base=resnet18_v1",)]
-)
-def test_a_small_training(tmp_path, settings):
-    figures = train(FILE, tmp_path, *SMALL, *settings)
+def test_a_small_training(run):
+    figures = json.loads((run / "history.json").read_text())
     parts = figures["train_multibox.cls"][0] + figures["train_multibox.box"][0]
     assert figures["train_loss"][0] == pytest.approx(parts, rel=1e-5)
-    assert math.isfinite(parts)
-    assert 0 <= figures["val_VOC.mAP"][0] <= 1
-    assert (tmp_path / "samples.png").stat().st_size > 10_000
+    assert math.isfinite(parts) and 0 <= figures["val_VOC.mAP"][0] <= 1
+    assert figures["lr"] == [pytest.approx(1e-4)]  # after the first of two steps
+    assert (run / "samples.png").stat().st_size > 10_000
 
 
-def test_the_learning_rate_falls_once(run):
-    history = json.loads((run / "history.json").read_text())
-    assert history["lr"] == [pytest.approx(1e-4)]  # after the first of two steps
+def test_another_body_fits():  # nightly/table.py trains it
+    check(FILE, *SMALL, "base=resnet18_v1")
 
 
 def test_predict_draws_the_boxes(run, tmp_path, capsys):
@@ -82,15 +78,3 @@ def test_anchors_cover_the_image(task):
     anchors = task.net([mx.cpu()]).anchors.asnumpy()
     assert anchors.shape == (1, 4 * (16**2 + 8**2 + 4**2), 4)
     assert (anchors[..., :2].min(), anchors[..., :2].max()) == (4, 124)
-
-
-def test_only_confident_boxes_are_drawn(task):
-    outputs = {
-        "scores": np.array([[[0.9], [0.5], [0.49], [-1]]]),
-        "ids": np.array([[[3], [1], [2], [-1]]]),
-        "boxes": np.arange(16).reshape(1, 4, 4),
-    }
-    boxes, ids = task.confident(outputs, 0)
-    assert boxes.shape == (2, 4)
-    assert task.named(ids, "abcdef") == "b d"
-    assert task.named([], "abc") == "nothing"

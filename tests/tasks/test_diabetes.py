@@ -29,8 +29,3 @@ def test_beside_it(settings, tmp_path):
     assert ("train_weight_pressure" in history) == (settings == ["method=DWA"])
     assert ("val_mass_r2" in history) == (settings != ["only=pressure"])
     assert np.isfinite(history["val_pressure_r2"]).all()
-
-
-def test_an_unknown_task_is_an_error(tmp_path):
-    with pytest.raises(ValueError, match='only="blood" is not a task; tasks are progression, mass'):
-        train(FILE, tmp_path, "only=blood")

@@ -26,13 +26,8 @@ def rows(images, image):
     return images.boxes[image][images.boxes[image, :, 4] >= 0]
 
 
-def test_shapes_and_dtypes(images):
-    assert (images.image.shape, images.image.dtype) == ((30, 64, 64, 3), "uint8")
-    assert (images.mask.shape, images.mask.dtype) == ((30, 64, 64), "int32")
-    assert images.boxes.dtype == "float32"
-
-
 def test_counts_are_those_of_the_boxes(images):
+    assert (images.image.shape, images.image.dtype) == ((30, 64, 64, 3), "uint8")
     assert [len(rows(images, image)) for image in range(30)] == images.count.tolist()
     assert 1 <= images.count.min() < images.count.max() <= 4
 
@@ -69,26 +64,12 @@ def test_images_repeat_and_held_out_ones_differ(maker):
 
 def test_held_out_scenes_show_other_digits(monkeypatch):
     pools = []
-    monkeypatch.setattr(
-        TASK.scenes, "_scene", lambda random, d, c, pool, size: pools.append(pool) or _nothing(size)
-    )
-    TASK.scenes.scenes(1, 64)
-    TASK.scenes.scenes(1, 64, held_out=True)
+    nothing = np.zeros((64, 64, 3), "uint8"), np.zeros((1, 6), "float32"), np.zeros((64, 64), "int32")
+    monkeypatch.setattr(TASK.scenes, "_scene", lambda *arguments: pools.append(arguments[3]) or nothing)
+    for held_out in (False, True):
+        TASK.scenes.scenes(1, 64, held_out=held_out)
     assert not set(pools[0]) & set(pools[1])
     assert len(pools[0]) + len(pools[1]) == 1797
-
-
-def _nothing(size):
-    return np.zeros((size, size, 3), "uint8"), np.zeros((1, 6), "float32"), np.zeros((size, size), "int32")
-
-
-def test_a_clear_place_is_free():
-    from data.images import clear_place
-
-    taken = np.ones((20, 20), bool)
-    assert clear_place(np.random.RandomState(0), taken, 5, 5) is None
-    taken[3:8, 10:15] = False  # the only free place, which 50 attempts may miss
-    assert {clear_place(np.random.RandomState(i), taken, 5, 5) for i in range(50)} == {None, (3, 10)}
 
 
 def test_first_samples_of_any_batches():

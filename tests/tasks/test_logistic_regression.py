@@ -49,12 +49,8 @@ def test_it_learns_from_a_csv_file(table, tmp_path):
     assert history["train_accuracy"][-1] > 0.9
 
 
-@pytest.mark.parametrize(
-    ("root", "message"),
-    [("", r"there is no file \(root is not set\)"), ("no.csv", "there is no file no.csv")],
-)
-def test_a_missing_file_is_an_error(root, message, capsys):
-    assert main(["check", str(FILE), "--set", "dataset=csv", f"root={root}"]) == 2
+def test_a_missing_file_is_an_error(capsys):
+    assert main(["check", str(FILE), "--set", "dataset=csv", "root=no.csv"]) == 2
     error = capsys.readouterr().err
+    assert "there is no file no.csv" in error
     assert "it must hold a line of titles, then a case in each line" in error
-    assert message.replace("\\", "") in error

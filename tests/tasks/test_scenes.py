@@ -2,9 +2,7 @@
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 from multifit.taskfile import TaskFile
@@ -13,7 +11,6 @@ from .commands import TASKS, is_drawn, predict, random_picture, train
 
 # isort: split
 import mxnet as mx
-from mxnet import gluon
 
 FILE = TASKS / "scenes.py"
 SMALL = ("epochs=1", "train_count=4", "val_count=2", "batch_size=2", "size=64")
@@ -46,43 +43,6 @@ def test_a_weight_of_zero_does_not_train_a_head(tmp_path):
     }
     moved = {name for name, array in biases.items() if array.abs().sum().asscalar() > 0}
     assert moved == {name for name in biases if name.startswith("detection.")}
-
-
-def test_the_picture_shows_right_scenes_first():
-    task = TaskFile(FILE).module
-    scenes = task.scenes(task.val_count, 32, held_out=True)
-    outputs = {  # the truth, but the first scene lacks its digit, and the second one its mask
-        "count/count": np.eye(5)[scenes.count],
-        "detection/boxes": scenes.boxes[:, :, :4],
-        "detection/ids": scenes.boxes[:, :, 4:5],
-        "detection/scores": (scenes.boxes[:, :, 4:5] >= 0).astype("float32"),
-        "segmentation/scores": np.eye(11)[scenes.mask].transpose(0, 3, 1, 2),
-    }
-    outputs["detection/scores"][0] = 0
-    outputs["segmentation/scores"][1] = np.eye(11)[0][:, None, None]
-    columns = task.normalize(scenes.image), scenes.boxes, scenes.mask, scenes.count
-
-    def titles(number):
-        loader = gluon.data.DataLoader(gluon.data.ArrayDataset(*(column[:number] for column in columns)), 4)
-        estimator = SimpleNamespace(predict=lambda image: {k: v[: len(image)] for k, v in outputs.items()})
-        [sheet] = task.pictures(estimator, (None, loader)).values()
-        return [axes.get_title() for axes in sheet.axes if axes.get_title()]
-
-    fullest = titles(task.val_count)
-    assert len(fullest) == 8
-    assert all(title.startswith("4: ") and "true" not in title for title in fullest)
-    right, without_mask, without_digit = titles(3)
-    assert right.startswith("1: ") and without_mask.startswith("4: ")
-    assert without_digit == "1: nothing (true: 1: 4)"
-
-
-def test_the_specs_are_those_of_the_single_tasks():
-    task = TaskFile(FILE).module
-    net = task.net([mx.cpu()])
-    combined, single = task.spec(net), task.detection.spec(net.detection)
-    assert type(combined.losses["detection/multibox"].fn) is type(single.losses["multibox"].fn)
-    assert combined.inputs == ("image",)
-    assert combined.evaluation.labels == ("detection/truth", "segmentation/mask", "count/count")
 
 
 def test_the_body_runs_once():

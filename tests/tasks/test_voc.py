@@ -9,7 +9,7 @@ from PIL import Image
 from multifit.cli import main
 from multifit.taskfile import TaskFile
 
-from .commands import TASKS, train
+from .commands import TASKS, check
 
 OBJECT = """<object><name>{}</name><difficult>{}</difficult><bndbox><xmin>{}</xmin><ymin>{}</ymin>
 <xmax>{}</xmax><ymax>{}</ymax></bndbox></object>"""
@@ -25,13 +25,8 @@ def devkit(tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("VOCdevkit")
     random = np.random.RandomState(0)
     for year, lists in LISTS.items():
-        for folder in (
-            "Annotations",
-            "JPEGImages",
-            "SegmentationClass",
-            "ImageSets/Main",
-            "ImageSets/Segmentation",
-        ):
+        folders = "Annotations JPEGImages SegmentationClass ImageSets/Main ImageSets/Segmentation"
+        for folder in folders.split():
             (root / year / folder).mkdir(parents=True)
         for name, images in lists.items():
             (root / year / "ImageSets" / f"{name}.txt").write_text("".join(f"{image}\n" for image in images))
@@ -54,16 +49,10 @@ def _write_image(folder: Path, name: str, random: np.random.RandomState) -> None
 
 
 @pytest.mark.parametrize(
-    ("task", "settings", "figure"),
-    [
-        ("detection", ("size=64",), "val_VOC.mAP"),
-        ("segmentation", ("size=32", "model=fcn"), "val_aux"),
-    ],
+    ("task", "settings"), [("detection", ("size=64",)), ("segmentation", ("size=32", "model=fcn"))]
 )
-def test_a_small_training(devkit, tmp_path, task, settings, figure):
-    common = ("epochs=1", "dataset=voc", f"root={devkit}", "batch_size=2")
-    assert train(TASKS / f"{task}.py", tmp_path, *common, *settings)[figure][0] >= 0
-    assert (tmp_path / "samples.png").stat().st_size > 10_000
+def test_tasks_fit_the_data(devkit, task, settings):
+    check(TASKS / f"{task}.py", "dataset=voc", f"root={devkit}", "batch_size=2", *settings)
 
 
 def test_boxes_of_both_years(devkit):
@@ -74,12 +63,6 @@ def test_boxes_of_both_years(devkit):
     assert image.shape == (80, 100, 3)
     cat, dog = (voc.CLASSES.index(name) for name in ("cat", "dog"))
     np.testing.assert_array_equal(boxes, [[10, 10, 50, 60, cat, 0], [60, 4, 90, 74, dog, 1]])
-
-
-def test_one_year_is_enough(devkit, tmp_path):
-    (tmp_path / "VOC2007").symlink_to(devkit / "VOC2007")
-    train, _ = TaskFile(TASKS / "detection.py").module.voc.detection(str(tmp_path))
-    assert len(train) == 2
 
 
 def test_val_is_not_trained_on(devkit):

@@ -4,7 +4,7 @@ from itertools import count
 
 import pytest
 
-from nightly.benchmarks.rounds import FEWEST, STEADY, WARM, Rounds, alternate, timed
+from nightly.benchmarks.rounds import FEWEST, STEADY, WARM, Rounds, alternate
 
 
 def test_the_second_run_of_a_long_turn_counts():
@@ -28,11 +28,6 @@ def test_short_turns_are_repeated():
 def test_no_round_begins_after_the_limit(seconds, rounds):
     ticks = count()
     assert alternate({"a": lambda: 1.0}, 50, 4.0, lambda: seconds * next(ticks)) == {"a": [1.0] * rounds}
-
-
-def test_a_turn_lasts_from_its_call_to_its_end():
-    clock = iter([1.0, 3.5])
-    assert timed(lambda: None, lambda: next(clock))() == 2.5
 
 
 class Estimator:
