@@ -9,6 +9,7 @@ import inspect
 import threading
 from collections.abc import Callable, Mapping
 from functools import cache
+from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import torch
@@ -106,7 +107,7 @@ def _read(kind: Any, text: str) -> Any:
         if value not in get_args(kind):
             raise ValueError(value)
         return value
-    if get_origin(kind) is Union:
+    if get_origin(kind) in (Union, UnionType):
         return None if text == "None" else _read(_without_optional(kind), text)
     if kind is torch.dtype:
         return DTYPES[text]
@@ -129,7 +130,7 @@ def _literal(text: str) -> Any:
 
 def _without_optional(kind: Any) -> Any:
     """Return a type without `Optional`, which Python up to 3.10 adds to arguments whose default is None."""
-    return get_args(kind)[0] if get_origin(kind) is Union else kind
+    return get_args(kind)[0] if get_origin(kind) in (Union, UnionType) else kind
 
 
 def _valid(kind: Any) -> str:

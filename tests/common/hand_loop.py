@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from multifit import MultiEstimator, TaskSpec, TrainerSpec
+from multifit import Handler, LoggingHandler, MultiEstimator, ProgressBar, TaskSpec, TrainerSpec
 
 import mxnet as mx  # isort: skip
 from mxnet import autograd, gluon  # isort: skip
@@ -18,18 +18,13 @@ ADAM = {"learning_rate": 5e-3}
 SIZES = [12, 12, 12, 7, 12, 1]
 
 
-class LoggingHandler:
-    """Replaces the default handler of the same name; logs nothing."""
+class Silent(Handler):
+    """Shows and logs nothing, in place of the default handlers that do."""
 
-    def epoch_begin(self, estimator: Any, batches: int | None = None) -> None:
-        """Do nothing."""
-
-
-class ProgressBar(LoggingHandler):
-    """Replaces the default handler of the same name; shows nothing."""
+    replaces = (LoggingHandler, ProgressBar)
 
 
-SILENT = [LoggingHandler(), ProgressBar()]
+SILENT = [Silent()]
 
 
 def train_by_hand(
