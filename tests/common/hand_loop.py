@@ -23,6 +23,9 @@ class Silent(Handler):
 
     replaces = (LoggingHandler, ProgressBar)
 
+    def train_end(self, estimator: Any) -> None:
+        """Do nothing."""
+
 
 SILENT = [Silent()]
 
