@@ -9,7 +9,7 @@ from multifit import LabelSmoothing, LossSpec, MetricSpec, MultiEstimator, Train
 from multifit.gluon import precision as precisions
 from tests.common.compare import assert_same_parameters, twins
 from tests.common.data import digit_batches
-from tests.common.grids import ONE, every_setting
+from tests.common.grids import ONE, two_settings
 from tests.common.hand_loop import SGD, SILENT, SIZES, train_by_hand, trainer_of
 from tests.common.losses import Parts
 from tests.common.nets import hybridized
@@ -37,7 +37,7 @@ def doubles(batches: list) -> list:
     return [tuple(array.astype("float64") for array in batch) for batch in batches]
 
 
-@every_setting
+@two_settings
 def test_equals_the_hand_written_loop(devices: list, hybrid: bool) -> None:
     def scalar(out: Any, y: Any) -> Any:
         return nd.mean(nd.square(out.reshape(-1) - y))

@@ -74,10 +74,6 @@ METRICS = {
     "accuracy": (lambda: M.Accuracy(), "five", True),
     "top 2": (lambda: M.TopKAccuracy(2), "five", True),
     "F1 macro": (lambda: M.F1(), "two", True),
-    "F1 micro": (lambda: M.F1(average="micro"), "two", True),
-    "MCC": (lambda: M.MCC(), "two", True),
-    "MSE": (lambda: M.MSE(), "real", True),
-    "MAE": (lambda: M.MAE(), "real", True),
     "RMSE": (lambda: M.RMSE(), "real", True),
     "Pearson": (lambda: M.PearsonCorrelation(), "real", False),
 }
@@ -138,10 +134,6 @@ class Outside(M.EvalMetric):
         self.num_inst += pred.size
 
 
-def halved(out: Any, *labels: Any) -> Any:
-    return labels[0] / 2, out / 2
-
-
 def in_one_row(out: Any, *labels: Any) -> Any:
     return labels[0], out.reshape((-1, 1, 1, 3)).transpose((1, 0, 2, 3))
 
@@ -156,7 +148,6 @@ OF_TOOLKITS: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
     "two labels": (RPNAccMetric, {"outputs": "real", "labels": ["real", "weight"]}),
     "two labels and a loss": (LengthNormalizedLoss, {"losses": "five", "labels": ["two", "five"]}),
     "means of batches": (lambda: Widest("m"), AS_THEY_ARE),
-    "means of transformed batches": (lambda: Widest("m"), {**AS_THEY_ARE, "transform": halved}),
     "among others": (lambda: M.CompositeEvalMetric([M.MAE(), RCNNAccMetric()]),
                      {"outputs": "five", "labels": "five", "names": ["mae", "own"],
                       "transform": lambda out, label: (label, out.argmax(axis=1).expand_dims(1))}),
