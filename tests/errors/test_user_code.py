@@ -100,14 +100,6 @@ def test_a_wrong_width(setup: Setup) -> None:
     setup.but(data=[[x[:, :4], digit, amount]]).refused(mx.MXNetError, text)
 
 
-def test_a_convolution_of_integers_comes_with_what_casts_them() -> None:
-    def forward(dense: Any, x: Any) -> Any:
-        images, filters = x.expand_dims(1).astype("uint8"), mx.nd.ones((3, 1, 6))
-        return mx.nd.Convolution(images, filters, mx.nd.ones(3), kernel=(6,), num_filter=3)
-
-    around(forward).refused(mx.MXNetError, "uniform type", "; the dtypes differ: ")
-
-
 def test_what_the_engine_raises_late_is_not_that_of_a_metric() -> None:
     """An operator raises when somebody waits for its result, and a trial of a metric would be the first."""
 
@@ -187,15 +179,6 @@ def test_a_handler_may_end_a_trial(setup: Setup, event: str) -> None:
         except Pruned as error:
             outcomes.append(error.__notes__[0])
     assert outcomes == [f"raised in Pruner.{event}" + " (epoch 1, batch 1)" * (event == "epoch_end")] * 2
-
-
-def test_an_optimizer_that_cannot_be_built(setup: Setup) -> None:
-    @mx.optimizer.register
-    class Unbuilt(mx.optimizer.SGD):
-        __init__ = fails
-
-    faulty = setup.with_trainers(TrainerSpec(".*", "unbuilt"))
-    faulty.refused(Lost, "raised in trainers: unbuilt, called with {}")
 
 
 def test_errors_of_a_loader_name_the_batch(setup: Setup) -> None:

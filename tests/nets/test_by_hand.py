@@ -179,31 +179,6 @@ def test_a_language_model_is_regularized_by_its_activations() -> None:
     assert_trains_as_by_hand(make, spec, batches, objective)
 
 
-class Factors(nn.HybridBlock):
-    """A rating is the product of a user's and a film's factors (Koren et al., 2009)."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__()
-        self.user, self.film = nn.Embedding(WORDS, 4, **options), nn.Embedding(WORDS, 4, **options)
-
-    def hybrid_forward(self, F: Any, user: Any, film: Any) -> Any:
-        return F.sum(self.user(user) * self.film(film), axis=1, keepdims=True)
-
-
-def test_a_matrix_is_factorised_with_sparse_gradients() -> None:
-    spec = TaskSpec(inputs=["user", "film"], outputs=["rating"], labels=["rating"], losses={"rating": L2})
-    batches = [(words(SAMPLES), words(SAMPLES), real(SAMPLES, 1)) for _ in range(4)]
-
-    def objective(net: Any, user: Any, film: Any, rating: Any) -> Any:
-        return L2(net(user, film), rating)
-
-    def make() -> Any:
-        return Factors(sparse_grad=True)
-
-    options = {"learning_rate": 0.1}  # a momentum would move what a batch does not reach
-    assert_trains_as_by_hand(make, spec, batches, objective, None, True, "sgd", options, inputs=2)
-
-
 def test_a_critic_with_a_gradient_penalty() -> None:
     """Gulrajani et al., 2017: the penalty differentiates the critic with respect to its input."""
 

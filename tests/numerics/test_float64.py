@@ -5,13 +5,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import LabelSmoothing, LossSpec, MetricSpec, MultiEstimator, TrainerSpec
+from multifit import LossSpec, MetricSpec, MultiEstimator, TrainerSpec
 from multifit.gluon import precision as precisions
 from tests.common.compare import assert_same_parameters, twins
 from tests.common.data import digit_batches
-from tests.common.grids import ONE, two_settings
-from tests.common.hand_loop import SGD, SILENT, SIZES, train_by_hand, trainer_of
-from tests.common.losses import Parts
+from tests.common.grids import two_settings
+from tests.common.hand_loop import SGD, SILENT, train_by_hand, trainer_of
 from tests.common.nets import hybridized
 from tests.common.shared_nets import two_heads
 from tests.common.specs import BCE, CE, digit_spec
@@ -69,34 +68,6 @@ def test_equals_the_hand_written_loop(devices: list, hybrid: bool) -> None:
         list(figures.values())
     ).all()
     assert estimator.predict(batches[0][0])["digit"].dtype == np.float64
-
-
-def in_float32(out: Any, y: Any) -> Any:
-    return CE(out.astype("float32"), y)
-
-
-PARITY = ("parity", "parity")
-LOSSES = {
-    "normalised": {
-        "digit": LossSpec(CE, normalize_by="parity"),
-        "parity": LossSpec(BCE, weight=lambda state: 0.5),
-    },
-    "parts": {"digit": CE, "parts": LossSpec(Parts(), *PARITY, returns=["mean", "sample", "all"])},
-    "single precision": {"digit": LossSpec(in_float32, "digit", "digit"), "parity": BCE},
-}
-
-
-@pytest.mark.parametrize("case", LOSSES)
-def test_every_kind_of_loss_trains_as_in_float32(case: str) -> None:
-    batches = digit_batches(SIZES)
-    nets = twins(two_heads, batches[0][0])
-    nets[0].cast("float64")
-    for net in nets:
-        trainer = TrainerSpec(".*", "sgd", SGD, clip_norm=1.0)
-        estimator = MultiEstimator(net, digit_spec(losses=LOSSES[case]), trainer, ONE, accumulate=2)
-        smoothing = [] if case == "single precision" else [LabelSmoothing(0.1, "digit")]
-        estimator.fit(batches, epochs=1, event_handlers=[*SILENT, *smoothing])
-    assert_same_parameters(*nets)
 
 
 def test_bfloat16_needs_float32_parameters(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,6 @@ import pytest
 from multifit import (
     CheckpointHandler,
     Every,
-    LossSpec,
     MultiEstimator,
     TrainerError,
     TrainerSpec,
@@ -24,7 +23,7 @@ from tests.common.hand_loop import ADAM, SILENT
 from tests.common.handlers import CutsPower, Freezes, PowerCut, freeze
 from tests.common.nets import hybridized
 from tests.common.shared_nets import two_heads, two_losses
-from tests.common.specs import BCE, CE, digit_spec
+from tests.common.specs import digit_spec
 
 import mxnet as mx  # isort: skip
 from mxnet import autograd, gluon, nd  # isort: skip
@@ -96,26 +95,6 @@ def test_a_block_of_static_shape_is_traced_again() -> None:
     assert_same_parameters(net, hand)
 
 
-def test_a_loss_may_be_bound_to_a_trainer_whose_parameters_are_frozen_for_a_while() -> None:
-    hand, net = twins(two_heads, BATCHES[0][0])
-    freezes = {2: "(digit|parity).*", 5: "", 7: "body.*"}
-    trainers = {name: TrainerSpec(each, "sgd", ADAM) for name, each in PARTS.items()}
-    losses = {"digit": CE, "parity": LossSpec(BCE, "parity", "parity", trainers="heads")}
-    estimator = MultiEstimator(hybridized(net), digit_spec(losses=losses), trainers)
-    estimator.fit(BATCHES, epochs=EPOCHS, event_handlers=[*SILENT, Freezes(freezes)])
-    trainer = gluon.Trainer(hand.collect_params(), "sgd", ADAM)
-    for step in range(EPOCHS * len(BATCHES)):
-        if step in freezes:
-            freeze(hand, freezes[step])
-        x, digit, parity = map(nd.array, BATCHES[step % len(BATCHES)])
-        with autograd.record():
-            of_parity = BCE(hand.parity(hand.body(x).detach()), parity)
-            loss = CE(hand(x)[0], digit) + of_parity
-        loss.backward()
-        trainer.step(len(x), ignore_stale_grad=True)
-    assert_same_parameters(net, hand)
-
-
 @pytest.mark.parametrize("balance", [DWA(), MGDA(on="parameters")], ids=["DWA", "MGDA of parameters"])
 def test_methods_of_balancing_compare_what_is_trained(balance: Any) -> None:
     """Frozen in epoch 2 by a handler, or in a second estimator by name: the same values."""
@@ -170,12 +149,3 @@ def test_what_no_batch_reaches_cannot_be_unfrozen() -> None:
         MultiEstimator(net, digit_spec(), SGD).fit(
             BATCHES, epochs=1, event_handlers=[*SILENT, Freezes({2: ""})]
         )
-
-
-def test_what_no_trainer_holds_cannot_be_unfrozen() -> None:
-    net = twins(two_heads, BATCHES[0][0])[0]
-    freeze(net, "body.*")
-    estimator = MultiEstimator(net, digit_spec(), gluon.Trainer(selected(net, "(digit|parity).*"), "sgd"))
-    with pytest.raises(TrainerError, match='no trainer updates "body.weight", "body.bias"'):
-        estimator.fit(BATCHES, epochs=2, event_handlers=[*SILENT, Freezes({4: ""})])
-    assert estimator.state.step == 4

@@ -202,33 +202,6 @@ def test_the_users_net_is_as_before(kind: str, tmp_path: Path) -> None:
         np.testing.assert_allclose(output.asnumpy(), hand(x).asnumpy(), rtol=1e-5)
 
 
-def test_two_estimators_take_turns_with_one_net() -> None:
-    """What one of them freezes learns with the other."""
-    net, hand = (filled(Two()) for _ in range(2))
-    net.hybridize()
-    estimators = [
-        MultiEstimator(net, L2, TrainerSpec(f"{a}.*", "sgd", SGD), frozen=[f"{b}.*"]) for a, b in ("ab", "ba")
-    ]
-    trainers = [gluon.Trainer(part.collect_params(), "sgd", SGD) for part in (hand.a, hand.b)]
-    for number, batch in enumerate(BATCHES):
-        estimators[number % 2].fit_batch(batch)
-        for place, part in enumerate((hand.a, hand.b)):
-            part[1]._kwargs["use_global_stats"] = number % 2 != place
-        train_by_hand(hand, trainers[number % 2], [batch], lambda net, x, y: L2(net(x), y))
-    assert_same_parameters(net, hand)
-
-
-class Two(gluon.HybridBlock):
-    """Two bodies, one after the other."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.a, self.b = body(), body(inputs=4)
-
-    def hybrid_forward(self, F: Any, x: Any) -> Any:
-        return self.b(self.a(x)).sum(axis=1, keepdims=True)
-
-
 def assert_equal(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> None:
     assert one.keys() == other.keys()
     for name, value in one.items():

@@ -131,46 +131,6 @@ def test_a_loss_may_have_parameters(own: str, devices: list, hybrid: bool) -> No
     assert_same_parameters(losses[1], losses[0])
 
 
-class OwnLoss(gluon.HybridBlock):
-    """A net that returns its own losses, as YOLOv3 does in training."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = nn.Dense(4)
-
-    def hybrid_forward(self, F: Any, x: Any, y: Any) -> Any:
-        out = self.inner(x)
-        return F.mean(F.square(out - y), axis=0, exclude=True), F.mean(F.abs(out))
-
-
-@two_settings
-def test_a_net_may_return_its_losses(devices: list, hybrid: bool) -> None:
-    def objective(net: Any, x: Any, y: Any) -> Any:
-        error, size = net(x, y)
-        return error + 0.25 * size
-
-    spec = TaskSpec(
-        inputs=["x", "y"], outputs=["error", "size"],
-        losses={"error": LossSpec(outputs="error"), "size": LossSpec(outputs="size", weight=0.25)},
-    )  # fmt: skip
-    batches = regression_batches(SIZES)
-    assert_trains_as_by_hand(OwnLoss, spec, batches, objective, devices, hybrid, inputs=2)
-
-
-@two_settings
-def test_a_term_needs_no_label(devices: list, hybrid: bool) -> None:
-    def small(out: Any) -> Any:
-        return nd.sum(nd.abs(out), axis=1)
-
-    def objective(net: Any, x: Any, y: Any) -> Any:
-        out = net(x)
-        return L2(out, y) + 0.1 * small(out)
-
-    losses = {"fit": LossSpec(L2, "out", "y"), "small": LossSpec(small, "out", weight=0.1)}
-    spec = TaskSpec(outputs="out", labels=["y"], losses=losses)
-    assert_trains_as_by_hand(dense, spec, regression_batches(SIZES), objective, devices, hybrid)
-
-
 @pytest.mark.parametrize("form, devices", [("hybridized", ONE), ("function", TWO)])
 @pytest.mark.parametrize("minimize", PARTS)
 def test_the_part_that_counts_is_minimised(minimize: str, form: str, devices: list) -> None:

@@ -27,7 +27,6 @@ from tests.numerics.test_missing_labels import (
     PLAIN,
     SIZES,
     L,
-    dense,
     inputs,
     labels,
     rows_present,
@@ -133,18 +132,6 @@ def test_metrics_see_what_is_present() -> None:
     assert places["accuracy"] == places["coverage_kind"] == "device"
 
 
-def test_a_label_of_several_values_and_its_accuracy() -> None:
-    answers = np.array([[1, NAN], [0, 1], [NAN, NAN], [1, 1]], "float32")
-    metrics = {"a": MetricSpec(BinaryAccuracy(), "y", "y")}
-    label = LabelSpec("y", missing="nan")
-    spec = TaskSpec(outputs="y", labels=[label], losses={"y": L.SigmoidBCELoss()}, metrics=metrics)
-    net = dense(2)()
-    net.initialize(mx.init.Constant(1.0))
-    figures = MultiEstimator(net, spec).evaluate([[np.ones((4, 5), "float32"), answers]], [])
-    assert figures["a"] == 0.8  # of the five values that are present
-    assert figures["coverage_y"] == 5 / 8
-
-
 class Percent(BinaryAccuracy):
     """A subclass with a figure of its own, which is updated batch by batch."""
 
@@ -236,19 +223,6 @@ def test_each_pair_of_a_metric_has_its_own_missing_labels() -> None:
     batches = [[array[i : i + 6] for array in (one, two, a, b)] for i in (0, 6)]
     right = np.append((one.argmax(axis=1) == a)[np.isfinite(a)], (two.argmax(axis=1) == b)[:5])
     np.testing.assert_allclose(MultiEstimator(net, spec).evaluate(batches, [])["m"], right.mean())
-
-
-def test_nothing_present_in_an_epoch_is_not_measured() -> None:
-    batches, _ = two_task_batches(-1.0, False)
-    for batch in batches:
-        batch[1][:] = -1
-    net = two_heads()
-    net.initialize()
-    history = MultiEstimator(net, two_tasks(-1, batches)).fit(batches, epochs=1, event_handlers=SILENT)
-    last = history.last
-    assert all(math.isnan(last[f"train_{name}"]) for name in ("kind", "accuracy", "top", "mean"))
-    assert last["train_loss"] == last["train_amount"]
-    assert last["train_coverage_kind"] == 0
 
 
 # the weights of a loss without a label and of another one, and that of the other one in the objective

@@ -256,19 +256,6 @@ def test_a_value_counts_if_it_is_present_in_all_labels_of_a_loss() -> None:
     np.testing.assert_allclose(figure(spec, [[x, a, b, c]]), expected, rtol=1e-5)
 
 
-def test_further_arguments_of_a_loss_are_kept() -> None:
-    """The last one is the weight of the positive answers."""
-    x, y, ones = inputs()[0], np.sign(with_gaps(8, 3)) / 2 + 0.5, np.ones((8, 3), "float32")
-    weight = np.full((8, 3), 5, "float32")
-    spec = TaskSpec(
-        outputs="y", labels=[LabelSpec("y", missing="nan"), "ones", "weight"],
-        losses={"y": LossSpec(L.SigmoidBCELoss(), "y", ["y", "ones", "weight"])},
-    )  # fmt: skip
-    logs = np.log1p(np.exp(-np.abs(x[:, :3]))) + np.maximum(-x[:, :3], 0)
-    expected = np.nanmean(x[:, :3] * (1 - y) + (1 + 4 * y) * logs)
-    np.testing.assert_allclose(figure(spec, [[x, y, ones, weight]]), expected, rtol=1e-5)
-
-
 @pytest.mark.parametrize("missing", ["y", "other"])
 def test_a_hybridized_loss_may_have_other_users(missing: str) -> None:
     """MXNet keeps a graph of it for the number of arguments of the first call."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import LossSpec, MetricSpec, MultiEstimator, TaskSpec, TrainerSpec
+from multifit import MetricSpec, MultiEstimator, TaskSpec, TrainerSpec
 from tests.common.compare import ATOL, RTOL, assert_same_parameters, twins
 from tests.common.data import digit_batches
 from tests.common.grids import pairwise, plain_or_hybrid, two_settings
@@ -27,42 +27,6 @@ def objective(net: Any, x: Any, digit: Any, parity: Any) -> Any:
     """The loss of each sample, of the layers of a net whatever its forward returns."""
     features = net.body(x)
     return CE(net.digit(features), digit) + 0.5 * BCE(net.parity(features), parity)
-
-
-class Scaled(gluon.HybridBlock):
-    """Returns one of its parameters: how uncertain it is of its second output."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = Heads(digit=5, parity=1)
-        self.uncertainty = self.params.get("uncertainty", shape=(1,), init="zeros")
-
-    def hybrid_forward(self, F: Any, x: Any, uncertainty: Any) -> Any:
-        return (*self.inner(x), uncertainty)
-
-
-def uncertain(parity: Any, y: Any, uncertainty: Any) -> Any:
-    return BCE(parity, y) * nd.exp(-uncertainty) + uncertainty
-
-
-@two_settings
-def test_a_parameter_may_be_an_output(devices: list, hybrid: bool) -> None:
-    def objective(net: Any, x: Any, digit: Any, parity: Any) -> Any:
-        digits, parities, uncertainty = net(x)
-        return CE(digits, digit) + uncertain(parities, parity, uncertainty)
-
-    batches = digit_batches(SIZES)
-    hand, net = twins(Scaled, batches[0][0])
-    train_by_hand(hand, trainer_of(hand), batches, objective)
-    arguments = ["outputs.parity", "labels.parity", "outputs.uncertainty"]
-    losses = {
-        "digit": CE,
-        "parity": LossSpec(uncertain, ["parity", "uncertainty"], "parity", arguments=arguments),
-    }
-    spec = digit_spec(outputs=["digit", "parity", "uncertainty"], losses=losses)
-    train(hybridized(net, hybrid), spec, batches, devices)
-    assert_same_parameters(net, hand)
-    assert abs(net.uncertainty.list_data()[0].asscalar()) > 1e-3
 
 
 def compare(make: Any, devices: list, hybrid: bool, **changes: Any) -> None:

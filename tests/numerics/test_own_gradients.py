@@ -84,24 +84,6 @@ def test_equals_the_hand_written_loop(case: str, devices: list, hybrid: bool) ->
     assert 0.3 < estimator.history["train_l"][0] < 10
 
 
-def test_next_to_a_loss_that_follows_its_weight() -> None:
-    def small(out: Any) -> Any:
-        return nd.square(out).mean(axis=0, exclude=True)
-
-    data, loss = batches(), OwnGradient()
-    hand, net = twins(lambda: Maps(1), data[0][0])
-    trainer = trainer_of(hand)
-    for x, y in data:
-        with autograd.record():
-            (out,) = hand(nd.array(x))
-            value = loss(out, nd.array(y)) + 0.3 * small(out)
-        value.backward()
-        trainer.step(len(x))
-    losses = {"l": LossSpec(loss, "out", "y"), "small": LossSpec(small, "out", weight=0.3)}
-    train(net, TaskSpec(inputs=["x"], outputs=["out"], labels=["y"], losses=losses), data)
-    assert_same_parameters(net, hand)
-
-
 @pytest.mark.parametrize(
     "options",
     [{"weight": 0.5}, {"weight": lambda state: 1.0}, {"normalize_by": lambda slots: 3.0}],
