@@ -36,13 +36,9 @@ def with_label(setup: Setup, value: float) -> Any:
 def test_values_outside_the_classes(setup: Setup, value: float, text: str, kind: str) -> None:
     faulty = with_label(setup, value)
     if kind == "LabelSpec":
-        probabilities = LossSpec(
-            lambda a, b: mx.nd.square(a - b.reshape((-1, 1))).sum(axis=1), "digit", "digit"
-        )
-        faulty = faulty.but(
-            labels=[LabelSpec("digit", classes=3), "amount"],
-            losses={**setup.spec["losses"], "digit": probabilities},
-        )
+        squares = LossSpec(lambda a, b: mx.nd.square(a - b.reshape((-1, 1))).sum(axis=1), "digit", "digit")
+        losses = {**setup.spec["losses"], "digit": squares}
+        faulty = faulty.but(labels=[LabelSpec("digit", classes=3), "amount"], losses=losses)
     where = 'losses["digit"]: ' if kind == "loss" else 'labels["digit"]: '
     faulty.refused(SpecError, where, text, "classes are 0 … 2")
 
@@ -64,29 +60,22 @@ def test_a_label_spec_alone_makes_no_loss_ignore_anything(setup: Setup) -> None:
 
 
 def test_an_ignored_value_is_no_class() -> None:
-    net = around(
-        lambda dense, x: dense(x).reshape((-1, 3, 1, 1)),
-        losses={"digit": SegmentationCELoss(ignore_label=-1)},
-    )
+    losses = {"digit": SegmentationCELoss(ignore_label=-1)}
+    net = around(lambda dense, x: dense(x).reshape((-1, 3, 1, 1)), losses=losses)
     labels = np.array([0, 1, 2, -1] * 2, "float32").reshape(8, 1, 1)
     net.but(data=[[net.data[0][0], labels]]).trains()
     net.but(data=[[net.data[0][0], labels - 1]]).refused(SpecError, "holds -2")
 
 
 def test_labels_of_weight_0_do_not_count() -> None:
-    net = around(
-        lambda dense, x: dense(x),
-        labels=[LabelSpec("digit", ignore=-1), "mask"],
-        losses={"digit": LossSpec(CE(), "digit", ["digit", "mask"])},
-    )
+    labels, losses = [LabelSpec("digit", ignore=-1), "mask"], LossSpec(CE(), "digit", ["digit", "mask"])
+    net = around(lambda dense, x: dense(x), labels=labels, losses={"digit": losses})
     x, digit = net.data[0]
     mask = np.ones((8, 1), "float32")
     mask[3] = 0
     with_label(net.but(data=[[x, digit, mask]]), 7).trains()
-    mask = mask * 0 + 1
-    with_label(net.but(data=[[x, digit, mask]]), 7).refused(
-        SpecError, "holds 7, which would be taken for class 2"
-    )
+    faulty = with_label(net.but(data=[[x, digit, mask * 0 + 1]]), 7)
+    faulty.refused(SpecError, "holds 7, which would be taken for class 2")
 
 
 def test_labels_past_a_sequences_end_do_not_count() -> None:

@@ -34,9 +34,8 @@ def mean(output: Any, label: Any) -> Any:
 def test_none_for_a_label(setup: Setup) -> None:
     x, digit, amount = setup.data[0]
     data = [[x, None, amount], [x, digit, amount]]
-    missing("nan", data=data).refused(
-        DataError, 'the slot "digit" is None, and its shape is not known before a batch has it; begin with'
-    )
+    text = 'the slot "digit" is None, and its shape is not known before a batch has it; begin with'
+    missing("nan", data=data).refused(DataError, text)
 
 
 def test_a_loss_that_returns_one_number(setup: Setup) -> None:

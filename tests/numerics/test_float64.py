@@ -32,10 +32,6 @@ def make() -> Any:
     return net
 
 
-def doubles(batches: list) -> list:
-    return [tuple(array.astype("float64") for array in batch) for batch in batches]
-
-
 @two_settings
 def test_equals_the_hand_written_loop(devices: list, hybrid: bool) -> None:
     def scalar(out: Any, y: Any) -> Any:
@@ -48,25 +44,18 @@ def test_equals_the_hand_written_loop(devices: list, hybrid: bool) -> None:
     # Gluon's step() divides by the size in float32, which is exact for powers of two
     batches = digit_batches([8, 8, 8, 4, 8, 1])
     hand, net = twins(make, batches[0][0].astype("float64"))
-    train_by_hand(hand, trainer_of(hand), doubles(batches), objective)
-    losses = {
-        "digit": CE,
-        "parity": LossSpec(BCE, weight=0.3),
-        "scalar": LossSpec(scalar, "parity", "parity", 0.7),
-    }
-    estimator = MultiEstimator(
-        hybridized(net, hybrid),
-        digit_spec(losses=losses, metrics=METRICS),
-        TrainerSpec(".*", "sgd", SGD),
-        devices,
-    )
+    doubles = [tuple(array.astype("float64") for array in batch) for batch in batches]
+    train_by_hand(hand, trainer_of(hand), doubles, objective)
+    scalars = LossSpec(scalar, "parity", "parity", 0.7)
+    losses = {"digit": CE, "parity": LossSpec(BCE, weight=0.3), "scalar": scalars}
+    spec, trainer = digit_spec(losses=losses, metrics=METRICS), TrainerSpec(".*", "sgd", SGD)
+    estimator = MultiEstimator(hybridized(net, hybrid), spec, trainer, devices)
     estimator.fit(batches, batches, epochs=1, event_handlers=SILENT)
     assert_same_parameters(net, hand, 1e-13, 1e-13)
     assert net.body.weight.data(devices[0]).dtype == np.float64
     figures = estimator.history.last
-    assert {"train_accuracy", "val_rmse", "val_error"} < set(figures) and np.isfinite(
-        list(figures.values())
-    ).all()
+    assert {"train_accuracy", "val_rmse", "val_error"} < set(figures)
+    assert np.isfinite(list(figures.values())).all()
     assert estimator.predict(batches[0][0])["digit"].dtype == np.float64
 
 
