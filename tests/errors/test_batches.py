@@ -49,6 +49,7 @@ FAULTS = [
     fault("key more", lambda x, d, a: {"x": x, "digit": d, "amount": a, "index": d},
         'the batch also has "index", which is not declared; declared are "x", "digit", "amount"',
         "declare it as a label, or name it in batch= and in unused="),
+    fault("a wrong shard", lambda x, d, a: Shards([(x, d)]), "the batch has 2 arrays"),
     fault("more shards than devices", lambda x, d, a: Shards([(x, d, a), (x, d, a)]),
         "the batch is split into 2 parts for 1 device; give one part for each, or fewer"),
 ]
@@ -144,7 +145,8 @@ def test_validation_data_without_a_label_says_what_works(setup: Setup) -> None:
         setup.but(val_data=batches).refused(DataError, "1. val_data: the batch has ", LACKING)
     fill = [(x, digit, np.full_like(amount, np.nan))]
     setup.but(val_data=fill, labels=["digit", LabelSpec("amount", missing="nan")]).trains()
-    setup.but(val_data={"digit": lacking}).trains()
+    for batches in ([{"x": x, "digit": digit}], lacking):
+        setup.but(val_data={"digit": batches}).trains()
     evaluate = TaskSpec(
         inputs=["x"], outputs=["digit", ...], labels=["digit"], metrics={"accuracy": mx.metric.Accuracy()}
     )

@@ -17,6 +17,7 @@ FAULTS = {
         "initializer: 'xavir' is not an initializer (did you mean \"xavier\"?); give an instance of one"),
     "pattern of nothing": ({"encoder.*": mx.init.One()},
         'initializer["encoder.*"]: the pattern "encoder.*" selects none of the net\'s parameters'),
+    "no pattern": ({3: mx.init.One()}, "initializer: 3 is not a pattern; give a string"),
     "unknown by pattern": ({".*bias": "zro"},
         'initializer[".*bias"]: \'zro\' is not an initializer (did you mean "zero"'),
 }
@@ -52,6 +53,10 @@ def test_an_initializer_that_fails_when_the_first_batch_tells_the_shapes() -> No
     fresh.but(estimator={"initializer": Broken()}).refused(
         KeyError, "no such table", "raised in the net's forward pass (train), called with x (8, 6) float32"
     )
+
+
+def test_an_initializer_may_be_named() -> None:
+    new_setup(initialized=False).with_trainers(None, initializer={".*": "Xavier"}).check()
 
 
 def test_a_negative_size_is_that_of_the_net() -> None:

@@ -217,7 +217,9 @@ def test_labels_whose_memory_is_written_again(as_data_batch: bool, slots: set[in
 
 def test_labels_whose_dtype_changes() -> None:
     setup = new_setup()
-    data = [[mx.nd.array(array) for array in batch] for batch in later(setup.data, 1, {5: [7]})]
-    data[3][1] = data[3][1].astype("int32")
+    data = later(setup.data, 1, {5: [7]})
+    for number, batch in enumerate(data):
+        batch[:] = map(mx.nd.array, batch)
+        batch[1] = batch[1].astype("int64" if number == 3 else "int32")
     with pytest.raises(DataError, match='"digit" held 1 value, first in training batch 5'):
         setup.but(data=data).fit()

@@ -39,6 +39,7 @@ LOSSES = {
     "more axes": (rows, lambda a, y: nd.square(a), "(8, 3) float32"),
     "another dtype": (rows, lambda a, y: rows(a, y).astype("float64"), "(8,) float64"),
     "None": (rows, lambda a, y: None, "None"),
+    "deep": (rows, lambda a, y: [[[[[[a]]]]]], "[[[[…]]]]"),
     "a tuple": (rows, lambda a, y: (rows(a, y), rows(a, y)), "2 parts, [(8,) float32, (8,) float32]"),
 }  # fmt: skip
 

@@ -128,3 +128,8 @@ def test_data_and_labels_in_place_of_loaders_say_what_happened(setup: Setup, lab
         "is taken for val_data; labels belong into the batches of the first argument: ",
         f"DataLoader(ArrayDataset({names}), batch_size=32, shuffle=True)",
     )
+
+
+def test_an_empty_generator_is_an_error_when_it_is_read(setup: Setup) -> None:
+    setup.but(data=lambda: iter(())).refused(DataError, "is empty: it yields no batch")
+    setup.but(val_data=lambda: iter(())).refused(DataError, "val_data is empty")

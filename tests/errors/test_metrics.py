@@ -26,6 +26,13 @@ class Figures(mx.metric.EvalMetric):
         return self.got
 
 
+class Three(mx.metric.EvalMetric):
+    """Takes outputs, then labels, three in all."""
+
+    def update(self, boxes: Any, scores: Any, truth: Any) -> None:
+        pass
+
+
 # fmt: off
 FAULTS = [
     fault("number", lambda s: s.with_metric(5, **BOTH),
@@ -54,6 +61,8 @@ FAULTS = [
         'metrics["figure"]: is called with 2 arguments ("labels", "outputs")', "; take both, in that"),
     fault("name twice", lambda s: s.with_metric(Figures([1, 2]), **BOTH, names=["a", "a"]),
         'names "a" 2 times'),
+    fault("update of three", lambda s: s.with_metric(Three("three"), **BOTH),
+        'metrics["figure"].update: is called with 2 arguments', "but takes (boxes, scores, truth)"),
     fault("fewer labels",
         lambda s: s.with_metric(mx.metric.Accuracy(), outputs=["digit", "amount"], labels="digit"),
         "takes 2 outputs and 1 label, but Accuracy compares each output with a label; name as many"),

@@ -20,6 +20,7 @@ SCHEDULER = mx.lr_scheduler.PolyScheduler(9)
 FAULTS = {
     "unknown": (TrainerSpec(ALL, "adm"),
         "trainers: there is no optimizer 'adm' (did you mean \"adam\"?); valid are"),
+    "class": (TrainerSpec(ALL, mx.optimizer.SGD), '(did you mean "sgd"?)'),
     "unknown option": (TrainerSpec(ALL, "adam", {"learning_rat": 0.1}),
         "trainers: adam does not take {'learning_rat': 0.1}: TypeError"),
     "options are a list": (TrainerSpec(ALL, "adam", [0.1]),
@@ -106,3 +107,11 @@ def test_a_scheduler_that_cannot_be_copied(setup: Setup) -> None:
 
     faulty = setup.with_trainers(TrainerSpec(ALL, "sgd", lr_scheduler=Locked()))
     faulty.refused(TrainerError, "trainers: sgd does not take", "TypeError: cannot pickle")
+
+
+def test_an_optimizer_that_cannot_be_copied(setup: Setup) -> None:
+    own = mx.optimizer.SGD()
+    own.lock = threading.Lock()
+    setup.with_trainers(TrainerSpec(ALL, own)).refused(
+        TrainerError, "trainers: SGD cannot be copied: TypeError: cannot pickle '_thread.lock' object"
+    )

@@ -34,6 +34,7 @@ RETURNED = {
         'it returns "digit", "amont"'),
     "key more": (lambda d, x: {"digit": d(x), "amount": d(x), "boxes": x},
         'outputs: the net also returns "boxes", which is not declared; name it (and list it in unused=)'),
+    "dict within": (lambda d, x: [{"digit": d(x)}, d(x)], '[{"digit": (8, 3) float32}, (8, 3) float32]'),
 }
 # fmt: on
 
@@ -91,3 +92,9 @@ def test_none_among_outputs_says_what_works(function: Any, way_out: str) -> None
     faulty.refused(SpecError, found, f"None cannot be an output: {way_out}")
     pick = lambda net, slots: [each for each in net(slots["x"]) if each is not None]  # noqa: E731
     faulty.but(forward=pick).trains()
+
+
+def test_what_is_wrong_in_both_stages_is_reported_once() -> None:
+    faulty = around(lambda d, x: d(x), **PAIR)
+    faulty = faulty.but(val_data=faulty.data)
+    assert faulty.refused(SpecError).startswith("1 problem found:")

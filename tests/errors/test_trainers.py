@@ -21,6 +21,10 @@ FAULTS = [
         'trainers: \'adam\' is neither a TrainerSpec nor a gluon.Trainer; give TrainerSpec(".*", "adam")'),
     fault("list", lambda net: [BODY, HEADS],
         'several trainers need names: give a dict, such as {"body": Trainer'),
+    fault("empty dict", lambda net: {},
+        "trainers: the dict is empty; name at least one trainer, or leave trainers="),
+    fault("foreign ParameterDict", lambda net: TrainerSpec(gluon.nn.Dense(2).collect_params()),
+        "trainers: the ParameterDict selects none of the net's parameters"),
     fault("name", lambda net: {3: TrainerSpec(".*")},
         "trainers: 3 is not a name; name each trainer with a string"),
     fault("pattern of nothing", lambda net: {"a": TrainerSpec("bdy.*"), "b": HEADS},
@@ -80,7 +84,7 @@ def test_frozen_patterns(setup: Setup) -> None:
         'trainers["body"]: everything that it selects is frozen: "body.0.weight"',
         "leave it out, or narrow frozen=",
     )
-    setup.with_trainers(trainers, frozen=setup.net.body).trains()
+    setup.with_trainers(trainers, frozen=[setup.net.body, setup.net.digit.weight]).trains()
     setup.with_trainers(trainers, frozen=["body.0.*", "body.1.*"]).trains()
     setup.with_trainers({"body": BODY, "heads": HEADS}, frozen=None).trains()
 

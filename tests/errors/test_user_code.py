@@ -193,3 +193,20 @@ def test_errors_of_a_loader_name_the_batch(setup: Setup) -> None:
 def test_other_problems_are_reported_first(setup: Setup) -> None:
     faulty = setup.but(forward=fails).with_trainers({"body": TrainerSpec("body.*")})
     faulty.refused(TrainerError, "no trainer updates")
+
+
+def test_what_fails_in_the_background_is_not_raised_in_the_next_fit(setup: Setup) -> None:
+    """Softmax of whole numbers fails when the engine runs it, after the shapes were refused."""
+    faulty = setup.with_loss(lambda output, label: CE()(label.astype("int32"), output), **BOTH).make()
+    with pytest.raises(mx.MXNetError, match="Shape inconsistent"):
+        faulty.fit(setup.data, epochs=1)
+    setup.trains()
+
+
+def test_an_optimizer_that_cannot_be_built(setup: Setup) -> None:
+    @mx.optimizer.register
+    class Unbuilt(mx.optimizer.SGD):
+        __init__ = fails
+
+    faulty = setup.with_trainers(TrainerSpec(".*", "unbuilt"))
+    faulty.refused(Lost, "raised in trainers: unbuilt, called with {}")

@@ -6,7 +6,7 @@ from multifit.errors import last_line, memory, nearest
 
 
 def test_memory() -> None:
-    assert [memory(size) for size in (0, 1500, 20_000_000)] == ["0 bytes", "1.5 kB", "20 MB"]
+    assert [memory(size) for size in (0, 1500, 2e7, 3.25e9)] == ["0 bytes", "1.5 kB", "20 MB", "3.25 GB"]
 
 
 def test_the_nearest_name() -> None:
@@ -19,9 +19,15 @@ class MXNetError(RuntimeError):
     """Named as MXNet's, whose messages these are."""
 
 
+class Silent(Exception):
+    def __str__(self) -> str:
+        raise self
+
+
 # fmt: off
 LINES = [
-    (KeyError("wrong"), "'wrong'"), (MXNetError(""), "no message"), (MXNetError("one\ntwo\n"), "two"),
+    (KeyError("wrong"), "'wrong'"), (MXNetError(""), "no message"), (Silent(), "no message"),
+    (MXNetError("one\ntwo\n"), "two"),
     (ValueError("Traceback:\n  somewhere\nValueError: wrong \n"), "wrong"),
     (MXNetError('Traceback:\n  File "x.cc", line 6\nMXNetError: Check failed: a'), "Check failed: a"),
     (MXNetError("MXNetError: value 0 should be 1\nnum_hidden: Number, in operator f"), "value 0 should be 1"),

@@ -112,7 +112,7 @@ def test_methods_of_balancing_compare_what_is_trained(balance: Any) -> None:
     }
 
 
-@pytest.mark.parametrize(("declared", "stop"), [("spec", 4), ("accumulate", 7), ("trainer", 10)])
+@pytest.mark.parametrize(("declared", "stop"), [("spec", 4), ("accumulate", 10), ("trainer", 7)])
 def test_it_resumes_with_what_was_frozen(tmp_path: Path, stop: int, declared: str) -> None:
     """At 4, an epoch has ended; the others are in the middle of one."""
     ends = []

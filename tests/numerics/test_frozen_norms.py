@@ -206,3 +206,14 @@ def assert_equal(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> No
     assert one.keys() == other.keys()
     for name, value in one.items():
         np.testing.assert_array_equal(value, other[name], err_msg=name)
+
+
+def test_the_plan_names_the_statistics() -> None:
+    net = made("hybridized")
+    net.body.collect_params().setattr("grad_req", "null")
+    estimator = MultiEstimator(net, L2)
+    lines = [" ".join(line.split()) for line in estimator.check(BATCHES).to_text(width=200).splitlines()]
+    assert "frozen 4 parameters body.0.weight … body.1.beta" in lines
+    assert (
+        "frozen 2 running statistics used in training too: body.1.running_mean, body.1.running_var" in lines
+    )

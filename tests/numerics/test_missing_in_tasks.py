@@ -298,3 +298,16 @@ def test_a_resumed_fit_may_go_on_with_a_label_that_is_none(rule: str, tmp_path: 
         return estimator
 
     assert_resumes_bit_for_bit(run, tmp_path, 2)
+
+
+def test_nothing_present_in_an_epoch_is_not_measured() -> None:
+    batches, _ = two_task_batches(-1.0, False)
+    for batch in batches:
+        batch[1][:] = -1
+    net = two_heads()
+    net.initialize()
+    history = MultiEstimator(net, two_tasks(-1, batches)).fit(batches, epochs=1, event_handlers=SILENT)
+    last = history.last
+    assert all(math.isnan(last[f"train_{name}"]) for name in ("kind", "accuracy", "top", "mean"))
+    assert last["train_loss"] == last["train_amount"]
+    assert last["train_coverage_kind"] == 0

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from multifit import DataError, LabelSpec, LossSpec, MetricSpec, MultiEstimator, TaskSpec
+from multifit.gluon.metrics.base import Coverage
 from multifit.losses import SegmentationCELoss, SequenceCELoss
 from tests.common.grids import TWO, pairwise
 from tests.common.hand_loop import assert_trains_as_by_hand
@@ -292,3 +293,9 @@ def test_a_loss_or_a_metric_that_takes_the_mask_gets_all_samples() -> None:
     batch, expected = [x, np.nan_to_num(y, nan=7.0), known], np.nanmean(np.abs(x[:, :3] - y))
     for name in ("y", "error"):
         np.testing.assert_allclose(figure(spec, [batch], name=name), expected, rtol=1e-5)
+
+
+def test_coverage_on_the_host() -> None:
+    metric = Coverage()
+    metric.update([mx.nd.array([1, 0, 1, 1]), mx.nd.array([0, 0])], [])
+    assert metric.get() == ("coverage", 0.5)

@@ -181,3 +181,13 @@ def test_sequences_of_many_lengths(lengths: range, devices: list, hybrid: bool) 
     assert estimator.history["train_acc"] == pytest.approx([accuracy.get()[1]], abs=0.01)  # but for near ties
     graphs = estimator._engine.stages["train"].graphs._graphs.values()
     assert len({id(graph) for graph in graphs}) <= 33 + 1  # one token is counted in another way
+
+
+def test_a_graph_that_fails_says_where() -> None:
+    # a body that takes batches of four only
+    body = nn.HybridLambda(lambda F, x: F.reshape(x, (4, 10)))
+    net = hybridized(Heads(lambda digit: digit, body=body, digit=5))
+    spec = TaskSpec(inputs=["x"], outputs=["digit"], labels=["digit"], losses={"digit": CE})
+    batches = [batch[:2] for batch in digit_batches([4, 4, 4, 3])]
+    with pytest.raises(mx.MXNetError, match=r"net.*x .3, 10. float32"):
+        train(net, spec, batches)

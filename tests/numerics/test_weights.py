@@ -149,3 +149,8 @@ def test_a_normalizer_counts_exactly() -> None:
     batch = np.ones((2, 3), "float32"), np.full((2, 1000), 255, "uint8")
     estimator = train(nn.Dense(1), one_loss_spec(total, normalize_by="y"), [batch])
     assert estimator.history["train_l"] == [1.0]
+
+
+def test_more_weights_than_are_remembered() -> None:
+    estimator = train(two_heads(), digit_spec(parity=lambda state: state.step), digit_batches([2] * 262))
+    assert len(estimator._engine.stages["train"]._scaler._vectors) <= 257
