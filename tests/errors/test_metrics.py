@@ -2,10 +2,9 @@
 
 from typing import Any
 
-import numpy as np
 import pytest
 
-from multifit import MetricSpec, MultiEstimator, SpecError, TaskSpec
+from multifit import MetricSpec, SpecError
 
 import mxnet as mx  # isort: skip
 
@@ -106,25 +105,6 @@ FAULTS = [
 @pytest.mark.parametrize(("change", "texts"), FAULTS)
 def test_a_wrong_metric_is_an_error(setup: Setup, change: Any, texts: tuple) -> None:
     change(setup).refused(SpecError, *texts)
-
-
-def test_f1_of_a_row_of_logits() -> None:
-    data = [[np.array([[1.0], [-1.0], [2.0]]), np.array([1.0, 1.0, 0.0])]]
-
-    def f1(**fields: Any) -> float:
-        metrics = {"f1": MetricSpec(mx.metric.F1(), "y", "label", **fields)}
-        spec = TaskSpec(outputs="y", labels=["label"], metrics=metrics)
-        net = mx.gluon.nn.HybridLambda(lambda F, x: F.reshape(x, (-1,)))
-        return MultiEstimator(net, spec).evaluate(data, event_handlers=[])["f1"]
-
-    way_out = "transform=lambda logit, label: (label, mx.nd.stack(-logit, logit, axis=1))"
-    with pytest.raises(SpecError) as caught:
-        f1()
-    assert "the output (3,) float32 has one class, so every prediction is 0; give F1 a score" in str(
-        caught.value
-    )
-    assert str(caught.value).endswith(way_out)
-    assert f1(transform=lambda logit, label: (label, mx.nd.stack(-logit, logit, axis=1))) == 0.5
 
 
 def test_a_metric_that_only_evaluates_is_checked_too(setup: Setup) -> None:

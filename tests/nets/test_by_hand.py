@@ -56,6 +56,39 @@ def test_one_net_is_called_several_times(kind: str) -> None:
     assert_trains_as_by_hand(lambda: sequential(nn.Dense(8, "relu"), nn.Dense(3)), spec, batches, objective)
 
 
+class Autoencoder(nn.HybridBlock):
+    """A variational one, without its noise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mean, self.log_variance, self.decoder = nn.Dense(2), nn.Dense(2), nn.Dense(4)
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        mean = self.mean(x)
+        return self.decoder(mean), mean, self.log_variance(x)
+
+
+def divergence(mean: Any, log_variance: Any) -> Any:
+    return -0.5 * (1 + log_variance - mean**2 - log_variance.exp()).sum(axis=1)
+
+
+def test_an_autoencoders_label_is_its_input() -> None:
+    """Kingma and Welling, 2014: and one of its losses has no label."""
+    losses = {
+        "image": LossSpec(L2, "image", "x"),
+        "divergence": LossSpec(divergence, ["mean", "log"], weight=0.1),
+    }
+    spec = TaskSpec(inputs=["x"], outputs=["image", "mean", "log"], labels=["x"], losses=losses)
+
+    def objective(net: Any, x: Any) -> Any:
+        image, *latent = net(x)
+        return L2(image, x) + 0.1 * divergence(*latent)
+
+    assert_trains_as_by_hand(
+        Autoencoder, spec, [(real(SAMPLES, 4),) for _ in range(4)], objective, None, True
+    )
+
+
 class Answering(nn.HybridBlock):
     """A convolution for an image, a GRU for a question about it, and two heads."""
 

@@ -106,22 +106,3 @@ def test_handlers_cannot_change_its_objective() -> None:
     halves = SimpleNamespace(change_objective=lambda estimator, objectives: [each / 2 for each in objectives])
     with pytest.raises(SpecError, match=r'losses\["l"\]: it ignores the gradient.*change the objective'):
         estimator.fit(batches(), epochs=1, event_handlers=[*SILENT, halves])
-
-
-def test_its_gradients_are_added_up() -> None:
-    """As in a loop by hand: the loss divides by the valid pixels of each batch by itself."""
-    data = batches()
-    hand, net = twins(lambda: Maps(1), data[0][0])
-    trainer, loss = gluon.Trainer(hand.collect_params(), "sgd", SGD), OwnGradient()
-    hand.collect_params().setattr("grad_req", "add")
-    for start in range(0, len(data), 2):
-        update = data[start : start + 2]
-        for x, y in update:
-            with autograd.record():
-                value = loss(hand(nd.array(x))[0], nd.array(y))
-            value.backward()
-        trainer.step(sum(len(x) for x, _ in update))
-        hand.collect_params().zero_grad()
-    estimator = MultiEstimator(net, spec_of(1, OwnGradient()), TrainerSpec(".*", "sgd", SGD), accumulate=2)
-    estimator.fit(data, epochs=1, event_handlers=SILENT)
-    assert_same_parameters(net, hand)
