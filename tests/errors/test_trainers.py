@@ -3,6 +3,7 @@
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 
 from multifit import TrainerError, TrainerSpec
@@ -196,3 +197,14 @@ def test_what_selects_only_running_statistics_says_so() -> None:
     trainers = {"a": TrainerSpec("dense.*"), "b": TrainerSpec(norm)}
     message = 'selects only what is not trained, such as running statistics: "norm.'
     setup.with_trainers(trainers).refused(TrainerError, message)
+
+
+def test_a_trainer_may_have_nothing_to_update_for_a_while(setup: Setup) -> None:
+    estimator = setup.with_trainers({"body": BODY, "heads": HEADS}).make()
+    estimator.fit(setup.data, epochs=1)
+    setup.net.body.collect_params().setattr("grad_req", "null")
+    assert [bool(trainer.parameters) for trainer in estimator.check(setup.data).trainers] == [False, True]
+    before = setup.net.body[0].weight.data().asnumpy()
+    estimator.fit(setup.data, epochs=1)
+    np.testing.assert_array_equal(setup.net.body[0].weight.data().asnumpy(), before)
+    setup.net.body.collect_params().setattr("grad_req", "write")

@@ -299,3 +299,17 @@ def test_coverage_on_the_host() -> None:
     metric = Coverage()
     metric.update([mx.nd.array([1, 0, 1, 1]), mx.nd.array([0, 0])], [])
     assert metric.get() == ("coverage", 0.5)
+
+
+def test_labels_of_different_widths_count_by_sample() -> None:
+    x, a, b = inputs()[0], with_gaps(8, 1).repeat(2, axis=1), with_gaps(8, 1, seed=6).repeat(3, axis=1)
+
+    def loss(output: Any, a: Any, b: Any) -> Any:
+        return mx.nd.abs(output.sum(axis=1) - a.sum(axis=1) - b.sum(axis=1))
+
+    spec = TaskSpec(
+        outputs="y", labels=[LabelSpec(name, missing="nan") for name in "ab"],
+        losses={"y": LossSpec(loss, "y", ["a", "b"])},
+    )  # fmt: skip
+    expected = np.nanmean(np.abs(x[:, :3].sum(axis=1) - a.sum(axis=1) - b.sum(axis=1)))
+    np.testing.assert_allclose(figure(spec, [[x, a, b]]), expected, rtol=1e-5)
