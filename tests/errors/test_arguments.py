@@ -6,7 +6,6 @@ import pytest
 from mxnet import gluon
 
 from multifit import (
-    CheckpointHandler,
     EarlyStoppingHandler,
     MetricSpec,
     MultiEstimator,
@@ -16,16 +15,14 @@ from multifit import (
 
 from .setups import BOTH, Setup, fault
 
+# fmt: off
 LENGTHS = [
     ({}, "fit was given epochs=None and batches=None; give exactly one: epochs=10, or batches=1000"),
     ({"epochs": 1, "batches": 1}, "fit was given epochs=1 and batches=1; give exactly one"),
     ({"epochs": 0}, "epochs is 0; valid is a whole number of at least 1"),
-    ({"epochs": -1}, "epochs is -1"),
-    ({"epochs": 1.5}, "epochs is 1.5"),
-    ({"epochs": "2"}, "epochs is '2'"),
-    ({"batches": float("nan")}, "batches is nan"),
-    ({"batches": True}, "batches is True"),
+    ({"epochs": 1.5}, "epochs is 1.5"), ({"batches": True}, "batches is True"),
 ]
+# fmt: on
 
 
 @pytest.mark.parametrize(("lengths", "text"), LENGTHS, ids=[str(lengths) for lengths, _ in LENGTHS])
@@ -57,21 +54,12 @@ def test_an_argument_of_a_wrong_type_is_named(setup: Setup, method: str, argumen
     assert not setup.moved(before)
 
 
-@pytest.mark.parametrize("net", [None, "net", gluon.nn.Dense, lambda x: x])
-def test_the_net_must_be_a_block(setup: Setup, net: Any) -> None:
+def test_the_net_must_be_a_block_and_the_spec_a_task_spec_or_a_loss(setup: Setup) -> None:
     with pytest.raises(SpecError, match="not a gluon.Block; give the net itself, an instance"):
-        MultiEstimator(net, TaskSpec(**setup.spec))
-
-
-@pytest.mark.parametrize("spec", [None, "softmax", {}, gluon.loss.L2Loss])
-def test_the_spec_must_be_a_task_spec_or_a_loss(setup: Setup, spec: Any) -> None:
-    with pytest.raises(SpecError, match="give a TaskSpec, or one loss for a net with one input"):
-        MultiEstimator(setup.net, spec)
-
-
-def test_a_long_value_in_place_of_the_spec_is_cut_where_it_shows(setup: Setup) -> None:
-    with pytest.raises(SpecError, match="spec is .*…; give a TaskSpec"):
-        MultiEstimator(setup.net, [gluon.loss.SoftmaxCrossEntropyLoss()] * 9)
+        MultiEstimator(gluon.nn.Dense, TaskSpec(**setup.spec))
+    for spec in ("softmax", [gluon.loss.SoftmaxCrossEntropyLoss()] * 9):
+        with pytest.raises(SpecError, match="spec is .*; give a TaskSpec, or one loss for a net with one in"):
+            MultiEstimator(setup.net, spec)
 
 
 class Watching:
@@ -116,69 +104,26 @@ def test_a_monitored_figure_must_exist_and_have_a_direction(setup: Setup, change
     change(setup).refused(ValueError, *texts)
 
 
-def test_figures_that_can_be_monitored(setup: Setup) -> None:
-    stopping(setup, "val_loss", val_data=setup.data).trains()
-    stopping(setup, "train_own", metrics=own_metric(mode="max")).trains()
-    setup.but(handlers=(Watching("lr"),)).trains()
-
-
 class Recorder:
     """Records a figure of its own: the number of the epoch, below zero."""
 
-    def __init__(self, figure: str = "gap", **options: Any) -> None:
-        self.figure = figure
-        vars(self).update(options)
-
     def epoch_end(self, estimator: Any) -> None:
-        if self.figure:
-            estimator.history.record({self.figure: -float(estimator.state.epoch)})
+        estimator.history.record({"gap": -float(estimator.state.epoch)})
 
 
-@pytest.mark.parametrize("figure", ["gap", "val_gap"])
-def test_a_figure_that_a_handler_records_can_be_monitored(setup: Setup, figure: str) -> None:
-    stopping = EarlyStoppingHandler(figure, mode="max", restore_best=True)
-    estimator = setup.make()
-    estimator.fit(setup.data, epochs=5, event_handlers=[Recorder(figure), stopping])
-    assert estimator.state.epoch == 2 and estimator.history[figure] == [0.0, -1.0]
+def test_a_figure_that_a_handler_records_can_be_monitored(setup: Setup, caplog: Any) -> None:
+    """Not without a direction, nor without that handler; one that comes too late is warned of once."""
+    stopping, estimator = EarlyStoppingHandler("gap", mode="max", restore_best=True), setup.make()
+    estimator.fit(setup.data, epochs=5, event_handlers=[Recorder(), stopping])
+    assert estimator.state.epoch == 2 and estimator.history["gap"] == [0.0, -1.0]
 
+    unknown = 'EarlyStoppingHandler: there is no figure "gap"; figures are "train_loss", '
+    setup.but(handlers=(stopping,)).refused(ValueError, unknown)
+    way_out = 'for one that Recorder records, give mode="min" or mode="max"'
+    setup.but(handlers=(EarlyStoppingHandler("gap"), Recorder())).refused(ValueError, unknown, way_out)
 
-NO_GAP = 'EarlyStoppingHandler: there is no figure "gap"; figures are "train_loss", '
-
-
-@pytest.mark.parametrize(
-    ("handlers", "text"),
-    [
-        ([EarlyStoppingHandler("gap", mode="min"), CheckpointHandler("nowhere")], NO_GAP),
-        (
-            [EarlyStoppingHandler("gap"), Recorder()],
-            'for one that Recorder records, give mode="min" or mode="max"',
-        ),
-    ],
-)
-def test_without_a_handler_or_a_mode_it_is_refused_before_training(
-    setup: Setup, handlers: Any, text: str, tmp_path: Any, monkeypatch: Any
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    setup.but(handlers=tuple(handlers)).refused(ValueError, NO_GAP, text)
-
-
-@pytest.mark.parametrize(
-    ("handlers", "text"),
-    [
-        (
-            [EarlyStoppingHandler("gap", mode="min"), Recorder()],
-            'EarlyStoppingHandler: there is no figure "gap" at the end of epoch 1; figures are "train_loss',
-        ),
-        ([EarlyStoppingHandler("gap", mode="min"), Recorder()], "list that one first, or give it a lower pr"),
-        (
-            [Recorder(), EarlyStoppingHandler("gaps", mode="min")],
-            'figure "gaps" (did you mean "gap"?) at the',
-        ),
-    ],
-)
-def test_a_figure_that_nobody_has_recorded_is_warned_of_once(
-    setup: Setup, handlers: Any, text: str, caplog: Any
-) -> None:
-    setup.make().fit(setup.data, epochs=3, event_handlers=handlers)
+    caplog.clear()
+    setup.make().fit(setup.data, epochs=3, event_handlers=[stopping, Recorder()])
     (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert text in warning
+    assert 'EarlyStoppingHandler: there is no figure "gap" at the end of epoch 1; figures are "t' in warning
+    assert "list that one first, or give it a lower pr" in warning

@@ -73,25 +73,13 @@ def test_they_train_unless_they_are_hybridized(name: str, function: Any) -> None
         )
 
 
-def test_in_a_graph_that_was_loaded() -> None:
-    """A SymbolBlock runs a graph without being hybridized."""
-    net = net_around(branch)
-    net.initialize()
-    loaded = gluon.SymbolBlock(net(mx.sym.var("x")), mx.sym.var("x"), net.collect_params())
-    with pytest.raises(SpecError) as raised:
-        estimator_of(loaded).fit(BATCHES, epochs=1)
-    assert MESSAGE.format("cond") in str(raised.value)
-
-
-@pytest.mark.parametrize("hybridized", [False, True])
-def test_in_a_loss(hybridized: bool) -> None:
+def test_in_a_loss() -> None:
     class Branching(gluon.loss.Loss):
         def hybrid_forward(self, F: Any, y: Any, t: Any) -> Any:
             return F.contrib.cond(F.sum(t) > 0, lambda: F.square(y - t), lambda: F.abs(y - t))
 
     net, loss = nn.Dense(4, in_units=4), Branching(None, 0)
     net.initialize()
-    net.hybridize(hybridized)
     loss.hybridize()
     with pytest.raises(SpecError) as raised:
         estimator_of(net, loss).fit(BATCHES, epochs=1)

@@ -44,19 +44,11 @@ def test_replicas_without_a_kvstore_would_diverge() -> None:
     setup.with_trainers(TrainerSpec(".*", "sgd"), context=TWO).trains()
 
 
-@pytest.mark.parametrize("devices", [TWO[:1], TWO], ids=["one device", "two devices"])
-def test_no_kvstore_updates(devices: list[mx.Context]) -> None:
-    setup = new_setup()
-    setup.net.collect_params().reset_ctx(devices)
-    faulty = setup.with_trainers({"all": trainer(setup, update_on_kvstore=True)}, context=devices)
+def test_no_kvstore_updates(setup: Setup) -> None:
+    faulty = setup.with_trainers({"all": trainer(setup, update_on_kvstore=True)})
     faulty.refused(
         TrainerError, 'trainers["all"]: updates on its kvstore', "update_on_kvstore=False, or give"
     )
-
-
-def test_one_device_needs_no_kvstore(setup: Setup) -> None:
-    setup.with_trainers(trainer(setup)).trains()
-    setup.with_trainers(trainer(setup, kvstore=None)).trains()
 
 
 class Clipping(gluon.Trainer):
@@ -73,16 +65,12 @@ def with_own_step(*args: Any) -> gluon.Trainer:
     return replaced
 
 
-@pytest.mark.parametrize("devices", [TWO[:1], TWO], ids=["one device", "two devices"])
 @pytest.mark.parametrize("make", [Clipping, with_own_step], ids=["a subclass", "a replaced method"])
-def test_a_step_of_the_users(make: Any, devices: list[mx.Context]) -> None:
-    """On one device it would never be called, and gradients are means before it would be."""
-    setup = new_setup()
-    setup.net.collect_params().reset_ctx(devices)
+def test_a_step_of_the_users(setup: Setup, make: Any) -> None:
     own = make(setup.net.collect_params(), "sgd")
     text = f"trainers: {type(own).__name__} overrides step(), which fit does not call"
     ways = "give a TrainerSpec, with clip_norm= to clip, and a handler with change_gradients()"
-    setup.with_trainers(own, context=devices).refused(TrainerError, text, ways)
+    setup.with_trainers(own).refused(TrainerError, text, ways)
 
 
 def test_compressed_gradients() -> None:

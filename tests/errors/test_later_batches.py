@@ -31,18 +31,6 @@ def is_odd(array: Any) -> bool:
     return float(array.reshape(-1)[0].asscalar()) == ODD
 
 
-def holding_itself(*items: Any) -> list[Any]:
-    result = list(items)
-    result.append(result)
-    return result
-
-
-def deep(item: Any) -> Any:
-    for _ in range(5000):
-        item = [item]
-    return item
-
-
 # What a loss returns at first, in an odd batch, and what the message says of the latter.
 LOSSES = {
     "a number, not rows": (rows, lambda a, y: rows(a, y).mean(), "(1,) float32"),
@@ -51,14 +39,8 @@ LOSSES = {
     "more axes": (rows, lambda a, y: nd.square(a), "(8, 3) float32"),
     "another dtype": (rows, lambda a, y: rows(a, y).astype("float64"), "(8,) float64"),
     "None": (rows, lambda a, y: None, "None"),
-    "a string": (rows, lambda a, y: "loss", "str"),
-    "a float": (rows, lambda a, y: 0.0, "float"),
-    "numpy": (rows, lambda a, y: rows(a, y).asnumpy(), "(8,) float32"),
+    "deep": (rows, lambda a, y: [[[[[[a]]]]]], "[[[[…]]]]"),
     "a tuple": (rows, lambda a, y: (rows(a, y), rows(a, y)), "2 parts, [(8,) float32, (8,) float32]"),
-    "nothing": (rows, lambda a, y: (), "0 parts, []"),
-    "a list that holds itself": (rows, lambda a, y: [holding_itself()], "[[[[…]]]]"),
-    "deep": (rows, lambda a, y: [deep(a)], "[[[[…]]]]"),
-    "more axes, of any length": (lambda a, y: rows(a, y)[:3], lambda a, y: a[:3], "(3, 3) float32"),
 }  # fmt: skip
 
 
@@ -97,10 +79,7 @@ NETS = {
     "more axes": (lambda a: a.reshape((8, 3, 1)), 'outputs: the net returns "digit" as (8, 3, 1) float32'),
     "fewer rows": (lambda a: a[:3], 'returns "digit" as (3, 3) float32 in a batch of 8 samples, but (8, 3)'),
     "another dtype": (lambda a: a.astype("int32"), 'returns "digit" as (8, 3) int32'),
-    "numpy": (lambda a: a.asnumpy(), 'returns "digit" as (8, 3) float32'),
-    "a string": (lambda a: "digit", 'returns "digit" as str'),
     "a tuple": (lambda a: (a, a), "outputs: 1 declared (digit), the net returns 2 arrays"),
-    "nested": (lambda a: [[a]], "the net returns 1 array: [[(8, 3) float32]]"),
     "None": (lambda a: None, "the net returns 0 arrays and None: None"),
     "a dict": (lambda a: {"digits": a}, 'the net returns no "digit" (did you mean "digits"?)'),
 }  # fmt: skip
@@ -121,23 +100,7 @@ def test_a_net(case: str) -> None:
         estimator.evaluate([data[0], odd])
 
 
-def test_a_loss_that_holds_itself_is_refused_in_the_first_batch() -> None:
-    for result in (holding_itself(), deep(nd.ones(3))):
-        setup = around(lambda dense, x: dense(x), losses={"digit": LossSpec(lambda a, y: [result])})  # noqa: B023
-        setup.refused(SpecError, "a loss must return an array, or several")
-
-
-def test_a_structure_that_still_binds_is_no_error() -> None:
-    def net(dense: Any, x: Any) -> Any:
-        return (dense(x), None, [x]) if is_odd(x) else dense(x)
-
-    data = arrays()[:2]
-    odd = [np.full_like(data[0], ODD), data[1]]
-    around(net, outputs=["digit", ...]).make().fit([data, odd, data], epochs=2, event_handlers=SILENT)
-
-
 # Forms that may change: the shapes come from batches of many sizes, the first of which may be one sample.
-@pytest.mark.parametrize("sizes", [[8, 8, 5, 1, 2], [1, 8, 3, 1]])
 @pytest.mark.parametrize(
     "loss",
     [
@@ -149,8 +112,8 @@ def test_a_structure_that_still_binds_is_no_error() -> None:
     ],
     ids=["rows", "tokens", "some of the rows", "any number", "columns"],
 )
-def test_what_may_change(loss: Any, sizes: list[int]) -> None:
-    batches = regression_batches(sizes, outputs=(8,))
+def test_what_may_change(loss: Any) -> None:
+    batches = regression_batches([1, 8, 8, 5, 1, 2], outputs=(8,))
     hand, net = twins(lambda: nn.Dense(8), batches[0][0])
     train_by_hand(hand, trainer_of(hand), batches, lambda net, x, y: loss(net(x), y))
     train(net, one_loss_spec(loss), batches)

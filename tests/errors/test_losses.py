@@ -9,7 +9,6 @@ import pytest
 from multifit import LossSpec, SpecError
 
 import mxnet as mx  # isort: skip
-from mxnet import gluon
 
 from .setups import BOTH, CE, L2, Setup, around, fault
 
@@ -28,12 +27,8 @@ FAULTS = [
     fault("infinite weight", lambda s: s.with_loss(CE(), weight=float("inf")),
         f"the weight is inf; {WEIGHT}"),
     fault("weight is a string", lambda s: s.with_loss(CE(), weight="1"), f"the weight is '1'; {WEIGHT}"),
-    fault("weight is None", lambda s: s.with_loss(CE(), weight=None), f"the weight is None; {WEIGHT}"),
-    fault("weight is an array", lambda s: s.with_loss(CE(), weight=np.ones(2)), f"array([1., 1.]); {WEIGHT}"),
     fault("weight function returns -1", lambda s: s.with_loss(CE(), weight=lambda state: -1.0),
         f"the weight is -1.0; {WEIGHT}", "its function returned it"),
-    fault("weight function returns a function", lambda s: s.with_loss(CE(), weight=lambda state: max),
-        'losses["digit"]: the weight is', "its function returned it"),
     fault("fn cannot be called", lambda s: s.with_loss("softmax"),
         "losses[\"digit\"]: 'softmax' cannot be called; give a gluon loss, a Block or a function"),
     fault("fn is a class", lambda s: s.with_loss(CE),
@@ -47,31 +42,17 @@ FAULTS = [
     fault("minimize without returns", lambda s: s.with_loss(CE(), minimize="sum"),
         "minimize is 'sum', but returns is not given; name what the loss returns: returns=['sum', ...]"),
     fault("part twice", lambda s: s.with_loss(CE(), returns=["a", "a"]), 'returns names "a" 2 times'),
-    fault("part is no name", lambda s: s.with_loss(CE(), returns=[1, 2]),
-        "returns holds 1; give a list of strings"),
     fault("too many arguments", lambda s: s.with_loss(lambda a: a, **BOTH),
         'losses["digit"]: is called with 2 arguments ("outputs.digit", "labels.digit"), but takes (a): too',
         "name as many outputs and labels, in that order"),
-    fault("too few arguments", lambda s: s.with_loss(lambda a, b, c: a, **BOTH), "but takes (a, b, c): "),
-    fault("gluon loss without label",
-        lambda s: s.with_loss(CE(), outputs="digit").but(unused=["labels.digit"]),
-        'is called with 1 argument ("outputs.digit"), but takes (pred, label, sample_weight=None): missing'),
     fault("parts without names", lambda s: s.with_loss(lambda a, b: (a, b), **BOTH),
         "returns 2 parts, [(8, 3) float32, (8,) float32]; name them with returns=[...]"),
     fault("fewer parts than names", lambda s: s.with_loss(CE(), **BOTH, returns=["cls", "box"]),
         "returns 1 part, [(8,) float32], but returns= names 2: cls, box"),
     fault("returns None", lambda s: s.with_loss(lambda a, b: None, **BOTH),
         "returns None; a loss must return an"),
-    fault("returns a float", lambda s: s.with_loss(lambda a, b: 1.0, **BOTH),
-        "returns float; a loss must return an"),
-    fault("returns nothing", lambda s: s.with_loss(lambda a, b: [], **BOTH),
-        "returns nothing; a loss must return"),
-    fault("returns numpy", lambda s: s.with_loss(lambda a, b: a.asnumpy(), **BOTH),
-        "a loss must return an array"),
     fault("returns integers", lambda s: s.with_loss(lambda a, b: a.astype("int32"), **BOTH),
         'returns (8, 3) int32; a loss must return float32: cast it, with astype("float32")'),
-    fault("returns lists", lambda s: s.with_loss(lambda a, b: [[a], [a]], **BOTH, returns=["a", "b"]),
-        'losses["digit"]: returns [(8, 3) float32], [(8, 3) float32]; a loss must return an array'),
     fault("normalizer of another kind", lambda s: s.with_loss(CE(), **BOTH, normalize_by=lambda slots: "8"),
         "losses[\"digit\"]: normalize_by is '8'; it must be, or return, an array or a finite number"),
     fault("sizes differ", lambda s: s.but(data=amounts((8, 2))(s.data[0])),
@@ -112,14 +93,9 @@ def test_no_loss_at_all(setup: Setup) -> None:
     faulty.refused(SpecError, f"1 problem found:\n  1. {message}")
 
 
-def test_a_number_is_not_a_loss(setup: Setup) -> None:
-    setup.but(losses={"digit": 3}).refused(SpecError, 'losses["digit"]: 3 cannot be called')
-
-
-@pytest.mark.parametrize("loss", [L2(), gluon.loss.SigmoidBCELoss(), gluon.loss.HuberLoss()])
-def test_samples_are_not_mixed_across_the_batch_axis(loss: Any) -> None:
+def test_samples_are_not_mixed_across_the_batch_axis() -> None:
     """(4, 1) and (1, 4): Gluon reshapes one like the other, and says nothing (pitfall 24)."""
-    net = around(lambda dense, x: dense(x)[:, :1].reshape((1, -1)), losses={"digit": loss})
+    net = around(lambda dense, x: dense(x)[:, :1].reshape((1, -1)), losses={"digit": L2()})
     faulty = net.but(data=[[np.ones((4, 6), "float32"), np.ones((4, 1), "float32")]])
     faulty.refused(SpecError, '"digit" (1, 4) float32', '"digit" (4, 1) float32', "across the batch axis")
 
@@ -149,13 +125,11 @@ def test_a_loss_that_ignores_its_weight() -> None:
 @pytest.mark.parametrize(
     "loss",
     [
-        lambda a, b: mx.nd.square(a).sum(axis=1) * (b > 0),
-        lambda a, b: -mx.nd.log_softmax(a).pick(b),
         lambda a, b: mx.nd.relu(a - 100).sum(axis=1),  # all gradients are 0: undecidable, and no offence
         lambda a, b: mx.nd.BlockGrad(a).sum(axis=1) + mx.nd.ones_like(b),
         lambda a, b: mx.nd.zeros_like(b),  # is no part of the graph at all: no sample had anything to learn
     ],
-    ids=["masked", "log_softmax", "flat", "detached", "nothing to learn"],
+    ids=["flat", "detached", "nothing to learn"],
 )
 def test_a_loss_that_obeys_its_weight_is_accepted(setup: Setup, loss: Any) -> None:
     setup.with_loss(loss, **BOTH).trains()
@@ -163,8 +137,6 @@ def test_a_loss_that_obeys_its_weight_is_accepted(setup: Setup, loss: Any) -> No
 
 CONSTANT: dict[str, Callable[..., Any]] = {
     "from labels alone": lambda a, b: mx.nd.ones_like(b),
-    "asnumpy": lambda a, b: mx.nd.array(a.asnumpy()[:, 0]) + b,
-    "detach": lambda a, b: a.detach().square().sum(axis=1),
     "pause": lambda a, b: paused(lambda: a.square().sum(axis=1)),
 }
 
@@ -175,11 +147,8 @@ def paused(function: Callable[[], Any]) -> Any:
 
 
 @pytest.mark.parametrize("loss", CONSTANT.values(), ids=CONSTANT)
-@pytest.mark.parametrize("weight", [1.0, lambda state: 0.5], ids=["number", "function"])
-def test_a_loss_without_a_gradient_is_refused_unless_its_weight_is_0(
-    setup: Setup, loss: Any, weight: Any
-) -> None:
-    setup.with_loss(loss, **BOTH, weight=weight).refused(
+def test_a_loss_without_a_gradient_is_refused_unless_its_weight_is_0(setup: Setup, loss: Any) -> None:
+    setup.with_loss(loss, **BOTH, weight=lambda state: 0.5).refused(
         SpecError, 'losses["digit"]: returns numbers that autograd has not computed from the outputs'
     )
     figures = setup.with_loss(loss, **BOTH).make().evaluate(setup.data, [])
@@ -197,27 +166,3 @@ def test_a_loss_may_have_its_gradient_in_training_alone(setup: Setup) -> None:
 def test_outputs_without_a_gradient_are_refused() -> None:
     net = around(lambda dense, x: paused(lambda: dense(x)), losses={"digit": CE()})
     net.refused(SpecError, "outputs: autograd has computed none of them from parameters that are trained")
-
-
-class OwnParameter(gluon.HybridBlock):
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale = self.params.get("scale", shape=(1,), init="ones")
-
-    def hybrid_forward(self, F: Any, a: Any, b: Any, scale: Any) -> Any:
-        return F.broadcast_mul(a, scale).square().sum(axis=1)
-
-
-def test_a_loss_may_train_what_it_has_behind_a_frozen_net(setup: Setup) -> None:
-    loss = OwnParameter()
-    frozen = setup.with_loss(loss, **BOTH).but(estimator={"frozen": [setup.net]})
-    frozen.fit()
-    assert float(loss.scale.data().asscalar()) != 1
-
-
-def test_a_net_may_return_its_loss() -> None:
-    net = around(lambda dense, x: (dense(x) ** 2).sum(axis=1), losses={"digit": LossSpec()}, labels=[])
-    net.but(data=[net.data[0][:1]]).trains()
-    net.but(data=[net.data[0][:1]], losses={"digit": LossSpec(returns=["a", "b"])}).refused(
-        SpecError, "returns 1 part, [(8,) float32], but returns= names 2: a, b"
-    )

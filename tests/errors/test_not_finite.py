@@ -48,21 +48,14 @@ ARRAYS: dict[str, Callable[[np.ndarray], Any]] = {
 
 
 @pytest.mark.parametrize("kind", ARRAYS)
-@pytest.mark.parametrize("devices", [1, 2])
 @pytest.mark.parametrize(("where", "way"), [("data", "fit"), ("val_data", "fit"), ("data", "check")])
-def test_in_the_inputs_of_a_first_batch(kind: str, devices: int, where: str, way: str) -> None:
+def test_in_the_inputs_of_a_first_batch(kind: str, where: str, way: str) -> None:
     """Nothing moves, running statistics neither."""
-    setup, convert = on(devices), ARRAYS[kind]
+    setup, convert = on(2), ARRAYS[kind]
     x, *labels = spoiled(setup.data[0], 0, NAN, INF, NAN)
     held = f'inputs["x"] holds NaN and infinity 3 times, in samples 2, 4, 6 (from 0){WAY_OUT}infinity is'
     held = f"1. {'val_data: ' * (where == 'val_data')}{held}"
     setup.but(**{where: [[convert(x), *labels]]}).refused(DataError, held, way=way)
-
-
-def test_in_a_loader_for_validation() -> None:
-    setup = new_setup()
-    loaders = {"good": [setup.data[0]], "bad": [spoiled(setup.data[0], 0, NAN)]}
-    setup.but(val_data=loaders).refused(DataError, '1. val_data "bad": inputs["x"] holds NaN 1 time')
 
 
 @pytest.mark.parametrize(("value", "kind"), [(NAN, "NaN"), (-INF, "infinity")])
@@ -71,13 +64,6 @@ def test_in_the_labels_of_a_loss_of_ones_own(value: float, kind: str) -> None:
     setup = setup.but(losses={**setup.spec["losses"], "amount": LossSpec(own)}, metrics={})
     held = f'labels["amount"] holds {kind} 1 time, in sample 2 (from 0){WAY_OUT}NaN means "no label"'
     setup.but(data=[spoiled(setup.data[0], 2, value)]).refused(DataError, held)
-
-
-def test_many_samples_are_not_all_listed() -> None:
-    setup = around(lambda dense, x: dense(x))
-    x, digit = (np.repeat(array, 3, axis=0) for array in setup.data[0])
-    message = setup.but(data=[[x * NAN, digit]]).refused(DataError, "NaN 144 times, in samples 0, 1, 2,")
-    assert "8, 9, … (from 0)" in message
 
 
 def test_in_weights_and_in_slots_that_only_metrics_take() -> None:
@@ -105,14 +91,7 @@ def test_what_nothing_takes_or_is_declared_missing_does_not_count() -> None:
     setup.but(data=[setup.data[0], spoilt], handlers=(SkipNonFinite(),)).trains()
 
 
-def test_large_numbers_are_fine() -> None:
-    setup = around(lambda dense, x: dense(x * 1e-38))
-    x, digit = setup.data[0]
-    setup.but(data=[[x * 0 + 3e38, digit]]).trains()
-
-
-@pytest.mark.parametrize("devices", [1, 2])
-@pytest.mark.parametrize("hybridized", [True, False])
+@pytest.mark.parametrize(("devices", "hybridized"), [(1, False), (2, True)])
 def test_later_inputs_are_counted(devices: int, hybridized: bool) -> None:
     """Also in the batches of other sizes; behind a relu, the loss shows nothing."""
     setup = on(devices, hybridized)

@@ -1,6 +1,5 @@
 """All problems at once: numbered, each with its kind, and the first kind gives the class."""
 
-import copy
 import pickle
 from typing import Any
 
@@ -8,7 +7,7 @@ import numpy as np
 import pytest
 
 from multifit import DataError, LossSpec, SpecError, TrainerError, TrainerSpec
-from multifit.errors import HandlerError, Problem, nearest, raise_problems, suggest
+from multifit.errors import Problem, raise_problems
 
 from .setups import L2, Setup, fault
 
@@ -71,10 +70,6 @@ def test_all_problems_are_reported_together(setup: Setup, way: str, change: Any,
     assert all(text in message for text in texts)
 
 
-def test_no_problem_raises_nothing() -> None:
-    raise_problems([])
-
-
 def test_a_problem_is_reported_once() -> None:
     with pytest.raises(SpecError) as raised:
         raise_problems([Problem("spec", "a"), Problem("data", "b"), Problem("spec", "a")])
@@ -83,45 +78,8 @@ def test_a_problem_is_reported_once() -> None:
 
 
 @pytest.mark.parametrize("error", [SpecError, DataError, TrainerError])
-def test_an_error_of_one_message(error: Any) -> None:
-    raised = error("something is wrong")
-    assert str(raised) == "1 problem found:\n  1. something is wrong"
-    assert [(p.kind, str(p)) for p in raised.problems] == [(error.kind, "something is wrong")]
-
-
-@pytest.mark.parametrize("error", [SpecError, DataError, TrainerError])
-@pytest.mark.parametrize(
-    "copied", [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))]
-)
-def test_a_copied_error_is_the_same(error: Any, copied: Any) -> None:
+def test_a_copied_error_is_the_same(error: Any) -> None:
     raised = error([Problem(error.kind, "a"), Problem("data", "b")])
     raised.at("epoch 3, batch 8")
-    same = copied(raised)
+    same = pickle.loads(pickle.dumps(raised))
     assert (type(same), str(same), same.problems) == (error, str(raised), raised.problems)
-
-
-def test_the_place_comes_first() -> None:
-    error = HandlerError("it failed")
-    error.at("epoch 3, batch 8")
-    assert str(error) == "epoch 3, batch 8: it failed"
-
-
-@pytest.mark.parametrize(
-    ("name", "valid", "near"),
-    [("adma", ["adamax", "adam"], "adam"), ("teh", ["tech", "the"], "the"), ("aab", ["aab", "aba"], None)],
-)
-def test_two_letters_in_another_order_are_one_error(name: str, valid: list[str], near: str | None) -> None:
-    assert nearest(name, valid) == near
-
-
-def test_suggestions() -> None:
-    assert suggest("digt", ["digit", "amount"]) == ' (did you mean "digit"?)'
-    assert suggest("zzz", ["digit"]) == suggest("digit", ["digit"]) == suggest(3, [3, None, "a"]) == ""
-
-
-def test_an_estimator_trains_once_its_data_is_right(setup: Setup) -> None:
-    estimator = setup.make()
-    with pytest.raises(DataError):
-        estimator.fit([setup.data[0][:2]], epochs=1)
-    assert estimator.state.step == 0
-    assert estimator.fit(setup.data, epochs=2).epochs == 2

@@ -22,11 +22,10 @@ FAULTS = [
         'trainers: \'adam\' is neither a TrainerSpec nor a gluon.Trainer; give TrainerSpec(".*", "adam")'),
     fault("list", lambda net: [BODY, HEADS],
         'several trainers need names: give a dict, such as {"body": Trainer'),
-    fault("class", lambda net: {"a": gluon.Trainer},
-        "trainers[\"a\"]: <class 'mxnet.gluon.trainer.Trainer'> is nei"),
-    fault("None in a dict", lambda net: {"a": BODY, "b": None}, 'trainers["b"]: None is neither'),
     fault("empty dict", lambda net: {},
         "trainers: the dict is empty; name at least one trainer, or leave trainers="),
+    fault("foreign ParameterDict", lambda net: TrainerSpec(gluon.nn.Dense(2).collect_params()),
+        "trainers: the ParameterDict selects none of the net's parameters"),
     fault("name", lambda net: {3: TrainerSpec(".*")},
         "trainers: 3 is not a name; name each trainer with a string"),
     fault("pattern of nothing", lambda net: {"a": TrainerSpec("bdy.*"), "b": HEADS},
@@ -34,21 +33,15 @@ FAULTS = [
         'a pattern must match a whole name, such as "body.0.weight", "body.0.bias"'),
     fault("pattern of a part", lambda net: {"a": TrainerSpec("body"), "b": HEADS},
         'the pattern "body" selects none', '(did you mean "body.*"?)'),
-    fault("alternatives without an end", lambda net: {"body": BODY, "heads": TrainerSpec("digit|amount")},
-        'the pattern "digit|amount" selects none', '(did you mean "(digit|amount).*"?)'),
     fault("pattern near a name", lambda net: {"a": BODY, "b": TrainerSpec("digit.weigth")},
         '(did you mean "digit.weight"?)'),
     fault("no regular expression", lambda net: TrainerSpec("(body"),
         'trainers: "(body" is not a regular expression: missing ), unterminated subpattern at position 0'),
-    fault("params is None", lambda net: TrainerSpec(None),
-        "trainers: None selects no parameters; give a pattern (several are joined by |), a Block or a"),
     fault("params is a list", lambda net: TrainerSpec(["body.*", "digit.*"]),
         "['body.*', 'digit.*'] selects no par"),
     fault("foreign Block",
         lambda net: {"a": TrainerSpec(".*"), "b": TrainerSpec(gluon.nn.Dense(2, prefix="foreign_"))},
         'trainers["b"]: the Block foreign selects none of the net\'s parameters; its parameters are'),
-    fault("foreign ParameterDict", lambda net: TrainerSpec(gluon.nn.Dense(2).collect_params()),
-        "trainers: the ParameterDict selects none of the net's parameters"),
     fault("in none", lambda net: {"body": BODY},
         'no trainer updates "digit.weight", "digit.bias", "amount.weight", "amount.bias", so they would',
         'add a TrainerSpec for them, or pass frozen=["digit.*", "amount.*"]'),
@@ -61,8 +54,6 @@ FAULTS = [
         'the trainers all and body would update "body.0.weight", "body.0.bias", '
         '"body.1.gamma", "body.1.beta"',
         "each parameter belongs to exactly one: narrow a pattern"),
-    fault("gluon.Trainer of a part", lambda net: gluon.Trainer(net.body.collect_params(), "adam"),
-        "no trainer updates"),
     fault("foreign gluon.Trainer", lambda net: gluon.Trainer(foreign(), "adam"),
         'trainers: holds parameters that the net does not have: "foreign_bias", "foreign_weight"',
         "build it from net.collect_params()"),
@@ -81,12 +72,6 @@ def test_wrong_trainers_are_an_error(setup: Setup, trainers: Any, texts: tuple) 
     setup.with_trainers(trainers(setup.net)).refused(TrainerError, *texts)
 
 
-def test_a_misspelt_pattern_does_not_leave_parameters_over(setup: Setup) -> None:
-    """One typing error is one problem: the parameters that it was to update are not reported too."""
-    message = setup.with_trainers({"a": TrainerSpec("bdy.*"), "b": HEADS}).refused(TrainerError)
-    assert message.startswith("1 problem found:")
-
-
 def test_frozen_patterns(setup: Setup) -> None:
     trainers = {"heads": HEADS}
     setup.with_trainers(trainers, frozen=["bdy.*"]).refused(
@@ -100,7 +85,7 @@ def test_frozen_patterns(setup: Setup) -> None:
         'trainers["body"]: everything that it selects is frozen: "body.0.weight"',
         "leave it out, or narrow frozen=",
     )
-    setup.with_trainers(trainers, frozen=setup.net.body).trains()
+    setup.with_trainers(trainers, frozen=[setup.net.body, setup.net.digit.weight]).trains()
     setup.with_trainers(trainers, frozen=["body.0.*", "body.1.*"]).trains()
     setup.with_trainers({"body": BODY, "heads": HEADS}, frozen=None).trains()
 
@@ -132,7 +117,7 @@ def test_what_becomes_trainable_is_checked(setup: Setup, frozen: Any, text: str)
     estimator = setup.with_trainers({"all": gluon.Trainer(held, "sgd")}, frozen=frozen).make()
     estimator.fit(setup.data, epochs=1)
     layer.setattr("grad_req", "write")
-    for use in (partial(estimator.fit, epochs=1), estimator.check) * 2:
+    for use in (partial(estimator.fit, epochs=1), estimator.check):
         before = setup.parameters()
         with pytest.raises(TrainerError) as raised:
             use(setup.data)
@@ -141,17 +126,6 @@ def test_what_becomes_trainable_is_checked(setup: Setup, frozen: Any, text: str)
     layer.setattr("grad_req", "null")
     estimator.fit(setup.data, epochs=1)
     layer.setattr("grad_req", "write")  # other tests use the net
-
-
-def test_a_trainer_may_have_nothing_to_update_for_a_while(setup: Setup) -> None:
-    estimator = setup.with_trainers({"body": BODY, "heads": HEADS}).make()
-    estimator.fit(setup.data, epochs=1)
-    setup.net.body.collect_params().setattr("grad_req", "null")
-    assert [bool(trainer.parameters) for trainer in estimator.check(setup.data).trainers] == [False, True]
-    before = setup.net.body[0].weight.data().asnumpy()
-    estimator.fit(setup.data, epochs=1)
-    np.testing.assert_array_equal(setup.net.body[0].weight.data().asnumpy(), before)
-    setup.net.body.collect_params().setattr("grad_req", "write")
 
 
 def test_a_net_without_parameters() -> None:
@@ -171,19 +145,6 @@ def test_one_optimizer_object_in_two_trainers(setup: Setup) -> None:
     setup.with_trainers({"body": body, "heads": TrainerSpec("(digit|amount).*", one)}).trains()
     specs = {"body": TrainerSpec("body.*", one), "heads": TrainerSpec("(digit|amount).*", one)}
     setup.with_trainers(specs).trains()
-
-
-def test_one_gluon_trainer_under_two_names(setup: Setup) -> None:
-    trainer = gluon.Trainer(setup.net.collect_params(), "sgd")
-    setup.with_trainers({"a": trainer, "b": trainer}).refused(TrainerError, "the trainers a and b")
-
-
-def test_what_selects_parameters(setup: Setup) -> None:
-    net = setup.net
-    everything = net.collect_params()
-    for params in (".*", net, everything, net.collect_params(".*")):
-        setup.with_trainers(TrainerSpec(params)).check()
-    setup.with_trainers(TrainerSpec(".*"), frozen=[net.digit.weight, net.amount]).check()
 
 
 class Tied(gluon.HybridBlock):
@@ -214,14 +175,11 @@ def test_the_second_name_of_a_shared_parameter_leads_to_the_first(where: str) ->
     setup.but(estimator={"frozen": ["(encoder|decoder).weight"]}).fit()
 
 
-@pytest.mark.parametrize("by_pattern", [True, False])
-def test_what_selects_only_parameters_without_gradients_says_so(
-    by_pattern: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_selects_only_parameters_without_gradients_says_so(caplog: pytest.LogCaptureFixture) -> None:
     setup = around(lambda dense, x: dense(x)).but(net=Tied())
     setup.net.digit.collect_params().setattr("grad_req", "null")
     setup.net.initialize()
-    trainers = {"a": TrainerSpec("encoder.*"), "b": TrainerSpec("digit.*" if by_pattern else setup.net.digit)}
+    trainers = {"a": TrainerSpec("encoder.*"), "b": TrainerSpec("digit.*")}
     with caplog.at_level("INFO", "multifit"):
         setup.with_trainers(trainers).trains()
     names = '"digit.weight", "digit.bias"'
@@ -231,12 +189,22 @@ def test_what_selects_only_parameters_without_gradients_says_so(
     assert caplog.text.count(message) == 1
 
 
-@pytest.mark.parametrize("by_pattern", [True, False])
-def test_what_selects_only_running_statistics_says_so(by_pattern: bool) -> None:
+def test_what_selects_only_running_statistics_says_so() -> None:
     norm = gluon.nn.BatchNorm(scale=False, center=False, in_channels=6)
     norm.initialize()
     setup = around(lambda dense, x: dense(norm(x)))
     setup.net.norm = norm
-    trainers = {"a": TrainerSpec("dense.*"), "b": TrainerSpec("norm.running.*" if by_pattern else norm)}
+    trainers = {"a": TrainerSpec("dense.*"), "b": TrainerSpec(norm)}
     message = 'selects only what is not trained, such as running statistics: "norm.'
     setup.with_trainers(trainers).refused(TrainerError, message)
+
+
+def test_a_trainer_may_have_nothing_to_update_for_a_while(setup: Setup) -> None:
+    estimator = setup.with_trainers({"body": BODY, "heads": HEADS}).make()
+    estimator.fit(setup.data, epochs=1)
+    setup.net.body.collect_params().setattr("grad_req", "null")
+    assert [bool(trainer.parameters) for trainer in estimator.check(setup.data).trainers] == [False, True]
+    before = setup.net.body[0].weight.data().asnumpy()
+    estimator.fit(setup.data, epochs=1)
+    np.testing.assert_array_equal(setup.net.body[0].weight.data().asnumpy(), before)
+    setup.net.body.collect_params().setattr("grad_req", "write")

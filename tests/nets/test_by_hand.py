@@ -4,9 +4,9 @@ from typing import Any
 
 import gluonnlp as nlp
 import numpy as np
+import pytest
 
 from multifit import LossSpec, TaskSpec
-from tests.common.grids import plain_or_hybrid
 from tests.common.hand_loop import assert_trains_as_by_hand
 from tests.common.nets import sequential
 from tests.common.specs import CE, L2
@@ -33,22 +33,93 @@ def lengths(least: int, most: int) -> np.ndarray:
     return RANDOM.randint(least, most + 1, SAMPLES).astype("float32")
 
 
-def test_an_embedding_learns_from_triplets() -> None:
-    """Schroff et al., 2015: one net is called three times, and the loss has no label."""
-    triplet = gluon.loss.TripletLoss()
-    names = ["anchor", "same", "other"]
-    spec = TaskSpec(
-        inputs=names,
-        outputs=names,
-        forward=lambda net, slots: tuple(net(slots[name]) for name in names),
-        losses={"triplet": LossSpec(triplet, names)},
-    )
-    batches = [tuple(real(size, 4) for _ in names) for size in (6, 6, 6, 5)]
+SHARED = {
+    "siamese": (gluon.loss.CosineEmbeddingLoss(), 2, ["same"]),
+    "triplets": (gluon.loss.TripletLoss(), 3, []),
+}
 
-    def objective(net: Any, *images: Any) -> Any:
-        return triplet(*[net(image) for image in images])
+
+@pytest.mark.parametrize("kind", SHARED)
+def test_one_net_is_called_several_times(kind: str) -> None:
+    """Hadsell et al., 2006, with a label for each pair; Schroff et al., 2015, whose loss has no label."""
+    loss, count, labels = SHARED[kind]
+    names = ["anchor", "second", "third"][:count]
+    spec = TaskSpec(
+        inputs=names, outputs=names, labels=labels, losses={"distance": LossSpec(loss, names, labels)},
+        forward=lambda net, slots: tuple(net(slots[name]) for name in names),
+    )  # fmt: skip
+    batches = [(*[real(n, 4) for _ in names], *[np.sign(real(n)) for _ in labels]) for n in (6, 6, 6, 5)]
+
+    def objective(net: Any, *arrays: Any) -> Any:
+        return loss(*[net(image) for image in arrays[:count]], *arrays[count:])
 
     assert_trains_as_by_hand(lambda: sequential(nn.Dense(8, "relu"), nn.Dense(3)), spec, batches, objective)
+
+
+class Autoencoder(nn.HybridBlock):
+    """A variational one, without its noise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mean, self.log_variance, self.decoder = nn.Dense(2), nn.Dense(2), nn.Dense(4)
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        mean = self.mean(x)
+        return self.decoder(mean), mean, self.log_variance(x)
+
+
+def divergence(mean: Any, log_variance: Any) -> Any:
+    return -0.5 * (1 + log_variance - mean**2 - log_variance.exp()).sum(axis=1)
+
+
+def test_an_autoencoders_label_is_its_input() -> None:
+    """Kingma and Welling, 2014: and one of its losses has no label."""
+    losses = {
+        "image": LossSpec(L2, "image", "x"),
+        "divergence": LossSpec(divergence, ["mean", "log"], weight=0.1),
+    }
+    spec = TaskSpec(inputs=["x"], outputs=["image", "mean", "log"], labels=["x"], losses=losses)
+
+    def objective(net: Any, x: Any) -> Any:
+        image, *latent = net(x)
+        return L2(image, x) + 0.1 * divergence(*latent)
+
+    assert_trains_as_by_hand(
+        Autoencoder, spec, [(real(SAMPLES, 4),) for _ in range(4)], objective, None, True
+    )
+
+
+class Answering(nn.HybridBlock):
+    """A convolution for an image, a GRU for a question about it, and two heads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.eye, self.light = (
+            sequential(nn.Conv2D(4, 3, activation="relu"), nn.GlobalAvgPool2D()),
+            nn.Dense(1),
+        )
+        self.word, self.ear = nn.Embedding(WORDS, 4), gluon.rnn.GRU(6, layout="NTC")
+        self.answer, self.light = nn.Dense(2), nn.Dense(1)
+
+    def hybrid_forward(self, F: Any, image: Any, question: Any) -> Any:
+        seen, heard = F.flatten(self.eye(image)), F.mean(self.ear(self.word(question)), axis=1)
+        return self.answer(F.concat(seen, heard, dim=1)), self.light(seen)
+
+
+def test_a_question_about_an_image_is_answered() -> None:
+    spec = TaskSpec(
+        inputs=["image", "question"], outputs=["answer", "light"], labels=["answer", "light"],
+        losses={"answer": CE, "light": LossSpec(L2, weight=0.1)},
+    )  # fmt: skip
+    batches = [
+        (real(SAMPLES, 1, 8, 8), words(SAMPLES, 3), words(SAMPLES) % 2, real(SAMPLES, 1)) for _ in range(4)
+    ]
+
+    def objective(net: Any, image: Any, question: Any, answer: Any, light: Any) -> Any:
+        outputs = net(image, question)
+        return CE(outputs[0], answer) + 0.1 * L2(outputs[1], light)
+
+    assert_trains_as_by_hand(Answering, spec, batches, objective, None, True, inputs=2)
 
 
 class Reader(nn.HybridBlock):
@@ -93,12 +164,8 @@ def test_bert_classifies_pairs_of_sentences() -> None:
         )
         return nlp.model.BERTClassifier(bert, num_classes=2)
 
-    spec = TaskSpec(
-        inputs=["words", "segments", "length"],
-        outputs=["label"],
-        labels=["label"],
-        losses={"label": CE},
-    )
+    inputs = ["words", "segments", "length"]
+    spec = TaskSpec(inputs=inputs, outputs=["label"], labels=["label"], losses={"label": CE})
     batches = [
         (words(SAMPLES, STEPS), words(SAMPLES, STEPS) % 2, lengths(2, STEPS), words(SAMPLES) % 2)
         for _ in range(4)
@@ -113,10 +180,8 @@ def test_bert_classifies_pairs_of_sentences() -> None:
 
 def test_a_language_model_is_regularized_by_its_activations() -> None:
     """Merity et al., 2018: gluonnlp's AWD LSTM returns nested lists, all of which its loss takes."""
-    activation, change = (
-        nlp.loss.ActivationRegularizationLoss(2),
-        nlp.loss.TemporalActivationRegularizationLoss(1),
-    )
+    activation = nlp.loss.ActivationRegularizationLoss(2)
+    change = nlp.loss.TemporalActivationRegularizationLoss(1)
 
     def make() -> Any:
         none = dict.fromkeys(["dropout", "weight_drop", "drop_h", "drop_i", "drop_e"], 0)
@@ -145,32 +210,6 @@ def test_a_language_model_is_regularized_by_its_activations() -> None:
         return loss(logits, raw[1], dropped[0], following) * len(text)  # one number is the mean of the batch
 
     assert_trains_as_by_hand(make, spec, batches, objective)
-
-
-class Factors(nn.HybridBlock):
-    """A rating is the product of a user's and a film's factors (Koren et al., 2009)."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__()
-        self.user, self.film = nn.Embedding(WORDS, 4, **options), nn.Embedding(WORDS, 4, **options)
-
-    def hybrid_forward(self, F: Any, user: Any, film: Any) -> Any:
-        return F.sum(self.user(user) * self.film(film), axis=1, keepdims=True)
-
-
-@plain_or_hybrid
-def test_a_matrix_is_factorised_with_sparse_gradients(hybrid: bool) -> None:
-    spec = TaskSpec(inputs=["user", "film"], outputs=["rating"], labels=["rating"], losses={"rating": L2})
-    batches = [(words(SAMPLES), words(SAMPLES), real(SAMPLES, 1)) for _ in range(4)]
-
-    def objective(net: Any, user: Any, film: Any, rating: Any) -> Any:
-        return L2(net(user, film), rating)
-
-    def make() -> Any:
-        return Factors(sparse_grad=True)
-
-    options = {"learning_rate": 0.1}  # a momentum would move what a batch does not reach
-    assert_trains_as_by_hand(make, spec, batches, objective, None, hybrid, "sgd", options, inputs=2)
 
 
 def test_a_critic_with_a_gradient_penalty() -> None:

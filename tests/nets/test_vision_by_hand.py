@@ -9,11 +9,11 @@ from multifit import LossSpec, MultiEstimator, TaskSpec, TrainerSpec
 from tests.common.compare import assert_same_parameters, copy_parameters
 from tests.common.hand_loop import SILENT, assert_trains_as_by_hand, train_by_hand, trainer_of
 from tests.common.nets import sequential
-from tests.common.specs import BCE, CE, L2
+from tests.common.specs import BCE, CE
 
 import mxnet as mx  # isort: skip
 from gluoncv import loss as losses  # isort: skip
-from gluoncv.model_zoo import FasterRCNN, MaskRCNN  # isort: skip
+from gluoncv.model_zoo import MaskRCNN  # isort: skip
 from gluoncv.model_zoo.center_net.center_net import CenterNet  # isort: skip
 from mxnet import gluon  # isort: skip
 from mxnet.gluon import nn  # isort: skip
@@ -73,26 +73,6 @@ def test_objects_as_points() -> None:
 
 def _mask(*shape: int) -> np.ndarray:
     return whole(0, 2, *shape)
-
-
-def test_joints_of_a_body_are_weighted_by_their_visibility() -> None:
-    """SimplePose, Xiao et al., 2018: a heat map for each joint, and the loss's sample weights."""
-    spec = TaskSpec(
-        inputs=["image"],
-        outputs=["joints"],
-        labels=["joints", "visible"],
-        losses={"joints": LossSpec(L2, "joints", ["joints", "visible"])},
-    )
-    batches = [(real(3, 32, 32), real(5, 4, 4), whole(0, 2, 5, 1, 1)) for _ in range(4)]
-
-    def make() -> Any:
-        deconvolution = nn.Conv2DTranspose(8, 4, strides=2, padding=1, use_bias=False)
-        return sequential(body(), deconvolution, nn.Activation("relu"), nn.Conv2D(5, 1))
-
-    def objective(net: Any, image: Any, joints: Any, visible: Any) -> Any:
-        return L2(net(image), joints, visible)
-
-    assert_trains_as_by_hand(make, spec, batches, objective, None, True)
 
 
 RCNN = {
@@ -180,20 +160,6 @@ def _assert_trains_as_by_hand(make: Any, spec: TaskSpec, batches: list[Any], obj
 
 
 INPUTS = ["image", "true boxes", "true classes"]
-
-
-def test_region_proposals_and_boxes() -> None:
-    """Faster R-CNN, Ren et al., 2015: the net computes half of its targets itself."""
-    spec = TaskSpec(inputs=INPUTS, outputs=FASTER, labels=TARGETS, losses=RCNN_LOSSES, unused=UNUSED)
-
-    def make() -> Any:
-        return FasterRCNN(body(), nn.Conv2D(8, 3, padding=1), **RCNN)
-
-    def objective(net: Any, *arrays: Any) -> Any:
-        named = dict(zip(FASTER, net(*arrays[:3])))
-        return _sum_of(RCNN_LOSSES, {**named, **dict(zip(TARGETS, arrays[3:]))})
-
-    _assert_trains_as_by_hand(make, spec, [_scene() for _ in range(3)], objective)
 
 
 def test_masks_of_region_proposals() -> None:

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from multifit import History, LossSpec, TaskSpec, TrainerSpec
-from multifit.gluon.metrics.sums import Accumulator, MetricSums, ScalarSum
+from multifit.gluon.metrics.sums import Accumulator
 from multifit.losses import SequenceCELoss
 from tests.common.compare import twins
 from tests.common.data import digit_batches, regression_batches
 from tests.common.grids import pairwise, plain_or_hybrid, two_settings
-from tests.common.hand_loop import SILENT, SIZES, train, train_by_hand, trainer_of
+from tests.common.hand_loop import SILENT, SIZES, train
 from tests.common.losses import PARTS, Parts
 from tests.common.nets import hybridized
 from tests.common.shared_nets import two_heads
@@ -52,24 +52,6 @@ def test_objective_and_terms_of_uneven_batches(weight: Any, devices: list, hybri
 
 
 @two_settings
-def test_figures_of_a_net_that_moves(devices: list, hybrid: bool) -> None:
-    batches = digit_batches(SIZES * 2)
-    hand, net = twins(two_heads, batches[0][0])
-    sums = np.zeros(2)
-
-    def objective(net: Any, x: Any, digit: Any, parity: Any) -> Any:
-        digits, parities = net(x)
-        values = CE(digits, digit), BCE(parities, parity)
-        sums[:] += [float(value.sum().asscalar()) for value in values]
-        return values[0] + 0.5 * values[1]
-
-    train_by_hand(hand, trainer_of(hand), batches, objective)
-    history = train(hybridized(net, hybrid), digit_spec(), batches, devices).history
-    digit, parity = sums / sum(SIZES * 2)
-    assert_figures(history, {"digit": digit, "parity": parity, "loss": digit + 0.5 * parity}, rtol=1e-4)
-
-
-@two_settings
 def test_parts(devices: list, hybrid: bool) -> None:
     batches = regression_batches(SIZES)
     hand, net = twins(lambda: nn.Dense(4), batches[0][0])
@@ -102,12 +84,10 @@ def test_means_over_tokens(case: str, devices: list, hybrid: bool) -> None:
     assert_figures(history, {"token": token, "sequence": sequence, "loss": token + 0.1 * sequence})
 
 
-@pytest.mark.parametrize(
-    "by", ["y", lambda slots: float(slots["y"].sum().asscalar())], ids=["slot", "number"]
-)
 @plain_or_hybrid
-def test_a_batch_that_is_normalised_by_nothing_counts_for_nothing(by: Any, hybrid: bool) -> None:
+def test_a_batch_that_is_normalised_by_nothing_counts_for_nothing(hybrid: bool) -> None:
     """Its objective is 0, whatever its losses are."""
+    by = "y" if hybrid else lambda slots: float(slots["y"].sum().asscalar())
     x = np.ones((4, 2), "float32")
     batches = [(x, np.zeros(4, "float32")), (x, np.ones(4, "float32"))]
     hand, net = twins(lambda: nn.Dense(1), x)
@@ -115,17 +95,6 @@ def test_a_batch_that_is_normalised_by_nothing_counts_for_nothing(by: Any, hybri
     history = train(hybridized(net, hybrid), spec, batches, None, STILL).history
     value = (0.5 * (hand(nd.array(x)).asnumpy() - 3) ** 2).mean()
     assert_figures(history, {"l": value, "loss": value})
-
-
-@two_settings
-def test_a_weight_that_changes(devices: list, hybrid: bool) -> None:
-    batches = regression_batches(SIZES, 2, (1,))
-    hand, net = twins(lambda: nn.Dense(1), batches[0][0])
-    spec = one_loss_spec(L2, weight=lambda state: state.batch)
-    history = train(hybridized(net, hybrid), spec, batches, devices, STILL).history
-    sums = [float(L2(hand(nd.array(x)), nd.array(y)).sum().asscalar()) for x, y in batches]
-    weighted = sum(i * value for i, value in enumerate(sums))
-    assert_figures(history, {"l": sum(sums) / sum(SIZES), "loss": weighted / sum(SIZES)})
 
 
 @two_settings
@@ -138,7 +107,7 @@ def test_sums_stay_exact_beyond_what_float32_counts(devices: list, hybrid: bool)
 
 
 # few numbers wait and are added up 16 at once, many are added at once
-@pytest.mark.parametrize("width, count", [(2, 1), (2, 16), (2, 17), (2, 40), (5000, 17)])
+@pytest.mark.parametrize("width, count", [(2, 16), (2, 17), (5000, 17)])
 def test_an_accumulator_adds_up_batches_and_devices(width: int, count: int) -> None:
     sums, read = Accumulator(), []
     assert sums.read() == 0.0
@@ -153,16 +122,3 @@ def test_an_accumulator_adds_up_batches_and_devices(width: int, count: int) -> N
     other.load(sums.state())
     assert Accumulator().read() == 0.0
     np.testing.assert_array_equal(other.read(), np.full(width, total))
-
-
-def test_a_scalar_sum_takes_numbers_and_arrays() -> None:
-    total = ScalarSum()
-    assert total.read() == 0.0
-    for value in (1, nd.array([2.0**24]), nd.array([1.0]), nd.array([2.0], ctx=mx.cpu(1))):
-        total.add(value)
-    assert total.read() == 2.0**24 + 4
-
-
-def test_sums_without_terms_have_no_objective() -> None:
-    sums = MetricSums([])
-    assert sums.loss_figures(sums.totals()) == {}

@@ -115,9 +115,11 @@ def assert_same(net: Any, hand: Any) -> None:
         np.testing.assert_allclose(one.data().asnumpy(), other.data().asnumpy(), rtol=2e-5, err_msg=one.name)
 
 
-@pytest.mark.parametrize("contexts", [ONE, TWO], ids=["one", "two"])
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("way", ["name", "block", "grad_req"])
+WAYS = ("name", "block", "grad_req")
+TRAINED = [(kind, WAYS[i % 3], (ONE, TWO)[i % 2]) for i, kind in enumerate([*KINDS, "hybridized", "plain"])]
+
+
+@pytest.mark.parametrize(("kind", "way", "contexts"), TRAINED)
 def test_a_frozen_body_trains_as_by_hand(kind: str, way: str, contexts: Any) -> None:
     net = made(kind, contexts)
     before = snapshot(net)
@@ -136,16 +138,14 @@ def test_a_frozen_body_trains_as_by_hand(kind: str, way: str, contexts: Any) -> 
 SELECTED = {
     "scale and shift": ([".*gamma", ".*beta"], {}, "body.0.*"),
     "statistics": ([".*running_mean"], {}, "body.0.*|.*(gamma|beta)"),
-    "the shift, which is all": ([".*beta"], {"scale": False}, "body.0.*"),
     "nothing to learn": (["body.1.*"], {"scale": False, "center": False}, "body.0.*"),
 }
 
 
 @pytest.mark.parametrize("selected", SELECTED)
-@pytest.mark.parametrize("kind", ["plain", "hybridized"])
-def test_what_freezes_a_layer(kind: str, selected: str) -> None:
+def test_what_freezes_a_layer(selected: str) -> None:
     frozen, options, trained = SELECTED[selected]
-    net = made(kind, **options)
+    net = made("hybridized", **options)
     before = statistics(net)
     estimator = fit(net, frozen)
     assert estimator.plan.frozen_statistics == ("body.1.running_mean", "body.1.running_var")
@@ -156,7 +156,6 @@ def test_what_freezes_a_layer(kind: str, selected: str) -> None:
 LEARNING = {
     "nothing to learn": ([], {"scale": False, "center": False}, "(body.0|head).*"),
     "the scale alone": (["body.1.gamma"], {}, "(body.0|head).*|.*beta"),
-    "the dense layer": (["body.0.*"], {}, "(body.1|head).*"),
 }
 
 
@@ -176,7 +175,7 @@ class Unfreezes:
             estimator.net.collect_params().setattr("grad_req", "write")
 
 
-@pytest.mark.parametrize("kind", ["plain", "a hybridized body", "hybridized", "a symbolic body"])
+@pytest.mark.parametrize("kind", ["plain", "hybridized", "a symbolic body"])
 def test_a_layer_that_is_unfrozen_learns_from_then_on(kind: str) -> None:
     net, hand = made(kind), made("plain")
     trainer = gluon.Trainer(hand.collect_params(), "sgd", SGD)
@@ -189,7 +188,7 @@ def test_a_layer_that_is_unfrozen_learns_from_then_on(kind: str) -> None:
     assert_same(net, hand)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["plain", "hybridized", "symbolic"])
 def test_the_users_net_is_as_before(kind: str, tmp_path: Path) -> None:
     """Also in a loop of the user's own, in which its BatchNorm learns."""
     net, hand = made(kind), by_hand("head.*")
@@ -203,31 +202,10 @@ def test_the_users_net_is_as_before(kind: str, tmp_path: Path) -> None:
         np.testing.assert_allclose(output.asnumpy(), hand(x).asnumpy(), rtol=1e-5)
 
 
-def test_two_estimators_take_turns_with_one_net() -> None:
-    """What one of them freezes learns with the other."""
-    net, hand = (filled(Two()) for _ in range(2))
-    net.hybridize()
-    estimators = [
-        MultiEstimator(net, L2, TrainerSpec(f"{a}.*", "sgd", SGD), frozen=[f"{b}.*"]) for a, b in ("ab", "ba")
-    ]
-    trainers = [gluon.Trainer(part.collect_params(), "sgd", SGD) for part in (hand.a, hand.b)]
-    for number, batch in enumerate(BATCHES):
-        estimators[number % 2].fit_batch(batch)
-        for place, part in enumerate((hand.a, hand.b)):
-            part[1]._kwargs["use_global_stats"] = number % 2 != place
-        train_by_hand(hand, trainers[number % 2], [batch], lambda net, x, y: L2(net(x), y))
-    assert_same_parameters(net, hand)
-
-
-class Two(gluon.HybridBlock):
-    """Two bodies, one after the other."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.a, self.b = body(), body(inputs=4)
-
-    def hybrid_forward(self, F: Any, x: Any) -> Any:
-        return self.b(self.a(x)).sum(axis=1, keepdims=True)
+def assert_equal(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> None:
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        np.testing.assert_array_equal(value, other[name], err_msg=name)
 
 
 def test_the_plan_names_the_statistics() -> None:
@@ -239,9 +217,3 @@ def test_the_plan_names_the_statistics() -> None:
     assert (
         "frozen 2 running statistics used in training too: body.1.running_mean, body.1.running_var" in lines
     )
-
-
-def assert_equal(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> None:
-    assert one.keys() == other.keys()
-    for name, value in one.items():
-        np.testing.assert_array_equal(value, other[name], err_msg=name)

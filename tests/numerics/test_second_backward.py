@@ -7,7 +7,7 @@ import numpy as np
 from multifit import MultiEstimator, TrainerSpec
 from tests.common.compare import assert_same_parameters, twins
 from tests.common.data import digit_batches
-from tests.common.grids import every_setting
+from tests.common.grids import two_settings
 from tests.common.hand_loop import SGD, SILENT
 from tests.common.nets import Heads, hybridized, sequential
 from tests.common.specs import digit_spec
@@ -49,7 +49,7 @@ def train(net: Any, devices: Any, *handlers: Any) -> None:
     estimator.fit(digit_batches([8] * 4), epochs=1, event_handlers=[*SILENT, *handlers])
 
 
-@every_setting
+@two_settings
 def test_a_mask_of_ones_own_is_repeated(devices: list, hybrid: bool) -> None:
     """The training is that without the handler, and so is the gradient that the handler saw first."""
     watched, alone = twins(lambda: net_with(Mask()), np.zeros((2, 10), "float32"))
