@@ -58,13 +58,6 @@ def test_regression_outputs(name):
     assert_agree(getattr(S, name), normal(4, 1), normal(4), constant=(1,))
 
 
-@pytest.mark.parametrize("shape", [(4, 5), (8,), (2, 2, 5)])
-@pytest.mark.parametrize("normalization", NORMALIZATIONS)
-def test_make_loss(normalization, shape):
-    options = {"grad_scale": 3.0, "normalization": normalization, "valid_thresh": 0.5}
-    assert_agree(lambda x: S.MakeLoss(S.square(x), **options), normal(*shape))
-
-
 @pytest.mark.parametrize("blank", ["first", "last"])
 @pytest.mark.parametrize("given", [(), ("data",), ("label",), ("data", "label")])
 @pytest.mark.parametrize("steps", [6, 3])
