@@ -38,9 +38,9 @@ def rhythms() -> Any:
     }
 
 
-@pytest.mark.parametrize("window", [3, 5], ids=["a window of all", "more than an epoch has"])
 @pytest.mark.parametrize("case", CASES)
-def test_the_update_is_that_of_one_batch(case: str, window: int) -> None:
+def test_the_update_is_that_of_one_batch(case: str) -> None:
+    window = 3 if case == "all of it" else 5  # all batches, or more than an epoch has
     assert_is_one_batch(case, window, engine="torch", context="cpu")
 
 
@@ -56,8 +56,6 @@ def test_a_stop_within_a_window_updates_with_what_is_there(options: Any) -> None
 
 @pytest.mark.parametrize("engines", PAIRS, ids="-".join)
 def test_a_run_with_missing_labels_resumes_within_a_window(engines: Any, tmp_path: Path) -> None:
-    """The batches of the window are read again, and a finished run ends as it had ended."""
-
     def run(folder: str, engine: str, epochs: int, **resume: Any) -> Any:
         trainers = TrainerSpec(".*", "sgd", SGD)
         estimator = MultiEstimator(net_of(), spec_of(True, True), trainers, engine=engine, accumulate=3)
@@ -78,7 +76,6 @@ def test_a_run_with_missing_labels_resumes_within_a_window(engines: Any, tmp_pat
 
 
 def test_a_run_resumes_within_a_window_of_pytorchs_loader(tmp_path: Path) -> None:
-    """Whose order and samples PyTorch's generator draws."""
     (arrays,) = batches_of([14], True)
 
     class Noisy(torch.utils.data.Dataset):
@@ -167,17 +164,12 @@ def test_figures_and_parameters_are_those_of_mxnet(name: str) -> None:
     assert_engines_agree(fit)
 
 
-@pytest.mark.parametrize("engines", PAIRS, ids="-".join)
-@pytest.mark.parametrize("stop", [4, 5])
+@pytest.mark.parametrize(("engines", "stop"), [*zip(PAIRS, (5, 4, 4))])
 def test_a_run_resumes_between_two_updates(engines: tuple[str, str], stop: int, tmp_path: Path) -> None:
-    assert_resumes(
-        lambda engine: estimator_of("float64", engine, trainers=rhythms()), tmp_path, engines, stop
-    )
+    def make(engine: str) -> MultiEstimator:
+        return estimator_of("float64", engine, trainers=rhythms())
 
-
-def test_a_run_that_accumulates_resumes_bit_for_bit(tmp_path: Path) -> None:
-    """In float32, in which the order of sums counts."""
-    assert_resumes(lambda engine: estimator_of(engine=engine, trainers=rhythms()), tmp_path, stop=4)
+    assert_resumes(make, tmp_path, engines, stop)
 
 
 def test_handlers_see_the_gradients_of_the_trainers_that_move() -> None:

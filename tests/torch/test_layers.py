@@ -112,7 +112,6 @@ def test_resizing():
 
 @pytest.mark.parametrize("scale", [0.1, 0.29, 1 / 3, 0.57, 1.1, 2.2])
 def test_resizing_by_a_scale_makes_the_same_sizes(scale):
-    """MXNet multiplies in float32, in which 100 · .29 is 29."""
     symbol = S.contrib.BilinearResize2D(S.var("x"), scale_height=scale, scale_width=scale)
     for size in [*range(10, 400, 5), 512, 1024]:
         ours = bilinear_resize(
@@ -215,7 +214,6 @@ def test_recurrent_layers(mode, both, states):
 
 @pytest.mark.parametrize("training", [False, True])
 def test_a_recurrent_layer_that_evaluates_has_gradients(monkeypatch, training):
-    """Of cuDNN, too: it passes them back in training mode alone."""
     modes, lstm = [], torch.lstm
 
     def watched(*arguments):

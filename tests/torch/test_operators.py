@@ -229,7 +229,6 @@ def test_other_products():
 
 
 def test_a_dense_layer_takes_no_rows():
-    """As an exported net may be given; MXNet has no arrays without elements."""
     x, weight, bias = map(torch.tensor, (np.zeros((0, 3, 4)), normal(5, 12), normal(5)))
     assert fully_connected(x, weight, bias, num_hidden=5).shape == (0, 5)
 
@@ -240,7 +239,6 @@ KINDS = list(itertools.product(["float16", "float32"], repeat=2))
 @pytest.mark.parametrize("narrow", [False, True])
 @pytest.mark.parametrize("kinds", KINDS, ids="-".join)
 def test_types_that_are_made_one(kinds, narrow):
-    """gluoncv's decoder of boxes does it; a graph's JSON has it if it has the casts of a lower precision."""
     options = {"num_outputs": 2, "cast_narrow": narrow}
     symbol = mx.sym.Group(list(mx.sym.amp_multicast(*map(mx.sym.var, "xy"), **options)))
     expected = symbol.infer_type(x=kinds[0], y=kinds[1])[1]  # MXNet cannot compute all of them

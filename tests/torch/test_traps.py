@@ -26,7 +26,6 @@ def test_the_first_of_equal_elements_gets_the_gradient():
 
 
 def test_an_operator_without_attributes_ignores_those_that_it_is_given():
-    """As Gluon's CosineEmbeddingLoss gives one."""
     assert_agree(lambda x, y: S.broadcast_maximum(x, y, axis=1), TIES, TIES[:1])
     for name, function in OPERATORS.items():
         if not set(table(function)) - GIVEN:
