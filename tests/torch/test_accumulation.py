@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -54,27 +53,6 @@ def test_a_stop_within_a_window_updates_with_what_is_there(options: Any) -> None
     assert_close(whole, values_of(estimator), tolerance=1e-12)
 
 
-@pytest.mark.parametrize("engines", PAIRS, ids="-".join)
-def test_a_run_with_missing_labels_resumes_within_a_window(engines: Any, tmp_path: Path) -> None:
-    def run(folder: str, engine: str, epochs: int, **resume: Any) -> Any:
-        trainers = TrainerSpec(".*", "sgd", SGD)
-        estimator = MultiEstimator(net_of(), spec_of(True, True), trainers, engine=engine, accumulate=3)
-        saving = CheckpointHandler(tmp_path / folder, Every(1, "batch"), seed=1)
-        stop = StoppingHandler(condition=lambda state: epochs == 2 and state.step == 7)
-        data = batches_of((3, 2, 3, 2, 4), True)
-        estimator.fit(data, epochs=epochs, event_handlers=[saving, stop], **resume)
-        return values_of(estimator)
-
-    first, second = engines
-    ended = run("parts", first, 2)
-    assert_close(run("parts", second, 2, resume=tmp_path / "parts"), ended)
-    whole = run("whole", second, 3)
-    resumed = run("parts", second, 3, resume=tmp_path / "parts")
-    assert_close(whole, resumed)
-    if first == second:
-        np.testing.assert_equal(resumed, whole)
-
-
 def test_a_run_resumes_within_a_window_of_pytorchs_loader(tmp_path: Path) -> None:
     (arrays,) = batches_of([14], True)
 
@@ -110,6 +88,10 @@ class Clip:
             parameter.set_data(mx.nd.clip(parameter.data(), -0.3, 0.3))
 
 
+class ClipAfterEpoch:
+    epoch_end = Clip.batch_end
+
+
 class Around:
     """Trains on halved values, and doubles what comes of it."""
 
@@ -143,6 +125,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "added up while held": {"prepare": add_all, "handlers": lambda: [SkipThird()]},
     "written while held": {"handlers": lambda: [SkipThird()]},
     "values set after a batch": {"handlers": lambda: [Clip()]},
+    "values set after an epoch": {"handlers": lambda: [ClipAfterEpoch()]},
     "values set around a step": {"handlers": lambda: [Around()]},
     "values read and set in hooks": {"handlers": lambda: [Decay()]},
 }

@@ -1,6 +1,5 @@
 """State that is carried from batch to batch: torch trains a language model as MXNet does, in float64."""
 
-import json
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -11,7 +10,6 @@ import pytest
 
 from multifit import DataError, LossSpec, MetricSpec, MultiEstimator, SpecError, TaskSpec, TrainerSpec
 from multifit.balance import FAMO, UPGrad
-from multifit.cli import main
 from multifit.distributed import ALONE, World
 from multifit.errors import Problem
 from multifit.gluon.compat import mx
@@ -19,7 +17,6 @@ from multifit.torch.engine.computation import WholeComputation
 from tests.common.compare import assert_unchanged, snapshot
 from tests.common.language import BATCHES, KEPT, STATE, UNITS, Keeps, LanguageModel, make_net, make_spec
 from tests.common.ranks import run_ranks
-from tests.tasks.commands import TASKS
 from tests.torch.cuda_graphs import counted_replays
 from tests.torch.fits import assert_close, assert_engines_agree
 from tests.torch.runs import PAIRS, assert_resumes, values
@@ -168,16 +165,3 @@ def test_an_evaluation_that_mxnet_goes_on_with_keeps_its_state(monkeypatch: Any,
     data = [*BATCHES[:3], *[tuple(array[:2] for array in batch) for batch in BATCHES[3:]]]
     assert_close(*(estimator_of(engine).evaluate(data, **ALONG) for engine in ("mxnet", "torch")))
     assert "evaluating runs with MXNet on the CPU" in caplog.text
-
-
-def test_the_task_trains(tmp_path: Path) -> None:
-    settings = ["epochs=1", "units=16", "rarest=40", "length=70", "dropout=0.0"]
-
-    def train(engine: str) -> Any:
-        folder = tmp_path / engine
-        options = ["--engine", engine, "--output", str(folder), "--quiet", "--set", *settings]
-        assert main(["train", str(TASKS / "language.py"), *options]) == 0
-        return json.loads((folder / "history.json").read_text())
-
-    of_mxnet, of_torch = train("mxnet"), train("torch")
-    assert of_torch["val_next"] == pytest.approx(of_mxnet["val_next"], rel=1e-3)

@@ -62,11 +62,6 @@ def test_deterministic_algorithms(monkeypatch: pytest.MonkeyPatch) -> None:
     assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":16:8"
 
 
-def test_an_unknown_engine() -> None:
-    with pytest.raises(ValueError, match='valid is "auto", "mxnet" or "torch"'):
-        estimator_of(engine="keras")
-
-
 def test_an_error_on_the_device_is_reported_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     from multifit.torch.engine.computation import WholeComputation
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from multifit import MultiEstimator, TaskSpec, TrainerSpec
+from multifit import MultiEstimator, TaskSpec
 from multifit.gluon.compat import mx
 from multifit.seeding import seed_everything
 from tests.common.data import two_head_arrays
@@ -101,32 +101,6 @@ def test_a_loop_of_ones_own_trains_the_net_itself(fitted: bool, tmp_path: Path) 
 
     for one, other in zip(loop("mxnet"), loop("torch")):
         assert_equal(dict(enumerate(one.values())), dict(enumerate(other.values())), 1e-10)
-
-
-def test_handlers_see_the_values_of_the_running_batch() -> None:
-    seen: list[Any] = []
-
-    class Watch:
-        def batch_end(self, estimator: Any, pred: Any, label: Any, loss: Any) -> None:
-            weights = estimator.parameters["body.weight"].data().asnumpy()
-            seen.append((weights, pred["digit"][0].shape, loss["digit"][0].asnumpy().sum()))
-            assert estimator.gradients() == {"trainer": {}}  # used up
-
-    estimator = estimator_of()
-    estimator.fit(BATCHES, epochs=1, event_handlers=[Watch()])
-    assert len(seen) == 5 and all(shape == (8, 3) for _, shape, _ in seen)
-    assert (seen[0][0] != seen[1][0]).any() and seen[0][2] > 0
-
-
-def test_what_a_handler_sets_at_the_end_of_an_epoch_counts() -> None:
-    class Reset:
-        def epoch_end(self, estimator: Any) -> None:
-            for parameter in estimator.parameters.values():
-                parameter.set_data(mx.nd.zeros(parameter.shape))
-
-    estimator = estimator_of(trainers=TrainerSpec(".*", "sgd", {"learning_rate": 0.0}))
-    history = estimator.fit(BATCHES, BATCHES, epochs=2, event_handlers=[Reset()])
-    assert history["train_digit"][1] == pytest.approx(np.log(3))
 
 
 def test_an_evaluation_that_is_no_graph_runs_with_mxnet(caplog: Any) -> None:
