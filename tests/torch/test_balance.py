@@ -14,7 +14,7 @@ from multifit.sampling import RoundRobin, Together
 from multifit.seeding import seed_everything
 from tests.common.balance_methods import methods
 from tests.common.data import in_batches, two_head_arrays
-from tests.common.nets import normed_heads, two_heads
+from tests.common.nets import normed_heads
 from tests.common.specs import CE, L2, two_head_spec
 from tests.torch.fits import assert_engines_agree
 from tests.torch.runs import PAIRS, assert_resumes, values
@@ -27,7 +27,7 @@ SGD = {"learning_rate": 0.05, "momentum": 0.9}
 
 def net_of(kind: str = "normed") -> Any:
     seed_everything(3)
-    net = two_heads("hybrid") if kind == "plain" else normed_heads(0.4 if kind == "dropout" else 0.0)
+    net = normed_heads(0.4 if kind == "dropout" else 0.0)
     net.cast("float64")
     net.hybridize()
     return net

@@ -9,8 +9,6 @@ from mxnet import nd
 from mxnet.gluon import Block, nn
 
 from multifit import (
-    CheckpointHandler,
-    Every,
     LabelSpec,
     LossSpec,
     MetricSpec,
@@ -26,7 +24,7 @@ from tests.common.data import in_batches, two_head_arrays
 from tests.common.language import BATCHES, UNITS, LanguageModel, make_net, make_spec
 from tests.common.specs import CE, one_loss_spec, two_head_spec
 from tests.torch.fits import assert_close, codes_of, stages_of
-from tests.torch.runs import values
+from tests.torch.runs import assert_resumes, values
 from tests.torch.test_recorded import SGD, TOLERANCE, batches, fit, halves, translation_spec, translator
 
 SEEN: list[Any] = []
@@ -105,23 +103,17 @@ def test_handlers_change_the_outputs_of_a_recorded_net() -> None:
 
 
 def test_dropout_drops_in_training_only_and_resumes_exactly(tmp_path: Path) -> None:
-    def run(folder: Path, **options: Any) -> MultiEstimator:
-        saving = CheckpointHandler(folder, every=Every(1, "batch"))
-        net = scaled(Scaled(0.5))
-        return fit(
-            "torch", net, one_loss_spec(CE), SGD, SIZES, epochs=None, event_handlers=[saving], **options
-        )
+    def make(engine: str, rate: float = 0.5) -> MultiEstimator:
+        return MultiEstimator(scaled(Scaled(rate)), one_loss_spec(CE), SGD, engine=engine, context="cpu")
 
-    whole = run(tmp_path / "whole", batches=7)
-    run(tmp_path / "parts", batches=3)
-    resumed = run(tmp_path / "parts", batches=7, resume=tmp_path / "parts")
-    assert_close(values(whole), values(resumed), tolerance=0.0)
-    plain = fit("torch", scaled(), one_loss_spec(CE), SGD, SIZES, epochs=None, batches=7)
-    assert any((values(plain)[name] != value).any() for name, value in values(whole).items())
-    outputs = whole.predict(SIZES)
-    assert_close(outputs, whole.predict(SIZES), tolerance=0.0)
-    expected = whole.net(nd.array(np.concatenate([x for x, _ in SIZES]), dtype="float64")).asnumpy()
-    np.testing.assert_allclose(outputs["out"], expected, rtol=TOLERANCE)
+    assert_resumes(make, tmp_path, stop=3, data=SIZES)
+    dropped, plain = make("torch"), make("torch", 0.0)
+    for estimator in (dropped, plain):
+        estimator.fit(SIZES, epochs=1, event_handlers=[])
+    assert any((values(plain)[name] != value).any() for name, value in values(dropped).items())
+    expected = dropped.net(nd.array(np.concatenate([x for x, _ in SIZES]), dtype="float64")).asnumpy()
+    for _ in range(2):
+        np.testing.assert_allclose(dropped.predict(SIZES)["out"], expected, rtol=TOLERANCE)
 
 
 class Reading(Scaled):

@@ -9,12 +9,11 @@ import pytest
 
 from multifit import LabelSpec, LossSpec, MetricSpec, MultiEstimator, TrainerSpec
 from multifit.sampling import Proportional, Ratios, RoundRobin, Together
-from multifit.seeding import seed_everything
 from tests.common.data import in_batches, two_head_arrays
-from tests.common.nets import normed_heads
 from tests.common.specs import CE, L2, two_head_spec
 from tests.torch.fits import assert_engines_agree
 from tests.torch.runs import assert_resumes, values
+from tests.torch.test_balance import net_of
 
 import mxnet as mx  # isort: skip
 
@@ -60,14 +59,6 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[[], Any], Any]] = {
     "normalizers, and a metric on the host": (measured, sgd, RoundRobin()),
     "together": (missing, sgd, Together()),
 }
-
-
-def net_of(kind: str) -> Any:
-    seed_everything(3)
-    net = normed_heads(0.3 if kind == "dropout" else 0.0)
-    net.cast("float64")
-    net.hybridize()
-    return net
 
 
 @pytest.mark.parametrize("name", CASES)
