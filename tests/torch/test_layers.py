@@ -63,7 +63,7 @@ def test_deconvolution_to_a_shape():
     assert_agree(partial(S.Deconvolution, **options), normal(2, 3, 5, 6), normal(3, 5, 4, 4))
 
 
-@few
+@settings(few, max_examples=40)
 @given(
     kernel=st.tuples(*[st.integers(1, 3)] * 2),
     stride=st.tuples(*[st.integers(1, 3)] * 2),

@@ -50,6 +50,12 @@ def test_the_source_of_a_module_is_freed_with_it():
     assert not linecache.getlines(name)
 
 
+def test_names_that_are_no_identifiers():
+    symbol = S.Group([S.var("0:a") * 2, S.var("b.c")])
+    module = translate(symbol.tojson(), ["0:a", "b.c"], {})
+    assert [out.tolist() for out in module(torch.ones(1), torch.zeros(1))] == [[2], [0]]
+
+
 def test_outputs_that_are_read_of_several():
     first, second = S.split(X, num_outputs=2, axis=0)
     module = translate(S.Group([second, first + 1]).tojson(), ["x"], {})
