@@ -64,11 +64,14 @@ def in_mxnet(symbol: Any, values: Values, trained: Sequence[str], training: bool
     arrays = {name: mx.nd.array(value, dtype=value.dtype) for name, value in values.items()}
     for name in trained:
         arrays[name].attach_grad()
-    run = mx.nd.CachedOp(symbol)
-    mode = mx.autograd.record if trained else mx.autograd.pause
-    with mode(train_mode=training):
-        outputs = run(*[arrays[name] for name in symbol.list_inputs()])
-    outputs = outputs if isinstance(outputs, list) else [outputs]
+    if trained or not training:
+        run = mx.nd.CachedOp(symbol)
+        mode = mx.autograd.record if trained else mx.autograd.pause
+        with mode(train_mode=training):
+            outputs = run(*[arrays[name] for name in symbol.list_inputs()])
+        outputs = outputs if isinstance(outputs, list) else [outputs]
+    else:  # perhaps an operator without a gradient, which a CachedOp does not take
+        outputs = symbol.eval(mx.cpu(), **{name: arrays[name] for name in symbol.list_inputs()})
     random = np.random.RandomState(0)
     heads = [random.randn(*each.shape).astype(each.dtype) for each in outputs]
     if trained:
