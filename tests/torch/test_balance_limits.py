@@ -40,7 +40,7 @@ def test_what_is_refused(name: str) -> None:
         estimator.fit(BATCHES, epochs=1, event_handlers=[])
 
 
-@pytest.mark.parametrize("method", [DWA(), UPGrad()], ids=["losses", "cut"])
+@pytest.mark.parametrize("method", [DWA(), UPGrad(), UPGrad(on="parameters")], ids=["losses", "cut", "rows"])
 def test_in_bfloat16(method: Any) -> None:
     def fit(precision: str) -> tuple[float, str]:
         options: Any = {"balance": method, "precision": precision, "engine": "torch"}
