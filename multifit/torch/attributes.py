@@ -21,6 +21,8 @@ Ints = tuple[int, ...]
 Bounds = tuple[int | None, ...]  # of slices; None means the end of the axis
 Layout = Literal[None, "NCW", "NCHW", "NCDHW"]
 
+UNIONS = (Union, UnionType)  # `Optional[int]`, and `int | None`
+
 _PARSER = threading.Lock()  # Python 3.11's parser raises SystemErrors if threads use it at the same time
 
 DTYPES = {
@@ -107,7 +109,7 @@ def _read(kind: Any, text: str) -> Any:
         if value not in get_args(kind):
             raise ValueError(value)
         return value
-    if get_origin(kind) in (Union, UnionType):
+    if get_origin(kind) in UNIONS:
         return None if text == "None" else _read(_without_optional(kind), text)
     if kind is torch.dtype:
         return DTYPES[text]
@@ -129,8 +131,8 @@ def _literal(text: str) -> Any:
 
 
 def _without_optional(kind: Any) -> Any:
-    """Return a type without `Optional`, which Python up to 3.10 adds to arguments whose default is None."""
-    return get_args(kind)[0] if get_origin(kind) in (Union, UnionType) else kind
+    """Return a type without None, which Python 3.10 adds to arguments whose default is None."""
+    return get_args(kind)[0] if get_origin(kind) in UNIONS else kind
 
 
 def _valid(kind: Any) -> str:

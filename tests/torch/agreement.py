@@ -1,7 +1,7 @@
 """Operators of MXNet and their translations, on the same arrays in float64."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,11 +42,12 @@ def assert_agree(
     Compared are the outputs with their shapes and types, the arrays afterwards (running statistics change)
     and the gradients of all float arrays but those at `constant`. Returns the outputs.
     """
-    arrays = [np.asarray(each) for each in arrays]
-    symbol = as_symbol(make(*[mx.sym.var(f"x{i}") for i in range(len(arrays))]))
-    differentiable = [i for i, a in enumerate(arrays) if a.dtype.kind == "f" and i not in constant]
-    expected, heads = in_mxnet(symbol, arrays, differentiable, training)
-    found = in_torch(symbol, arrays, differentiable, training, heads)
+    values = {f"x{i}": np.asarray(each) for i, each in enumerate(arrays)}
+    made = make(*map(mx.sym.var, values))
+    symbol = made if isinstance(made, mx.sym.Symbol) else mx.sym.Group(list(made))
+    trained = [f"x{i}" for i in range(len(arrays)) if values[f"x{i}"].dtype.kind == "f" and i not in constant]
+    expected, heads = in_mxnet(symbol, values, trained, training)
+    found = in_torch(symbol, values, trained, training, heads)
     for ours, theirs in zip(found, expected):
         assert len(ours) == len(theirs)
         for our, their in zip(ours, theirs):
@@ -55,52 +56,49 @@ def assert_agree(
     return found[0]
 
 
-def as_symbol(made: Any) -> Any:
-    return made if isinstance(made, mx.sym.Symbol) else mx.sym.Group(list(made))
+Values = Mapping[str, np.ndarray]
 
 
-def in_mxnet(symbol: Any, arrays: Sequence[Any], differentiable: Sequence[int], training: bool) -> Any:
+def in_mxnet(symbol: Any, values: Values, trained: Sequence[str], training: bool) -> Any:
     """Return outputs, gradients and the arrays afterwards; and the outputs' gradients that were used."""
-    values = [mx.nd.array(a, dtype=a.dtype) for a in arrays]
-    for i in differentiable:
-        values[i].attach_grad()
-    if differentiable:
+    arrays = {name: mx.nd.array(value, dtype=value.dtype) for name, value in values.items()}
+    for name in trained:
+        arrays[name].attach_grad()
+    if trained or not training:
         run = mx.nd.CachedOp(symbol)
-        with mx.autograd.record(train_mode=training):
-            outputs = run(*[values[int(name[1:])] for name in symbol.list_inputs()])
+        mode = mx.autograd.record if trained else mx.autograd.pause
+        with mode(train_mode=training):
+            outputs = run(*[arrays[name] for name in symbol.list_inputs()])
         outputs = outputs if isinstance(outputs, list) else [outputs]
-    else:  # an operator without a gradient
-        outputs = symbol.eval(mx.cpu(), **{name: values[int(name[1:])] for name in symbol.list_inputs()})
+    else:  # perhaps an operator without a gradient, which a CachedOp does not take
+        outputs = symbol.eval(mx.cpu(), **{name: arrays[name] for name in symbol.list_inputs()})
     random = np.random.RandomState(0)
     heads = [random.randn(*each.shape).astype(each.dtype) for each in outputs]
-    if differentiable:
-        mx.autograd.backward(
-            outputs, [mx.nd.array(head, dtype=head.dtype) for head in heads], train_mode=training
-        )
-    gradients = [values[i].grad.asnumpy() for i in differentiable]
-    return ([o.asnumpy() for o in outputs], gradients, [v.asnumpy() for v in values]), heads
+    if trained:
+        gradients = [mx.nd.array(head, dtype=head.dtype) for head in heads]
+        mx.autograd.backward(outputs, gradients, train_mode=training)
+    of_trained = [arrays[name].grad.asnumpy() for name in trained]
+    return ([o.asnumpy() for o in outputs], of_trained, [each.asnumpy() for each in arrays.values()]), heads
 
 
 def in_torch(
-    symbol: Any, arrays: Sequence[Any], differentiable: Sequence[int], training: bool, heads: Sequence[Any]
+    symbol: Any, values: Values, trained: Sequence[str], training: bool, heads: Sequence[Any]
 ) -> Any:
     """Return the same of the translation."""
-    values = [
-        torch.tensor(a, device=DEVICE).requires_grad_(i in differentiable) for i, a in enumerate(arrays)
-    ]
-    module = translate(symbol.tojson(), [f"x{i}" for i in range(len(arrays))], {}, training)
+    tensors = {name: torch.tensor(value, device=DEVICE) for name, value in values.items()}
+    for name in trained:
+        tensors[name].requires_grad_()
+    module = translate(symbol.tojson(), list(values), {}, training)
     with Waits() as waits:
-        outputs = module(*values)
+        outputs = module(*tensors.values())
     assert not waits.met or WAITING & {node["op"] for node in json.loads(symbol.tojson())["nodes"]}
     live = [(o, torch.tensor(h, device=DEVICE)) for o, h in zip(outputs, heads) if o.requires_grad]
     if live:
         torch.autograd.backward(*zip(*live))
-    gradients = [values[i].grad for i in differentiable]
-    gradients = [
-        np.zeros_like(arrays[i]) if g is None else g.numpy(force=True)
-        for i, g in zip(differentiable, gradients)
-    ]
-    return [o.numpy(force=True) for o in outputs], gradients, [v.numpy(force=True) for v in values]
+    gradients = [(name, tensors[name].grad) for name in trained]
+    of_trained = [np.zeros_like(values[n]) if g is None else g.numpy(force=True) for n, g in gradients]
+    after = [tensor.numpy(force=True) for tensor in tensors.values()]
+    return [o.numpy(force=True) for o in outputs], of_trained, after
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:

@@ -8,14 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from multifit.cli import build_parser
 from multifit.cli.task import Choices, Task
 from multifit.gluon.compat import mx
 from multifit.gluon.execution.cached_graph import CachedGraph
-from multifit.torch.translate import tensors_of, translate
-from tests.torch.place import DEVICE
+from tests.torch.agreement import in_mxnet, in_torch
 
 TASKS = Path(__file__).parents[2] / "tasks"
 DTYPES = {"float32": "float64", "0": "1"}  # as MXNet writes them, by name and by number
@@ -72,7 +70,7 @@ def assert_graph_agrees(graph: Traced, tolerance: float = 1e-9, dtype: str = "fl
     values.update({name: in_dtype(parameter.data().asnumpy(), dtype) for name, parameter in held.items()})
     trained = [name for name, p in held.items() if p.grad_req != "null"] if graph.training else []
     expected, heads = in_mxnet(symbol, values, trained, graph.training)
-    found = in_torch(source, values, list(graph.inputs), trained, graph.training, heads)
+    found = in_torch(symbol, values, trained, graph.training, heads)
     for ours, theirs in zip(found, expected):
         assert len(ours) == len(theirs)
         for our, their in zip(ours, theirs):
@@ -83,36 +81,3 @@ def assert_graph_agrees(graph: Traced, tolerance: float = 1e-9, dtype: str = "fl
 
 def in_dtype(array: np.ndarray, dtype: str) -> np.ndarray:
     return array.astype(dtype) if array.dtype.kind == "f" else array
-
-
-def in_mxnet(symbol: Any, values: Any, trained: Any, training: bool) -> Any:
-    arrays = {name: mx.nd.array(value, dtype=value.dtype) for name, value in values.items()}
-    for name in trained:
-        arrays[name].attach_grad()
-    run = mx.nd.CachedOp(symbol)
-    mode = mx.autograd.record if training else mx.autograd.pause
-    with mode(train_mode=training):
-        outputs = run(*[arrays[name] for name in symbol.list_inputs()])
-    outputs = outputs if isinstance(outputs, list) else [outputs]
-    random = np.random.RandomState(0)
-    heads = [random.randn(*each.shape).astype(each.dtype) for each in outputs]
-    if trained:
-        mx.autograd.backward(outputs, [mx.nd.array(head, dtype=head.dtype) for head in heads])
-    gradients = [arrays[name].grad.asnumpy() for name in trained]
-    return ([o.asnumpy() for o in outputs], gradients, [arrays[name].asnumpy() for name in values]), heads
-
-
-def in_torch(source: Any, values: Any, inputs: Any, trained: Any, training: bool, heads: Any) -> Any:
-    tensors = tensors_of({name: v for name, v in values.items() if name not in inputs}, trained, DEVICE)
-    module = translate(json.dumps(source), inputs, tensors, training)
-    given = {name: torch.tensor(values[name], device=DEVICE) for name in inputs}
-    outputs = module(*given.values())
-    live = [(o, torch.tensor(h, device=DEVICE)) for o, h in zip(outputs, heads) if o.requires_grad]
-    if trained:
-        torch.autograd.backward(*zip(*live))
-    gradients = [tensors[name].grad for name in trained]
-    gradients = [
-        np.zeros(values[n].shape) if g is None else g.numpy(force=True) for n, g in zip(trained, gradients)
-    ]
-    after = [{**given, **tensors}[name].numpy(force=True) for name in values]
-    return [o.numpy(force=True) for o in outputs], gradients, after

@@ -73,13 +73,10 @@ def test_offsets_of_boxes():
         for clip in (-1.0, 0.125):
             decode = partial(S.contrib.box_decode, format=form, clip=clip, **stds)
             assert_agree(decode, offsets, boxes(1, 5), constant=(0, 1))
-    samples, matches = np.array([[1.0, -1, 1, 0, 1]] * 2), np.array([[0.0, 1, 2, 0, 1]] * 2)
-    arrays = samples, matches, boxes(2, 5), boxes(2, 3, seed=1), np.zeros(4), np.full(4, 0.25)
-    assert_agree(lambda *x: list(S.contrib.box_encode(*x)), *arrays, constant=range(6))
 
 
 @few
-@given(seed=st.integers(0, 99), samples=st.sampled_from([-1, 1, 2, 3, 5]), aligned=st.booleans())
+@given(seed=st.integers(0, 99), samples=st.sampled_from([1, 2, 3, 5]), aligned=st.booleans())
 def test_regions(seed, samples, aligned):
     random = np.random.RandomState(seed)
     index, low = random.randint(0, 2, (5, 1)), random.rand(5, 2) * 8
@@ -91,26 +88,9 @@ def test_regions(seed, samples, aligned):
     assert_agree(align, maps, outside, constant=(0, 1))  # MXNet's gradient writes where it must not
 
 
-def test_regions_with_many_points():
-    """By default, a large region has more points than a small one, also where most of it is outside."""
-    rois = [
-        [0, 1, 2, 1.5, 2.5],
-        [1, 0, 0, 8, 7],
-        [1, 1, 1, 6, 3],
-        [0, -300, -200, 50, 99],
-        [0, -9, 2, 700, 4],
-    ]
-    align = partial(S.contrib.ROIAlign, pooled_size=(2, 3), spatial_scale=1.0)
-    assert_agree(align, normal(2, 3, 8, 9), np.array(rois[:3]), constant=(1,))
-    assert_agree(align, normal(2, 3, 8, 9), np.array(rois), constant=(0, 1))
-
-
 @pytest.mark.skipif(not hasattr(torch.export.Dim, "AUTO"), reason="torch fixes sizes before 2.6")
-@pytest.mark.parametrize("samples", [-1, 2])
-def test_a_program_takes_any_number_of_regions(samples):
-    align = S.contrib.ROIAlign(
-        S.var("x"), S.var("y"), pooled_size=(2, 2), spatial_scale=1, sample_ratio=samples
-    )
+def test_a_program_takes_any_number_of_regions():
+    align = S.contrib.ROIAlign(S.var("x"), S.var("y"), pooled_size=(2, 2), spatial_scale=1, sample_ratio=2)
     module = translate(align.tojson(), ["x", "y"], {})
     maps, rois = (torch.rand(3, 2, 4, 4), torch.tensor([[i, 0, 0, 3.0, 3] for i in range(3)]))
     open_axes = dict.fromkeys("xy", {0: torch.export.Dim.AUTO})
@@ -118,8 +98,7 @@ def test_a_program_takes_any_number_of_regions(samples):
     assert torch.equal(made.module()(maps, rois)[0], module(maps, rois)[0])
 
 
-@pytest.mark.parametrize("samples", [-1, 1])
-def test_a_region_of_no_sample_is_0(samples):
+def test_a_region_of_no_sample_is_0():
     maps, rois = torch.ones(1, 2, 4, 4), torch.tensor([[-1.0, 0, 0, 3, 3], [0, 0, 0, 3, 3]])
-    found = roi_align(maps, rois, pooled_size=(2, 2), spatial_scale=1.0, sample_ratio=samples)
+    found = roi_align(maps, rois, pooled_size=(2, 2), spatial_scale=1.0, sample_ratio=1)
     assert (found[0] == 0).all() and (found[1] == 1).all()

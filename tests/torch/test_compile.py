@@ -41,8 +41,6 @@ def test_every_program_is_compiled_and_captured_if_asked(monkeypatch: pytest.Mon
 
 
 def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A backend that fails is to torch what a compiler that is missing is."""
-
     def fails(graph: Any, inputs: Any) -> Any:
         raise RuntimeError("no compiler")
 

@@ -115,7 +115,6 @@ def test_what_cannot_be_captured_runs_without_a_graph(monkeypatch: pytest.Monkey
 
 
 def test_a_capture_is_protected(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The end of another graph, as garbage, would end it; workspaces of cuBLAS must be of its own memory."""
     counted_replays(monkeypatch)
     seen: list[object] = []
     monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: seen.append("cleared"), False)
@@ -128,7 +127,6 @@ def test_a_capture_is_protected(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_gradients_may_be_changed_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Even those that autograd passes on unchanged, from the objective to the parameter."""
     replays, bias = counted_replays(monkeypatch), torch.nn.Parameter(torch.zeros(1, device=DEVICE))
     computation = WholeComputation(
         lambda bias, x: [x + bias], [bias], [bias], ["x"], ["objective"], ["objective"]

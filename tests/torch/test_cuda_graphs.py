@@ -1,16 +1,14 @@
 """Steps as CUDA graphs: replays compute what operators do; see `cuda_graphs` for those on the CPU."""
 
 import logging
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from multifit.balance import FAMO, GramianMethod, PCGrad, Uncertainty, UPGrad
+from multifit.balance import FAMO, GramianMethod, PCGrad, UPGrad
 from multifit.torch.engine import program
-from multifit.torch.engine.computation import BranchedComputation, WholeComputation
 from multifit.torch.engine.result import Result
 from tests.torch.cuda_graphs import counted_replays
 from tests.torch.place import DEVICE
@@ -39,12 +37,10 @@ CASES: dict[str, tuple[str, dict[str, Any], list[Any], int]] = {
     "dropout and statistics": ("dropout", {}, [], 2),
     "accumulates": ("float64", {"trainers": rhythms()}, [], 2),
     "float16": ("dropout", {"precision": "float16", "accumulate": 3}, [], 2),
-    "balances": ("float64", {"balance": Uncertainty()}, [], 2),
     "looks back": ("float64", {"balance": FAMO()}, [], 3),
     "compares features": ("float64", {"balance": PCGrad()}, [], 3),
     "compares parameters": ("float64", {"balance": UPGrad(on="parameters")}, [], 4),
     "compares parameters by losses": ("float64", {"balance": ByLosses(on="parameters")}, [], 4),
-    "features in float16": ("dropout", {"balance": PCGrad(), "precision": "float16"}, [], 3),
     "rows in float16": ("dropout", {"balance": UPGrad(on="parameters"), "precision": "float16"}, [], 4),
     "changes outputs": ("float64", {}, [Double()], 0),
     "changes the objective": ("float64", {}, [Penalty()], 0),
@@ -117,43 +113,11 @@ def test_a_capture_that_fails_changes_nothing(balance: Any, monkeypatch: pytest.
         assert_equal(one, other)
 
 
-@pytest.mark.parametrize("repeats", [True, False])
-def test_a_body_can_be_passed_back_several_times_only_if_it_repeats(repeats: bool) -> None:
-    """Else, its memory is freed in the first pass."""
-    weight = torch.nn.Parameter(torch.full((2,), 3.0))
-    body = WholeComputation(lambda w, x: [w * w * x], [weight], [weight], ["x"], ["0"], [])
-    rest = WholeComputation(lambda one, two: [one + 2 * two], [], [], ["one", "two"], ["sum"], ["sum"])
-    computation = BranchedComputation(body, rest, ["x"], [{1: "two", 0: "one"}], repeats)
-    computed = computation.run({"x": torch.ones(2)})
-    of_objective, through_body = computed.backward_passes
-    heads = of_objective.gradients()
-    assert [head.tolist() for head in heads] == [[1, 1], [2, 2]] and list(computed.copies[0]) == [0, 1]
-    assert through_body.gradients(heads[1:])[0].tolist() == [12, 12]
-    with (
-        nullcontext() if repeats else pytest.raises(RuntimeError, match="backward through the graph a second")
-    ):
-        assert through_body.gradients(heads[:1])[0].tolist() == [6, 6]
-
-
-def test_aliases_are_other_parameters_of_the_same_memory() -> None:
-    frozen, trained, seen = (
-        torch.nn.Parameter(torch.ones(1)),
-        torch.nn.Parameter(torch.ones(2)),
-        torch.ones(3),
-    )
-    computation = WholeComputation(len, [frozen, trained, seen], [trained], [], [], [])
-    aliases = computation.on_aliases()
-    assert [one is other for one, other in zip(aliases.held, computation.held)] == [False, False, True]
-    assert [each.data_ptr() for each in aliases.held] == [each.data_ptr() for each in computation.held]
-    assert aliases.trained[0] is aliases.held[1] and aliases.buffers == [seen]
-
-
 @pytest.mark.parametrize("balance", [None, PCGrad()], ids=["whole", "branched"])
 @pytest.mark.parametrize(("how", "warns"), [("auto", False), ("cudagraphs", True)])
 def test_what_waits_for_the_device_is_not_captured(
     how: str, warns: bool, balance: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A warning says so once, however many fits there are."""
     monkeypatch.setattr(program, "WAITING", {"FullyConnected"})
     monkeypatch.setattr(logging.getLogger("multifit"), "propagate", True)
     replays, estimator = counted_replays(monkeypatch), estimator_of(compile=how, balance=balance)
@@ -166,7 +130,6 @@ def test_what_waits_for_the_device_is_not_captured(
 
 @pytest.mark.parametrize("how", [False, "cudagraphs"])
 def test_autocast_of_the_user_does_not_apply(how: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would keep the weights of the first batch, in a lower precision."""
     counted_replays(monkeypatch)
     expected, estimator = estimator_of(compile=False), estimator_of(compile=how)
     history = expected.fit(BATCHES, epochs=2, event_handlers=[])

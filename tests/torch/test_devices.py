@@ -41,14 +41,12 @@ def test_auto_is_torch_for_its_devices(caplog: Any) -> None:
 
 
 def test_auto_is_mxnet_for_a_gpu_that_torch_lacks_too() -> None:
-    """The error is the one that MXNet raises for a GPU that does not exist."""
     assert runner.has(mx.cpu()) and not runner.has(mx.gpu(77))
     with pytest.raises(ValueError, match=r"gpu\(77\) does not exist"):
         estimator_of(engine="auto", context=mx.gpu(77))
 
 
 def test_deterministic_algorithms(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A GPU's algorithms may differ from run to run, unless such that do not are asked for."""
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")  # what the user has set is kept
     assert why_inexact(torch.device("cpu")) == ""
     assert "cuda:0 may round differently each time; call torch.use" in why_inexact(torch.device("cuda:0"))
@@ -62,11 +60,6 @@ def test_deterministic_algorithms(monkeypatch: pytest.MonkeyPatch) -> None:
     finally:
         torch.use_deterministic_algorithms(False)
     assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":16:8"
-
-
-def test_an_unknown_engine() -> None:
-    with pytest.raises(ValueError, match='valid is "auto", "mxnet" or "torch"'):
-        estimator_of(engine="keras")
 
 
 def test_an_error_on_the_device_is_reported_in_place(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,19 +52,21 @@ def test_both_engines_cast_alike(name: str) -> None:
     assert_engines_agree(fit, 1e-5)
 
 
-def test_numbers_that_are_not_finite_are_named() -> None:
-    net = convolution()
+def estimator_of_images() -> MultiEstimator:
+    loss = LossSpec(mx.gluon.loss.L2Loss(), "y", "t")
+    net, spec = convolution(), TaskSpec(outputs="y", labels=["t"], losses={"l": loss}, inputs=["x"])
     net.initialize()
     net.hybridize()
-    spec = TaskSpec(
-        outputs="y", labels=["t"], losses={"l": LossSpec(mx.gluon.loss.L2Loss(), "y", "t")}, inputs=["x"]
-    )
+    return MultiEstimator(net, spec, engine="torch", context="cpu")
+
+
+def test_numbers_that_are_not_finite_are_named() -> None:
     images, labels = numbers(21, 3, 8, 8).astype("float32"), numbers(21, 1).astype("float32")
     images[17, 1, 2, 3], images[19] = np.nan, -np.inf
     data = batches_of(images, labels)
     later = r"NaN or infinity in 2 rows, first in \w+ batch 3;"
     for way, message in ((1, later), (-1, "in samples 1, 3")):
-        estimator = MultiEstimator(net, spec, engine="torch", context="cpu")
+        estimator = estimator_of_images()
         with pytest.raises(DataError, match=message):
             estimator.fit(data[::way], epochs=1, event_handlers=[])
         with pytest.raises(DataError, match=message):
@@ -73,15 +75,9 @@ def test_numbers_that_are_not_finite_are_named() -> None:
 
 @pytest.mark.parametrize("dtype", ["uint8", "int64", "float16"])
 def test_predicting_after_real_numbers(dtype: str) -> None:
-    net = convolution()
-    net.initialize()
-    net.hybridize()
-    spec = TaskSpec(
-        outputs="y", labels=["t"], losses={"l": LossSpec(mx.gluon.loss.L2Loss(), "y", "t")}, inputs=["x"]
-    )
     images = numbers(21, 3, 8, 8)
     floats = images.astype("float32")
-    estimator = MultiEstimator(net, spec, engine="torch", context="cpu")
+    estimator = estimator_of_images()
     estimator.evaluate(batches_of(floats, numbers(21, 1).astype("float32")), event_handlers=[])
     predicted = estimator.predict(images.astype(dtype))["y"]
     np.testing.assert_allclose(predicted, estimator.predict(floats)["y"], rtol=1e-5)

@@ -6,13 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import (
-    LabelSmoothing,
-    LossSpec,
-    MixUp,
-    MultiEstimator,
-    SpecError,
-)
+from multifit import LabelSmoothing, LossSpec, MixUp, MultiEstimator, SpecError
 from multifit.gluon.compat import mx
 from multifit.seeding import seed_everything
 from tests.common.specs import CE, L2, two_head_spec
@@ -74,19 +68,15 @@ def with_normalizer() -> Any:
 
 CASES: dict[str, Any] = {
     "MixUp": (lambda: [MixUp(alpha=0.8)], two_head_spec),
-    "MixUp of one loss": (lambda: [MixUp(loss="digit")], two_head_spec),
     "MixUp of a loss with parameters": (lambda: [MixUp(random=3)], with_parameters),
     "LabelSmoothing": (lambda: [LabelSmoothing(0.2)], two_head_spec),
     "LabelSmoothing of a loss with a normalizer": (lambda: [LabelSmoothing(0.2)], with_normalizer),
     "MixUp and LabelSmoothing": (lambda: [MixUp(), LabelSmoothing(), Penalty()], two_head_spec),
     "MixUp that adds up": (lambda: [MixUp()], two_head_spec, 2),
-    "a penalty": (lambda: [Penalty()], two_head_spec),
-    "penalties that add up": (lambda: [Penalty()], two_head_spec, 3),
     "another objective": (lambda: [InPlaceOf()], two_head_spec),
     "the net once more": (lambda: [Calls()], two_head_spec),
     "outputs": (lambda: [Double()], two_head_spec),
     "outputs, and a loss with parameters": (lambda: [Double()], with_parameters),
-    "outputs, and a loss with a normalizer": (lambda: [Double()], with_normalizer),
     "outputs and objective": (lambda: [Double(), Penalty(), MixUp()], two_head_spec),
     "a constant output": (lambda: [Constant()], two_head_spec),
 }

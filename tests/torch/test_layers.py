@@ -63,7 +63,7 @@ def test_deconvolution_to_a_shape():
     assert_agree(partial(S.Deconvolution, **options), normal(2, 3, 5, 6), normal(3, 5, 4, 4))
 
 
-@few
+@settings(few, max_examples=40)
 @given(
     kernel=st.tuples(*[st.integers(1, 3)] * 2),
     stride=st.tuples(*[st.integers(1, 3)] * 2),
@@ -110,12 +110,8 @@ def test_resizing():
     assert_agree(lambda x, y: like(x, y), x, normal(1, 1, 6, 3), constant=(0, 1), tolerance=1e-5)
 
 
-SCALES = [0.1, 0.15, 0.29, 1 / 3, 0.55, 0.57, 0.6, 0.7, 1.1, 1.3, 1.4, 1.7, 1.9, 2.2, 2.6]
-
-
-@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("scale", [0.1, 0.29, 1 / 3, 0.57, 1.1, 2.2])
 def test_resizing_by_a_scale_makes_the_same_sizes(scale):
-    """MXNet multiplies in float32, in which 100 · .29 is 29."""
     symbol = S.contrib.BilinearResize2D(S.var("x"), scale_height=scale, scale_width=scale)
     for size in [*range(10, 400, 5), 512, 1024]:
         ours = bilinear_resize(
@@ -132,17 +128,6 @@ def test_resizing_by_a_scale_is_compiled_for_several_sizes():
         assert compiled(x).shape == shrink(x).shape
 
 
-def test_spatial_transformers():
-    maps, place, flow = normal(2, 3, 6, 5), 0.8 * normal(2, 6), normal(2, 2, 6, 5)
-    assert_agree(S.BilinearSampler, maps, 0.8 * normal(2, 2, 4, 7))  # some places are outside
-    maps, place, flow = (each.astype("float32") for each in (maps, place, flow))  # MXNet has no other type
-    affine = {"transform_type": "affine", "target_shape": (4, 7)}
-    assert_agree(partial(S.GridGenerator, **affine), place, tolerance=1e-5)
-    assert_agree(partial(S.GridGenerator, transform_type="warp"), flow, tolerance=1e-5)
-    transform = partial(S.SpatialTransformer, sampler_type="bilinear", **affine)
-    assert_agree(transform, maps, place, tolerance=1e-4)
-
-
 @pytest.mark.parametrize("axis", [-1, 1])
 def test_layer_norm(axis):
     x = normal(2, 5, 4)
@@ -157,8 +142,6 @@ def test_other_norms():
     assert_agree(partial(S.InstanceNorm, eps=2**-10), *arrays, tolerance=1e-4)
     for mode in ("instance", "channel", "spatial"):
         assert_agree(partial(S.L2Normalization, mode=mode), x)
-    # MXNet has no other type
-    assert_agree(partial(S.LRN, nsize=5, alpha=0.5, beta=0.75), arrays[0], tolerance=1e-4)
     arrays = [each.astype("float32") for each in (x, gamma, beta, beta, gamma**2)]
     sync = partial(S.contrib.SyncBatchNorm, key="a", momentum=0.5, fix_gamma=False)
     assert_agree(lambda *x: sync(*x), *arrays, constant=(3, 4), tolerance=1e-4)
@@ -231,7 +214,6 @@ def test_recurrent_layers(mode, both, states):
 
 @pytest.mark.parametrize("training", [False, True])
 def test_a_recurrent_layer_that_evaluates_has_gradients(monkeypatch, training):
-    """Of cuDNN, too: it passes them back in training mode alone."""
     modes, lstm = [], torch.lstm
 
     def watched(*arguments):

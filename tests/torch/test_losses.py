@@ -58,18 +58,10 @@ def test_regression_outputs(name):
     assert_agree(getattr(S, name), normal(4, 1), normal(4), constant=(1,))
 
 
-@pytest.mark.parametrize("shape", [(4, 5), (8,), (2, 2, 5)])
-@pytest.mark.parametrize("normalization", NORMALIZATIONS)
-def test_make_loss(normalization, shape):
-    options = {"grad_scale": 3.0, "normalization": normalization, "valid_thresh": 0.5}
-    assert_agree(lambda x: S.MakeLoss(S.square(x), **options), normal(*shape))
-
-
 @pytest.mark.parametrize("blank", ["first", "last"])
 @pytest.mark.parametrize("given", [(), ("data",), ("label",), ("data", "label")])
 @pytest.mark.parametrize("steps", [6, 3])
 def test_ctc_loss(steps, given, blank):
-    """In float32, as MXNet raises in float64; three steps are too few for the first label."""
     end = 0 if blank == "first" else -1
     labels = np.array([[1, 2, 2], [3, end, end], [2, 1, end]], "float32")
     lengths = {"data": [steps, steps - 1, steps], "label": [3, 1, 2]}

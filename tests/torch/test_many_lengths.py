@@ -32,14 +32,13 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> list[StepGraph]:
     return graphs
 
 
-@pytest.mark.parametrize("limit", [32, 2])
 @pytest.mark.parametrize(
-    ("kind", "missing", "programs"),
+    ("kind", "missing", "programs", "limit"),
     [
-        ("mean", None, 2),  # a sequence of length 1 could be a label with a value per sample
-        ("mean", -1, 2),
-        ("token", None, 2),
-        ("place", None, len(set(LENGTHS))),  # the number of classes is a part of the program
+        ("mean", None, 2, 2),  # a sequence of length 1 could be a label with a value per sample
+        ("mean", -1, 2, 32),
+        ("token", None, 2, 32),
+        ("place", None, len(set(LENGTHS)), 2),  # the number of classes is a part of the program
     ],
 )
 def test_lengths_share_programs(

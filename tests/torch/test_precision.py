@@ -22,7 +22,6 @@ CPU = torch.device("cpu")
 
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
 def test_the_net_alone_is_lowered(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """MXNet computes the first batch in float32, so it does not matter which precisions it has."""
     monkeypatch.setattr(precisions, "cpu_supports_bfloat16", lambda: False)
 
     def fit(precision: str) -> tuple[dict[str, Any], str]:
@@ -103,34 +102,6 @@ def test_steps_are_those_of_a_loop_with_torchs_scaler() -> None:
     assert taken == [0, 1, 2]
     for one, other in zip(plain, ours):
         assert torch.allclose(one, other, rtol=1e-6)
-
-
-def test_gradients_that_are_added_up_are_all_finite_or_have_overflowed() -> None:
-    for inputs, expected in (([INPUTS[1], INPUTS[0]], True), ([INPUTS[2], INPUTS[0]], False)):
-        scaled, moved = Scaled(CPU), parameters()
-        seen = []
-        for each in inputs:
-            gradients_of(scaled, [objective(moved, each)], moved)
-            seen.append(scaled.overflowed())
-        assert seen == [expected] * 2 and scaled.state()["overflowed"] == expected
-        resumed = Scaled(CPU)
-        resumed.load(scaled.state())
-        assert resumed.overflowed() == expected
-        resumed.update(expected)
-        assert not resumed.overflowed() and resumed.state()["scale"] == 2.0**16 / (2 if expected else 1)
-        scaled.update(expected)
-        assert scaled.state()["scale"] == 2.0**16 / (2 if expected else 1)
-        assert not scaled.overflowed()
-
-
-def test_a_process_without_a_sample_scales_as_the_others_do() -> None:
-    for inputs in (INPUTS[1], INPUTS[0]):
-        scaled, idle, moved = Scaled(CPU), Scaled(CPU), parameters()
-        gradients_of(scaled, [objective(moved, inputs)], moved)
-        overflowed = scaled.overflowed()
-        for each in (scaled, idle):
-            each.update(overflowed)
-        assert idle.state() == scaled.state() != Scaled(CPU).state()
 
 
 @pytest.mark.parametrize("scaling", [Scaled(CPU), Unscaled()], ids=["scaled", "unscaled"])

@@ -9,8 +9,6 @@ from mxnet import nd
 from mxnet.gluon import Block, nn
 
 from multifit import (
-    CheckpointHandler,
-    Every,
     LabelSpec,
     LossSpec,
     MetricSpec,
@@ -26,16 +24,8 @@ from tests.common.data import in_batches, two_head_arrays
 from tests.common.language import BATCHES, UNITS, LanguageModel, make_net, make_spec
 from tests.common.specs import CE, one_loss_spec, two_head_spec
 from tests.torch.fits import assert_close, codes_of, stages_of
-from tests.torch.runs import values
-from tests.torch.test_recorded import (
-    SGD,
-    TOLERANCE,
-    batches,
-    fit,
-    halves,
-    translation_spec,
-    translator,
-)
+from tests.torch.runs import assert_resumes, values
+from tests.torch.test_recorded import SGD, TOLERANCE, batches, fit, halves, translation_spec, translator
 
 SEEN: list[Any] = []
 ROWS = np.random.RandomState(2).randn(20, 6)
@@ -67,6 +57,15 @@ def scaled(net: Any = None) -> Any:
     return net
 
 
+def fits(make: Any = scaled, spec: Any = None, data: Any = SIZES, **options: Any) -> Any:
+    """Return estimators that MXNet and torch have fitted, with the same figures and parameters."""
+    spec = spec or one_loss_spec(CE)
+    one, other = (fit(engine, make(), spec, SGD, data, **options) for engine in ("mxnet", "torch"))
+    assert_close(dict(one.history), dict(other.history))
+    assert_close(values(one), values(other))
+    return one, other
+
+
 def test_python_runs_for_each_form_and_mode_only() -> None:
     SEEN.clear()
     estimator = fit("torch", scaled(), one_loss_spec(CE), SGD, SIZES, epochs=3, val_data=SIZES)
@@ -84,21 +83,12 @@ def test_a_number_that_a_handler_changes_counts_at_once() -> None:
         def batch_end(self, estimator: Any) -> None:
             estimator.net.scale *= 0.5
 
-    def run(engine: str) -> MultiEstimator:
-        return fit(engine, scaled(), one_loss_spec(CE), SGD, SIZES, epochs=2, event_handlers=[Fade()])
-
-    one, other = run("mxnet"), run("torch")
-    assert_close(dict(one.history), dict(other.history))
-    assert_close(values(one), values(other))
+    fits(epochs=2, event_handlers=[Fade()])
 
 
 def test_old_programs_are_discarded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(program, "MAX_PROGRAMS", 1)
-    one, other = (
-        fit(engine, scaled(), one_loss_spec(CE), SGD, SIZES, epochs=2, val_data=SIZES)
-        for engine in ("mxnet", "torch")
-    )
-    assert_close(dict(one.history), dict(other.history))
+    one, other = fits(epochs=2, val_data=SIZES)
     assert_close(one.predict(SIZES), other.predict(SIZES))
     assert [len(stage._programs) for stage in stages_of(other)] == [1, 1]
     assert len(other._runner._evaluation._predictor._programs._programs) == 1
@@ -109,32 +99,21 @@ def test_handlers_change_the_outputs_of_a_recorded_net() -> None:
         def change_outputs(self, estimator: Any, outputs: Any, slots: Any) -> Any:
             return {name: array * 0.5 for name, array in outputs.items()}
 
-    one, other = (
-        fit(engine, scaled(), one_loss_spec(CE), SGD, SIZES, epochs=2, event_handlers=[Halve()])
-        for engine in ("mxnet", "torch")
-    )
-    assert_close(dict(one.history), dict(other.history))
-    assert_close(values(one), values(other))
+    fits(epochs=2, event_handlers=[Halve()])
 
 
 def test_dropout_drops_in_training_only_and_resumes_exactly(tmp_path: Path) -> None:
-    def run(folder: Path, **options: Any) -> MultiEstimator:
-        saving = CheckpointHandler(folder, every=Every(1, "batch"))
-        net = scaled(Scaled(0.5))
-        return fit(
-            "torch", net, one_loss_spec(CE), SGD, SIZES, epochs=None, event_handlers=[saving], **options
-        )
+    def make(engine: str, rate: float = 0.5) -> MultiEstimator:
+        return MultiEstimator(scaled(Scaled(rate)), one_loss_spec(CE), SGD, engine=engine, context="cpu")
 
-    whole = run(tmp_path / "whole", batches=7)
-    run(tmp_path / "parts", batches=3)
-    resumed = run(tmp_path / "parts", batches=7, resume=tmp_path / "parts")
-    assert_close(values(whole), values(resumed), tolerance=0.0)
-    plain = fit("torch", scaled(), one_loss_spec(CE), SGD, SIZES, epochs=None, batches=7)
-    assert any((values(plain)[name] != value).any() for name, value in values(whole).items())
-    outputs = whole.predict(SIZES)
-    assert_close(outputs, whole.predict(SIZES), tolerance=0.0)
-    expected = whole.net(nd.array(np.concatenate([x for x, _ in SIZES]), dtype="float64")).asnumpy()
-    np.testing.assert_allclose(outputs["out"], expected, rtol=TOLERANCE)
+    assert_resumes(make, tmp_path, stop=3, data=SIZES)
+    dropped, plain = make("torch"), make("torch", 0.0)
+    for estimator in (dropped, plain):
+        estimator.fit(SIZES, epochs=1, event_handlers=[])
+    assert any((values(plain)[name] != value).any() for name, value in values(dropped).items())
+    expected = dropped.net(nd.array(np.concatenate([x for x, _ in SIZES]), dtype="float64")).asnumpy()
+    for _ in range(2):
+        np.testing.assert_allclose(dropped.predict(SIZES)["out"], expected, rtol=TOLERANCE)
 
 
 class Reading(Scaled):
@@ -174,7 +153,6 @@ def test_a_net_that_reads_numbers_of_a_later_form_is_refused_there() -> None:
     "metrics", [{}, {"right": MetricSpec(mx.metric.Accuracy(), "out", "y")}], ids=["recorded", "run"]
 )
 def test_a_batch_of_another_width_is_named(metrics: dict[str, MetricSpec]) -> None:
-    """Also after the net has failed with some of its samples: MXNet then has no message of its own."""
     spec = TaskSpec(outputs="out", labels=["y"], losses={"l": LossSpec(CE, "out", "y")}, metrics=metrics)
     wider = np.zeros((8, 7)), np.zeros(8)
     with pytest.raises(mx.MXNetError, match=r"(?s)Error in operator .*[Ss]hape.*inconsistent.*batch 5"):
@@ -182,11 +160,7 @@ def test_a_batch_of_another_width_is_named(metrics: dict[str, MetricSpec]) -> No
 
 
 def test_a_net_that_reads_numbers_when_it_evaluates_does_so_with_mxnet(caplog: Any) -> None:
-    one, other = (
-        fit(engine, scaled(Reading(False, 8)), one_loss_spec(CE), SGD, SIZES, val_data=SIZES)
-        for engine in ("mxnet", "torch")
-    )
-    assert_close(dict(one.history), dict(other.history))
+    one, other = fits(lambda: scaled(Reading(False, 8)), val_data=SIZES)
     assert_close(one.predict(SIZES), other.predict(SIZES))
     assert "evaluating runs with MXNet on the CPU: " in caplog.text
     assert "reads numbers out of an array" in caplog.text
@@ -205,18 +179,12 @@ class TwoHeads(Block):
         return self.digit(features), self.size(features)
 
 
-@pytest.mark.parametrize("missing", [False, True], ids=["by turns", "missing labels"])
-def test_loaders_that_take_turns(missing: bool) -> None:
-    labels = [LabelSpec("digit", missing=2), LabelSpec("size", missing="nan")] if missing else None
+def test_loaders_that_take_turns() -> None:
+    labels = [LabelSpec("digit", missing=2), LabelSpec("size", missing="nan")]
     arrays = two_head_arrays(40)
     loaders = {name: in_batches([arrays["image"], arrays[name]]) for name in ("digit", "size")}
-    spec = two_head_spec(labels=labels) if labels else two_head_spec()
-    one, other = (
-        fit(engine, scaled(TwoHeads()), spec, SGD, loaders, epochs=2, val_data=loaders, sampling=RoundRobin())
-        for engine in ("mxnet", "torch")
-    )
-    assert_close(dict(one.history), dict(other.history))
-    assert_close(values(one), values(other))
+    spec, turns = two_head_spec(labels=labels), RoundRobin()
+    fits(lambda: scaled(TwoHeads()), spec, loaders, epochs=2, val_data=loaders, sampling=turns)
 
 
 class OnArrays(LanguageModel):
@@ -228,30 +196,20 @@ class OnArrays(LanguageModel):
 
 
 def test_state_that_is_carried_from_batch_to_batch() -> None:
-    one, other = (
-        fit(
-            engine, make_net(dtype="float64", kind=OnArrays), make_spec(), SGD, BATCHES,
-            epochs=2, val_data=BATCHES, batch_axis=1,
-        )
-        for engine in ("mxnet", "torch")
-    )  # fmt: skip
+    def make() -> Any:
+        return make_net(dtype="float64", kind=OnArrays)
+
+    one, other = fits(make, make_spec(), BATCHES, epochs=2, val_data=BATCHES, batch_axis=1)
     assert "recorded" in str(other.plan)
-    assert_close(dict(one.history), dict(other.history))
-    assert_close(values(one), values(other))
     assert_close(one.predict(BATCHES, batch_axis=1), other.predict(BATCHES, batch_axis=1))
 
 
-@pytest.mark.parametrize("precision", ["bfloat16", "float32"])
-def test_a_recorded_net_trains_in_a_lower_precision(precision: str) -> None:
+def test_a_recorded_net_trains_in_a_lower_precision() -> None:
     data = [tuple(a.astype("float32") if a.dtype == "float64" else a for a in batch) for batch in batches()]
-    net = translator("rnn")
+    net, how = translator("rnn"), {"engine": "torch", "precision": "bfloat16"}
     net.cast("float32")
-    estimator = MultiEstimator(
-        net, translation_spec(), halves(), context="cpu", engine="torch", precision=precision
-    )
+    estimator = MultiEstimator(net, translation_spec(), halves(), context="cpu", **how)
     losses = estimator.fit(data, epochs=2, event_handlers=[])["train_loss"]
-    assert losses[1] < losses[0]
-    assert ("bfloat16" in str(estimator.plan)) is (precision == "bfloat16")
-    assert len(stages_of(estimator)) == 1
+    assert losses[1] < losses[0] and "bfloat16" in str(estimator.plan)
     (code,) = codes_of(estimator)
-    assert ("bfloat16" in code) is (precision == "bfloat16")
+    assert "bfloat16" in code

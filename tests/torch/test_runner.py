@@ -1,6 +1,5 @@
 """What a run on torch shares with one on MXNet."""
 
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,29 +8,22 @@ import numpy as np
 import pytest
 import torch
 
-from multifit import (
-    EarlyStoppingHandler,
-    MultiEstimator,
-    TaskSpec,
-    TrainerSpec,
-)
+from multifit import MultiEstimator, TaskSpec
 from multifit.gluon.compat import mx
 from multifit.seeding import seed_everything
 from tests.common.data import two_head_arrays
 from tests.common.nets import MakesLayer, hybridized
 from tests.common.specs import CE, one_loss_spec, two_head_spec
 from tests.torch.fits import assert_engines_agree, stages_of
-from tests.torch.runs import ADAM, BATCHES, PAIRS, assert_equal, assert_resumes, estimator_of, values
+from tests.torch.runs import BATCHES, PAIRS, assert_equal, assert_resumes, estimator_of, values
 
 
-@pytest.mark.parametrize("engines", PAIRS, ids="-".join)
-@pytest.mark.parametrize("stop", [3, 5])
+@pytest.mark.parametrize(("engines", "stop"), [*zip(PAIRS, (5, 3, 3))])
 def test_a_run_resumes_on_either_engine(engines: tuple[str, str], stop: int, tmp_path: Path) -> None:
     assert_resumes(partial(estimator_of, "float64"), tmp_path, engines, stop)
 
 
 def test_dropout_resumes_exactly(tmp_path: Path) -> None:
-    """Torch's generator is seeded wherever MXNet's is."""
     assert_resumes(partial(estimator_of, "dropout"), tmp_path, stop=3)
 
 
@@ -47,19 +39,7 @@ def test_a_seed_repeats_a_run_and_another_does_not() -> None:
     assert any((one[name] != other[name]).any() for name in one)
 
 
-def test_a_second_fit_goes_on_from_what_the_net_has_become() -> None:
-    estimator = estimator_of()
-    estimator.fit(BATCHES, epochs=1, event_handlers=[])
-    for parameter in estimator.parameters.values():
-        parameter.set_data(mx.nd.zeros(parameter.shape))
-    assert not estimator.predict(BATCHES)["digit"].any()
-    estimator.fit(BATCHES, epochs=1, event_handlers=[])
-    assert estimator.predict(BATCHES)["digit"].any()
-
-
 def test_predictions_share_no_memory() -> None:
-    """Neither with the data, nor with parameters that the net returns."""
-
     class Net(mx.gluon.HybridBlock):
         def __init__(self) -> None:
             super().__init__()
@@ -90,23 +70,8 @@ def test_a_fit_within_inference_mode_trains() -> None:
     assert_equal(values(one), values(other))
 
 
-def test_gradients_of_the_fit_before_are_gone_when_the_next_one_begins() -> None:
-    """Else the programs of the fit before would stay in the device's memory while the next one is checked."""
-    estimator, found = estimator_of(trainers=replace(ADAM, every=2, accumulate=True)), []
-
-    class Looks:
-        def train_begin(self, estimator: Any) -> None:
-            found.append(estimator.gradients())
-
-    for _ in range(2):
-        estimator.fit(BATCHES[:1], epochs=1, event_handlers=Looks())
-    assert not any(found[-1].values())
-
-
 @pytest.mark.parametrize("fitted", [False, True], ids=["from the start", "after a fit"])
 def test_a_loop_of_ones_own_trains_the_net_itself(fitted: bool, tmp_path: Path) -> None:
-    """Between batches, the net and its trainers can be read and set without the estimator."""
-
     def loop(engine: str) -> list[Any]:
         estimator = estimator_of("float64", engine)
         net, states, seen = estimator.net, str(tmp_path / engine), []
@@ -136,50 +101,6 @@ def test_a_loop_of_ones_own_trains_the_net_itself(fitted: bool, tmp_path: Path) 
 
     for one, other in zip(loop("mxnet"), loop("torch")):
         assert_equal(dict(enumerate(one.values())), dict(enumerate(other.values())), 1e-10)
-
-
-def test_handlers_see_the_values_of_the_running_batch() -> None:
-    seen: list[Any] = []
-
-    class Watch:
-        def batch_end(self, estimator: Any, pred: Any, label: Any, loss: Any) -> None:
-            weights = estimator.parameters["body.weight"].data().asnumpy()
-            seen.append((weights, pred["digit"][0].shape, loss["digit"][0].asnumpy().sum()))
-            assert estimator.gradients() == {"trainer": {}}  # used up
-
-    estimator = estimator_of()
-    estimator.fit(BATCHES, epochs=1, event_handlers=[Watch()])
-    assert len(seen) == 5 and all(shape == (8, 3) for _, shape, _ in seen)
-    assert (seen[0][0] != seen[1][0]).any() and seen[0][2] > 0
-
-
-def test_what_a_handler_sets_at_the_end_of_an_epoch_counts() -> None:
-    class Reset:
-        def epoch_end(self, estimator: Any) -> None:
-            for parameter in estimator.parameters.values():
-                parameter.set_data(mx.nd.zeros(parameter.shape))
-
-    estimator = estimator_of(trainers=TrainerSpec(".*", "sgd", {"learning_rate": 0.0}))
-    history = estimator.fit(BATCHES, BATCHES, epochs=2, event_handlers=[Reset()])
-    assert history["train_digit"][1] == pytest.approx(np.log(3))
-
-
-def test_validation_and_early_stopping() -> None:
-    estimator = estimator_of()
-    stopping = EarlyStoppingHandler("val_loss", patience=1, restore_best=True)
-    history = estimator.fit(BATCHES, BATCHES, epochs=4, event_handlers=[stopping])
-    assert min(history["val_loss"]) == pytest.approx(estimator.evaluate(BATCHES)["loss"], rel=1e-6)
-
-
-def test_validation_in_the_middle_of_an_epoch() -> None:
-    seen = []
-
-    class Compare:
-        def batch_end(self, estimator: Any) -> None:
-            seen.append(estimator.evaluate(BATCHES, event_handlers=[])["loss"])
-
-    estimator_of().fit(BATCHES, batches=3, event_handlers=[Compare()])
-    assert seen[0] > seen[1] > seen[2]
 
 
 def test_an_evaluation_that_is_no_graph_runs_with_mxnet(caplog: Any) -> None:
@@ -247,21 +168,3 @@ def test_programs_and_constants_that_are_discarded_are_made_again(monkeypatch: p
         return dict(history), values(estimator)
 
     assert_engines_agree(fit)
-
-
-def test_batches_along_another_axis() -> None:
-    def fit(engine: str) -> Any:
-        net, spec = mx.gluon.nn.HybridSequential(), one_loss_spec(CE_ROWS)
-        seed_everything(1)
-        net.add(mx.gluon.nn.Dense(3, flatten=False))
-        net.cast("float64")
-        net.hybridize()
-        random = np.random.RandomState(0)
-        data = [(random.randn(4, n, 5), random.randint(0, 3, (4, n)).astype("float64")) for n in (6, 6, 3)]
-        estimator = MultiEstimator(net, spec, ADAM, engine=engine)
-        return dict(estimator.fit(data, epochs=2, event_handlers=[], batch_axis=1)), values(estimator)
-
-    assert_engines_agree(fit)
-
-
-CE_ROWS = mx.gluon.loss.SoftmaxCrossEntropyLoss(batch_axis=1)

@@ -7,12 +7,9 @@ import pytest
 
 from multifit import LossSpec, MultiEstimator, SpecError, TaskSpec
 from multifit.gluon.execution.loss_calls import multi_box_loss
-from multifit.seeding import seed_everything
 from tests.common.nets import hybridized
 from tests.numerics.test_ssd_loss import MINING, multibox, scenes, tiny_ssd
 from tests.torch.agreement import assert_agree, normal
-from tests.torch.fits import assert_engines_agree
-from tests.torch.runs import values
 from tests.torch.test_engine import ADAM, Case, assert_case_agrees
 
 from gluoncv.loss import SSDMultiBoxLoss  # isort: skip
@@ -33,17 +30,6 @@ def test_as_operators(matched: float) -> None:
 def test_twenty_steps_in_float64(options: dict[str, Any]) -> None:
     case = Case(net=tiny_ssd, spec=lambda: multibox(**options), data=scenes([8, 8, 8, 8, 5], True))
     assert_case_agrees(case)
-
-
-def test_a_fit_is_that_of_mxnet() -> None:
-    def fit(engine: str) -> Any:
-        seed_everything(1)
-        estimator = MultiEstimator(hybridized(tiny_ssd()), multibox(0.5), ADAM, engine=engine)
-        data = scenes([8, 8, 8, 5], without_positives=True)
-        history = estimator.fit(data, data, epochs=3, event_handlers=[])
-        return dict(history), values(estimator)
-
-    assert_engines_agree(fit, 2e-4)
 
 
 class OwnMultiBox(SSDMultiBoxLoss):

@@ -129,11 +129,10 @@ def test_batches_with_nan(handler: Any) -> None:
     assert reason == same
 
 
-@pytest.mark.parametrize("kind", ["ema", "swa"])
-def test_a_checkpoint_and_the_restored_net_have_the_averages(kind: str, tmp_path: Path) -> None:
+def test_a_checkpoint_and_the_restored_net_have_the_averages(tmp_path: Path) -> None:
     estimator = estimator_of("float64", "torch")
     handlers = [
-        WeightAveraging(kind, decay=0.8),
+        WeightAveraging("ema", decay=0.8),
         CheckpointHandler(tmp_path, monitor="val_loss"),
         EarlyStoppingHandler("val_loss", patience=9, restore_best=True),
     ]

@@ -9,12 +9,11 @@ import pytest
 
 from multifit import LabelSpec, LossSpec, MetricSpec, MultiEstimator, TrainerSpec
 from multifit.sampling import Proportional, Ratios, RoundRobin, Together
-from multifit.seeding import seed_everything
 from tests.common.data import in_batches, two_head_arrays
-from tests.common.nets import normed_heads, two_heads
 from tests.common.specs import CE, L2, two_head_spec
 from tests.torch.fits import assert_engines_agree
 from tests.torch.runs import assert_resumes, values
+from tests.torch.test_balance import net_of
 
 import mxnet as mx  # isort: skip
 
@@ -62,14 +61,6 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[[], Any], Any]] = {
 }
 
 
-def net_of(kind: str) -> Any:
-    seed_everything(3)
-    net = normed_heads(0.3 if kind == "dropout" else 0.0) if kind != "plain" else two_heads("hybrid")
-    net.cast("float64")
-    net.hybridize()
-    return net
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_turns_are_those_of_mxnet(name: str) -> None:
     make_spec, trainers, sampling = CASES[name]
@@ -86,8 +77,6 @@ def test_turns_are_those_of_mxnet(name: str) -> None:
 
 
 def test_what_no_batch_had_yet_is_not_measured() -> None:
-    """Neither in an epoch that ends before, nor where a handler reads figures after the first batches."""
-
     def seen(engine: str) -> list[dict[str, float]]:
         figures: list[dict[str, float]] = []
 
@@ -107,29 +96,7 @@ def test_what_no_batch_had_yet_is_not_measured() -> None:
     assert_engines_agree(seen)
 
 
-def test_what_a_batch_does_not_reach_does_not_move() -> None:
-    """Neither by momentum nor by weight decay."""
-    before: dict[str, np.ndarray] = {}
-    moved: list[tuple[str, set[str]]] = []
-
-    class Watch:
-        def batch_begin(self, estimator: Any, batch: Any) -> None:
-            before.update(values(estimator))
-
-        def batch_end(self, estimator: Any, batch: Any) -> None:
-            now = values(estimator)
-            moved.append((batch.name, {name for name in now if not np.array_equal(now[name], before[name])}))
-
-    estimator = MultiEstimator(net_of("plain"), two_head_spec(), sgd(), engine="torch")
-    estimator.fit(LOADERS, epochs=2, event_handlers=[Watch()], sampling=RoundRobin())
-    assert len(moved) == 12
-    for task, names in moved:
-        assert names == {f"{part}.{kind}" for part in ("body", task) for kind in ("weight", "bias")}
-
-
 def test_a_run_resumes_in_the_middle_of_an_epoch(tmp_path: Path) -> None:
-    """Bit for bit, with Dropout and a part of the net for each loader."""
-
     def make(engine: str) -> MultiEstimator:
         return MultiEstimator(net_of("dropout"), two_head_spec(), several(), engine=engine)
 

@@ -1,13 +1,10 @@
 """Batches on their way to the device; on the CPU, nothing is copied, and streams and events do nothing."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
 
 from multifit.gluon.compat import mx
-from multifit.torch.engine import tensors as uploads
 from multifit.torch.engine.tensors import MAX_BATCHES, MAX_BYTES, MIN_BATCHES, Uploads, too_many
 
 from .place import DEVICE
@@ -41,45 +38,24 @@ def test_an_array_is_not_copied_on_the_cpu() -> None:
     assert (first == 5).all()
 
 
-@pytest.mark.parametrize(("small", "held"), [(0, 1), (uploads.SMALL, 0)], ids=["large", "small"])
-def test_batches_that_the_device_is_past_are_not_held(
-    small: int, held: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(uploads, "SMALL", small)
-    upload = Uploads(torch.device("cpu"))
-
-    def alive() -> int:
-        return sum(
-            batch is not None for batch in [upload._last[0], *(each for _, each, _ in upload._waiting)]
-        )
-
-    for _ in range(MAX_BATCHES + 3):
-        upload.copied({"image": torch.zeros(3, 2), "label": torch.zeros(3)})
-        assert alive() == held and len(upload._waiting) <= MAX_BATCHES
-
-
-@pytest.mark.parametrize("small", [0, uploads.SMALL], ids=["on its own stream", "on the current stream"])
-def test_copies_have_the_values_of_the_batch(small: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uploads, "SMALL", small)
-    copied = Uploads(DEVICE).copied
-    for count in range(3):
+def test_copies_have_the_values_of_the_batch_and_few_wait() -> None:
+    upload = Uploads(DEVICE)
+    for count in range(MAX_BATCHES + 3):
         batch = {"label": torch.ones(3, dtype=torch.int8), "image": torch.full((3, 2), float(count))}
         batch.update(scale=torch.tensor(2.0, dtype=torch.float64), none=torch.zeros(0, 2))
-        copies = copied(batch)
+        copies = upload.copied(batch)
         assert all(torch.equal(copies[name].cpu(), tensor) for name, tensor in batch.items())
+        assert all(copies[name] is not tensor for name, tensor in batch.items())
+        assert len(upload._waiting) <= MAX_BATCHES
 
 
 @pytest.mark.parametrize(
-    ("sizes", "expected"),
+    ("batches", "size", "expected"),
     [
-        ([], False),
-        ([1] * MAX_BATCHES, False),
-        ([1] * (MAX_BATCHES + 1), True),
-        ([MAX_BYTES] * MIN_BATCHES, False),
-        ([MAX_BYTES] * (MIN_BATCHES + 1), True),
-        ([MAX_BYTES // 4] * 4, False),
-        ([MAX_BYTES // 4] * 5, True),
+        (0, 0, False), (MAX_BATCHES, 1, False), (MAX_BATCHES + 1, 1, True),
+        (MIN_BATCHES, MAX_BYTES, False), (MIN_BATCHES + 1, MAX_BYTES, True),
+        (4, MAX_BYTES // 4, False), (5, MAX_BYTES // 4, True),
     ],
-)
-def test_how_many_batches_may_wait(sizes: Any, expected: bool) -> None:
-    assert too_many(len(sizes), sum(sizes)) is expected
+)  # fmt: skip
+def test_how_many_batches_may_wait(batches: int, size: int, expected: bool) -> None:
+    assert too_many(batches, batches * size) is expected

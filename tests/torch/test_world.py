@@ -55,7 +55,6 @@ def test_two_processes_sum_gather_and_copy():
 
 
 def test_one_process(monkeypatch):
-    """The same in this process."""
     for name, value in {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("MASTER_PORT", free_port())
@@ -111,7 +110,6 @@ estimator.fit(data, epochs=1000, event_handlers=[Fails()])
 
 @pytest.mark.parametrize("engine", ["mxnet", "torch"])
 def test_a_rank_that_fails_ends_the_run_with_its_error_in_the_log(engine: str, tmp_path: Path):
-    """Under torchrun, whose exit status is not 0, and within seconds."""
     (tmp_path / "failing.py").write_text(FAILING)
     runner = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command = [*runner, str(tmp_path / "failing.py"), engine]

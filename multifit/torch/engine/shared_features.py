@@ -23,10 +23,7 @@ class SharedFeatures:
     """
 
     def __init__(
-        self,
-        copies: Sequence[Mapping[int, torch.Tensor]],
-        through_body: BackwardPass,
-        parameters: Tensors,
+        self, copies: Sequence[Mapping[int, torch.Tensor]], through_body: BackwardPass, parameters: Tensors
     ) -> None:
         self._through_body: BackwardPass | None = through_body
         self._shapes = [next(iter(of_feature.values())).shape for of_feature in copies]

@@ -33,11 +33,7 @@ class Stage:
     """
 
     def __init__(
-        self,
-        gluon: GluonStage,
-        parameters: Parameters,
-        uploads: Uploads,
-        mode: CompileMode,
+        self, gluon: GluonStage, parameters: Parameters, uploads: Uploads, mode: CompileMode
     ) -> None:
         self.gluon, self._parameters, self._uploads, self._mode = gluon, parameters, uploads, mode
         self.carried = None if gluon.carried is None else CarriedState(gluon.carried)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -80,65 +79,35 @@ def to_arrays(tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
     return {name: to_array(tensor) for name, tensor in tensors.items()}
 
 
-JOINED = 2**18  # elements; a larger tensor is copied by itself: joining it would take longer than a copy
-
-
 def on_host(tensors: Sequence[torch.Tensor]) -> list[np.ndarray[Any, Any]]:
-    """Return tensors of one device as NumPy arrays; waits for the device. Those on the CPU are not copied."""
-    detached = [tensor.detach() for tensor in tensors]
-    on_cpu = all(tensor.device.type == "cpu" for tensor in detached)
-    return [tensor.numpy() for tensor in (detached if on_cpu else joined(detached, torch.device("cpu")))]
+    """Return tensors as NumPy arrays; waits for the device. Those on the CPU are not copied."""
+    return [tensor.detach().cpu().numpy() for tensor in tensors]
 
 
 def on_device(arrays: Sequence[np.ndarray[Any, Any]], device: torch.device) -> list[torch.Tensor]:
     """Return arrays as tensors on a device, in memory of their own."""
-    tensors = [*map(torch.from_numpy, arrays)]
-    return [each.clone() for each in tensors] if device.type == "cpu" else joined(tensors, device)
+    return [torch.from_numpy(array).to(device, copy=True) for array in arrays]
 
 
 def copy_into(tensors: Sequence[torch.Tensor], arrays: Sequence[np.ndarray[Any, Any]]) -> None:
-    """Copy arrays to tensors of the same shapes and dtypes, which are all on one device."""
-    if tensors:
-        given, device = [*map(torch.from_numpy, arrays)], tensors[0].device
-        with torch.no_grad():
-            torch._foreach_copy_([*tensors], given if device.type == "cpu" else joined(given, device))
-
-
-def joined(tensors: Sequence[torch.Tensor], device: torch.device) -> list[torch.Tensor]:
-    """Return copies of tensors on another device; small ones of one dtype are joined, copied and split."""
-    groups: dict[Any, list[int]] = {}
-    for place, tensor in enumerate(tensors):
-        key = (tensor.dtype, None if tensor.numel() <= JOINED else place)
-        groups.setdefault(key, []).append(place)
-    found: dict[int, torch.Tensor] = {}
-    for places in groups.values():
-        flat = torch.cat([tensors[place].reshape(-1) for place in places]).to(device)
-        parts = flat.split([tensors[place].numel() for place in places])
-        found.update((place, part.view(tensors[place].shape)) for place, part in zip(places, parts))
-    return [found[place] for place in range(len(tensors))]
-
-
-SMALL = 2**20  # bytes; smaller batches are copied sooner than Python has submitted events of another stream
-ALIGNED = 256  # bytes; tensors begin at such multiples, where some operators are faster
+    """Copy arrays to tensors of the same shapes and dtypes."""
+    with torch.no_grad():
+        for tensor, array in zip(tensors, arrays):
+            tensor.copy_(torch.from_numpy(array))
 
 
 class Uploads:
-    """Copies batches to a GPU, each as a whole from pinned memory; large ones on a stream of its own.
+    """Copies batches to a GPU through pinned memory, which does not wait for earlier batches.
 
-    Python only submits computations. While the device computes one batch, Python already copies the next one,
-    which does not wait for the computation. The number of batches that wait for the device is limited in the
-    same way as by :class:`multifit.gluon.execution.stage.Throttle`. On the CPU, batches are not copied: a
-    tensor shares the memory of its array.
+    The number of batches that wait for the device is limited in the same way as by
+    :class:`multifit.gluon.execution.stage.Throttle`. On the CPU, batches are not copied: a tensor shares the
+    memory of its array.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._device, self._copies = device, device.type != "cpu"
         self._backend = torch.cuda if self._copies else torch.cpu
-        self._stream = self._backend.Stream(device)  # positional: torch.cpu's ignores its argument
-        # the last batch, if it was copied on the stream, and its size in bytes
-        self._last: tuple[torch.Tensor | None, int] = None, 0
-        self._waiting: deque[tuple[Any, torch.Tensor | None, int]] = deque()
-        self._waiting_bytes = 0
+        self._waiting: deque[tuple[Any, int]] = deque()  # when a batch is copied, and its size in bytes
 
     def __call__(self, arrays: Mapping[str, Any]) -> Tensors:
         """Return MXNet's arrays as tensors on the device; absent slots, which are None, are left out."""
@@ -146,53 +115,17 @@ class Uploads:
         return self.copied(tensors) if self._copies else tensors
 
     def copied(self, tensors: Tensors) -> Tensors:
-        """Return copies on the device, which share memory: a transfer takes Python as long as an operator."""
-        self._limit()
-        places, size = {}, 0
-        for name, tensor in tensors.items():
-            places[name] = size
-            size += math.ceil(tensor.nbytes / ALIGNED) * ALIGNED
-        host = torch.empty(size, dtype=torch.uint8, pin_memory=self._copies)
-        for name, tensor in tensors.items():
-            _part(host, places[name], tensor).copy_(tensor)
-        device = self._transferred(host)
-        return {name: _part(device, places[name], tensor) for name, tensor in tensors.items()}
-
-    def _transferred(self, host: torch.Tensor) -> torch.Tensor:
-        if host.nbytes <= SMALL:
-            self._last = None, host.nbytes
-            return host.to(self._device, non_blocking=True)
-        with self._backend.stream(self._stream):
-            device = host.to(self._device, non_blocking=True)
-        self._backend.current_stream(self._device).wait_stream(self._stream)
-        self._last = device, host.nbytes
-        return device
-
-    def _limit(self) -> None:
-        """Keep a large batch until the device has computed it; wait for the oldest if there are too many.
-
-        The memory of a tensor belongs to the stream that copied it: it must not be freed, and used for the
-        next copy, while the batch is computed.
-        """
+        """Return copies on the device."""
+        hosts = {name: tensor.pin_memory() if self._copies else tensor for name, tensor in tensors.items()}
+        copies = {name: host.to(self._device, non_blocking=True, copy=True) for name, host in hosts.items()}
         done = self._backend.Event()
         done.record(self._backend.current_stream(self._device))
-        self._waiting.append((done, *self._last))
-        self._waiting_bytes += self._last[1]
-        while too_many(len(self._waiting), self._waiting_bytes) or self._oldest_is_done():
-            event, _, size = self._waiting.popleft()
-            event.synchronize()
-            self._waiting_bytes -= size
-
-    def _oldest_is_done(self) -> bool:
-        """Whether the oldest batch is computed; not asked after small ones, for which no memory is kept."""
-        return self._last[0] is not None and bool(self._waiting) and self._waiting[0][0].query()
+        self._waiting.append((done, sum(tensor.nbytes for tensor in tensors.values())))
+        while too_many(len(self._waiting), sum(size for _, size in self._waiting)):
+            self._waiting.popleft()[0].synchronize()
+        return copies
 
 
 def too_many(batches: int, size: int) -> bool:
     """Whether more batches wait for the device than allowed; `size` is the sum of their sizes in bytes."""
     return batches > (MIN_BATCHES if size > MAX_BYTES else MAX_BATCHES)
-
-
-def _part(memory: torch.Tensor, place: int, like: torch.Tensor) -> torch.Tensor:
-    """Return the part of memory that begins at a place in bytes, with the shape and dtype of a tensor."""
-    return memory[place : place + like.nbytes].view(like.dtype).view(like.shape)

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F
 
 from ..attributes import Ints, Tensor
 
@@ -141,25 +140,7 @@ def box_decode(
     return torch.cat([center - half, center + half], -1)
 
 
-def box_encode(
-    samples: Tensor, matches: Tensor, anchors: Tensor, references: Tensor, means: Tensor, stds: Tensor
-) -> tuple[Tensor, ...]:
-    """Return the offsets of matched boxes from anchors, both given by corners, and which offsets count."""
-    index = matches.long().unsqueeze(-1).expand(-1, -1, 4)
-    matched = as_centers(references.detach().gather(1, index), "corner")
-    anchors = as_centers(anchors.detach(), "corner")
-    offsets = (matched[..., :2] - anchors[..., :2]) / anchors[..., 2:]
-    offsets = torch.cat([offsets, torch.log(matched[..., 2:] / anchors[..., 2:])], -1)
-    counts = (samples > 0.5).unsqueeze(-1).expand(offsets.shape)
-    return torch.where(counts, (offsets - means) / stds, 0), counts.to(offsets.dtype)
-
-
-OPERATORS |= {
-    "_contrib_box_iou": box_iou,
-    "_contrib_box_nms": box_nms,
-    "_contrib_box_decode": box_decode,
-    "_contrib_box_encode": box_encode,
-}
+OPERATORS |= {"_contrib_box_iou": box_iou, "_contrib_box_nms": box_nms, "_contrib_box_decode": box_decode}
 
 
 # ---- Regions of maps, for detectors with two stages
@@ -171,24 +152,19 @@ def roi_align(
     *,
     pooled_size: Ints,
     spatial_scale: float,
-    sample_ratio: int = -1,
+    sample_ratio: Literal[1, 2, 3, 4, 5, 6, 7, 8],
     position_sensitive: Literal[False, 0] = False,
     aligned: bool = False,
 ) -> Tensor:
     """Return regions in one size; each pixel is the mean of `sample_ratio`² interpolated points.
 
-    By default, points are at most a pixel of the map apart. `rois` are (index in the batch, x, y, x, y),
-    without gradient; a region with a negative index is 0.
+    `rois` are (index in the batch, x, y, x, y), without gradient; a region with a negative index is 0.
     """
     index, corners = rois[:, 0].detach(), rois[:, 1:].detach() * spatial_scale
     corners = corners - 0.5 if aligned else corners
     low, size = corners[:, :2], corners[:, 2:] - corners[:, :2]
     size = size if aligned else size.clamp(min=1)
     rows, columns = pooled_size
-    if sample_ratio <= 0:
-        weight_y = mean_weights(low[:, 1], size[:, 1], rows, maps.shape[2])
-        weight_x = mean_weights(low[:, 0], size[:, 0], columns, maps.shape[3])
-        return weighted(maps, index, weight_y, weight_x)
     y = places(low[:, 1], size[:, 1], rows, sample_ratio)
     x = places(low[:, 0], size[:, 0], columns, sample_ratio)
     y_low, y_high, y_part, y_inside = neighbours(y, maps.shape[2])
@@ -224,78 +200,4 @@ def neighbours(place: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor, Tensor
     return low.long(), (low.long() + 1).clamp(max=size - 1), place - low, inside
 
 
-def mean_weights(low: Tensor, size: Tensor, count: int, pixels: int) -> Tensor:
-    """Return the weights of an axis's pixels in the mean of points along it: (regions, count, pixels).
-
-    Each region has as many points as it needs. A tensor has the same number for all: those that can be on
-    the map, from the first one on, as they are more than half a pixel apart.
-    """
-    window = (size / count)[:, None, None]
-    samples = window.ceil().clamp(min=1)
-    start = low[:, None, None] + torch.arange(count, dtype=low.dtype, device=low.device)[:, None] * window
-    step = window / samples
-    first = ((-1 - start) / step - 0.5).floor().clamp(min=0)
-    steps = first + torch.arange(2 * pixels + 4, dtype=low.dtype, device=low.device)
-    before, after, part, inside = neighbours(start + (steps + 0.5) * step, pixels)
-    share = inside * (steps < samples) / samples
-    weights = low.new_zeros(low.shape[0], count, pixels)
-    return weights.scatter_add(2, before, (1 - part) * share).scatter_add(2, after, part * share)
-
-
-def weighted(maps: Tensor, index: Tensor, weight_y: Tensor, weight_x: Tensor) -> Tensor:
-    """Return sums of pixels, weighted by their rows and columns, of the maps at the indices."""
-    regions, rows, height = weight_y.shape
-    batch, channels, _, width = maps.shape
-    is_of = index[:, None] == torch.arange(batch, dtype=index.dtype, device=index.device)
-    weight = weight_y[:, :, None] * is_of[:, None, :, None]  # a product, as each region's own map is large
-    lines = weight.reshape(regions * rows, -1) @ maps.permute(0, 2, 3, 1).reshape(batch * height, -1)
-    return torch.einsum("rjw,riwc->rcij", weight_x, lines.reshape(regions, rows, width, channels))
-
-
 OPERATORS |= {"_contrib_ROIAlign": roi_align}
-
-
-# ---- Operators that sample maps at places between pixels, as spatial transformers do
-
-
-def grid_generator(
-    x: Tensor, *, transform_type: Literal["affine", "warp"], target_shape: Ints = (0, 0)
-) -> Tensor:
-    """Return places (x, y), from -1 to 1 over a map, for each pixel of another map.
-
-    `x` has six numbers for each sample, an affine transformation of the pixels' own places; or, to warp, how
-    many pixels each of them is moved.
-    """
-    height, width = x.shape[2:] if transform_type == "warp" else target_shape
-    rows, columns = (torch.arange(size, dtype=x.dtype, device=x.device) for size in (height, width))
-    across, down = columns.expand(height, width), rows[:, None].expand(height, width)
-    if transform_type == "warp":
-        half = [(size - 1) / 2 for size in (width, height)]
-        return torch.stack([(x[:, 0] + across) / half[0] - 1, (x[:, 1] + down) / half[1] - 1], 1)
-    across, down = across * (2 / (width - 1)) - 1, down * (2 / (height - 1)) - 1
-    own = torch.stack([across, down, torch.ones_like(down)]).flatten(1)
-    return (x.reshape(-1, 2, 3) @ own).reshape(-1, 2, height, width)
-
-
-def bilinear_sampler(x: Tensor, grid: Tensor) -> Tensor:
-    """Return maps interpolated at places (x, y); what is outside is 0."""
-    return F.grid_sample(x, grid.permute(0, 2, 3, 1), align_corners=True)
-
-
-def spatial_transformer(
-    x: Tensor,
-    loc: Tensor,
-    *,
-    target_shape: Ints = (0, 0),
-    transform_type: Literal["affine"],
-    sampler_type: Literal["bilinear"],
-) -> Tensor:
-    """Return maps transformed to another size by six numbers for each sample."""
-    return bilinear_sampler(x, grid_generator(loc, transform_type="affine", target_shape=target_shape))
-
-
-OPERATORS |= {
-    "GridGenerator": grid_generator,
-    "BilinearSampler": bilinear_sampler,
-    "SpatialTransformer": spatial_transformer,
-}

@@ -82,11 +82,6 @@ def power(x: Tensor, y: Tensor) -> Tensor:
     return of_type(torch.pow(as_float(x), as_float(y)), x)
 
 
-def hypot(x: Tensor, y: Tensor) -> Tensor:
-    """Return the square root of x² + y²."""
-    return of_type(torch.hypot(as_float(x), as_float(y)), x)
-
-
 COMPARISONS = {
     "equal": torch.eq,
     "not_equal": torch.ne,
@@ -132,7 +127,6 @@ _BROADCAST = {
     "div": div,
     "mod": mod,
     "power": power,
-    "hypot": hypot,
     "maximum": maximum,
     "minimum": minimum,
     **dict.fromkeys(COMPARISONS, compare),

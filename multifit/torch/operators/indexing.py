@@ -80,13 +80,8 @@ def gather_nd(x: Tensor, index: Tensor) -> Tensor:
     return x[tuple(index.long())]
 
 
-def scatter_nd(x: Tensor, index: Tensor, *, shape: Ints) -> Tensor:
-    """Return zeros with the elements or slices of `x` at indices (axes, ...)."""
-    return x.new_zeros(shape).index_put(tuple(index.long()), x)
-
-
 def scatter_add_nd(x: Tensor, index: Tensor, *, shape: Ints) -> Tensor:
-    """Return the same as `scatter_nd`, but add up elements with the same index."""
+    """Return zeros to which the elements or slices of `x` are added at indices (axes, ...)."""
     return x.new_zeros(shape).index_put(tuple(index.long()), x, accumulate=True)
 
 
@@ -97,7 +92,6 @@ OPERATORS |= {
     "Embedding": embedding,
     "one_hot": one_hot,
     "gather_nd": gather_nd,
-    "scatter_nd": scatter_nd,
     "_backward_gather_nd": scatter_add_nd,
 }
 
@@ -154,27 +148,6 @@ def arange_like(
     return numbers.reshape(x.shape) if axis is None else numbers
 
 
-def linspace(
-    *,
-    like: Tensor,
-    start: float,
-    stop: float,
-    num: int,
-    endpoint: bool = True,
-    dtype: torch.dtype = torch.float32,
-) -> Tensor:
-    """Return `num` numbers from `start` to `stop`, which is left out without `endpoint`."""
-    step = (stop - start) / max(1, num - endpoint)
-    places = torch.arange(num, dtype=torch.float64, device=like.device)
-    return (start + places * step).to(dtype)
-
-
-def eye(*, like: Tensor, N: int, M: int = 0, k: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Return N rows with ones on a diagonal, the `k`-th above the main one."""
-    rows, columns = (torch.arange(size, device=like.device) for size in (N, M or N))
-    return (columns - rows[:, None] == k).to(dtype)
-
-
 def zeros_like(x: Tensor, *, dtype: str | None = None) -> Tensor:
     """Return zeros in the shape and type of `x`; MXNet ignores the `dtype`."""
     return torch.zeros_like(x)
@@ -202,8 +175,6 @@ OPERATORS |= {
     "_ones": ones,
     "_full": full,
     "_arange": arange,
-    "_linspace": linspace,
-    "_eye": eye,
     "_contrib_arange_like": arange_like,
     "zeros_like": zeros_like,
     "ones_like": ones_like,

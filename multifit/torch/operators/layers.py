@@ -10,7 +10,6 @@ import torch
 import torch.nn.functional as F
 
 from ..attributes import Ints, Layout, Tensor
-from .elementwise import cbrt
 from .reductions import at_least_1d
 
 OPERATORS: dict[str, Callable[..., Any]] = {}
@@ -76,12 +75,7 @@ def gemm2(
     return torch.matmul(x.mT if transpose_a else x, y.mT if transpose_b else y) * alpha
 
 
-OPERATORS |= {
-    "FullyConnected": fully_connected,
-    "dot": dot,
-    "batch_dot": batch_dot,
-    "_linalg_gemm2": gemm2,
-}
+OPERATORS |= {"FullyConnected": fully_connected, "dot": dot, "batch_dot": batch_dot, "_linalg_gemm2": gemm2}
 
 
 # ---- Convolutions, along one to three axes, channels first
@@ -144,16 +138,15 @@ def pooling(
     x: Tensor,
     *,
     kernel: Ints = (),
-    pool_type: Literal["max", "avg", "sum", "lp"] = "max",
+    pool_type: Literal["max", "avg", "sum"] = "max",
     global_pool: bool = False,
     pooling_convention: Literal["valid", "full"] = "valid",
     stride: Ints = (),
     pad: Ints = (),
-    p_value: Literal[None, 1, 2, 3] = None,
     count_include_pad: bool | None = True,
     layout: Layout = None,
 ) -> Tensor:
-    """Return the maximum, mean, sum or norm of each window; norms of odd powers keep the signs.
+    """Return the maximum, mean or sum of each window.
 
     With the convention "full", windows may extend beyond the padded map. Means count the padding, unless
     `count_include_pad` is false, but never what is beyond it.
@@ -167,10 +160,6 @@ def pooling(
         return plain_pooling(x, pool_type, kernel, stride, pad, count_pad)
     if pool_type == "max":
         return plain_pooling(padded(x, pad, beyond, torch.finfo(x.dtype).min), "max", kernel, stride)
-    if pool_type == "lp":
-        power = p_value or 2
-        powers = window_sums(padded(x**power, pad, beyond, 0.0), kernel, stride)
-        return cbrt(powers) if power == 3 else powers ** (1 / power)
     total = window_sums(padded(x, pad, beyond, 0.0), kernel, stride)
     if pool_type == "sum":
         return total

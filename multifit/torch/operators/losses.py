@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -91,31 +90,11 @@ def regression(x: Tensor, value: Tensor, gradient: Tensor, grad_scale: float) ->
     return Head.apply(x, value, gradient * (grad_scale / max(1, x.numel() // x.shape[0])))
 
 
-def make_loss_output(
-    x: Tensor, *, grad_scale: float = 1.0, valid_thresh: float = 0.0, normalization: Normalization = "null"
-) -> Tensor:
-    """Return `x`, a loss whose gradient is constant.
-
-    As in MXNet, all axes but the last count as the batch.
-    """
-    divisor: Any = math.prod(x.shape[:-1]) if normalization == "batch" else 1
-    if normalization == "valid":
-        divisor = (x.detach() > valid_thresh).sum().clamp(min=1)
-    return Head.apply(x, x.detach(), torch.full_like(x, grad_scale) / divisor)
-
-
-def make_loss(x: Tensor) -> Tensor:
-    """Return `x`, a loss whose gradient is 1."""
-    return Head.apply(x, x.detach(), torch.ones_like(x))
-
-
 OPERATORS |= {
     "SoftmaxOutput": softmax_output,
     "LinearRegressionOutput": linear_regression_output,
     "LogisticRegressionOutput": logistic_regression_output,
     "MAERegressionOutput": mae_regression_output,
-    "MakeLoss": make_loss_output,
-    "make_loss": make_loss,
 }
 
 
@@ -139,11 +118,7 @@ def sequence_mask(
 
 
 def sequence_reverse(
-    x: Tensor,
-    length: Tensor | None = None,
-    *,
-    use_sequence_length: bool = False,
-    axis: Literal[0] = 0,
+    x: Tensor, length: Tensor | None = None, *, use_sequence_length: bool = False, axis: Literal[0] = 0
 ) -> Tensor:
     """Reverse each sequence, and leave the elements after its end in place."""
     if length is None or not use_sequence_length:

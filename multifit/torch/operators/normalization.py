@@ -127,11 +127,6 @@ def l2_normalization(
     return x / torch.sqrt(x.square().sum(list(axes), keepdim=True) + eps)
 
 
-def lrn(x: Tensor, *, nsize: int, alpha: float = 1e-4, beta: float = 0.75, knorm: float = 2.0) -> Tensor:
-    """Divide by a power of the mean square of neighbouring channels."""
-    return F.local_response_norm(x, nsize, alpha, beta, knorm)
-
-
 OPERATORS |= {
     "BatchNorm": batch_norm,
     "_contrib_SyncBatchNorm": batch_norm,
@@ -139,18 +134,13 @@ OPERATORS |= {
     "GroupNorm": group_norm,
     "InstanceNorm": instance_norm,
     "L2Normalization": l2_normalization,
-    "LRN": lrn,
 }
 
 
 # ---- Activations, softmax and dropout
 
 
-def activation(
-    x: Tensor,
-    *,
-    act_type: Literal["relu", "sigmoid", "tanh", "softrelu", "softsign"],
-) -> Tensor:
+def activation(x: Tensor, *, act_type: Literal["relu", "sigmoid", "tanh", "softrelu", "softsign"]) -> Tensor:
     """Apply an activation."""
     if act_type in ("softrelu", "softsign"):
         return (F.softplus if act_type == "softrelu" else F.softsign)(x)

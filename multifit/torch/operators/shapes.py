@@ -227,11 +227,7 @@ def repeat(x: Tensor, *, repeats: int, axis: int | None = None) -> Tensor:
 
 
 def pad(
-    x: Tensor,
-    *,
-    mode: Literal["constant", "edge", "reflect"],
-    pad_width: Ints,
-    constant_value: float = 0.0,
+    x: Tensor, *, mode: Literal["constant", "edge", "reflect"], pad_width: Ints, constant_value: float = 0.0
 ) -> Tensor:
     """Pad each axis but the first two."""
     pairs = list(zip(pad_width[::2], pad_width[1::2]))

@@ -1,6 +1,7 @@
 """Optimizers that compute MXNet's numbers: a rule for each, for a list of tensors at once."""
 
 import math
+from abc import ABC, abstractmethod
 from typing import Any
 
 import torch
@@ -29,7 +30,7 @@ from .group import (
 )
 
 
-class Rule:
+class Rule(ABC):
     """Updates parameters as one of MXNet's optimizers does.
 
     `options` is any object with that optimizer's attributes (``momentum``, ``beta1``, ``clip_gradient``,
@@ -38,14 +39,14 @@ class Rule:
     """
 
     @staticmethod
+    @abstractmethod
     def create(options: Any, weight: torch.Tensor) -> State:
         """Return the state of a new parameter, in the layout of MXNet's state."""
-        raise NotImplementedError
 
     @staticmethod
+    @abstractmethod
     def update(options: Any, group: Group) -> None:
         """Update the parameters of a group and their states in place; call it without autograd."""
-        raise NotImplementedError
 
 
 class SGD(Rule):

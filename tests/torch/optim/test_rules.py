@@ -110,62 +110,9 @@ def test_bounds_below_0_are_none_as_in_mxnets_operators(name):
 
 @pytest.mark.parametrize("common", COMMON)
 def test_bert_adam_is_gluonnlps(common):
-    """To the rounding of float32, the only dtype that gluonnlp's takes: its factor is an array of it."""
     pytest.importorskip("gluonnlp")
     theirs, ours = both_after_steps("bertadam", COMMON[common], "float32")
     assert_equal(theirs, ours, 2e-4)
-
-
-def updated(name, options, gradients, rates):
-    """Return a weight of 1 after updates by a rule."""
-    settings = mx.optimizer.create(name, **options)
-    weight = torch.ones(1, dtype=torch.float64)
-    group = Group([weight], [], [RULES[name].create(settings, weight)], decays=[settings.wd])
-    for count, (gradient, rate) in enumerate(zip(gradients, rates), 1):
-        group.gradients = [torch.full_like(weight, gradient)]
-        group.rates, group.counts = [rate], [count]
-        RULES[name].update(settings, group)
-    return weight.item()
-
-
-def torchs(kind, options, gradients, rates):
-    """Return a weight of 1 after updates by an optimizer of torch's own."""
-    weight = torch.nn.Parameter(torch.ones(1, dtype=torch.float64))
-    optimizer = kind([weight], lr=1.0, **options)
-    for gradient, rate in zip(gradients, rates):
-        weight.grad = torch.full_like(weight, gradient)
-        optimizer.param_groups[0]["lr"] = rate
-        optimizer.step()
-    return weight.item()
-
-
-def test_a_rate_is_inside_the_velocity():
-    """At a rate of 0, MXNet still updates by what was gathered before; torch's SGD stops."""
-    gradients, rates = [1.0, 0.0], [0.5, 0.0]
-    assert updated("sgd", {"momentum": 0.5}, gradients, rates) == 1 - 0.5 - 0.25
-    assert torchs(torch.optim.SGD, {"momentum": 0.5}, gradients, rates) == 1 - 0.5
-
-
-def test_epsilon_is_outside_of_the_bias_correction():
-    """In the first step the biased root is sqrt(1 - beta2) of the gradient's size: an epsilon weighs more."""
-    ours = updated("adam", {"epsilon": 0.5, "beta2": 0.75, "beta1": 0.5}, [1.0], [1.0])
-    assert ours == pytest.approx(1 - (0.25**0.5 / 0.5) * 0.5 / (0.5 + 0.5))
-    theirs = torchs(torch.optim.Adam, {"eps": 0.5, "betas": (0.5, 0.75)}, [1.0], [1.0])
-    assert theirs == pytest.approx(1 - 1 / 1.5)
-
-
-def test_sgd_decays_after_clipping():
-    options = {"wd": 0.5, "clip_gradient": 0.25}
-    assert updated("sgd", options, [4.0], [1.0]) == 1 - 0.25 - 0.5
-
-
-@pytest.mark.parametrize("name", ["adam", "rmsprop", "adamax", "nadam", "ftml"])
-def test_adam_and_its_relatives_decay_before_clipping(name):
-    """So weight decay changes nothing where the gradient is clipped anyway."""
-    decayed, alone = (
-        updated(name, {"wd": wd, "clip_gradient": 0.25}, [4.0, 4.0], [0.1, 0.1]) for wd in (0.5, 0.0)
-    )
-    assert decayed == alone != 1
 
 
 def test_every_rule_bears_the_name_of_an_optimizer():
