@@ -133,3 +133,7 @@ def test_data_and_labels_in_place_of_loaders_say_what_happened(setup: Setup, lab
 def test_an_empty_generator_is_an_error_when_it_is_read(setup: Setup) -> None:
     setup.but(data=lambda: iter(())).refused(DataError, "is empty: it yields no batch")
     setup.but(val_data=lambda: iter(())).refused(DataError, "val_data is empty")
+
+
+def test_validation_data_without_a_batch_are_refused_by_a_check_too(setup: Setup) -> None:
+    setup.but(val_data=lambda: iter(())).refused(DataError, "val_data is empty", way="check")

@@ -147,3 +147,11 @@ def test_invalid_values_are_errors(control: str) -> None:
     assert getattr(one, control) == before
     with pytest.raises(ValueError, match="at least 0 and below 1"):
         handle("adam").momentum = 1.0
+
+
+def test_states_are_saved_and_loaded_as_by_the_trainer(tmp_path: Any) -> None:
+    one, other = handle("adam"), handle("adam")
+    step(one, 3)
+    one.save_states(str(tmp_path / "states"))
+    other.load_states(str(tmp_path / "states"))
+    assert other.optimizer.num_update == one.optimizer.num_update == 3
