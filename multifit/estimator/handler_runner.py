@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from ..events import EventDispatcher, PassEvents, attribute, handler_name, implements, unwrapped
@@ -27,10 +27,9 @@ def by_name(handlers: Iterable[Any]) -> dict[str, Any]:
 def options_of(handler: object) -> dict[str, str]:
     """Return the constructor arguments that a handler keeps as attributes of the same names, as text."""
     inner = unwrapped(handler)
-    try:
+    names: list[str] = []
+    with suppress(ValueError):  # a compiled class may have no signature
         names = list(inspect.signature(type(inner)).parameters)
-    except ValueError:  # a compiled class may have no signature
-        names = []
     attributes = getattr(inner, "__dict__", {})
     options = {name: _text(attributes[name]) for name in names if name in attributes}
     return options if inner is handler else {**options, "Every": repr(handler)}
