@@ -126,25 +126,30 @@ def _row(name: str, ms: float, of: float, average: float | None = None) -> list[
 
 
 class Stopwatch:
-    """Measures the parts of steps; those within another one pause it. Does nothing until `laps` is a list.
+    """Measures the parts of steps between `start` and `stop`; a part within another one pauses it.
 
     `drain` waits for the work that a part began, which belongs to its time.
     """
 
     def __init__(self, clock: Clock, drain: Callable[[], object]) -> None:
         self._clock, self._drain = clock, drain
-        self.laps: list[dict[str, float]] | None = None
+        self._laps: list[dict[str, float]] | None = None
         self._lap: dict[str, float] = defaultdict(float)
         self._open = ["other"]
         self._since = 0.0
 
     def start(self) -> None:
         """Measure from now on."""
-        self.laps, self._since = [], self._clock()
+        self._laps, self._since = [], self._clock()
+
+    def stop(self) -> list[dict[str, float]]:
+        """Measure no more; return each step's milliseconds by part."""
+        laps, self._laps = self._laps or [], None
+        return laps
 
     def __call__(self, name: str) -> AbstractContextManager[None]:
         """Return the context manager of a part."""
-        return nullcontext() if self.laps is None else self._part(name)
+        return nullcontext() if self._laps is None else self._part(name)
 
     @contextmanager
     def _part(self, name: str) -> Iterator[None]:
@@ -158,9 +163,9 @@ class Stopwatch:
 
     def lap(self) -> None:
         """End a step."""
-        if self.laps is not None:
+        if self._laps is not None:
             self._count()
-            self.laps.append(dict(self._lap))
+            self._laps.append(dict(self._lap))
             self._lap.clear()
 
     def _count(self) -> None:
@@ -243,9 +248,8 @@ def profile(
     events = TimedEvents(estimator, event_handlers, watch)
     with runner.trial_run(data, "train_data", "profile"):
         hooks = TrainingHooks(events)
-        runner.restart(hooks)
+        runner.restart(hooks, events.takes_outputs(TRAINING_EVENTS))
         stage = runner.engine.stages[TRAIN]
-        stage.needs_outputs = events.takes_outputs(TRAINING_EVENTS)
         with hooks.around("fit"), run_handlers(events):
             events.emit("epoch_begin", batches=batch_count(data))
             steps = TimedSteps(estimator.state, runner, _endless(runner, data), events, watch)
@@ -253,7 +257,7 @@ def profile(
             wall = _seconds(runner, clock, lambda: steps.run(batches))
             watch.start()
             steps.run(batches)
-            laps, watch.laps = watch.laps or [], None
+            laps = watch.stop()
             operators, reason = runner.operator_times(lambda: steps.run(batches), batches)
     return Profile(
         wall=1000 * wall / batches,

@@ -114,7 +114,7 @@ def test_parts_within_parts_are_not_counted_twice() -> None:
             clock.work(3)
         clock.work(2)
     watch.lap()
-    assert watch.laps == [pytest.approx({"other": 5, "forward": 13, "handlers/Inner": 3})]
+    assert watch.stop() == [pytest.approx({"other": 5, "forward": 13, "handlers/Inner": 3})]
 
 
 def test_the_parts_of_a_real_step() -> None:
