@@ -14,6 +14,7 @@ from typing import Any
 from ..checkpoints import checkpoints_folder, list_checkpoints
 from ..distributed import World
 from ..errors import counted, shown
+from ..events import Handler
 from ..handlers import CheckpointHandler, LogFile, LoggingHandler, ProgressBar, TensorBoardHandler
 from ..locks import locked
 from ..log_once import get_logger
@@ -167,7 +168,7 @@ def _train(task: Task, resumed: RunRecord | None, resume: Path | None, options: 
         raise errors[0]
 
 
-class _AtFirstEpoch:
+class _AtFirstEpoch(Handler):
     """Calls a function when the first epoch begins: nothing refuses a resumed run any more."""
 
     first_rank_only = True

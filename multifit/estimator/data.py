@@ -36,7 +36,7 @@ def check_data(
         sampling = Proportional() if sampling is None else sampling
         problems += [] if problems else _of_unknown_size(what, train)
         problems += _sampling_problems(engine, sampling, train) if train else []
-    elif sampling is not None and not several:
+    elif sampling is not None:
         message = (
             f"sampling is {type(sampling).__name__}, which mixes several loaders, but {what} is a single"
         )

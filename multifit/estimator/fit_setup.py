@@ -58,7 +58,7 @@ def check_monitors(engine: Any, handlers: Iterable[Any], evaluated: bool) -> Non
 
     Raises ValueError if a handler's `monitor` is not a figure of this run, or if its `mode` is None and the
     figure's direction is unknown. `evaluated` says whether there is validation data. An unknown figure is
-    accepted if another handler may record it; the handler that monitors it warns if none does.
+    accepted if a handler of the user's may record it; the handler that monitors it warns if none does.
     """
     handlers = list(handlers)
     directions = {}
@@ -74,7 +74,7 @@ def check_monitors(engine: Any, handlers: Iterable[Any], evaluated: bool) -> Non
             if not isinstance(figure, str):
                 continue
             if figure not in directions:
-                others = [other for other in handlers if other is not handler and _may_record(other)]
+                others = [other for other in handlers if other is not handler and not _is_own(other)]
                 if others and has_mode:
                     continue
                 hint = "" if evaluated else "; val_ figures need validation data"
@@ -91,11 +91,6 @@ def check_monitors(engine: Any, handlers: Iterable[Any], evaluated: bool) -> Non
                 )
     if messages:
         raise ValueError("\n".join(limited(messages)))
-
-
-def _may_record(handler: Any) -> bool:
-    """Whether a handler may record figures of its own: the user's may."""
-    return not type(unwrapped(handler)).__module__.startswith("multifit.")
 
 
 def start_together(
