@@ -20,10 +20,8 @@ def run() -> int:
     """
     if not any(name in os.environ for name in VARIABLES):
         os.environ[VARIABLES[0]] = str(max(1, usable_cores() // local_size()))
-    sys.stdout, sys.stderr = (
-        Output(sys.stdout),
-        Output(sys.stderr),
-    )  # until Python has flushed them at its end
+    # until Python has flushed them at its end
+    sys.stdout, sys.stderr = Output(sys.stdout), Output(sys.stderr)
     try:
         from .cli import main
 

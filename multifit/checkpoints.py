@@ -28,9 +28,7 @@ class CheckpointInfo(NamedTuple):
     """What the manifest says about a checkpoint; its files are not verified."""
 
     path: Path
-    files: Mapping[
-        str, list[Any]
-    ]  # the size in bytes and the SHA-256 of each file, by its path in the folder
+    files: Mapping[str, list[Any]]  # each file's size in bytes and SHA-256, by its path in the folder
     facts: Mapping[str, Any] = MappingProxyType({})  # of the writer: epoch, step …
 
     @property

@@ -73,7 +73,7 @@ def connect(kind: Annotated[str, one_of(*KINDS)] = "auto", timeout: Seconds = 60
     if kind == "torch" and launched != "torch":
         raise ValueError(
             f'"{kind}" connects processes that a launcher started, but no launcher started this one: '
-            f'{library.command} ("auto" trains in one process where there is no launcher)'
+            f'{library.command} (without a launcher, "auto" trains in one process)'
         )
     module, _, name = library.target.partition(":")
     try:
