@@ -1,6 +1,6 @@
 """The names that ``multifit`` exports; imported, with mxnet, when the first of them is used."""
 
-from . import losses, metrics, schedules
+from . import loggers, losses, metrics, schedules
 from .distributed import Sharded, World, connect
 from .errors import DataError, HandlerError, PeerError, Problem, SpecError, TrainerError
 from .estimator import MultiEstimator
@@ -20,9 +20,11 @@ from .handlers import (
     InterruptHandler,
     LogFile,
     LoggingHandler,
+    LogTo,
     MetricHandler,
     PlateauHandler,
     ProgressBar,
+    Prune,
     StoppingHandler,
     TensorBoardHandler,
     ValidationHandler,
@@ -46,6 +48,7 @@ __all__ = [
     "LabelSmoothing",
     "LabelSpec",
     "LogFile",
+    "LogTo",
     "LoggingHandler",
     "LossSpec",
     "MetricHandler",
@@ -58,6 +61,7 @@ __all__ = [
     "Priority",
     "Problem",
     "ProgressBar",
+    "Prune",
     "RunState",
     "Sharded",
     "Shards",
@@ -73,6 +77,7 @@ __all__ = [
     "WeightAveraging",
     "World",
     "connect",
+    "loggers",
     "losses",
     "metrics",
     "schedules",

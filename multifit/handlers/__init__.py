@@ -4,9 +4,11 @@ from .checkpoint import CheckpointHandler
 from .defaults import acting_on, validation_data, with_defaults
 from .early_stopping import EarlyStoppingHandler
 from .interrupt import InterruptHandler
+from .log_to import LogTo
 from .metric import MetricHandler
 from .plateau import PlateauHandler
 from .printing import LogFile, LoggingHandler, ProgressBar
+from .prune import Prune
 from .stopping import StoppingHandler
 from .tensorboard import TensorBoardHandler
 from .validation import ValidationHandler
@@ -16,10 +18,12 @@ __all__ = [
     "EarlyStoppingHandler",
     "InterruptHandler",
     "LogFile",
+    "LogTo",
     "LoggingHandler",
     "MetricHandler",
     "PlateauHandler",
     "ProgressBar",
+    "Prune",
     "StoppingHandler",
     "TensorBoardHandler",
     "ValidationHandler",

@@ -1,20 +1,17 @@
 """Write a run for TensorBoard."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ..arguments import Count, PathLike, checked
-from ..errors import reason, shown
-from ..events import Handler, Priority
-from ..protocols import Array, MultiEstimator
-from ..stages import TRAIN, split_figure
-from ..triggers import Every
+from ..protocols import MultiEstimator
+from ..stages import split_figure
+from .log_to import RUNNING, LogTo
 
 
-class TensorBoardHandler(Handler):
+class TensorBoardHandler(LogTo):
     """Writes figures for TensorBoard and, on request, weights and pictures, by tensorboardX.
 
     At the end of each epoch, all figures of the history that were measured are written as ``train/…``,
@@ -43,9 +40,6 @@ class TensorBoardHandler(Handler):
         `every` is not a whole number of at least 1.
     """
 
-    priority = Priority.LOGGING
-    first_rank_only = True  # where several processes train together
-
     @checked
     def __init__(
         self,
@@ -58,98 +52,77 @@ class TensorBoardHandler(Handler):
             from tensorboardX import SummaryWriter
         except ImportError as error:
             raise ImportError("TensorBoardHandler needs tensorboardX: pip install tensorboardX") from error
-        self.folder = Path(folder)
-        self.weights = weights
-        self.pictures = pictures
-        self._trigger = None if every is None else Every(every, "batch")
-        self._make_writer = SummaryWriter
-        self._epochs: Any = None  # the writers
-        self._batches: Any = None
-        self._opened = False
-
-    def train_begin(self, estimator: MultiEstimator, **arguments: Any) -> None:
-        """Forget an earlier fit."""
-        self._close()
-        self._opened = self._plan_written = False
-
-    def epoch_begin(self, estimator: MultiEstimator, **arguments: Any) -> None:
-        """Open the files, unless they are open; only now is it known where a resumed run continues."""
-        if self._opened:
-            return
-        self._opened, state = True, estimator.state
-        with self._until_it_fails(estimator):
-            self._epochs = self._writer(self.folder, state.epoch + 1, state.step)
-            if self._trigger is not None:
-                self._batches = self._writer(self.folder / "batches", state.step + 1, state.step)
-
-    def batch_end(self, estimator: MultiEstimator, **_: Any) -> None:
-        """Write the running figures if the batch is the n-th."""
-        if self._trigger is None or self._batches is None:
-            return
-        if self._trigger.due(estimator.state, "batch_end"):
-            _write_figures(self._batches, estimator.figures(TRAIN), estimator.state.step)
+        super().__init__(_Events(Path(folder), every or 1, SummaryWriter), every, None, pictures)
+        self.folder, self.weights = Path(folder), weights
 
     def epoch_end(self, estimator: MultiEstimator, **arguments: Any) -> None:
-        """Write the epoch's figures, weights and pictures."""
-        if self._epochs is None:
-            return
-        pictures = {} if self.pictures is None else self.pictures(estimator)
-        if not isinstance(pictures, Mapping) or not all(hasattr(p, "savefig") for p in pictures.values()):
-            raise ValueError(f"pictures must return a dict of matplotlib figures, not {shown(pictures)}")
-        with self._until_it_fails(estimator):
-            epoch = estimator.state.epoch + 1
-            if estimator.plan is not None and not self._plan_written:
-                self._plan_written = True
+        """Write the epoch's figures, pictures and weights."""
+        super().epoch_end(estimator)
+        if self.weights:
+            self._log(estimator, "log_weights", estimator.parameters, estimator.state.epoch + 1)
+        self._log(estimator, "flush")
+
+
+class _Events:
+    """The files: a writer for epochs, and one for the running figures of batches, in a folder within."""
+
+    def __init__(self, folder: Path, every: int, make_writer: Callable[..., Any]) -> None:
+        self.name = f"TensorBoardHandler({folder})"
+        self.folder, self.every, self._make_writer = folder, every, make_writer
+        self._writers: dict[str, Any] = {}
+        self._plan = ""
+
+    def log_settings(self, settings: Mapping[str, Any]) -> None:
+        self._plan = settings.get("plan", "")
+
+    def log_figures(self, figures: Mapping[str, float], step: int, epoch: int | None) -> None:
+        if epoch is None:
+            writer = self._writer(RUNNING, step - self.every + 1, step)
+        else:
+            writer = self._writer("", epoch, step)
+            if self._plan:
                 # Markdown shows lines that begin with four spaces as they are.
-                text = "".join(f"    {line}\n" for line in str(estimator.plan).splitlines())
-                self._epochs.add_text("plan", text, epoch)
-            _write_figures(self._epochs, estimator.history.last, epoch)
-            for name, array in _arrays(estimator) if self.weights else ():
+                writer.add_text("plan", "".join(f"    {line}\n" for line in self._plan.splitlines()), epoch)
+                self._plan = ""
+        for name, value in figures.items():
+            writer.add_scalar(_tag(name.removeprefix(RUNNING)), value, step if epoch is None else epoch)
+
+    def log_picture(self, name: str, figure: Any, step: int, epoch: int) -> None:
+        self._writers[""].add_figure(name, figure, epoch, close=False)
+
+    def log_weights(self, parameters: Mapping[str, Any], epoch: int) -> None:
+        for name, parameter in parameters.items():
+            arrays = {f"weights/{name}": parameter.list_data()[0]}
+            if parameter.grad_req != "null":
+                arrays[f"gradients/{name}"] = parameter.list_grad()[0]
+            for tag, array in arrays.items():
                 values = array.asnumpy().astype("float64").ravel()
                 values = values[abs(values) < math.inf]
                 if values.size:
-                    self._epochs.add_histogram(name, values, epoch)
-            for name, picture in pictures.items():
-                self._epochs.add_figure(name, picture, epoch, close=False)
-            for writer in filter(None, (self._epochs, self._batches)):
-                writer.flush()  # raises in this thread what the disk refuses
+                    self._writers[""].add_histogram(tag, values, epoch)
 
-    def train_end(self, estimator: MultiEstimator, **arguments: Any) -> None:
-        """Close the files."""
-        self._close()
+    def flush(self) -> None:
+        for writer in self._writers.values():
+            writer.flush()  # raises in this thread what the disk refuses
 
-    def _writer(self, folder: Path, first: int, step: int) -> Any:
-        # An unlimited queue: otherwise, SummaryWriter waits forever if an error of the disk ends its thread.
-        # The suffix keeps a second fit from writing to the file of the first, in the same second.
-        return self._make_writer(str(folder), purge_step=first, max_queue=0, filename_suffix=f".{step}")
-
-    @contextmanager
-    def _until_it_fails(self, estimator: MultiEstimator) -> Iterator[None]:
-        """Log an error of the disk as a warning, and write no more in this fit."""
-        try:
-            yield
-        except OSError as error:
-            for writer in filter(None, (self._epochs, self._batches)):
+    def close(self) -> None:
+        writers, self._writers = self._writers.values(), {}
+        for writer in writers:
+            try:
+                writer.close()
+            except OSError:
                 # its queue, which nobody empties any more, would keep the process from ending
                 writer.file_writer.event_writer._event_queue.cancel_join_thread()
-            self._close()
-            estimator.logger.warning(
-                "cannot write events for TensorBoard to %s: %s; training continues without them",
-                self.folder,
-                reason(error),
+
+    def _writer(self, part: str, first: int, step: int) -> Any:
+        """Return a writer; a new one lets TensorBoard discard what earlier runs wrote from `first` on."""
+        if part not in self._writers:
+            # An unlimited queue: otherwise, SummaryWriter waits forever if an error of the disk ends its
+            # thread. The suffix keeps a second fit from writing to the file of the first, in one second.
+            self._writers[part] = self._make_writer(
+                str(self.folder / part), purge_step=first, max_queue=0, filename_suffix=f".{step}"
             )
-
-    def _close(self) -> None:
-        for writer in filter(None, (self._epochs, self._batches)):
-            with suppress(OSError):
-                writer.close()
-        self._epochs = self._batches = None
-
-
-def _write_figures(writer: Any, figures: Mapping[str, float], step: int) -> None:
-    for name, value in figures.items():
-        if not math.isnan(value):
-            writer.add_scalar(_tag(name), value, step)
+        return self._writers[part]
 
 
 def _tag(figure: str) -> str:
@@ -158,11 +131,3 @@ def _tag(figure: str) -> str:
     if not prefix and name.startswith("lr_"):
         prefix, name = name.split("_", 1)
     return f"{prefix}/{name}" if prefix else figure
-
-
-def _arrays(estimator: MultiEstimator) -> Iterator[tuple[str, Array]]:
-    """Yield parameters and gradients on the first device."""
-    for name, parameter in estimator.parameters.items():
-        yield f"weights/{name}", parameter.list_data()[0]
-        if parameter.grad_req != "null":
-            yield f"gradients/{name}", parameter.list_grad()[0]

@@ -12,18 +12,19 @@ import multifit
 EXPORTS = [
     "CheckpointHandler", "DataError", "EarlyStoppingHandler", "Every",
     "GradientNoise", "Handler", "HandlerError", "History",
-    "InterruptHandler", "LabelSmoothing", "LabelSpec", "LogFile", "LoggingHandler",
+    "InterruptHandler", "LabelSmoothing", "LabelSpec", "LogFile", "LogTo", "LoggingHandler",
     "LossSpec", "MetricHandler", "MetricSpec", "MixUp", "MultiEstimator", "PeerError", "Plan",
-    "PlateauHandler", "Priority", "Problem", "ProgressBar", "RunState", "Sharded", "Shards",
+    "PlateauHandler", "Priority", "Problem", "ProgressBar", "Prune", "RunState", "Sharded", "Shards",
     "SkipNonFinite", "SpecError", "StoppingHandler", "TaskSpec", "TensorBoardHandler", "TerminateOnNaN",
     "TrainerError", "TrainerSpec", "ValidationHandler", "WeightAveraging", "World",
-    "connect", "losses", "metrics", "schedules",
+    "connect", "loggers", "losses", "metrics", "schedules",
 ]  # fmt: skip
 
 
 def test_the_exports_are_these() -> None:
     assert multifit.__all__ == EXPORTS
     assert all(hasattr(multifit, name) for name in EXPORTS)
+    assert multifit.loggers.__all__ == ["Comet", "MLflow", "WandB"]
     assert multifit.losses.__all__ == ["SegmentationCELoss", "SequenceCELoss"]
     assert multifit.metrics.__all__ == ["BinaryAccuracy"]
     assert multifit.schedules.__all__ == ["OneCycle", "WarmUp", "piecewise", "ramp"]

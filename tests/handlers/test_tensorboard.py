@@ -16,6 +16,7 @@ import pytest
 from multifit.handlers import MetricHandler, ValidationHandler
 from multifit.handlers.tensorboard import TensorBoardHandler
 from multifit.plots import new_figure
+from multifit.spec.plan import Plan
 
 pytest.importorskip("tensorboardX")
 from tensorboardX.proto.event_pb2 import Event  # noqa: E402
@@ -53,7 +54,7 @@ def parameter(data: list[float], gradient: list[float] | None) -> Any:
 def test_figures_and_rates_of_each_epoch(run: Any, tmp_path: Path) -> None:
     figures = {"train_VOC.mAP": 0.5, "train_a/b": math.inf, "train_c": math.nan}  # the last was not measured
     run.train = lambda state: {"train_loss": 1.0 / state.step, **figures}
-    run.learning_rates, run.plan = lambda: {"lr_body": 0.25}, "what   name\nlabel  digit"
+    run.learning_rates, run.plan = lambda: {"lr_body": 0.25}, Plan(("cpu(0)",), 8)
     handler = TensorBoardHandler(tmp_path)
     run.fit(handler, MetricHandler(), ValidationHandler("data", epoch_period=2), epochs=2)
     assert values(tmp_path, "simple_value") == {
@@ -67,7 +68,7 @@ def test_figures_and_rates_of_each_epoch(run: Any, tmp_path: Path) -> None:
     assert not (tmp_path / "batches").exists()
     ((tag, texts),) = values(tmp_path, "tensor").items()  # the plan, once
     assert tag == "plan/text_summary" and list(texts) == [1]
-    assert texts[1].string_val == [b"    what   name\n    label  digit\n"]
+    assert texts[1].string_val == [b"    batches of 8 on cpu(0)\n"]
 
 
 def test_a_second_fit_continues_and_discards_later_steps(run: Any, tmp_path: Path) -> None:
@@ -109,14 +110,16 @@ def test_pictures(run: Any, tmp_path: Path) -> None:
     assert asked == [run, run]
 
 
-def test_a_full_disk_is_one_warning(run: Any, tmp_path: Path, log: Any) -> None:
+def test_a_full_disk_is_one_warning(
+    run: Any, tmp_path: Path, log: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     writer = MagicMock()
-    writer.flush.side_effect = OSError(errno.ENOSPC, "No space left on device")
-    handler = TensorBoardHandler(tmp_path, every=1)
-    handler._make_writer = lambda *args, **options: writer
-    run.fit(handler, MetricHandler(), epochs=3)
-    start = f"cannot write events for TensorBoard to {tmp_path}: No space left on device"
-    assert log.messages == [f"{start}; training continues without them"]
+    writer.flush.side_effect = writer.close.side_effect = OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr("tensorboardX.SummaryWriter", lambda *args, **options: writer)
+    run.fit(TensorBoardHandler(tmp_path, every=1), MetricHandler(), epochs=3)
+    (message,) = log.messages
+    start = f"TensorBoardHandler({tmp_path}): flush failed (OSError: [Errno 28] No space left on device)"
+    assert message == f"{start}; training continues, and nothing more is logged there"
     writer.file_writer.event_writer._event_queue.cancel_join_thread.assert_called()
 
 
