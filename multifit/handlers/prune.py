@@ -3,6 +3,7 @@
 from typing import Any
 
 from ..arguments import FigureName, checked
+from ..errors import counted
 from ..events import Handler
 from ..protocols import MultiEstimator
 from .monitor import Monitor
@@ -69,4 +70,4 @@ class Prune(Handler):
         if self._pruned:
             from optuna import TrialPruned
 
-            raise TrialPruned(f"pruned by {self.monitor}, after epoch {estimator.state.epoch}")
+            raise TrialPruned(f"pruned by {self.monitor}, after {counted(estimator.history.epochs, 'epoch')}")

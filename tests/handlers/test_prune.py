@@ -1,0 +1,115 @@
+"""Prune: what an Optuna trial is told, and how a fit ends that is pruned."""
+
+import math
+import re
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+from mxnet import gluon
+
+from multifit import MultiEstimator, ProgressBar, Prune
+from multifit.handlers import MetricHandler, ValidationHandler
+from tests.handlers.conftest import At
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> None:
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+
+def study(direction: str = "minimize", upper: float = math.inf) -> optuna.Study:
+    """Return a study that prunes a trial that reports more than `upper`."""
+    pruner = optuna.pruners.ThresholdPruner(upper=upper)
+    return optuna.create_study(direction=direction, pruner=pruner)
+
+
+def test_the_figure_is_reported_each_epoch_in_which_it_was_measured(run: Any) -> None:
+    trial = study().ask()
+    validation = ValidationHandler("data", epoch_period=2)
+    run.fit(Prune(trial, "val_loss"), MetricHandler(), validation, epochs=4)
+    assert trial.storage.get_trial(trial._trial_id).intermediate_values == {1: 2 / 6, 3: 2 / 12}
+
+
+def test_a_pruned_fit_ends_after_its_epoch_and_raises_at_the_end(run: Any) -> None:
+    run.train = lambda state: {"train_loss": float(state.step)}
+    seen: list[Any] = []
+    later = [
+        At("epoch_end", lambda estimator: seen.append(estimator.state.epoch), priority=math.inf),
+        At("train_end", lambda estimator: seen.append(estimator.state.stop_reason), priority=math.inf),
+    ]
+    with pytest.raises(optuna.TrialPruned, match=r"^pruned by train_loss, after 2 epochs"):
+        run.fit(Prune(study(upper=5.0).ask(), "train_loss"), MetricHandler(), *later, epochs=9)
+    assert seen == [0, 1, "pruned by Optuna"] and run.history["train_loss"] == [3.0, 6.0]
+
+
+def test_an_epoch_that_is_cut_short_is_not_reported(run: Any) -> None:
+    trial = study(upper=0.0).ask()
+    stop = At("batch_end", lambda estimator: estimator.state.stop("enough"), step=2)
+    run.fit(Prune(trial, "train_loss"), MetricHandler(), stop)
+    assert run.state.stop_reason == "enough" and run.history["train_loss"] == [0.5]
+
+
+def test_the_first_rank_decides_for_all(run: Any) -> None:
+    first = SimpleNamespace(first=True, from_first=lambda value: value)
+    other = SimpleNamespace(first=False, from_first=lambda value: True)
+    for world, trial in ((first, study(upper=0.0).ask()), (other, None)):
+        run.world = world
+        with pytest.raises(optuna.TrialPruned):
+            run.fit(Prune(trial, "train_loss"), MetricHandler(), epochs=3)
+        assert run.history.epochs == 1
+
+
+@pytest.mark.parametrize(
+    ("direction", "figure", "message"),
+    [
+        (
+            "maximize",
+            "train_loss",
+            'the study maximizes, but of "train_loss" lower values are better; use '
+            'optuna.create_study(direction="minimize")',
+        ),
+        ("minimize", "val_acc", 'the study minimizes, but of "val_acc" higher values are better; use'),
+    ],
+)
+def test_the_studys_direction_must_be_the_figures(
+    run: Any, direction: str, figure: str, message: str
+) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"Prune: {message}")):
+        run.fit(Prune(study(direction).ask(), figure))
+
+
+def test_a_study_of_several_objectives_and_a_fixed_trial() -> None:
+    several = optuna.create_study(directions=["minimize", "maximize"])
+    with pytest.raises(ValueError, match="Prune: Optuna prunes for one objective, and the study has 2"):
+        Prune(several.ask(), "val_loss")
+    assert Prune(optuna.trial.FixedTrial({}), "val_loss").mode == "min"
+
+
+DATA = [(np.ones((4, 3), "float32"), np.zeros(4, "float32"))] * 3
+
+
+def fit(trial: Any, monitor: str) -> float:
+    estimator = MultiEstimator(gluon.nn.Dense(2), gluon.loss.SoftmaxCrossEntropyLoss())
+    handlers = [Prune(trial, monitor), ProgressBar(enabled=False)]
+    return estimator.fit(DATA, DATA, epochs=3, event_handlers=handlers)["val_loss"][-1]
+
+
+def test_a_study_counts_pruned_trials() -> None:
+    pruner = optuna.pruners.ThresholdPruner(upper=0.0, n_warmup_steps=1)
+    pruning = optuna.create_study(pruner=pruner)
+    pruning.optimize(lambda trial: fit(trial, "val_loss"), n_trials=1)
+    whole = study()
+    whole.optimize(lambda trial: fit(trial, "val_loss"), n_trials=1)
+    (pruned,), (complete,) = pruning.trials, whole.trials
+    assert pruned.state == optuna.trial.TrialState.PRUNED and len(pruned.intermediate_values) == 2
+    assert complete.state == optuna.trial.TrialState.COMPLETE
+    assert list(complete.intermediate_values) == [0, 1, 2]
+    assert complete.value == complete.intermediate_values[2]
+
+
+def test_a_figure_that_does_not_exist_is_refused_before_the_first_update() -> None:
+    with pytest.raises(ValueError, match=r'Prune: there is no figure "val_los" \(did you mean "val_loss"'):
+        fit(study().ask(), "val_los")
