@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -84,7 +85,8 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
             prefix, separator, name = option.partition("__")
             of[prefix + separator][name] = value
         of["estimator__"].setdefault("trainers", TrainerSpec(".*", self.optimizer, of["optimizer__"]))
-        made = MultiEstimator(self.net(**of["net__"]), self.spec, **of["estimator__"])
+        spec = deepcopy(self.spec)  # a loss that was used could not be cloned
+        made = MultiEstimator(self.net(**of["net__"]), spec, **of["estimator__"])
         names = made.spec.evaluation.output_names
         if len(names) != 1:
             raise ValueError(f"an estimator of scikit-learn has one output, and the spec has {quoted(names)}")
@@ -175,7 +177,8 @@ class MultiEstimatorClassifier(ClassifierMixin, _Estimator):  # type: ignore[mis
 
     def predict(self, X: Any) -> Any:
         """Return the most probable class of each sample, of shape (N,)."""
-        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+        best = self.predict_proba(X).argmax(axis=1)
+        return self.classes_[best]
 
 
 class MultiEstimatorRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]

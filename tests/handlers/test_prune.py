@@ -36,13 +36,11 @@ def test_the_figure_is_reported_each_epoch_in_which_it_was_measured(run: Any) ->
 def test_a_pruned_fit_ends_after_its_epoch_and_raises_at_the_end(run: Any) -> None:
     run.train = lambda state: {"train_loss": float(state.step)}
     seen: list[Any] = []
-    later = [
-        At("epoch_end", lambda estimator: seen.append(estimator.state.epoch), priority=math.inf),
-        At("train_end", lambda estimator: seen.append(estimator.state.stop_reason), priority=math.inf),
-    ]
+    later = At("epoch_end", lambda estimator: seen.append(estimator.state.epoch), priority=math.inf)
     with pytest.raises(optuna.TrialPruned, match=r"^pruned by train_loss, after 2 epochs"):
-        run.fit(Prune(study(upper=5.0).ask(), "train_loss"), MetricHandler(), *later, epochs=9)
-    assert seen == [0, 1, "pruned by Optuna"] and run.history["train_loss"] == [3.0, 6.0]
+        run.fit(Prune(study(upper=5.0).ask(), "train_loss"), MetricHandler(), later, epochs=9)
+    assert seen == [0, 1] and run.state.stop_reason == "pruned by Optuna"
+    assert run.history["train_loss"] == [3.0, 6.0]
 
 
 def test_an_epoch_that_is_cut_short_is_not_reported(run: Any) -> None:
@@ -91,9 +89,13 @@ def test_a_study_of_several_objectives_and_a_fixed_trial() -> None:
 DATA = [(np.ones((4, 3), "float32"), np.zeros(4, "float32"))] * 3
 
 
+ENDED: list[Any] = []  # the reasons of the fits that have ended
+
+
 def fit(trial: Any, monitor: str) -> float:
     estimator = MultiEstimator(gluon.nn.Dense(2), gluon.loss.SoftmaxCrossEntropyLoss())
-    handlers = [Prune(trial, monitor), ProgressBar(enabled=False)]
+    later = At("train_end", lambda estimator: ENDED.append(estimator.state.stop_reason), priority=math.inf)
+    handlers = [Prune(trial, monitor), later, ProgressBar(enabled=False)]
     return estimator.fit(DATA, DATA, epochs=3, event_handlers=handlers)["val_loss"][-1]
 
 
@@ -105,6 +107,7 @@ def test_a_study_counts_pruned_trials() -> None:
     whole.optimize(lambda trial: fit(trial, "val_loss"), n_trials=1)
     (pruned,), (complete,) = pruning.trials, whole.trials
     assert pruned.state == optuna.trial.TrialState.PRUNED and len(pruned.intermediate_values) == 2
+    assert ENDED == ["pruned by Optuna", "3 epochs"]
     assert complete.state == optuna.trial.TrialState.COMPLETE
     assert list(complete.intermediate_values) == [0, 1, 2]
     assert complete.value == complete.intermediate_values[2]
