@@ -89,25 +89,23 @@ def test_a_study_of_several_objectives_and_a_fixed_trial() -> None:
 DATA = [(np.ones((4, 3), "float32"), np.zeros(4, "float32"))] * 3
 
 
-ENDED: list[Any] = []  # the reasons of the fits that have ended
-
-
-def fit(trial: Any, monitor: str) -> float:
+def fit(trial: Any, monitor: str, *others: Any) -> float:
     estimator = MultiEstimator(gluon.nn.Dense(2), gluon.loss.SoftmaxCrossEntropyLoss())
-    later = At("train_end", lambda estimator: ENDED.append(estimator.state.stop_reason), priority=math.inf)
-    handlers = [Prune(trial, monitor), later, ProgressBar(enabled=False)]
+    handlers = [Prune(trial, monitor), ProgressBar(enabled=False), *others]
     return estimator.fit(DATA, DATA, epochs=3, event_handlers=handlers)["val_loss"][-1]
 
 
 def test_a_study_counts_pruned_trials() -> None:
+    ended: list[Any] = []
+    other = At("train_end", lambda estimator: ended.append(estimator.state.stop_reason), priority=math.inf)
     pruner = optuna.pruners.ThresholdPruner(upper=0.0, n_warmup_steps=1)
     pruning = optuna.create_study(pruner=pruner)
-    pruning.optimize(lambda trial: fit(trial, "val_loss"), n_trials=1)
+    pruning.optimize(lambda trial: fit(trial, "val_loss", other), n_trials=1)
     whole = study()
-    whole.optimize(lambda trial: fit(trial, "val_loss"), n_trials=1)
+    whole.optimize(lambda trial: fit(trial, "val_loss", other), n_trials=1)
     (pruned,), (complete,) = pruning.trials, whole.trials
+    assert ended == ["pruned by Optuna", "3 epochs"]
     assert pruned.state == optuna.trial.TrialState.PRUNED and len(pruned.intermediate_values) == 2
-    assert ENDED == ["pruned by Optuna", "3 epochs"]
     assert complete.state == optuna.trial.TrialState.COMPLETE
     assert list(complete.intermediate_values) == [0, 1, 2]
     assert complete.value == complete.intermediate_values[2]
