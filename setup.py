@@ -27,9 +27,11 @@ TEST = [
     "pytest>=8",
     "pytest-cov>=5",
     "pytest-xdist>=3",
-    "scikit-learn>=1.3",
+    "scikit-learn>=1.6",
     "pandas>=1.5",
     "hypothesis>=6.100",
+    "mlflow-skinny>=3.0",
+    "optuna>=4.0",
 ]
 DEV = [*TEST, "ruff>=0.9", "mypy>=1.10"]
 

@@ -92,7 +92,10 @@ class Comet:
         self.run = run
 
     def log_settings(self, settings: dict[str, Any]) -> None:
-        self.run.log_parameters(settings)
+        texts = {name: str(value) for name, value in settings.items() if len(str(value)) > 1000}
+        self.run.log_parameters({name: value for name, value in settings.items() if name not in texts})
+        for name, text in texts.items():  # which Comet would cut
+            self.run.log_text(text, metadata={"name": name})
 
     def log_figures(self, figures: dict[str, float], step: int, epoch: int | None) -> None:
         self.run.log_metrics(figures, step=step, epoch=epoch)
@@ -101,7 +104,10 @@ class Comet:
         self.run.log_figure(name, figure, step=step)
 
     def log_file(self, path: Path) -> None:
-        (self.run.log_asset_folder if path.is_dir() else self.run.log_asset)(str(path))
+        if path.is_dir():
+            self.run.log_asset_folder(str(path), log_file_name=True)
+        else:
+            self.run.log_asset(str(path))
 
 
 def _valid(name: str) -> str:

@@ -97,15 +97,16 @@ def test_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_comet(tmp_path: Path) -> None:
     run, picture = MagicMock(), new_figure(1, 1)
     logger = loggers.Comet(run)
-    logger.log_settings({"a": 1})
+    logger.log_settings({"a": 1, "plan": "x" * 1001})
     logger.log_figures({"loss": 0.5}, 3, 1)
     logger.log_picture("samples", picture, 3, 1)
     logger.log_file(tmp_path)
     logger.log_file(tmp_path / "b.txt")
     assert run.mock_calls == [
         call.log_parameters({"a": 1}),
+        call.log_text("x" * 1001, metadata={"name": "plan"}),
         call.log_metrics({"loss": 0.5}, step=3, epoch=1),
         call.log_figure("samples", picture, step=3),
-        call.log_asset_folder(str(tmp_path)),
+        call.log_asset_folder(str(tmp_path), log_file_name=True),
         call.log_asset(str(tmp_path / "b.txt")),
     ]

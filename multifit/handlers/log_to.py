@@ -5,9 +5,9 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from ..arguments import Count, PathLike, checked
+from ..arguments import Count, PathLike, Valid, checked
 from ..errors import last_line, quoted, shown, suggest
 from ..events import Handler, Priority
 from ..protocols import MultiEstimator
@@ -71,7 +71,7 @@ class LogTo(Handler):
         every: Count | None = None,
         settings: Mapping[str, Any] | None = None,
         pictures: Callable[[Any], Mapping[str, Any]] | None = None,
-        files: Sequence[PathLike] = (),
+        files: Annotated[Sequence[PathLike], Valid("a list of paths")] = (),
     ) -> None:
         given = {"every": every, "settings": settings, "pictures": pictures, "files": files}
         _check(logger, [name for name, value in given.items() if value])

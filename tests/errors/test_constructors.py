@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from threading import TIMEOUT_MAX
+from types import SimpleNamespace
 from typing import Any
 
 import mxnet as mx
@@ -20,8 +21,10 @@ NEEDED: dict[str, dict[str, Any]] = {
     "EarlyStoppingHandler": {"monitor": "val_loss"},
     "Every": {"n": 1},
     "LogFile": {"path": "log"},
+    "LogTo": {"logger": SimpleNamespace(log_figures=print)},
     "OneCycle": {"max_lr": 0.1, "steps": 10},
     "PlateauHandler": {"monitor": "val_loss"},
+    "Prune": {"trial": None, "monitor": "val_loss"},
     "Sharded": {"loader": [1]},
     "TensorBoardHandler": {"folder": "run"},
     "ValidationHandler": {"val_data": [1]},
@@ -74,6 +77,8 @@ ARGUMENTS: list[tuple[str, str, str, list[Any]]] = [  # constructor, argument, w
     ("GradientNoise", "random", "a function or None", [3]),
     ("LabelSmoothing", "epsilon", SHARE, [-0.1, 1, NAN]),
     ("LabelSmoothing", "loss", NAMES, [(), 3]),
+    ("LogTo", "every", f"{FROM_1} or None", [0, 1.5]),
+    ("LogTo", "files", "a list of paths", ["log", [3]]),
     ("LoggingHandler", "log_interval", f'"epoch" or {FROM_1}', [0, 2.5, True]),
     ("LoggingHandler", "clock", CLOCK, [3]),
     ("MixUp", "inputs", NAMES, [(), [3]]),
@@ -82,6 +87,7 @@ ARGUMENTS: list[tuple[str, str, str, list[Any]]] = [  # constructor, argument, w
     ("PlateauHandler", "min_lr", NOT_NEGATIVE, [NAN]),
     ("ProgressBar", "stream", "a text stream or None", [3]),
     ("ProgressBar", "refresh", NOT_NEGATIVE, [-1]),
+    ("Prune", "monitor", 'a name such as "val_loss"', [3, None]),
     ("StoppingHandler", "max_epoch", f"{FROM_1} or None", [0, 2.5, "3"]),
     ("StoppingHandler", "max_seconds", f"{POSITIVE} or None", [0, NAN, INF]),
     ("StoppingHandler", "condition", "a function of the run's state or None", ["late"]),

@@ -47,8 +47,8 @@ RIGHT: dict[str, dict[str, Any]] = {
 # Arguments that are the same in all cases, or would change what the process writes to or reads from.
 FIXED = {"self", "data", "train_data", "batch_axis", "stream", "clock", "busy", "arguments", "specs"}
 OTHERS = {
-    "Handler", "MetricHandler", "MultiEstimator", "Plan", "Priority", "Problem", "RunState", "Shards",
-    "TaskSpec",
+    "Handler", "LogTo", "MetricHandler", "MultiEstimator", "Plan", "Priority", "Problem", "Prune", "RunState",
+    "Shards", "TaskSpec",
 }  # fmt: skip
 
 

@@ -4,9 +4,11 @@ import io
 import math
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import optuna
 import pytest
 
 import multifit
@@ -17,11 +19,13 @@ from multifit import (
     LabelSmoothing,
     LogFile,
     LoggingHandler,
+    LogTo,
     MetricSpec,
     MixUp,
     MultiEstimator,
     PlateauHandler,
     ProgressBar,
+    Prune,
     StoppingHandler,
     TensorBoardHandler,
     TerminateOnNaN,
@@ -114,10 +118,12 @@ MADE: dict[str, Callable[[Path], Any]] = {  # those that need arguments
     "CheckpointHandler": lambda folder: CheckpointHandler(folder, Every(1, "batch"), "train_size", seed=0),
     "EarlyStoppingHandler": lambda folder: EarlyStoppingHandler("train_size", patience=9, restore_best=True),
     "LogFile": lambda folder: LogFile(folder / "log.txt"),
+    "LogTo": lambda folder: LogTo(SimpleNamespace(log_figures=lambda *_: None), every=1),
     "LoggingHandler": lambda folder: LoggingHandler(1),
     "MixUp": lambda folder: MixUp("image", "digit", "digit"),
     "PlateauHandler": lambda folder: PlateauHandler("train_size"),
     "ProgressBar": lambda folder: ProgressBar(io.StringIO(), refresh=0.0, enabled=True),
+    "Prune": lambda folder: Prune(optuna.trial.FixedTrial({}), "train_size"),
     "StoppingHandler": lambda folder: StoppingHandler(max_batch=5),
     "TensorBoardHandler": lambda folder: TensorBoardHandler(folder, every=1),
     "ValidationHandler": lambda folder: Every(1, "batch", ValidationHandler(parts())),

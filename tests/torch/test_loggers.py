@@ -1,0 +1,129 @@
+"""`multifit.loggers` with W&B and Comet themselves, offline, and an estimator that trains with PyTorch."""
+
+import json
+import logging
+import struct
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multifit import LogTo, MultiEstimator, ProgressBar, loggers
+from multifit.plots import new_figure
+from tests.torch.place import DEVICE
+
+from mxnet import gluon  # isort: skip
+
+DATA = [(np.ones((4, 3), "float32"), np.zeros(4, "float32"))] * 2
+
+
+def fit(logger: Any, file: Path) -> Any:
+    net, loss = gluon.nn.Dense(2), gluon.loss.SoftmaxCrossEntropyLoss()
+    net.hybridize()
+    estimator = MultiEstimator(net, loss, context=DEVICE, engine="torch")
+    log = LogTo(
+        logger,
+        every=1,
+        settings={"width": 64},
+        pictures=lambda estimator: {"samples": picture()},
+        files=[file, file.parent],
+    )
+    return estimator.fit(DATA, DATA, epochs=2, event_handlers=[log, ProgressBar(enabled=False)])
+
+
+def picture() -> Any:
+    figure = new_figure(1, 1)
+    figure.subplots().plot([1, 2])
+    return figure
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A file in a folder of its own."""
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.txt").write_text("a")
+    return tmp_path / "notes" / "a.txt"
+
+
+@pytest.fixture
+def warnings() -> Iterator[list[str]]:
+    """What multifit logs as warnings, which it does if a tracker fails."""
+    messages: list[str] = []
+    handler, logger = logging.Handler(logging.WARNING), logging.getLogger("multifit")
+    handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
+    logger.addHandler(handler)
+    yield messages
+    logger.removeHandler(handler)
+
+
+@pytest.fixture
+def wandb(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """W&B without network; the process that it starts ends with the test."""
+    wandb = pytest.importorskip("wandb")
+    settings = {"MODE": "offline", "SILENT": "true", "CONSOLE": "off", "ERROR_REPORTING": "false"}
+    for name, value in settings.items():
+        monkeypatch.setenv(f"WANDB_{name}", value)
+    yield wandb
+    wandb.teardown()
+
+
+def test_wandb_offline(wandb: Any, tmp_path: Path, file: Path, warnings: list[str]) -> None:
+    with wandb.init(project="digits", dir=str(tmp_path)) as run:
+        history = fit(loggers.WandB(run), file)
+        assert run.config["width"] == 64 and run.config["epochs"] == 2
+    wandb.teardown()  # waits for the process that writes the file
+    rows = list(history_of_wandb(next(tmp_path.glob("wandb/offline-run-*/*.wandb"))))
+    epochs = [row for row in rows if "train_loss" in row]
+    assert [(row["epoch"], row["step"]) for row in epochs] == [(1, 2), (2, 4)]
+    for figure in ("train_loss", "val_accuracy", "lr"):
+        assert [row[figure] for row in epochs] == pytest.approx(history[figure])
+    assert [row["step"] for row in rows if "batches/train_loss" in row] == [1, 2, 3, 4]
+    assert [row["epoch"] for row in rows if any(name.startswith("samples") for name in row)] == [1, 2]
+    assert warnings == []
+
+
+def history_of_wandb(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a run's file: a header, and records in blocks of 32 KiB, perhaps in pieces."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    data, at, whole = path.read_bytes(), 7, b""
+    while at < len(data):
+        if 32768 - at % 32768 < 7:  # too short for another piece
+            at += 32768 - at % 32768
+            continue
+        length, kind = struct.unpack("<HB", data[at + 4 : at + 7])
+        whole += data[at + 7 : at + 7 + length]
+        at += 7 + length
+        if kind in (1, 4):  # a whole record, or its last piece
+            record, whole = Record.FromString(whole), b""
+            items = [(".".join([item.key, *item.nested_key]), item) for item in record.history.item]
+            yield {name.strip("."): json.loads(item.value_json) for name, item in items}
+
+
+def test_comet_offline(
+    tmp_path: Path, file: Path, warnings: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COMET_DISABLE_AUTO_LOGGING", "1")  # which would change the modules of others
+    comet = pytest.importorskip("comet_ml")
+    config = comet.ExperimentConfig(
+        offline_directory=str(tmp_path), log_code=False, log_env_details=False, auto_output_logging=False
+    )
+    run = comet.start(project_name="digits", online=False, experiment_config=config)
+    history = fit(loggers.Comet(run), file)
+    run.end()
+    with zipfile.ZipFile(next(tmp_path.glob("*.zip"))) as archive:
+        lines = [json.loads(line) for line in archive.read("messages.json").splitlines()]
+    metrics = [line["payload"]["metric"] for line in lines if line["type"] == "metric_msg"]
+    for figure in ("train_loss", "val_output"):
+        found = [(m["step"], m["epoch"], m["metricValue"]) for m in metrics if m["metricName"] == figure]
+        assert found == [(2, 1, history[figure][0]), (4, 2, history[figure][1])]
+    assert [m["step"] for m in metrics if m["metricName"] == "batches/train_loss"] == [1, 2, 3, 4]
+    params = [line["payload"]["param"] for line in lines if line["type"] == "parameter_msg"]
+    assert ("width", 64) in [(param["paramName"], param["paramValue"]) for param in params]
+    uploads = [line["payload"]["additional_params"] for line in lines if "upload" in line["type"]]
+    assert [each["step"] for each in uploads if each.get("figName") == "samples"] == [2, 4]
+    assert {"a.txt", "notes/a.txt"} <= {each.get("fileName") for each in uploads}
+    assert warnings == []
