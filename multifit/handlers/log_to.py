@@ -14,14 +14,8 @@ from ..protocols import MultiEstimator
 from ..stages import TRAIN
 from ..triggers import Every
 
-# The methods of a logger, and the arguments of LogTo that need them.
-METHODS = {
-    "log_settings": "settings",
-    "log_figures": "every",
-    "log_picture": "pictures",
-    "log_file": "files",
-    "close": "",
-}
+# The methods that a logger may have, and the arguments of LogTo that need them.
+METHODS = {"log_settings": "settings", "log_figures": "every", "log_picture": "pictures", "log_file": "files"}
 RUNNING = "batches/"  # before the names of running figures
 
 
@@ -135,13 +129,14 @@ def _check(logger: object, given: Sequence[str]) -> None:
     """Raise ValueError if an object has none of a logger's methods, or lacks one for a given argument."""
     has = [name for name in METHODS if callable(getattr(logger, name, None)) and not isinstance(logger, type)]
     lacks = [name for name, argument in METHODS.items() if argument in given and name not in has]
-    if lacks or not set(has) - {"close"}:
-        what = f"lacks {quoted(lacks)}, which {quoted(METHODS[name] for name in lacks)} needs"
-        near = "".join(f'; it has "{name}"{hint}' for name in dir(logger) if (hint := suggest(name, METHODS)))
-        raise ValueError(
-            f"LogTo: logger is {shown(logger)}, which {what if lacks else 'cannot log'}{near}; valid is an "
-            f"object with some of the methods {quoted(METHODS)}, such as those of multifit.loggers"
-        )
+    if has and not lacks:
+        return
+    what = f"lacks {quoted(lacks)}, which {quoted(METHODS[name] for name in lacks)} needs"
+    near = "".join(f'; it has "{name}"{hint}' for name in dir(logger) if (hint := suggest(name, METHODS)))
+    raise ValueError(
+        f"LogTo: logger is {shown(logger)}, which {what if lacks else 'cannot log'}{near}; valid is an object "
+        f"with some of the methods {quoted(METHODS)}, such as those of multifit.loggers"
+    )
 
 
 def _declared(estimator: MultiEstimator) -> dict[str, Any]:

@@ -38,15 +38,15 @@ class Prune(Handler):
             raise ValueError(f"Prune: Optuna prunes for one objective, and the study has {len(directions)}")
         self.monitor: str = monitor
         self.mode = directions[0][:3]  # "min" or "max"
-        self._trial, self._has_study = trial, study is not None
-        self._monitor, self._pruned = Monitor("Prune", monitor, self.mode), False
+        self._trial, self._study, self._pruned = trial, study, False
+        self._monitor = Monitor("Prune", monitor, self.mode)
 
     def train_begin(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Compare the figure's direction with the study's."""
         self._pruned = False
         self._monitor.begin(estimator)
         better = estimator.direction(self.monitor)
-        if self._has_study and better not in (None, self.mode):
+        if self._study and better not in (None, self.mode):
             raise ValueError(
                 f'Prune: the study {self.mode}imizes, but of "{self.monitor}" '
                 f"{'lower' if better == 'min' else 'higher'} values are better; use "
