@@ -134,8 +134,8 @@ def _check(logger: object, given: Sequence[str]) -> None:
     what = f"lacks {quoted(lacks)}, which {quoted(METHODS[name] for name in lacks)} needs"
     near = "".join(f'; it has "{name}"{hint}' for name in dir(logger) if (hint := suggest(name, METHODS)))
     raise ValueError(
-        f"LogTo: logger is {shown(logger)}, which {what if lacks else 'cannot log'}{near}; valid is an object "
-        f"with some of the methods {quoted(METHODS)}, such as those of multifit.loggers"
+        f"LogTo: logger is {shown(logger)}, which {what if lacks else 'cannot log'}{near}; valid is an "
+        f"object with some of the methods {quoted(METHODS)}, such as those of multifit.loggers"
     )
 
 
