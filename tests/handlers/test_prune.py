@@ -10,8 +10,10 @@ import optuna
 import pytest
 from mxnet import gluon
 
-from multifit import MultiEstimator, ProgressBar, Prune
+from multifit import LogTo, MultiEstimator, ProgressBar, Prune
+from multifit.distributed import World
 from multifit.handlers import MetricHandler, ValidationHandler
+from tests.common.ranks import run_ranks
 from tests.handlers.conftest import At
 
 
@@ -48,16 +50,6 @@ def test_an_epoch_that_is_cut_short_is_not_reported(run: Any) -> None:
     stop = At("batch_end", lambda estimator: estimator.state.stop("enough"), step=2)
     run.fit(Prune(trial, "train_loss"), MetricHandler(), stop)
     assert run.state.stop_reason == "enough" and run.history["train_loss"] == [0.5]
-
-
-def test_the_first_rank_decides_for_all(run: Any) -> None:
-    first = SimpleNamespace(first=True, from_first=lambda value: value)
-    other = SimpleNamespace(first=False, from_first=lambda value: True)
-    for world, trial in ((first, study(upper=0.0).ask()), (other, None)):
-        run.world = world
-        with pytest.raises(optuna.TrialPruned):
-            run.fit(Prune(trial, "train_loss"), MetricHandler(), epochs=3)
-        assert run.history.epochs == 1
 
 
 @pytest.mark.parametrize(
@@ -109,6 +101,22 @@ def test_a_study_counts_pruned_trials() -> None:
     assert complete.state == optuna.trial.TrialState.COMPLETE
     assert list(complete.intermediate_values) == [0, 1, 2]
     assert complete.value == complete.intermediate_values[2]
+
+
+def test_the_first_of_two_ranks_decides_for_both_and_logs() -> None:
+    logged: list[tuple[int, int]] = []
+
+    def rank(world: World) -> Any:
+        logger = SimpleNamespace(log_figures=lambda figures, step, epoch: logged.append((world.rank, epoch)))
+        trial = study(upper=0.0).ask() if world.first else None
+        estimator = MultiEstimator(gluon.nn.Dense(2), gluon.loss.SoftmaxCrossEntropyLoss(), world=world)
+        handlers = [LogTo(logger), Prune(trial, "train_loss"), ProgressBar(enabled=False)]
+        with pytest.raises(optuna.TrialPruned):
+            estimator.fit(DATA, epochs=3, event_handlers=handlers)
+        return estimator.history.epochs, estimator.state.stop_reason.split(" (")[0]
+
+    assert run_ranks(2, rank) == [(1, "pruned by Optuna")] * 2
+    assert logged == [(0, 1)]
 
 
 def test_a_figure_that_does_not_exist_is_refused_before_the_first_update() -> None:
