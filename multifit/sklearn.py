@@ -80,13 +80,14 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         if hasattr(self.net, "collect_params") and not isinstance(self.net, type):
             message = "one net, but each fit trains a new one: give its class, or a function that returns it"
             raise ValueError(f"net is {shown(self.net)}, {message}")
-        of: dict[str, dict[str, Any]] = {prefix: {} for prefix in _PREFIXES}
-        for option, value in self._options.items():
-            prefix, separator, name = option.partition("__")
-            of[prefix + separator][name] = value
-        of["estimator__"].setdefault("trainers", TrainerSpec(".*", self.optimizer, of["optimizer__"]))
+        given = self._options.items()
+        of_net, of_optimizer, options = (
+            {name.removeprefix(prefix): value for name, value in given if name.startswith(prefix)}
+            for prefix in _PREFIXES
+        )
+        options.setdefault("trainers", TrainerSpec(".*", self.optimizer, of_optimizer))
         spec = deepcopy(self.spec)  # a loss that was used could not be cloned
-        made = MultiEstimator(self.net(**of["net__"]), spec, **of["estimator__"])
+        made = MultiEstimator(self.net(**of_net), spec, **options)
         names = made.spec.evaluation.output_names
         if len(names) != 1:
             raise ValueError(f"an estimator of scikit-learn has one output, and the spec has {quoted(names)}")
@@ -101,9 +102,8 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         with self._logging(), preserve_rng():
             seed_everything(int(seed))
             self.estimator_ = self._make()
-            self.history_ = self.estimator_.fit(
-                data, epochs=self.epochs, event_handlers=handlers, **arguments
-            )
+            given = {"epochs": self.epochs, "event_handlers": handlers, **arguments}
+            self.history_ = self.estimator_.fit(data, **given)
         return self
 
     def _outputs(self, X: Any) -> Any:
@@ -145,8 +145,7 @@ class MultiEstimatorClassifier(ClassifierMixin, _Estimator):  # type: ignore[mis
     verbose : bool
         Whether to log more than warnings, and show progress bars.
     **options
-        The options above, and arguments of `MultiEstimator` as ``estimator__<name>``, such as
-        ``estimator__context``, or ``estimator__trainers`` in place of `optimizer`.
+        These, and arguments of `MultiEstimator`, such as ``estimator__context`` or ``estimator__trainers``.
 
     Attributes
     ----------
