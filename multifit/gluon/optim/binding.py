@@ -9,7 +9,7 @@ from ...protocols import Context, Parameter
 from ...spec import TrainerSpec
 from ..compat import mx
 from .handle import TrainerHandle
-from .optimizers import build_optimizer
+from .optimizers import build_optimizer, declared_options
 from .parameters import learnable, listing, select, trainable
 from .trainers import Trainers, declared_rhythm, rhythm_problems
 
@@ -85,7 +85,7 @@ def _new_trainers(
         of_trainer = list(by_trainer[name].values())
         trainers[name] = mx.gluon.Trainer(of_trainer, optimizers[name], update_on_kvstore=False)
     clip_norms = {name: float(s.clip_norm) for name, s in specs.items() if s.clip_norm is not None}
-    options = {name: s.optimizer_params or {} for name, s in specs.items() if isinstance(s.optimizer, str)}
+    options = {name: declared_options(s) for name, s in specs.items() if isinstance(s.optimizer, str)}
     rhythms = {name: declared_rhythm(value, accumulate) for name, value in valid.items()}
     slow = {name: rhythm for name, rhythm in rhythms.items() if rhythm.every > 1}
     return Trainers({name: trainers[name] for name in valid}, clip_norms, by_trainer, options, slow)
