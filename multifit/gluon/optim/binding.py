@@ -41,7 +41,7 @@ def bind_trainers(
     problems = [*known, *_declared_problems(named, where)]
     valid = {name: value for name, value in named.items() if _is_trainer(value)}
     candidates, can_learn = trainable(parameters), learnable(parameters)
-    frozen_set, selection_problems = frozen_names(frozen, parameters)
+    frozen_set, selection_problems = frozen_names("frozen", frozen, parameters)
     held: dict[str, list[str]] = {}
     for name, value in valid.items():
         held[name], more = _held_names(where[name], value, can_learn, frozen_set, parameters)
@@ -182,13 +182,15 @@ def _context_messages(trainer: mx.gluon.Trainer, contexts: Sequence[Context]) ->
     ]
 
 
-def frozen_names(frozen: Any, parameters: Mapping[str, Parameter]) -> tuple[set[str], list[Problem]]:
-    """Return the names of the parameters that ``frozen=`` selects."""
+def frozen_names(
+    where: str, frozen: Any, parameters: Mapping[str, Parameter]
+) -> tuple[set[str], list[Problem]]:
+    """Return the names of the parameters that ``frozen=`` selects; `where` is its name in messages."""
     names: set[str] = set()
     problems: list[Problem] = []
     items = () if frozen is None else frozen if isinstance(frozen, (list, tuple, set)) else [frozen]
     for item in items:
-        selected, more = select("frozen", item, parameters)
+        selected, more = select(where, item, parameters)
         names.update(selected)
         problems += more
     return names, problems

@@ -174,9 +174,9 @@ class AdamW(Adam):
             for array in group.rows():
                 optimizer.update_array(*array)
         else:
-            rates, epsilons = zip(*map(optimizer.numbers, group.rates, group.counts))
+            factor, epsilon = optimizer.numbers(1.0, group.counts[0])
             shares = [rate * decay for rate, decay in zip(group.rates, group.decays)]
-            Adam._call(optimizer, group, list(rates), shares, epsilon=epsilons[0])
+            Adam._call(optimizer, group, [rate * factor for rate in group.rates], shares, epsilon=epsilon)
 
     @staticmethod
     def update_one(optimizer: own_optimizers.AdamW, *array: Any) -> None:
