@@ -32,8 +32,8 @@ class Freeze(Handler):
     Raises
     ------
     ValueError
-        An argument is not valid. A fit raises it too, if it ends before the parameters would learn, or if all
-        of them are frozen already; and TrainerError, if nothing is selected.
+        An argument is not valid. A fit raises it too, if all of the parameters are frozen already, and
+        TrainerError, if nothing is selected. If a fit ends before they learn, it warns.
     """
 
     priority = Priority.NORMAL
@@ -48,18 +48,15 @@ class Freeze(Handler):
     def train_begin(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Freeze the parameters, and start counting."""
         self._first, self._frozen = self._count(estimator), False
-        limit = estimator.max_epoch if self.unit == "epoch" else estimator.max_batch
-        if limit is not None and limit <= self.until:
-            raise ValueError(
-                f"{self}: the fit ends after {limit}, before they learn; give a smaller until=, or call "
-                "estimator.freeze() instead"
-            )
         self._names = estimator.freeze(self.params)
         if not self._names:
             raise ValueError(f"{self}: all of them are frozen already; leave one of both out")
         self._frozen = True
+        limit = estimator.max_epoch if self.unit == "epoch" else estimator.max_batch
+        if limit is not None and limit <= self.until:
+            estimator.logger.warning("%s: the fit ends after %d, before they learn", self, limit)
 
-    def epoch_begin(self, estimator: MultiEstimator, **arguments: Any) -> None:
+    def batch_begin(self, estimator: MultiEstimator, **_: Any) -> None:
         """Let the parameters learn if it is time; freeze them again if a fit was resumed before that."""
         before, self._frozen = self._frozen, self._count(estimator) - self._first < self.until
         if before is self._frozen:
@@ -69,9 +66,7 @@ class Freeze(Handler):
             return
         estimator.unfreeze(self._pattern)
         if before:
-            estimator.logger.info("%s: %s learn from now on", estimator.state.place, self)
-
-    batch_begin = epoch_begin
+            estimator.logger.info("%s: %s: they learn from now on", estimator.state.place, self)
 
     def train_end(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Let the parameters learn in further fits; warn if they did not in this one."""

@@ -110,16 +110,11 @@ class Model:
         """Return the biases that would learn, but for which MXNet computes no gradient."""
         if self.has_right_gradients or any(each.device_type != "cpu" for each in self.contexts):
             return []
-        blocks = {n: b for n, b in blocks_of(self.net).items() if isinstance(b, mx.gluon.nn.Dense)}
-        return [
-            Problem(
-                "trainer",
-                f'"{name}.weight" is frozen, but not "{name}.bias", for which MXNet then computes no gradient; '
-                "call net.hybridize(), or freeze both",
-            )
-            for name, block in blocks.items()
-            if block.bias is not None and block.weight.grad_req == "null" != block.bias.grad_req
-        ]
+        blocks = {n: b for n, b in blocks_of(self.net).items() if isinstance(b, mx.gluon.nn.Dense) and b.bias}
+        alone = [n for n, b in blocks.items() if b.weight.grad_req == "null" != b.bias.grad_req]
+        message = '"{0}.weight" is frozen, but not "{0}.bias", for which MXNet then computes no gradient; {1}'
+        way_out = "call net.hybridize(), or freeze both"
+        return [Problem("trainer", message.format(name, way_out)) for name in alone]
 
     def check_parameters(self) -> None:
         """Raise SpecError if net and losses no longer have the parameters that they had when it was made.

@@ -51,11 +51,10 @@ class AdamW(mx.optimizer.Adam):
 
     def _adam(self, weight: Array, gradient: Array, state: Any, rate: float, **options: float) -> None:
         """Call MXNet's operator for Adam, which corrects nothing."""
-        if self.clip_gradient:
-            options["clip_gradient"] = self.clip_gradient
-        options = {"beta1": self.beta1, "beta2": self.beta2, "epsilon": self.epsilon, **options}
-        lazy = {"lazy_update": self.lazy_update, "rescale_grad": self.rescale_grad}
-        mx.nd.adam_update(weight, gradient, *state, out=weight, lr=rate, **options, **lazy)
+        betas = {"beta1": self.beta1, "beta2": self.beta2, "lazy_update": self.lazy_update}
+        bounds = {"rescale_grad": self.rescale_grad, "clip_gradient": self.clip_gradient or -1.0}
+        options = {"epsilon": self.epsilon, **betas, **bounds, **options}
+        mx.nd.adam_update(weight, gradient, *state, out=weight, lr=rate, **options)
 
 
 @mx.optimizer.register

@@ -27,8 +27,7 @@ STOCK = {name: getattr(mx.gluon.Trainer, name) for name in ("update", "_update")
 class ParameterGroup:
     """Arrays that are updated in one call: those at `positions` among all arrays of a trainer.
 
-    Before an update, `rates`, `decays` and `counts` are set to the arrays' learning rates, weight decays and
-    numbers of updates, including this one.
+    Learning rates, weight decays and numbers of updates, including this one, are set before each update.
     """
 
     def __init__(
@@ -49,7 +48,7 @@ class ParameterGroup:
         self._call: InPlaceCall | None = None
 
     def rows(self) -> Iterator[tuple[Any, ...]]:
-        """Return what each array is updated with."""
+        """Return for each array weight, gradient, state, rate, weight decay and number of updates."""
         return zip(self.weights, self.gradients, self.states, self.rates, self.decays, self.counts)
 
     def call(self, name: str, *columns: Sequence[Array], factor: float | None = None) -> InPlaceCall:
@@ -82,16 +81,9 @@ class SGD:
         call(num_weights=len(group.weights), lrs=group.rates, wds=group.decays, **SGD._options(optimizer))
 
     @staticmethod
-    def update_one(
-        optimizer: mx.optimizer.SGD,
-        weight: Array,
-        gradient: Array,
-        state: Any,
-        rate: float,
-        decay: float,
-        count: int,
-    ) -> None:
-        """Update one array."""
+    def update_one(optimizer: mx.optimizer.SGD, *row: Any) -> None:
+        """Update one array; see :meth:`ParameterGroup.rows`."""
+        weight, gradient, state, rate, decay, _ = row
         options = {"lr": rate, "wd": decay, **SGD._options(optimizer)}
         if optimizer.momentum > 0:
             mx.nd.sgd_mom_update(weight, gradient, state, out=weight, **options)
@@ -117,34 +109,23 @@ class Adam:
     def update_group(optimizer: mx.optimizer.Adam, group: ParameterGroup) -> None:
         """Update the arrays of a group."""
         if any(group.decays) or optimizer.rescale_grad == 0:  # AdamW takes a factor of 0 for an overflow
-            for array in group.rows():
-                Adam.update_one(optimizer, *array)
+            for row in group.rows():
+                Adam.update_one(optimizer, *row)
         else:
             factors = {count: Adam._factor(optimizer, count) for count in set(group.counts)}
             rates = [rate * factors[count] for rate, count in zip(group.rates, group.counts)]
             Adam._call(optimizer, group, rates, group.decays)
 
     @staticmethod
-    def update_one(
-        optimizer: mx.optimizer.Adam,
-        weight: Array,
-        gradient: Array,
-        state: Any,
-        rate: float,
-        decay: float,
-        count: int,
-    ) -> None:
-        """Update one array."""
+    def update_one(optimizer: mx.optimizer.Adam, *row: Any) -> None:
+        """Update one array; see :meth:`ParameterGroup.rows`."""
+        weight, gradient, state, rate, decay, count = row
         options = {"lr": rate * Adam._factor(optimizer, count), "wd": decay, **Adam._options(optimizer)}
         mx.nd.adam_update(weight, gradient, *state, out=weight, **options)
 
     @staticmethod
     def _call(
-        optimizer: mx.optimizer.Adam,
-        group: ParameterGroup,
-        rates: list[float],
-        shares: list[float],
-        **epsilon: float,
+        optimizer: mx.optimizer.Adam, group: ParameterGroup, rates: Any, shares: Any, **epsilon: float
     ) -> None:
         """Update the arrays of a group with corrected rates; weight decay takes these shares of them."""
         options = {**Adam._options(optimizer), **epsilon}
@@ -171,26 +152,22 @@ class AdamW(Adam):
     def update_group(optimizer: own_optimizers.AdamW, group: ParameterGroup) -> None:
         """Update the arrays of a group."""
         if len(set(group.counts)) > 1 or optimizer.rescale_grad == 0:
-            for array in group.rows():
-                optimizer.update_array(*array)
+            for row in group.rows():
+                optimizer.update_array(*row)
         else:
             factor, epsilon = optimizer.numbers(1.0, group.counts[0])
             shares = [rate * decay for rate, decay in zip(group.rates, group.decays)]
             Adam._call(optimizer, group, [rate * factor for rate in group.rates], shares, epsilon=epsilon)
 
     @staticmethod
-    def update_one(optimizer: own_optimizers.AdamW, *array: Any) -> None:
-        """Update one array."""
-        optimizer.update_array(*array)
+    def update_one(optimizer: own_optimizers.AdamW, *row: Any) -> None:
+        """Update one array; see :meth:`ParameterGroup.rows`."""
+        optimizer.update_array(*row)
 
 
 UpdateRule = type[SGD] | type[Adam]
 
-RULES: dict[type, UpdateRule] = {
-    mx.optimizer.SGD: SGD,
-    mx.optimizer.Adam: Adam,
-    own_optimizers.AdamW: AdamW,
-}
+RULES: dict[type, UpdateRule] = {mx.optimizer.SGD: SGD, mx.optimizer.Adam: Adam, own_optimizers.AdamW: AdamW}
 
 
 def _common_options(optimizer: mx.optimizer.Optimizer) -> dict[str, float]:
@@ -275,14 +252,14 @@ class FusedUpdate:
         rates = [float(r) for part in _count_updates(optimizer, indices) for r in optimizer._get_lrs(part)]
         decays = optimizer._get_wds(indices)
         counts = [optimizer._index_update_count[index] for index in indices]
+        columns = weights, gradients, states, rates, decays, counts
         for group in groups.small:
             at = group.positions
             group.rates, group.decays = [rates[i] for i in at], [decays[i] for i in at]
             group.counts = [counts[i] for i in at]
             rule.update_group(optimizer, group)
         for i in groups.large:
-            arrays = weights[i], gradients[i], states[i]
-            rule.update_one(optimizer, *arrays, rates[i], decays[i], counts[i])
+            rule.update_one(optimizer, *(column[i] for column in columns))
         for weight in weights:
             set_fresh(weight, False)
 
