@@ -17,6 +17,7 @@ from .gluon.handlers import (
 from .handlers import (
     CheckpointHandler,
     EarlyStoppingHandler,
+    Freeze,
     InterruptHandler,
     LogFile,
     LoggingHandler,
@@ -40,6 +41,7 @@ __all__ = [
     "DataError",
     "EarlyStoppingHandler",
     "Every",
+    "Freeze",
     "GradientNoise",
     "Handler",
     "HandlerError",

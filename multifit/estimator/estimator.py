@@ -327,6 +327,38 @@ class MultiEstimator:
         self._run.plan = runner.make_plan(run, trained=False)
         return self._run.plan
 
+    def freeze(self, params: Parameters | Sequence[Parameters]) -> list[str]:
+        """Freeze parameters from the next batch on: nothing updates them, not even weight decay or momentum.
+
+        Call it between fits, or in a handler. Trainers keep the states of their parameters. A BatchNorm layer
+        is frozen as by the argument `frozen`. To freeze for a part of a fit, see :class:`multifit.Freeze`.
+
+        Parameters
+        ----------
+        params : str, Block, ParameterDict or sequence of these
+            The parameters; strings are patterns that must match a whole name.
+
+        Returns
+        -------
+        list of str
+            The names of those that were not frozen before.
+
+        Raises
+        ------
+        TrainerError
+            A selection is empty, or the argument `frozen` of the estimator has it too.
+        """
+        with self._calls.running("freeze", within=True):
+            return self._engine.trainers.set_frozen("freeze", params, frozen=True)
+
+    def unfreeze(self, params: Parameters | Sequence[Parameters]) -> list[str]:
+        """Let frozen parameters learn from the next batch on, as before :meth:`freeze`, which takes the same.
+
+        Returns the names of those that were frozen before.
+        """
+        with self._calls.running("unfreeze", within=True):
+            return self._engine.trainers.set_frozen("unfreeze", params, frozen=False)
+
     # ---- evaluating ----------------------------------------------------------------------------------------
 
     @checked

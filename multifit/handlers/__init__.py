@@ -3,6 +3,7 @@
 from .checkpoint import CheckpointHandler
 from .defaults import acting_on, validation_data, with_defaults
 from .early_stopping import EarlyStoppingHandler
+from .freeze import Freeze
 from .interrupt import InterruptHandler
 from .log_to import LogTo
 from .metric import MetricHandler
@@ -16,6 +17,7 @@ from .validation import ValidationHandler
 __all__ = [
     "CheckpointHandler",
     "EarlyStoppingHandler",
+    "Freeze",
     "InterruptHandler",
     "LogFile",
     "LogTo",

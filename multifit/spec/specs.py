@@ -159,9 +159,11 @@ class TrainerSpec(_OneLineRepr):
         A regular expression that must match a parameter's whole structural name (``"body.*"``), or a Block
         or ParameterDict that holds the parameters.
     optimizer : str or Optimizer
-        As in ``gluon.Trainer``. An Optimizer is copied, with its counts so far.
+        As in ``gluon.Trainer``, or "adamw", "radam" or "lion", which multifit adds. An Optimizer is copied,
+        with its counts so far.
     optimizer_params : mapping, optional
-        Options of the optimizer, such as ``{"learning_rate": 1e-3}``.
+        Options of the optimizer, such as ``{"learning_rate": 1e-3, "wd": 0.01}``; ``lr`` and ``weight_decay``
+        are other names for these two.
     lr_scheduler : LRScheduler, optional
         Sets the learning rate by the number of updates. It is copied. If `optimizer_params` has a
         ``learning_rate``, this replaces its ``base_lr``, as if it had been created with it.

@@ -10,7 +10,7 @@ import pytest
 import multifit
 
 EXPORTS = [
-    "CheckpointHandler", "DataError", "EarlyStoppingHandler", "Every",
+    "CheckpointHandler", "DataError", "EarlyStoppingHandler", "Every", "Freeze",
     "GradientNoise", "Handler", "HandlerError", "History",
     "InterruptHandler", "LabelSmoothing", "LabelSpec", "LogFile", "LogTo", "LoggingHandler",
     "LossSpec", "MetricHandler", "MetricSpec", "MixUp", "MultiEstimator", "PeerError", "Plan",

@@ -20,6 +20,11 @@ SCHEDULER = mx.lr_scheduler.PolyScheduler(9)
 FAULTS = {
     "unknown": (TrainerSpec(ALL, "adm"),
         "trainers: there is no optimizer 'adm' (did you mean \"adam\"?); valid are"),
+    "unknown, near one of ours": (TrainerSpec(ALL, "AdmW"),
+        "there is no optimizer 'AdmW' (did you mean \"adamw\"?)"),
+    "rate twice": (TrainerSpec(ALL, "sgd", {"lr": 0.1, "learning_rate": 0.1}),
+        'trainers: optimizer_params has both "learning_rate" and "lr", which are the same; leave one out'),
+    "negative rate by its alias": (TrainerSpec(ALL, "lion", {"lr": -1}), f"learning_rate is -1; {RATE}"),
     "class": (TrainerSpec(ALL, mx.optimizer.SGD), '(did you mean "sgd"?)'),
     "unknown option": (TrainerSpec(ALL, "adam", {"learning_rat": 0.1}),
         "trainers: adam does not take {'learning_rat': 0.1}: TypeError"),

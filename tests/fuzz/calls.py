@@ -17,6 +17,7 @@ RIGHT: dict[str, dict[str, Any]] = {
     "CheckpointHandler": {"folder": "/c"},
     "EarlyStoppingHandler": {"monitor": "train_loss"},
     "Every": {"n": 2},
+    "Freeze": {"params": "p.*", "until": 1},
     "History": {"figures": {"train_loss": [1.0]}},
     "LabelSmoothing": {"loss": "p"},
     "LabelSpec": {"name": "y"},
@@ -41,7 +42,9 @@ RIGHT: dict[str, dict[str, Any]] = {
     "estimator.figures": {},
     "estimator.find_learning_rate": {"batches": 10},
     "estimator.fit": {"epochs": 1},
+    "estimator.freeze": {"params": "p.*"},
     "estimator.profile": {"batches": 1},
+    "estimator.unfreeze": {"params": "p.*"},
     "TaskSpec.combine": {"shared": ["x"], "a": Named("spec"), "b": Named("spec")},
 }
 # Arguments that are the same in all cases, or would change what the process writes to or reads from.

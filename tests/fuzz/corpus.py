@@ -37,6 +37,7 @@ CORPUS = [
     *named("check", "loss.fn", "CE of axis 5"), *named("check", "metric.metric", "Accuracy of axis 7"),
     *named("check", "task.forward", "no arguments"), *named("fit", "task.batch_fn", "class"),
     Case("check", (("loader", "DataLoader"), ("batch.0.x", "16 rows"))),
+    Case("check", (("batch.0", "DataBatches"), ("batch.0.x", "lists"))),
     *[Case("check", (("batch.0", "pad 3"), ("batch.0.x", array))) for array in ("None", "0-d")],
     *named("LossSpec", "weight", "many arguments"), *named("fit", "loss.weight", "no arguments"),
     *named("check", "loss.normalize_by", "many arguments"),

@@ -42,6 +42,15 @@ def several() -> dict[str, TrainerSpec]:
     return {"body": body, "heads": TrainerSpec("digit.*|size.*", "nadam", {"learning_rate": 0.01})}
 
 
+def own_optimizers() -> dict[str, TrainerSpec]:
+    schedule = mx.lr_scheduler.FactorScheduler(3, 0.5, base_lr=0.02)
+    return {
+        "body": TrainerSpec("body.*", "adamw", lr_scheduler=schedule, clip_norm=0.2),
+        "digit": TrainerSpec("digit.*", "radam", {"lr": 0.02, "weight_decay": 0.1}, every=2, accumulate=True),
+        "size": TrainerSpec("size.*", "lion", {"lr": 0.002, "weight_decay": 0.1}),
+    }
+
+
 def with_spare() -> dict[str, TrainerSpec]:
     return {"called": TrainerSpec("(?!spare).*", "adam"), "spare": TrainerSpec("spare.*", "adam")}
 
@@ -56,6 +65,7 @@ CASES = {
     "clip_norm": Case(trainers=lambda: TrainerSpec(".*", "sgd", {"momentum": 0.9}, clip_norm=0.1)),
     "schedule": Case(trainers=scheduled),
     "several trainers": Case(trainers=several),
+    "own optimizers": Case(trainers=own_optimizers),
     "a layer that is never called": Case(net=lambda: with_spare_layer(), trainers=with_spare),
     "running statistics that no gradient passes": Case(net=lambda: without_gradients(normed_heads(0.0))),
     "a weight that is a function": Case(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from multifit import LossSpec, TrainerSpec
+from multifit import Freeze, LossSpec, MultiEstimator, TrainerSpec
 from multifit.balance import MGDA
 from multifit.gluon.compat import mx
 from multifit.seeding import seed_everything
@@ -85,6 +85,36 @@ def test_twenty_steps_are_those_of_mxnet(name: str) -> None:
     case = CASES[name]
     handlers = [Freezes(case.freezes)]
     assert_engines_agree(lambda engine: run(engine, *made(case), handlers=handlers, **case.options))
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize("how", [{"until": 2}, {"until": 6, "unit": "batch"}], ids=str)
+@pytest.mark.parametrize("net", ["handlers", "recorded", "statistics of the data, which nothing learns"])
+def test_freeze_does_what_it_does_with_mxnet(net: str, how: dict[str, Any], accumulate: int) -> None:
+    def fit(engine: str) -> Any:
+        return run(engine, *made(CASES[net]), handlers=[Freeze(BODY, **how)], accumulate=accumulate)
+
+    assert_engines_agree(fit)
+
+
+def test_between_fits_it_freezes_what_it_does_with_mxnet() -> None:
+    def fit(engine: str) -> Any:
+        net, spec, trainer, data = made(Case())
+        estimator = MultiEstimator(
+            net, spec, trainer, context="cpu" if engine == "torch" else None, engine=engine
+        )
+        for freeze in (estimator.unfreeze, estimator.freeze, estimator.unfreeze):
+            freeze(BODY)
+            estimator.fit(data, epochs=1, event_handlers=[])
+        return [{name: parameter.data().asnumpy() for name, parameter in estimator.parameters.items()}]
+
+    assert_engines_agree(fit)
+
+
+@pytest.mark.parametrize("stop", [3, 7])
+def test_a_fit_with_freeze_resumes(stop: int, tmp_path: Path) -> None:
+    make = partial(estimator_of, "float64", trainers=TrainerSpec(".*", "adamw"))
+    assert_resumes(make, tmp_path, ("mxnet", "torch"), stop, handlers=lambda: [Freeze(BODY, 5, "batch")])
 
 
 class SlowsDown:

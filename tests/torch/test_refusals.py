@@ -98,6 +98,8 @@ FITS: dict[str, tuple[type[Exception], Any]] = {
     "forward= is not a graph": (
         SpecError, {"spec": two_head_spec(forward=lambda net, slots: net(slots["image"]))}),
     "LBSGD has no translation": (TrainerError, {"trainers": TrainerSpec(".*", "lbsgd")}),
+    "AdamW has no translation": (  # a user's own
+        TrainerError, {"trainers": TrainerSpec(".*", type("AdamW", (mx.optimizer.SGD,), {})())}),
 }  # fmt: skip
 
 

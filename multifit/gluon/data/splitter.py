@@ -318,7 +318,7 @@ def _valid_rows(batch: Any, axis: int) -> list[Any]:
 
 
 def _join(arrays: Sequence[Any], axis: int) -> Any:
-    if len(arrays) == 1:
+    if len(arrays) == 1 or not hasattr(arrays[0], "shape"):  # what is no array is refused later
         return arrays[0]
     if isinstance(arrays[0], np.ndarray):
         return np.concatenate(arrays, axis)

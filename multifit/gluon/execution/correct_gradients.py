@@ -6,7 +6,7 @@ from typing import Any
 
 from ..compat import mx
 from ..graph_builder import GraphBuilder, Input, Node, moved
-from .graph_cut import as_json
+from .graph_cut import as_json, learns_bias_alone
 
 Correction = Callable[[GraphBuilder, Node, "list[Input]"], int]
 
@@ -27,6 +27,8 @@ def correct_gradients(symbol: Any, trained: Collection[str] = ()) -> Any:
     arguments of elemwise_add share one gradient, in the memory of a variable's gradient if one argument is a
     variable: there is none if that needs no gradient, and it holds a sum if its gradients accumulate. The
     operators in `_OVERWRITE` overwrite a gradient to which they should add.
+
+    A dense layer of which only the bias learns, on CPUs, gives its bias no gradient; it is added apart.
 
     `trained` names the parameters that have a gradient. `symbol` itself is returned if nothing is wrong.
 
@@ -57,9 +59,14 @@ def uncorrected(symbol: Any, trained: Collection[str] | None = None) -> list[str
 def _corrected(graph: dict[str, Any], trained: Collection[str]) -> dict[str, Any]:
     nodes = [_with_bodies(node) for node in graph["nodes"]]
     copied = _copied(nodes, trained)
+    learns: list[bool] = []
+    for node in nodes:
+        sources = [learns[source] for source, *_ in node["inputs"]]
+        learns.append(node["name"] in trained if node["op"] == "null" else any(sources))
+    apart = [learns_bias_alone(node, learns) for node in nodes]
     additions = [_CORRECTIONS.get(_kind(node), _unchanged) for node in nodes]
     same = all(one is other for one, other in zip(nodes, graph["nodes"]))
-    if same and not copied and all(add is _unchanged for add in additions):
+    if same and not copied and not any(apart) and all(add is _unchanged for add in additions):
         return graph
     builder = GraphBuilder(graph)
     places: list[int] = []  # in the new graph, by number in the old one
@@ -69,7 +76,10 @@ def _corrected(graph: dict[str, Any], trained: Collection[str]) -> dict[str, Any
         inputs = moved(node["inputs"], places)
         if _takes_copies(node):
             inputs = [copies.get(old, new) for (old, *_), new in zip(node["inputs"], inputs)]
-        places.append(additions[number](builder, node, inputs))
+        if apart[number]:
+            places.append(builder.node(number, inputs, bias_apart=True))
+        else:
+            places.append(additions[number](builder, node, inputs))
         if number in copied:
             copies[number] = builder.identity([places[number], 0, 0])
     return builder.graph(moved(graph["heads"], places))

@@ -1,7 +1,7 @@
 """What of a net is frozen: parameters, and BatchNorm layers, which then keep their running statistics."""
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -28,7 +28,7 @@ class Frozen:
     ``grad_req="null"``; or if ``frozen=`` selects its running statistics, as a layer may learn nothing.
 
     `parameters` are all parameters by structural name, and `frozen` the names of those that ``frozen=``
-    selects.
+    selects; :meth:`set_statistics` adds to them later.
     """
 
     def __init__(
@@ -42,10 +42,20 @@ class Frozen:
         self._norms = [norm for block in self._blocks for norm in _norms(block)]
         self._traced: dict[Any, dict[str, Any]] = {}  # graphs of blocks in which norms are frozen
         self._requests: list[str] = []  # for which they were traced
+        self._changes = 0  # of running statistics, which have no grad_req
 
     def requests(self) -> list[str]:
-        """Return each parameter's ``grad_req``; if it changes, so does what is frozen."""
-        return [parameter._grad_req for parameter in self._all]  # not the property: read twice per batch
+        """Return what changes if what is frozen does: each parameter's ``grad_req``, and a count."""
+        requests = [parameter._grad_req for parameter in self._all]  # not the property: read twice per batch
+        return [*requests, str(self._changes)]
+
+    def set_statistics(self, names: Iterable[str], frozen: bool) -> list[str]:
+        """Freeze running statistics, or no longer; return the names of those for which this is a change."""
+        named = {name: self._parameters[name] for name in names}
+        changed = {n: p for n, p in named.items() if not p._differentiable and (p in self._frozen) != frozen}
+        self._frozen ^= set(changed.values())
+        self._changes += bool(changed)
+        return list(changed)
 
     def statistics(self) -> list[str]:
         """Return the names of the running statistics of frozen layers."""

@@ -78,6 +78,11 @@ def _is_stock(block: Any) -> bool:
     return stock and all(_is_stock(child) for child in block._children.values())
 
 
+def traces(net: Any, spec: TaskSpec) -> bool:
+    """Whether multifit traces a net, unless that fails."""
+    return is_hybridized(net) and spec.forward is None and not runs_python(net)
+
+
 def runs_python(net: Any) -> bool:
     """Whether a hybridized net has Python code that runs at every call, which a graph would skip.
 
@@ -130,7 +135,7 @@ class Network:
         self._lowers = not precision.on_other_engine
         self.paths: dict[str, tuple[Any, ...]] | None = None
         self.hybridized = is_hybridized(net)
-        self.traced = self.hybridized and spec.forward is None and not runs_python(net)
+        self.traced = traces(net, spec)
         self._structure: Any = None  # of the outputs of the net's own graph
         self._bound: Any = None  # the structure of the result for which `paths` were found
         self._graph: CachedGraph | None = None

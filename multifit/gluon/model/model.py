@@ -10,6 +10,8 @@ from ...protocols import Context
 from ...spec import LossSpec, MetricSpec, TaskSpec
 from ..compat import mx
 from ..data.devices import resolve_context
+from ..execution.network import traces
+from ..execution.recorder import blocks_of
 from ..metrics import BinaryAccuracy
 from ..optim.parameters import initialize, listing, named_parameters, real_dtype
 from ..precision import Precision, precision_of
@@ -83,7 +85,7 @@ class Model:
             raise SpecError(f"net is {shown(net)}, not a gluon.Block; give the net itself, an instance")
         raise_problems(_numpy_problems(()))
         self.net = net
-        self._losses = {term.key: term.spec.fn for term in spec.terms}
+        self._spec, self._losses = spec, {term.key: term.spec.fn for term in spec.terms}
         self.parameters = self._current()
         net.apply(_mark_statistics)
         self._gradients = self._gradient_lists()
@@ -98,6 +100,21 @@ class Model:
     def dtype(self) -> str:
         """The dtype of the real numbers that go into the net: float64 if all its parameters are."""
         return real_dtype(self.parameters.values())
+
+    @property
+    def has_right_gradients(self) -> bool:
+        """Whether gradients are right whatever is frozen: MXNet's are corrected in a net that is traced."""
+        return self.precision.on_other_engine or traces(self.net, self._spec)
+
+    def lacking_gradients(self) -> list[Problem]:
+        """Return the biases that would learn, but for which MXNet computes no gradient."""
+        if self.has_right_gradients or any(each.device_type != "cpu" for each in self.contexts):
+            return []
+        blocks = {n: b for n, b in blocks_of(self.net).items() if isinstance(b, mx.gluon.nn.Dense) and b.bias}
+        alone = [n for n, b in blocks.items() if b.weight.grad_req == "null" != b.bias.grad_req]
+        message = '"{0}.weight" is frozen, but not "{0}.bias", for which MXNet then computes no gradient; {1}'
+        way_out = "call net.hybridize(), or freeze both"
+        return [Problem("trainer", message.format(name, way_out)) for name in alone]
 
     def check_parameters(self) -> None:
         """Raise SpecError if net and losses no longer have the parameters that they had when it was made.

@@ -35,12 +35,16 @@ class ModelTrainers:
         self, declared: Any, frozen: Any, model: Model, log_once: Callable[[str], None], accumulate: int = 1
     ) -> None:
         self._declared, self._frozen, self._model, self._log_once = declared, frozen, model, log_once
-        self.frozen = Frozen(model.net, model.parameters, frozen_names(frozen, model.parameters)[0])
+        names, _ = frozen_names("frozen", frozen, model.parameters)
+        self.frozen = Frozen(model.net, model.parameters, names)
         self._accumulate = accumulate
         named = declared.values() if isinstance(declared, Mapping) else [declared]
         self.window = math.lcm(*(declared_rhythm(each, accumulate).window for each in named))
         self._trainers: Trainers | None = None
         self._requests: list[str] = []  # each parameter's grad_req, for which trainers were checked
+        self._before: dict[str, str] = {}  # the grad_req of what set_frozen() has frozen
+        self._never = {name: each for name, each in model.parameters.items() if name in names}
+        self._resting: dict[Any, str] = {}  # the grad_req of these outside of training
         self._training = False
 
     def build(self) -> list[Problem]:
@@ -52,7 +56,7 @@ class ModelTrainers:
         if self._trainers is not None and self._requests == self.frozen.requests():
             return []
         self._model.discard_static_graphs()
-        problems = self._model.initialize()
+        problems = self._model.initialize() or self._model.lacking_gradients()
         if not problems and self._declared is None and self._trainers is None:
             rate = (DEFAULT.optimizer_params or {})["learning_rate"]
             self._log_once(
@@ -73,9 +77,41 @@ class ModelTrainers:
                 self._log_idle(trainers)
             self._trainers = trainers
             if self._training:
-                trainers.added_gradients.begin()
+                self._begin(trainers)
             self._requests = self.frozen.requests()
         return problems
+
+    def _begin(self, trainers: Trainers) -> None:
+        """Let trainers add up gradients, and let MXNet compute none for what they never update."""
+        trainers.added_gradients.begin()
+        for parameter in self._never.values() if self._model.has_right_gradients else ():
+            if parameter.grad_req != "null":
+                self._resting[parameter] = parameter.grad_req
+                parameter.grad_req = "null"
+
+    def set_frozen(self, where: str, params: Any, frozen: bool) -> list[str]:
+        """Freeze selected parameters and running statistics, or let them learn, from the next batch on.
+
+        Trainers keep their states. Returns the names of those for which this is a change. `where` says in
+        messages who selects. Raises TrainerError if nothing is selected, or what ``frozen=`` selects too.
+        """
+        names, problems = frozen_names(where, params, self._model.parameters)
+        never = sorted(names & self._never.keys())
+        if never:
+            message = f"{where}: frozen= has taken {listing(never)} from the trainers"
+            problems.append(Problem("trainer", f"{message}; leave frozen= out, and freeze them later"))
+        raise_problems(problems)
+        changed = self.frozen.set_statistics(names, frozen)
+        for name in names & learnable(self._model.parameters).keys():
+            parameter = self._model.parameters[name]
+            if (parameter.grad_req == "null") == frozen:
+                continue
+            changed.append(name)
+            if frozen:
+                added = None if self._trainers is None else self._trainers.added_gradients
+                self._before[name] = added.declared_request(parameter) if added else parameter.grad_req
+            parameter.grad_req = "null" if frozen else self._before.pop(name, "write")
+        return sorted(changed)
 
     def _log_idle(self, trainers: Trainers) -> None:
         for name, held in trainers.parameters.items():
@@ -85,17 +121,23 @@ class ModelTrainers:
 
     @contextmanager
     def training(self) -> Iterator[None]:
-        """Let trainers that accumulate add up gradients within the block; they may be built within it."""
+        """Let trainers that accumulate add up gradients within the block; they may be built within it.
+
+        What ``frozen=`` names has no gradients within it: the backward pass ends before.
+        """
         self._training = True
-        if self._trainers is not None:
-            self.build()  # problems are raised with the first batch
-            self._trainers.added_gradients.begin()
+        if self._trainers is not None and not self.build():  # problems are raised with the first batch
+            self._begin(self._trainers)
         try:
             yield
         finally:
             self._training = False
             if self._trainers is not None:
                 self._trainers.added_gradients.end()
+            for parameter, request in self._resting.items():
+                if parameter.grad_req == "null":  # else a handler has set it
+                    parameter.grad_req = request
+            self._resting = {}
 
     @property
     def left(self) -> bool:

@@ -9,7 +9,7 @@ from ...protocols import Context, Parameter
 from ...spec import TrainerSpec
 from ..compat import mx
 from .handle import TrainerHandle
-from .optimizers import build_optimizer
+from .optimizers import build_optimizer, declared_options
 from .parameters import learnable, listing, select, trainable
 from .trainers import Trainers, declared_rhythm, rhythm_problems
 
@@ -41,7 +41,7 @@ def bind_trainers(
     problems = [*known, *_declared_problems(named, where)]
     valid = {name: value for name, value in named.items() if _is_trainer(value)}
     candidates, can_learn = trainable(parameters), learnable(parameters)
-    frozen_set, selection_problems = frozen_names(frozen, parameters)
+    frozen_set, selection_problems = frozen_names("frozen", frozen, parameters)
     held: dict[str, list[str]] = {}
     for name, value in valid.items():
         held[name], more = _held_names(where[name], value, can_learn, frozen_set, parameters)
@@ -85,7 +85,7 @@ def _new_trainers(
         of_trainer = list(by_trainer[name].values())
         trainers[name] = mx.gluon.Trainer(of_trainer, optimizers[name], update_on_kvstore=False)
     clip_norms = {name: float(s.clip_norm) for name, s in specs.items() if s.clip_norm is not None}
-    options = {name: s.optimizer_params or {} for name, s in specs.items() if isinstance(s.optimizer, str)}
+    options = {name: declared_options(s) for name, s in specs.items() if isinstance(s.optimizer, str)}
     rhythms = {name: declared_rhythm(value, accumulate) for name, value in valid.items()}
     slow = {name: rhythm for name, rhythm in rhythms.items() if rhythm.every > 1}
     return Trainers({name: trainers[name] for name in valid}, clip_norms, by_trainer, options, slow)
@@ -182,13 +182,15 @@ def _context_messages(trainer: mx.gluon.Trainer, contexts: Sequence[Context]) ->
     ]
 
 
-def frozen_names(frozen: Any, parameters: Mapping[str, Parameter]) -> tuple[set[str], list[Problem]]:
-    """Return the names of the parameters that ``frozen=`` selects."""
+def frozen_names(
+    where: str, frozen: Any, parameters: Mapping[str, Parameter]
+) -> tuple[set[str], list[Problem]]:
+    """Return the names of the parameters that ``frozen=`` selects; `where` is its name in messages."""
     names: set[str] = set()
     problems: list[Problem] = []
     items = () if frozen is None else frozen if isinstance(frozen, (list, tuple, set)) else [frozen]
     for item in items:
-        selected, more = select("frozen", item, parameters)
+        selected, more = select(where, item, parameters)
         names.update(selected)
         problems += more
     return names, problems

@@ -10,7 +10,8 @@ from ...spec import TrainerSpec
 from ..compat import mx
 from .schedules import with_base_rate
 
-KNOWN = ("mxnet.", "gluonnlp.")  # modules of optimizers whose options are known
+KNOWN = ("mxnet.", "gluonnlp.", "multifit.")  # modules of optimizers whose options are known
+ALIASES = {"lr": "learning_rate", "weight_decay": "wd"}  # PyTorch's names
 # The valid values of some options of these optimizers.
 LIMITS: dict[str, Any] = {
     **dict.fromkeys(("learning_rate", "wd", "epsilon", "eps"), NotNegative),
@@ -39,8 +40,15 @@ def build_optimizer(where: str, spec: TrainerSpec) -> tuple[mx.optimizer.Optimiz
     elif kind in (None, mx.optimizer.Test):  # a dummy, which adds gradients instead
         messages.append(_unknown(where, spec.optimizer))
     elif not messages:
-        optimizer, messages = _build(where, kind, dict(spec.optimizer_params or {}), spec.lr_scheduler)
+        optimizer, messages = _build(where, kind, declared_options(spec), spec.lr_scheduler)
     return optimizer, [Problem("trainer", message) for message in messages]
+
+
+def declared_options(spec: TrainerSpec) -> dict[str, Any]:
+    """Return the options of a TrainerSpec by MXNet's names; those of a user's own optimizer as they are."""
+    kind = mx.optimizer.Optimizer.opt_registry.get(str(spec.optimizer).lower())
+    aliases = ALIASES if getattr(kind, "__module__", "").startswith(KNOWN) else {}
+    return {aliases.get(name, name): value for name, value in (spec.optimizer_params or {}).items()}
 
 
 def _build(where: str, kind: Any, options: dict[str, Any], scheduler: Any) -> tuple[Any, list[str]]:
@@ -77,9 +85,15 @@ def _spec_messages(where: str, spec: TrainerSpec) -> list[str]:
     if options is not None and not isinstance(options, Mapping):
         way_out = 'give a dict, such as {"learning_rate": 1e-3}'
         messages.append(f"{where}: optimizer_params is {shown(options)}; {way_out}")
-    elif options and "lr_scheduler" in options:
-        schedules.append(options["lr_scheduler"])
-        if spec.lr_scheduler is not None:
+    elif options:
+        messages += [
+            f'{where}: optimizer_params has both "{name}" and "{alias}", which are the same; leave one out'
+            for alias, name in ALIASES.items()
+            if {alias, name} <= options.keys()
+        ]
+        if "lr_scheduler" in options:
+            schedules.append(options["lr_scheduler"])
+        if "lr_scheduler" in options and spec.lr_scheduler is not None:
             messages.append(f"{where}: lr_scheduler is given twice; leave it out of optimizer_params")
     for schedule in schedules:
         if schedule is not None and not (callable(schedule) and hasattr(schedule, "base_lr")):

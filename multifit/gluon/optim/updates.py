@@ -17,6 +17,7 @@ import numpy as np
 from ...protocols import Array
 from ..compat import mx
 from ..in_place_call import InPlaceCall
+from . import own_optimizers
 from .gradients import is_fresh, set_fresh
 
 GROUP_SIZE = 45  # arrays in a call; MXNet's operators end the process at 64
@@ -24,7 +25,10 @@ STOCK = {name: getattr(mx.gluon.Trainer, name) for name in ("update", "_update")
 
 
 class ParameterGroup:
-    """Arrays that are updated in one call: those at `positions` among all arrays of a trainer."""
+    """Arrays that are updated in one call: those at `positions` among all arrays of a trainer.
+
+    Learning rates, weight decays and numbers of updates, including this one, are set before each update.
+    """
 
     def __init__(
         self,
@@ -37,8 +41,15 @@ class ParameterGroup:
         self.weights, self.gradients, self.states = (
             [arrays[i] for i in positions] for arrays in (weights, gradients, states)
         )
+        self.rates: list[float] = []
+        self.decays: list[float] = []
+        self.counts: list[int] = []
         self._operator: tuple[str, float | None] | None = None
         self._call: InPlaceCall | None = None
+
+    def rows(self) -> Iterator[tuple[Any, ...]]:
+        """Return for each array weight, gradient, state, rate, weight decay and number of updates."""
+        return zip(self.weights, self.gradients, self.states, self.rates, self.decays, self.counts)
 
     def call(self, name: str, *columns: Sequence[Array], factor: float | None = None) -> InPlaceCall:
         """Return the call of an operator that updates the weights.
@@ -60,27 +71,19 @@ class SGD:
     small = 10_000
 
     @staticmethod
-    def rates(optimizer: mx.optimizer.SGD, indices: Sequence[int]) -> list[float]:
-        """Return the learning rate of each array."""
-        return optimizer._get_lrs(indices)
-
-    @staticmethod
-    def update_group(
-        optimizer: mx.optimizer.SGD, group: ParameterGroup, rates: list[float], decays: list[float]
-    ) -> None:
-        """Update the arrays of a group, with a learning rate and a weight decay for each."""
+    def update_group(optimizer: mx.optimizer.SGD, group: ParameterGroup) -> None:
+        """Update the arrays of a group."""
         columns = [group.weights, group.gradients]
         if optimizer.momentum > 0:
             call = group.call("multi_sgd_mom_update", *columns, group.states)
         else:
             call = group.call("multi_sgd_update", *columns)
-        call(num_weights=len(group.weights), lrs=rates, wds=decays, **SGD._options(optimizer))
+        call(num_weights=len(group.weights), lrs=group.rates, wds=group.decays, **SGD._options(optimizer))
 
     @staticmethod
-    def update_one(
-        optimizer: mx.optimizer.SGD, weight: Array, gradient: Array, state: Any, rate: float, decay: float
-    ) -> None:
-        """Update one array."""
+    def update_one(optimizer: mx.optimizer.SGD, *row: Any) -> None:
+        """Update one array; see :meth:`ParameterGroup.rows`."""
+        weight, gradient, state, rate, decay, _ = row
         options = {"lr": rate, "wd": decay, **SGD._options(optimizer)}
         if optimizer.momentum > 0:
             mx.nd.sgd_mom_update(weight, gradient, state, out=weight, **options)
@@ -103,36 +106,38 @@ class Adam:
     small = 4096
 
     @staticmethod
-    def rates(optimizer: mx.optimizer.Adam, indices: Sequence[int]) -> list[float]:
-        """Return the learning rate of each array, with Adam's bias correction."""
-        counts, beta1, beta2 = optimizer._index_update_count, optimizer.beta1, optimizer.beta2
-        steps = {counts[i] for i in indices}
-        corrections = {t: math.sqrt(1.0 - beta2**t) / (1.0 - beta1**t) for t in steps}
-        return [rate * corrections[counts[i]] for rate, i in zip(optimizer._get_lrs(indices), indices)]
+    def update_group(optimizer: mx.optimizer.Adam, group: ParameterGroup) -> None:
+        """Update the arrays of a group."""
+        if any(group.decays) or optimizer.rescale_grad == 0:  # AdamW takes a factor of 0 for an overflow
+            for row in group.rows():
+                Adam.update_one(optimizer, *row)
+        else:
+            factors = {count: Adam._factor(optimizer, count) for count in set(group.counts)}
+            rates = [rate * factors[count] for rate, count in zip(group.rates, group.counts)]
+            Adam._call(optimizer, group, rates, group.decays)
 
     @staticmethod
-    def update_group(
-        optimizer: mx.optimizer.Adam, group: ParameterGroup, rates: list[float], decays: list[float]
-    ) -> None:
-        """Update the arrays of a group, with a learning rate and a weight decay for each."""
-        weights, states = group.weights, group.states
-        if any(decays) or optimizer.rescale_grad == 0:  # AdamW takes a factor of 0 for an overflow
-            for arrays in zip(weights, group.gradients, states, rates, decays):
-                Adam.update_one(optimizer, *arrays)
-            return
-        options = Adam._options(optimizer)
-        columns = [weights, group.gradients, *zip(*states)]
-        call = group.call("_multi_adamw_update", *columns, factor=options.pop("rescale_grad"))
-        etas = [1.0] * len(weights)
-        call(num_weights=len(weights), lrs=rates, wds=decays, etas=etas, **options)
-
-    @staticmethod
-    def update_one(
-        optimizer: mx.optimizer.Adam, weight: Array, gradient: Array, state: Any, rate: float, decay: float
-    ) -> None:
-        """Update one array."""
-        options = {"lr": rate, "wd": decay, **Adam._options(optimizer)}
+    def update_one(optimizer: mx.optimizer.Adam, *row: Any) -> None:
+        """Update one array; see :meth:`ParameterGroup.rows`."""
+        weight, gradient, state, rate, decay, count = row
+        options = {"lr": rate * Adam._factor(optimizer, count), "wd": decay, **Adam._options(optimizer)}
         mx.nd.adam_update(weight, gradient, *state, out=weight, **options)
+
+    @staticmethod
+    def _call(
+        optimizer: mx.optimizer.Adam, group: ParameterGroup, rates: Any, shares: Any, **epsilon: float
+    ) -> None:
+        """Update the arrays of a group with corrected rates; weight decay takes these shares of them."""
+        options = {**Adam._options(optimizer), **epsilon}
+        columns = [group.weights, group.gradients, *zip(*group.states)]
+        call = group.call("_multi_adamw_update", *columns, factor=options.pop("rescale_grad"))
+        etas = [1.0] * len(rates)
+        call(num_weights=len(rates), lrs=rates, wds=shares, etas=etas, **options)
+
+    @staticmethod
+    def _factor(optimizer: mx.optimizer.Adam, count: int) -> float:
+        """Return Adam's bias correction of the rate, as MXNet computes it."""
+        return math.sqrt(1.0 - optimizer.beta2**count) / (1.0 - optimizer.beta1**count)
 
     @staticmethod
     def _options(optimizer: mx.optimizer.Adam) -> dict[str, float]:
@@ -140,9 +145,29 @@ class Adam:
         return {**betas, **_common_options(optimizer)}
 
 
+class AdamW(Adam):
+    """:class:`own_optimizers.AdamW`; a group has one epsilon, so its arrays must have equal counts."""
+
+    @staticmethod
+    def update_group(optimizer: own_optimizers.AdamW, group: ParameterGroup) -> None:
+        """Update the arrays of a group."""
+        if len(set(group.counts)) > 1 or optimizer.rescale_grad == 0:
+            for row in group.rows():
+                optimizer.update_array(*row)
+        else:
+            factor, epsilon = optimizer.numbers(1.0, group.counts[0])
+            shares = [rate * decay for rate, decay in zip(group.rates, group.decays)]
+            Adam._call(optimizer, group, [rate * factor for rate in group.rates], shares, epsilon=epsilon)
+
+    @staticmethod
+    def update_one(optimizer: own_optimizers.AdamW, *row: Any) -> None:
+        """Update one array; see :meth:`ParameterGroup.rows`."""
+        optimizer.update_array(*row)
+
+
 UpdateRule = type[SGD] | type[Adam]
 
-RULES: dict[type, UpdateRule] = {mx.optimizer.SGD: SGD, mx.optimizer.Adam: Adam}
+RULES: dict[type, UpdateRule] = {mx.optimizer.SGD: SGD, mx.optimizer.Adam: Adam, own_optimizers.AdamW: AdamW}
 
 
 def _common_options(optimizer: mx.optimizer.Optimizer) -> dict[str, float]:
@@ -154,9 +179,10 @@ class FusedUpdate:
     """Updates the parameters of one trainer; their gradients must be reduced and normalised.
 
     It does what ``trainer.update(1, ignore_stale_grad=True)`` does, with the optimizer's own counts, rates
-    and states. SGD and Adam update small arrays in groups (``multi_sgd_mom_update``, ``multi_adamw_update``)
-    and large ones one by one; the result equals the trainer's own update within 1e-5. For other optimizers,
-    subclasses, sparse arrays and dtypes other than float32, the trainer's own update is called.
+    and states. SGD, Adam and AdamW update small arrays in groups (``multi_sgd_mom_update``,
+    ``multi_adamw_update``) and large ones one by one; the result equals the trainer's own update within 1e-5.
+    For other optimizers, subclasses, sparse arrays and dtypes other than float32, the trainer's own update is
+    called.
     """
 
     def __init__(self, trainer: mx.gluon.Trainer) -> None:
@@ -223,13 +249,17 @@ class FusedUpdate:
             states = [_state(updater, index, weight) for index, weight in zip(indices, weights)]
             groups = self._groups[device] = _DeviceGroups(weights, gradients, states, rule.small)
         # a schedule may return any number
-        rates = [float(r) for part in _count_updates(optimizer, indices) for r in rule.rates(optimizer, part)]
+        rates = [float(r) for part in _count_updates(optimizer, indices) for r in optimizer._get_lrs(part)]
         decays = optimizer._get_wds(indices)
+        counts = [optimizer._index_update_count[index] for index in indices]
+        columns = weights, gradients, states, rates, decays, counts
         for group in groups.small:
             at = group.positions
-            rule.update_group(optimizer, group, [rates[i] for i in at], [decays[i] for i in at])
+            group.rates, group.decays = [rates[i] for i in at], [decays[i] for i in at]
+            group.counts = [counts[i] for i in at]
+            rule.update_group(optimizer, group)
         for i in groups.large:
-            rule.update_one(optimizer, weights[i], gradients[i], states[i], rates[i], decays[i])
+            rule.update_one(optimizer, *(column[i] for column in columns))
         for weight in weights:
             set_fresh(weight, False)
 

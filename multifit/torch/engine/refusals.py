@@ -9,6 +9,7 @@ from ...errors import Problem, quoted
 from ...gluon.engine import Engine
 from ...gluon.execution.network import Network
 from ...gluon.execution.stage import Stage
+from ...gluon.optim.optimizers import KNOWN
 from ..optim.rules import RULES
 from ..translate import untranslated
 
@@ -72,8 +73,8 @@ def _of_parameters(engine: Engine) -> Iterator[Problem]:
 def _of_optimizers(engine: Engine) -> Iterator[Problem]:
     trainers = engine.trainers.get()
     for name, handle in trainers.items():
-        kind = type(handle.optimizer).__name__
+        kind, module = type(handle.optimizer).__name__, type(handle.optimizer).__module__
         where = f'trainers["{name}"]'
-        if kind.lower() not in RULES:
+        if kind.lower() not in RULES or not module.startswith(KNOWN):
             valid = f"supported are {quoted(sorted(RULES))}"
             yield refuse(f"{where}: {kind} has no translation ({valid})", "use one of these", "trainer")

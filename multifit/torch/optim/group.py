@@ -122,6 +122,12 @@ def subtract_scaled(tensors: Column, others: Column, factors: Sequence[float]) -
         torch._foreach_sub_(tensors, torch._foreach_mul(others, list(factors)))
 
 
+def shrink(weights: Column, rates: Sequence[float], decays: Sequence[float]) -> None:
+    """Subtract from weights, in place, their shares of rate times weight decay: the decay is decoupled."""
+    if any(decays):
+        torch._foreach_mul_(weights, [1 - rate * decay for rate, decay in zip(rates, decays)])
+
+
 def average(means: Column, values: Column, share: float) -> None:
     """Update running means in place: `share` times the old means plus the rest times new values."""
     torch._foreach_mul_(means, single(share))
@@ -142,10 +148,10 @@ def moments(options: Any, group: Group, gradients: Column) -> list[Column]:
     return [means, squares]
 
 
-def roots(squares: Column, epsilon: float) -> Column:
-    """Return sqrt(tensor) + epsilon for each tensor; epsilon is rounded to float32."""
+def roots(squares: Column, epsilon: float | list[float]) -> Column:
+    """Return sqrt(tensor) + epsilon for each tensor; epsilon, or one for each, is rounded to float32."""
     below = list(torch._foreach_sqrt(squares))
-    torch._foreach_add_(below, single(epsilon))
+    torch._foreach_add_(below, singles(epsilon) if isinstance(epsilon, list) else single(epsilon))
     return below
 
 

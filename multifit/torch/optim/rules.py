@@ -20,9 +20,11 @@ from .group import (
     moments,
     only_clipped,
     rescaled,
+    rest,
     roots,
     roots_of_sums,
     set_to_minus_quotients,
+    shrink,
     single,
     singles,
     subtract_scaled,
@@ -119,8 +121,7 @@ class Signum(SGD):
             directions, decays = torch._foreach_sign(means), [single(options.wd_lh)] * len(rates)
         else:
             directions = torch._foreach_sign(torch._foreach_neg(group.gradients))
-        if any(decays):
-            torch._foreach_mul_(group.weights, [1 - rate * decay for rate, decay in zip(rates, decays)])
+        shrink(group.weights, rates, decays)
         subtract_scaled(group.weights, list(directions), [-rate for rate in rates])
 
 
@@ -147,6 +148,66 @@ class Adam(Rule):
             for rate, t in zip(group.rates, group.counts)
         ]
         torch._foreach_addcdiv_(group.weights, means, roots(squares, options.epsilon), factors)
+
+
+class AdamW(Adam):
+    """AdamW: Adam with decoupled weight decay.
+
+    As in multifit's ``adamw``, with the numbers of ``torch.optim.AdamW``; Loshchilov and Hutter 2019,
+    https://arxiv.org/abs/1711.05101.
+    """
+
+    @staticmethod
+    def update(options: Any, group: Group) -> None:
+        """Update the parameters of a group."""
+        means, squares = moments(options, group, only_clipped(options, group))
+        shrink(group.weights, group.rates, group.decays)
+        steps, epsilons = zip(*map(options.numbers, group.rates, group.counts))
+        below = roots(squares, list(epsilons))
+        torch._foreach_addcdiv_(group.weights, means, below, [-rate for rate in singles(steps)])
+
+
+class RAdam(Adam):
+    """RAdam: Adam with a rectified rate.
+
+    As in multifit's ``radam``, with the numbers of ``torch.optim.RAdam``; Liu et al. 2020,
+    https://arxiv.org/abs/1908.03265.
+    """
+
+    @staticmethod
+    def update(options: Any, group: Group) -> None:
+        """Update the parameters of a group."""
+        means, squares = moments(options, group, decayed_then_clipped(options, group))
+        of_means, of_steps = zip(*map(options.factors, group.rates, group.counts))
+        below = roots(squares, options.epsilon)
+        torch._foreach_addcdiv_(group.weights, means, below, [-rate for rate in singles(of_steps)])
+        if any(of_means):
+            subtract_scaled(group.weights, means, of_means)
+
+
+class Lion(Rule):
+    """Lion: the sign of a running mean, with decoupled weight decay.
+
+    As in multifit's ``lion``; Chen et al. 2023, https://arxiv.org/abs/2302.06675.
+
+    As there, the state is minus the mean.
+    """
+
+    @staticmethod
+    def create(options: Any, weight: torch.Tensor) -> State:
+        """Return the running mean of a parameter's gradient."""
+        return torch.zeros_like(weight)
+
+    @staticmethod
+    def update(options: Any, group: Group) -> None:
+        """Update the parameters of a group."""
+        gradients = list(torch._foreach_neg(only_clipped(options, group)))
+        (means,), rates = group.columns(), singles(group.rates)
+        directions = list(torch._foreach_mul(means, single(options.beta1)))
+        torch._foreach_add_(directions, gradients, alpha=rest(options.beta1))
+        shrink(group.weights, rates, singles(group.decays))
+        subtract_scaled(group.weights, list(torch._foreach_sign(directions)), [-rate for rate in rates])
+        average(means, gradients, options.beta2)
 
 
 class BERTAdam(Adam):
@@ -444,14 +505,17 @@ RULES: dict[str, type[Rule]] = {
     "adagrad": AdaGrad,
     "adam": Adam,
     "adamax": Adamax,
+    "adamw": AdamW,
     "bertadam": BERTAdam,
     "ccsgd": SGD,  # MXNet's old name of SGD
     "ftml": FTML,
     "ftrl": Ftrl,
     "groupadagrad": GroupAdaGrad,
     "lamb": LAMB,
+    "lion": Lion,
     "nadam": Nadam,
     "nag": NAG,
+    "radam": RAdam,
     "rmsprop": RMSProp,
     "sgd": SGD,
     "signum": Signum,

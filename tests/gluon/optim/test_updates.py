@@ -81,6 +81,8 @@ SGD, ADAM = {"learning_rate": 0.05, "momentum": 0.9}, {"learning_rate": 0.01}
         ("adam", {**ADAM, "beta1": 0.5, "epsilon": 1e-4, "clip_gradient": 0.1}, ONE),
         ("adam", {**ADAM, "wd": 0.05}, ONE),
         ("adam", {"falling": True, "learning_rate": 0.05}, TWO),
+        ("adamw", {**ADAM, "wd": 0.05}, TWO),
+        ("adamw", {"falling": True, "learning_rate": 0.05, "wd": 0.0, "clip_gradient": 0.1}, ONE),
         ("rmsprop", {"learning_rate": 0.01}, ONE),
     ],
     ids=str,
@@ -97,7 +99,7 @@ def test_equals_the_trainers_own_update(optimizer: str, options: dict[str, Any],
     assert one.learning_rate == other.learning_rate
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
 def test_states_are_the_trainers_own(optimizer: str, tmp_path: Any) -> None:
     twins, path = Twins(optimizer, SGD if optimizer == "sgd" else ADAM), str(tmp_path / "states")
     for step in range(3):
@@ -119,9 +121,10 @@ def test_momentum_that_changes_between_steps(first: float) -> None:
     twins.check()
 
 
-def test_a_gradient_scale_of_0() -> None:
-    """MXNet's AdamW skips the update then; Adam decays its means and moves on."""
-    twins = Twins("adam", ADAM)
+@pytest.mark.parametrize("optimizer", ["adam", "adamw"])
+def test_a_gradient_scale_of_0(optimizer: str) -> None:
+    """MXNet's operator for AdamW skips the update then; the optimizers decay their means and move on."""
+    twins = Twins(optimizer, ADAM)
     for step in range(3):
         twins.step(step, scale=float(step != 1))
     twins.check()
@@ -180,4 +183,5 @@ def test_special_parameters_are_left_to_the_trainer(options: Any, overflow: bool
 def test_the_number_of_calls() -> None:
     many = make_parameters(ONE, [(2,)] * (GROUP_SIZE + 1) + [(110, 100)])
     assert FusedUpdate(gluon.Trainer(many, "sgd", update_on_kvstore=False)).calls == 3
-    assert FusedUpdate(gluon.Trainer(many[:5], "adam", update_on_kvstore=False)).calls == 1
+    for name in ("adam", "adamw"):
+        assert FusedUpdate(gluon.Trainer(many[:5], name, update_on_kvstore=False)).calls == 1

@@ -82,6 +82,8 @@ OPTIMIZERS = [
     ("rmsprop", {"centered": True}, 2), ("nadam", {}, 2), ("sgld", {}, 2),
     ("lamb float16", {"multi_precision": True}, 1), ("adam float64", {}, 1),
     ("lbsgd", {"momentum": 0.9, "warmup_strategy": "lars"}, 2),
+    ("adamw", {}, 2), ("radam", {"wd": 0.1}, 2), ("lion", {}, 2),
+    ("adamw float16", {"multi_precision": True}, 1),
 ]  # fmt: skip
 
 

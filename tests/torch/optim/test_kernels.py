@@ -7,6 +7,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from multifit.gluon.compat import mx
+from multifit.gluon.optim import own_optimizers  # noqa: F401 (registers them)
 from multifit.torch.optim.group import Group
 from multifit.torch.optim.rules import RULES
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from multifit.gluon.compat import mx
+from multifit.gluon.optim import own_optimizers  # noqa: F401 (registers them)
 from multifit.torch.optim.group import Group
 from multifit.torch.optim.rules import RULES
 
@@ -27,15 +28,21 @@ CASES = [
     ("adam", {}),
     ("adam", {"epsilon": 1e-2, "beta1": 0.5, "beta2": 0.3}),
     ("adamax", {}),
+    ("adamw", {}),
+    ("adamw", {"epsilon": 1e-2, "beta1": 0.5, "beta2": 0.3}),
     ("ccsgd", {"momentum": 0.9}),
     ("ftml", {}),
     ("ftrl", {}),
     ("groupadagrad", {}),
     ("lamb", {}),
+    ("lion", {}),
+    ("lion", {"beta1": 0.3, "beta2": 0.7}),
     ("lamb", {"lower_bound": 0.5, "upper_bound": 1.0, "bias_correction": False}),
     ("nadam", {}),
     ("nag", {}),
     ("nag", {"momentum": 0.9}),
+    ("radam", {}),
+    ("radam", {"beta2": 0.3}),
     ("rmsprop", {}),
     ("rmsprop", {"clip_weights": 0.6}),
     ("rmsprop", {"centered": True}),
@@ -113,6 +120,43 @@ def test_bert_adam_is_gluonnlps(common):
     pytest.importorskip("gluonnlp")
     theirs, ours = both_after_steps("bertadam", COMMON[common], "float32")
     assert_equal(theirs, ours, 2e-4)
+
+
+PEERS = {
+    "adamw": (torch.optim.AdamW, {}),
+    "adamw without decay": (torch.optim.AdamW, {"weight_decay": 0.0}),
+    "radam": (torch.optim.RAdam, {}),
+    "radam with decay": (torch.optim.RAdam, {"weight_decay": 0.1}),
+    "radam of few squares": (torch.optim.RAdam, {"betas": (0.9, 0.5)}),
+}
+
+
+@pytest.mark.parametrize(("kind", "options"), PEERS.values(), ids=PEERS)
+def test_numbers_and_defaults_are_torchs(kind, options):
+    """They differ by as much as MXNet's operators round their options, to float32."""
+    random = np.random.RandomState(0)
+    theirs = [torch.tensor(random.randn(*shape)).requires_grad_() for shape in SHAPES]
+    ours = [each.detach().clone() for each in theirs]
+    peer, name = kind(theirs, lr=0.01, **options), kind.__name__.lower()
+    (beta1, beta2), named = peer.defaults["betas"], {"wd": "weight_decay"}
+    given = {own: options[their] for own, their in named.items() if their in options}
+    optimizer = mx.optimizer.create(name, learning_rate=0.01, beta1=beta1, beta2=beta2, **given)
+    group, indices = (
+        Group(ours, [], [RULES[name].create(optimizer, each) for each in ours]),
+        [*range(len(ours))],
+    )
+    for _ in range(STEPS):
+        gradients = [random.randn(*shape) for shape in SHAPES]
+        for weight, gradient in zip(theirs, gradients):
+            weight.grad = torch.tensor(gradient)
+        peer.step()
+        optimizer._update_count(indices)
+        group.gradients = [torch.tensor(gradient) for gradient in gradients]
+        group.rates, group.decays = optimizer._get_lrs(indices), optimizer._get_wds(indices)
+        group.counts = [optimizer._index_update_count[i] for i in indices]
+        RULES[name].update(optimizer, group)
+    for their, own in zip(theirs, ours):
+        torch.testing.assert_close(own, their.detach(), rtol=1e-6, atol=1e-7)
 
 
 def test_every_rule_bears_the_name_of_an_optimizer():
