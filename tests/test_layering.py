@@ -14,16 +14,17 @@ FILES = sorted(ROOT.rglob("*.py"))
 LAYERS = [
     "version", "errors", "stages", "protocols", "signatures", "arguments", "files", "output", "locks",
     "threads", "seeding", "checkpoints", "tables", "distributed", "log_once",
-    "sampling", "balance", "spec", "checks", "state", "triggers", "history", "plots", "events",
-    "batch_pass", "handlers", "engines", "gluon", "torch", "torch.engine", "losses", "metrics", "schedules",
-    "profiling", "rate_search", "estimator", "taskfile", "report", "exports", "__init__", "cli", "__main__",
+    "sampling", "balance", "spec", "checks", "array_batches", "state", "triggers", "history", "plots",
+    "events", "batch_pass", "handlers", "engines", "gluon", "torch", "torch.engine", "losses", "metrics",
+    "schedules", "profiling", "rate_search", "estimator", "taskfile", "report", "exports", "__init__", "cli",
+    "__main__",
 ]  # fmt: skip
 # Stricter than the order: gluon imports events for its own handlers only.
 ONLY = {
     "gluon": {
         "errors", "stages", "protocols", "signatures", "arguments", "files", "threads", "seeding", "tables",
         "spec", "checks", "state", "triggers", "plots", "events", "distributed", "log_once",
-        "balance", "sampling", "engines", "version",
+        "balance", "sampling", "engines", "version", "array_batches",
     },
     "torch": {
         "errors", "stages", "protocols", "signatures", "arguments", "files", "threads", "seeding", "tables",

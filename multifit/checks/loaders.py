@@ -47,7 +47,7 @@ def _wrong(data: Any, once: bool) -> str:
     if isinstance(data, Mapping):
         return "is a dict; only fit, check and evaluate take a loader for each task"
     if is_array(data):
-        way_out = "give DataLoader(ArrayDataset(data, label), batch_size=32), or a list of batches"
+        way_out = "give multifit.batches(data, label, batch_size=32), or a list of batches"
         return f"is one array, {describe.array(data)}, not a loader of batches; {way_out}"
     if isinstance(data, (str, type)) or not hasattr(data, "__iter__"):
         if isinstance(data, (str, type)) or not hasattr(data, "__getitem__"):

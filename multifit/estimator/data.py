@@ -98,7 +98,7 @@ def _arrays_in_place_of_loaders(what: str, train: Any, val: Any) -> str:
     return (
         f"{what} is one array, {describe.array(train)}, and the second argument, {describe.arrays(labels)}, "
         "is taken for val_data; labels belong into the batches of the first argument: give "
-        f"DataLoader(ArrayDataset(X, {names}), batch_size=32, shuffle=True), of gluon.data"
+        f"multifit.batches(X, {names}, batch_size=32, shuffle=True)"
     )
 
 

@@ -17,7 +17,7 @@ EXPORTS = [
     "PlateauHandler", "Priority", "Problem", "ProgressBar", "RunState", "Sharded", "Shards",
     "SkipNonFinite", "SpecError", "StoppingHandler", "TaskSpec", "TensorBoardHandler", "TerminateOnNaN",
     "TrainerError", "TrainerSpec", "ValidationHandler", "WeightAveraging", "World",
-    "connect", "losses", "metrics", "schedules",
+    "batches", "connect", "losses", "metrics", "schedules",
 ]  # fmt: skip
 
 
