@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -49,7 +50,7 @@ from ..spec import TaskSpec, TrainerSpec
 from ..spec.plan import Plan
 from ..stages import EVALUATE, PREFIXES, STAGE_OF_PREFIX, TRAIN, figure_name, split_figure
 from ..state import RunState
-from .data import check_data, check_evaluated, rank_problems
+from .data import check_data, check_evaluated, endless_problems, first_of, rank_problems
 from .fit_loop import FitLoop
 from .fit_setup import fit_events, log_oversubscription, start_together
 from .handler_runner import HandlerRunner
@@ -191,6 +192,8 @@ class MultiEstimator:
         resume: PathLike | None = None,
         batch_axis: FromZero = 0,
         sampling: Sampling | None = None,
+        val_batches: Count | None = None,
+        overfit: Count | None = None,
     ) -> History:
         """Train for a number of epochs or batches.
 
@@ -214,6 +217,12 @@ class MultiEstimator:
         sampling : Proportional, RoundRobin, Ratios or Together, optional
             How many batches an epoch takes from each of several loaders, and in which order; see
             ``multifit.sampling``. Defaults to ``Proportional()``: each batch once, in random order.
+        val_batches : int, optional
+            Evaluate only the first n batches of `val_data`, of each loader if it has several.
+        overfit : int, optional
+            Train on the first n batches alone, the same ones in each epoch, to see whether the net can learn
+            them by heart. They are kept in memory, and evaluated in place of `val_data`; if the spec has one
+            for `evaluate`, it takes other batches, and the first n of `val_data` are evaluated.
 
         Returns
         -------
@@ -227,19 +236,36 @@ class MultiEstimator:
             trainers are not those of the checkpoint.
         ValueError
             Both or neither of `epochs` and `batches` are given, a handler cannot work here, `resume` is a
-            file or has only damaged checkpoints, or `batch_axis` is negative.
+            file or has only damaged checkpoints, `batch_axis` is negative, `val_batches` is given without
+            `val_data`, or `overfit` with `resume` or in several processes.
         """
         with self._calls.running("fit"):
+            limits = ("" if batches or overfit else "batches=1000", "" if val_batches else "val_batches=100")
+            once = bool(epochs in (1, None) or overfit)
             train_data, val_data = check_data(
-                train_data, val_data, sampling, self._engine, epochs in (1, None), epochs == 1
+                train_data, val_data, sampling, self._engine, once, epochs == 1, endless=limits
             )
+            if val_batches is not None and val_data is None:
+                raise ValueError(
+                    "fit: val_batches limits val_data=, which is not given; ValidationHandler has batches="
+                )
+            if overfit is not None:
+                if resume is not None or not self.world.alone:
+                    raise ValueError(
+                        "fit: overfit= only tries out whether a net can learn a few batches by heart; leave "
+                        "it out to resume a run, and to train in several processes"
+                    )
+                train_data, val_data = self._first_of(train_data, val_data, overfit)
+                val_batches = val_batches or overfit
             if (epochs is None) == (batches is None):
                 raise ValueError(
                     f"fit was given epochs={epochs} and batches={batches}; "
                     "give exactly one: epochs=10, or batches=1000"
                 )
             try:
-                return self._fit(train_data, val_data, epochs, batches, event_handlers, resume, batch_axis)
+                return self._fit(
+                    train_data, val_data, epochs, batches, event_handlers, resume, batch_axis, val_batches
+                )
             finally:
                 self._fit_loop = self._batch_loop = None
 
@@ -252,9 +278,10 @@ class MultiEstimator:
         event_handlers: Any,
         resume: PathLike | None,
         batch_axis: int,
+        val_batches: int | None,
     ) -> History:
         log_oversubscription(self._log_once, self._engine.readers[TRAIN], train_data)
-        events, val_batch = fit_events(self, event_handlers, val_data, self._runner)
+        events, val_batch = fit_events(self, event_handlers, val_data, val_batches, self._runner)
         hooks = TrainingHooks(events)
         needs_outputs = self._overrides("fit_batch") or events.takes_outputs(TRAINING_EVENTS)
         with self._runner.fit(hooks, needs_outputs, batch_axis):
@@ -272,6 +299,15 @@ class MultiEstimator:
                     loop.train(train_data, self.fit_batch, checkpoint)
                 self._engine.shared.average_statistics()
         return self._run.history
+
+    def _first_of(self, train_data: Any, val_data: Any, count: int) -> tuple[Any, Any]:
+        """Return the first batches of the training data, also as validation data if that takes such ones."""
+        self.logger.info("overfit=%d: trains on the first batches alone, the same ones in each epoch", count)
+        train_data = first_of(self._engine.readers[TRAIN], train_data, count)
+        if val_data is not None and self.spec.evaluate is None:
+            several = isinstance(train_data, TaskLoaders)
+            val_data = TaskLoaders(train_data.loaders) if several else train_data
+        return train_data, val_data
 
     def _new_loop(self, val_batch: Peeked | FirstBatches | None) -> FitLoop:
         return FitLoop(self._runner, self._run, self._handlers, self._log_once, val_batch)
@@ -335,6 +371,7 @@ class MultiEstimator:
         data: Loader,
         event_handlers: Handler | Sequence[Handler] | None = None,
         batch_axis: FromZero = 0,
+        batches: Count | None = None,
     ) -> dict[str, float]:
         """Measure losses and metrics on `data`.
 
@@ -348,6 +385,8 @@ class MultiEstimator:
             bar.
         batch_axis : int
             The axis of the samples in all slots.
+        batches : int, optional
+            Measure only the first n batches, of each loader if there are several.
 
         Returns
         -------
@@ -363,28 +402,35 @@ class MultiEstimator:
         """
         within = self._calls.running("evaluate", within=True)
         with within, self._engine.model.evaluating():
-            figures = self._evaluate(data, event_handlers, batch_axis)
+            figures = self._evaluate(data, event_handlers, batch_axis, batches)
         handlers = self._handlers
         if handlers.running and self.history.epochs:  # there is no row before the first epoch
             self.history.record({figure_name(EVALUATE, name): value for name, value in figures.items()})
         return figures
 
-    def _evaluate(self, data: Any, event_handlers: Any, batch_axis: int) -> dict[str, float]:
+    def _evaluate(
+        self, data: Any, event_handlers: Any, batch_axis: int, most: int | None
+    ) -> dict[str, float]:
         engine, handlers = self._engine, self._handlers
         turn = self.state.step if handlers.running else None  # tells evaluations within a fit apart
-        data = check_evaluated(data, self.world)
+        data = check_evaluated(data, self.world, endless="" if most else "batches=100")
+        if isinstance(data, TaskLoaders):
+            data.most = most
         if isinstance(data, TaskLoaders) and not data.slots:
             with engine.samples_along(batch_axis):
                 self._runner.first_batches(EVALUATE, data, "data")
         engine.read_tasks(EVALUATE, data.slots if isinstance(data, TaskLoaders) else {})
         batches = engine.readers[EVALUATE].peek_first(data, "data", turn)[1]
+        count = batch_count(data)
+        if most is not None and not isinstance(data, TaskLoaders):
+            batches, count = islice(batches, most), most if count is None else min(count, most)
         with handlers.evaluation(event_handlers):
             needs_outputs = self._overrides("evaluate_batch") or handlers.needs_outputs(EVALUATION_EVENTS)
             with self._runner.evaluation(needs_outputs, batch_axis):
                 stage, state, events = engine.stages[EVALUATE], RunState(), EVALUATION_EVENTS
                 with stage.figures.alone():
                     stage.reset()
-                    handlers.emit(events.begin, batches=batch_count(data))
+                    handlers.emit(events.begin, batches=count)
                     run_pass(
                         batches,
                         self.evaluate_batch,
@@ -432,6 +478,7 @@ class MultiEstimator:
         """
         with self._calls.running("predict", within=True), self._engine.model.evaluating():
             raise_problems(rank_problems(self.world, "data", data))
+            raise_problems(endless_problems("data", data, "itertools.islice(data, 100)"))
             with self._runner.session(), self._engine.samples_along(batch_axis):
                 return self._runner.predict(data, gather)
 

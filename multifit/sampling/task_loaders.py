@@ -35,7 +35,8 @@ COUNTS = ("batches", "passes")
 class TaskLoaders:
     """A loader for each task, read as one loader: `sampling` says which of them each update takes from.
 
-    Without `sampling`, as in evaluations, the loaders are read one after the other, each once.
+    Without `sampling`, as in evaluations, the loaders are read one after the other, each once, or only the
+    first `most` batches of each.
 
     The attributes are dicts by loader. `sizes` are the numbers of batches that the loaders have, by default
     their lengths. `counts` are the numbers of batches that an epoch takes from them. Both are empty without
@@ -58,6 +59,7 @@ class TaskLoaders:
             self.counts = {} if sampling is None else sampling.counts(self.sizes)
         self.taken = dict.fromkeys(self.loaders, 0)
         self.slots: Mapping[str, Mapping[str, str]] = {}
+        self.most: int | None = None
 
     @property
     def joins(self) -> bool:
@@ -66,7 +68,7 @@ class TaskLoaders:
 
     def __len__(self) -> int:
         if self.sampling is None:
-            return sum(map(len, self.loaders.values()))
+            return sum(min(len(loader), self.most or len(loader)) for loader in self.loaders.values())
         return max(self.counts.values()) if self.joins else sum(self.counts.values())
 
     def updates(self, seed: int, epoch: int) -> list[Update]:

@@ -93,7 +93,9 @@ class Run:
     def learning_rates(self) -> dict[str, float]:
         return {"lr": 0.001}
 
-    def evaluate(self, data: Any, event_handlers: Any = None, batch_axis: int = 0) -> dict[str, float]:
+    def evaluate(
+        self, data: Any, event_handlers: Any = None, batch_axis: int = 0, batches: int | None = None
+    ) -> dict[str, float]:
         self.evaluated.append((data, self.state.step))
         events = self.events if event_handlers is None else EventDispatcher(self, event_handlers)
         events.emit("evaluate_begin", batches=2)
