@@ -9,6 +9,8 @@ from ..checks import batch_count, describe, is_array, is_endless, loader_problem
 from ..distributed import WAY_OUT, Sharded, World, unwrapped
 from ..errors import Problem, quoted, raise_problems, shown
 from ..sampling import Proportional, Sampling, TaskLoaders
+from ..spec import TaskSpec
+from ..spec.terms import task_slots
 
 SAMPLINGS = "Proportional(), RoundRobin(), Ratios(...) or Together()"
 
@@ -46,17 +48,17 @@ def check_data(
         )
         problems.append(Problem("data", f"{message} one; give a dict of loaders, or leave sampling= out"))
     raise_problems(problems)
-    val = TaskLoaders(val) if isinstance(val, Mapping) else val
+    val = _evaluated(engine.spec, val)
     return (TaskLoaders(train, sampling, _sizes(world, train)) if several else train), val
 
 
-def check_evaluated(data: Any, world: World, what: str = "data", once: bool = True, endless: str = "") -> Any:
+def check_evaluated(data: Any, engine: Any, what: str = "data", once: bool = True, endless: str = "") -> Any:
     """Return data to evaluate, with one loader in place of a dict, which reads them one after the other.
 
     The arguments are as for :func:`check_data`. Raises DataError with everything that is wrong.
     """
-    raise_problems(_problems(world, what, data, once, endless))
-    return TaskLoaders(data) if isinstance(data, Mapping) else data
+    raise_problems(_problems(engine.world, what, data, once, endless))
+    return _evaluated(engine.spec, data)
 
 
 def first_of(reader: Any, data: Any, count: int) -> Any:
@@ -95,6 +97,14 @@ def endless_problems(what: str, data: Any, limit: str) -> list[Problem]:
         for name, loader in each_loader(what, data).items()
         if limit and is_endless(loader)
     ]
+
+
+def _evaluated(spec: TaskSpec, data: Any) -> Any:
+    """Return data to evaluate, with one loader in place of a dict: of sets, unless a key names a task."""
+    if not isinstance(data, Mapping):
+        return data
+    tasks = {*task_slots(spec.evaluation), *spec.evaluation.labels}
+    return TaskLoaders(data, apart=tasks.isdisjoint(data))
 
 
 def _problems(world: World, what: str, data: Any, once: bool, endless: str) -> list[Problem]:

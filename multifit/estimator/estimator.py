@@ -1,9 +1,9 @@
 """MultiEstimator: trains, evaluates and predicts with any Gluon net, as its TaskSpec says."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -48,7 +48,7 @@ from ..sampling import Sampling, TaskLoaders
 from ..seeding import preserve_rng
 from ..spec import TaskSpec, TrainerSpec
 from ..spec.plan import Plan
-from ..stages import EVALUATE, PREFIXES, STAGE_OF_PREFIX, TRAIN, figure_name, split_figure
+from ..stages import EVALUATE, PREFIXES, STAGE_OF_PREFIX, TRAIN, figure_name, split_figure, split_set
 from ..state import RunState
 from .data import check_data, check_evaluated, endless_problems, first_of, rank_problems
 from .fit_loop import FitLoop
@@ -284,6 +284,7 @@ class MultiEstimator:
         events, val_batch = fit_events(self, event_handlers, val_data, val_batches, self._runner)
         hooks = TrainingHooks(events)
         needs_outputs = self._overrides("fit_batch") or events.takes_outputs(TRAINING_EVENTS)
+        self._run.sets.update(getattr(val_batch, "sets", ()))
         with self._runner.fit(hooks, needs_outputs, batch_axis):
             loop = self._fit_loop = self._new_loop(val_batch)
             self._run.start(epochs, batches)
@@ -413,34 +414,40 @@ class MultiEstimator:
     ) -> dict[str, float]:
         engine, handlers = self._engine, self._handlers
         turn = self.state.step if handlers.running else None  # tells evaluations within a fit apart
-        data = check_evaluated(data, self.world, endless="" if most else "batches=100")
+        data = check_evaluated(data, engine, endless="" if most else "batches=100")
+        parts, limit = {"": data}, most
         if isinstance(data, TaskLoaders):
-            data.most = most
-        if isinstance(data, TaskLoaders) and not data.slots:
-            with engine.samples_along(batch_axis):
-                self._runner.first_batches(EVALUATE, data, "data")
+            data.most, limit = most, None
+            if not data.slots:
+                with engine.samples_along(batch_axis):
+                    self._runner.first_batches(EVALUATE, data, "data")
+            self._run.sets.update(data.sets)
+            parts = data.each_set()
         engine.read_tasks(EVALUATE, data.slots if isinstance(data, TaskLoaders) else {})
-        batches = engine.readers[EVALUATE].peek_first(data, "data", turn)[1]
-        count = batch_count(data)
-        if most is not None and not isinstance(data, TaskLoaders):
-            batches, count = islice(batches, most), most if count is None else min(count, most)
+        reader = engine.readers[EVALUATE]
+        passes = ((before, reader.peek_first(part, "data", turn)[1]) for before, part in parts.items())
+        first = next(passes)  # raises before handlers are called
+        counts = [count for count in (batch_count(data), limit) if count is not None]
         with handlers.evaluation(event_handlers):
             needs_outputs = self._overrides("evaluate_batch") or handlers.needs_outputs(EVALUATION_EVENTS)
             with self._runner.evaluation(needs_outputs, batch_axis):
                 stage, state, events = engine.stages[EVALUATE], RunState(), EVALUATION_EVENTS
+                figures: dict[str, float] = {}
                 with stage.figures.alone():
-                    stage.reset()
-                    handlers.emit(events.begin, batches=count)
-                    run_pass(
-                        batches,
-                        self.evaluate_batch,
-                        events,
-                        handlers,
-                        state,
-                        lambda: f"evaluating, batch {state.batch + 1}",
-                    )
-                    self._runner.join_figures(EVALUATE)
-                    figures = stage.figures.read()
+                    handlers.emit(events.begin, batches=min(counts, default=None))
+                    for before, batches in chain([first], passes):
+                        stage.reset()
+                        run_pass(
+                            islice(batches, limit),
+                            self.evaluate_batch,
+                            events,
+                            handlers,
+                            state,
+                            lambda: f"evaluating, batch {state.batch + 1}",
+                        )
+                        self._runner.join_figures(EVALUATE)
+                        measured = stage.figures.read()
+                        figures.update({f"{before}{name}": value for name, value in measured.items()})
                 handlers.emit(events.end, figures=figures)
                 return figures
 
@@ -692,7 +699,16 @@ class MultiEstimator:
     def direction(self, figure: str) -> str | None:
         """Return "min" if lower values of a figure are better, "max" if higher ones are, None if unknown."""
         prefix, name = split_figure(figure)
-        return self._engine.stages[STAGE_OF_PREFIX[prefix]].figures.direction(name) if prefix else None
+        if not prefix:
+            return None
+        stage = STAGE_OF_PREFIX[prefix]
+        known = self._engine.stages[stage].figures.direction
+        return known(name) or (known(split_set(name, self._run.sets)[1]) if stage == EVALUATE else None)
+
+    @property
+    def validation_sets(self) -> Collection[str]:
+        """The names of the sets for validation that have figures of their own, such as ``val_<set>_loss``."""
+        return tuple(self._run.sets)
 
     def learning_rates(self) -> dict[str, float]:
         """Return the learning rates: ``lr``, or ``lr_<trainer>`` if there are several trainers."""

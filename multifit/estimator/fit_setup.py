@@ -41,7 +41,7 @@ def fit_events(
         if own_data is not None and first is None:
             if own_data is not val_data:
                 limit = "" if getattr(validation, "batches", None) else "ValidationHandler(…, batches=100)"
-                own_data = check_evaluated(own_data, runner.engine.world, "val_data", False, limit)
+                own_data = check_evaluated(own_data, runner.engine, "val_data", False, limit)
             if isinstance(own_data, TaskLoaders):
                 return events, runner.first_batches(EVALUATE, own_data, "val_data")
             first, _ = reader.peek(own_data, "val_data")
@@ -55,18 +55,23 @@ def log_oversubscription(log_once: Callable[[str], None], reader: Any, train_dat
         log_once(message)
 
 
-def check_monitors(engine: Any, handlers: Iterable[Any], evaluated: bool) -> None:
+def check_monitors(engine: Any, handlers: Iterable[Any], evaluated: bool, sets: Iterable[str]) -> None:
     """Check the figures that handlers monitor, after the engine's dry run.
 
     Raises ValueError if a handler's `monitor` is not a figure of this run, or if its `mode` is None and the
-    figure's direction is unknown. `evaluated` says whether there is validation data. An unknown figure is
-    accepted if a handler of the user's may record it; the handler that monitors it warns if none does.
+    figure's direction is unknown. `evaluated` says whether there is validation data, and `sets` are its sets,
+    if it has any. An unknown figure is accepted if a handler of the user's may record it; the handler that
+    monitors it warns if none does. Raises DataError if two sets have a figure of the same name.
     """
     handlers = list(handlers)
-    directions = {}
+    directions: dict[str, str | None] = {}
     for stage in (TRAIN, EVALUATE) if evaluated else (TRAIN,):
         figures = engine.stages[stage].figures
-        directions.update({figure_name(stage, name): figures.direction(name) for name in figures.names()})
+        for before in [f"{each}_" for each in sets if stage == EVALUATE] or [""]:
+            known = {figure_name(stage, before + name): figures.direction(name) for name in figures.names()}
+            message = 'val_data: two sets have a figure "{}"; rename one of the sets'
+            raise_problems(Problem("data", message.format(n)) for n in known if n in directions)
+            directions.update(known)
     directions.update(dict.fromkeys(engine.trainers.learning_rates()))
     messages = []
     for handler in handlers:

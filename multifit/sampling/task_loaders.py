@@ -1,5 +1,7 @@
 """Loaders by task, and their batches."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -35,6 +37,8 @@ COUNTS = ("batches", "passes")
 class TaskLoaders:
     """A loader for each task, read as one loader: `sampling` says which of them each update takes from.
 
+    With `apart`, the loaders hold sets for validation instead, each with figures of its own.
+
     Without `sampling`, as in evaluations, the loaders are read one after the other, each once, or only the
     first `most` batches of each.
 
@@ -49,8 +53,9 @@ class TaskLoaders:
         loaders: Mapping[str, Any],
         sampling: Sampling | None = None,
         sizes: Mapping[str, int] | None = None,
+        apart: bool = False,
     ) -> None:
-        self.loaders, self.sampling = dict(loaders), sampling
+        self.loaders, self.sampling, self.apart = dict(loaders), sampling, apart
         # computed once: a loader that carries samples over to its next pass has another length then
         if sizes is None:
             sizes = {} if sampling is None else {name: len(loader) for name, loader in loaders.items()}
@@ -60,6 +65,18 @@ class TaskLoaders:
         self.taken = dict.fromkeys(self.loaders, 0)
         self.slots: Mapping[str, Mapping[str, str]] = {}
         self.most: int | None = None
+
+    @property
+    def sets(self) -> tuple[str, ...]:
+        """The names of the sets that are measured one by one; none if the loaders are measured together."""
+        return tuple(self.loaders) if self.apart else ()
+
+    def each_set(self) -> dict[str, TaskLoaders]:
+        """Return what is measured by itself, by what its figures' names begin with."""
+        parts = {f"{name}_": TaskLoaders({name: self.loaders[name]}) for name in self.sets} or {"": self}
+        for part in parts.values():
+            part.most = self.most
+        return parts
 
     @property
     def joins(self) -> bool:

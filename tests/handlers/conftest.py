@@ -67,6 +67,7 @@ class Run:
         self.batch_axis = 0
         self.plan = None
         self.world = ALONE
+        self.validation_sets: tuple[str, ...] = ()
         self.logger = logging.getLogger("multifit")
         self.train: Callable[[RunState], dict[str, float]] = lambda state: {"train_loss": 1.0 / state.step}
         self.validation: Callable[[RunState], dict[str, float]] = lambda state: {"loss": 2.0 / state.step}
