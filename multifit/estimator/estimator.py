@@ -201,7 +201,8 @@ class MultiEstimator:
         ----------
         train_data, val_data : DataLoader, DataIter or re-iterable of batches, or dict of str to these
             `val_data` is evaluated after each epoch. A dict has a loader for each task; its batches lack the
-            labels of the other tasks.
+            labels of the other tasks. A dict of validation data in which no key names a task or a label has
+            several sets, whose figures are ``val_<key>_…``.
         epochs, batches : int
             The number of *further* epochs or batches to train. Give exactly one of them.
         event_handlers : handler or list of handlers, optional
@@ -380,7 +381,8 @@ class MultiEstimator:
         ----------
         data : DataLoader, DataIter or re-iterable of batches, or dict of str to these
             A dict has a loader for each task. Its loaders are read one after the other, and each measures the
-            losses and metrics that it has labels for.
+            losses and metrics that it has labels for. If no key names a task or a label, it has several sets,
+            and figures are ``<key>_…``.
         event_handlers : handler or list of handlers, optional
             Called at the evaluation's events. Defaults to those of the running fit, or else to a progress
             bar.

@@ -17,8 +17,9 @@ class ValidationHandler(Handler):
 
     Parameters
     ----------
-    val_data : iterable
-        Data for ``estimator.evaluate``.
+    val_data : iterable or dict of str to iterable
+        Data for ``estimator.evaluate``; ``{"clean": a, "noisy": b}`` are two sets, with figures
+        ``val_clean_loss`` and ``val_noisy_loss``.
     epoch_period : int, optional
         Evaluate at the end of every n-th epoch; None for never.
     batch_period : int, optional

@@ -81,14 +81,23 @@ def test_all_loaders_train_equally(kind: str, engine: str, tmp_path: Path) -> No
         assert_close(one, other, tolerance=1e-5)
 
 
-@pytest.mark.parametrize("engine", ["mxnet", "torch"])
+class Noisy(Samples):
+    """Samples that are augmented, in this process or in a worker."""
+
+    def __getitem__(self, place: int) -> Any:
+        sample = super().__getitem__(place)
+        noise = torch.randn(6).numpy() * np.random.rand()
+        return {**sample, "image": (sample["image"] + noise).astype("float32")}
+
+
+@pytest.mark.parametrize(("engine", "workers"), [("mxnet", 0), ("mxnet", 2), ("torch", 2)])
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_data_loader_that_shuffles_resumes_bit_for_bit(
-    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: str, workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if engine == "mxnet":  # as in a process in which the engine on PyTorch was never used
-        monkeypatch.setattr(
-            seeding, "SEEDERS", [each for each in seeding.SEEDERS if each is not torch.manual_seed]
-        )
+        others = [seeder for seeder in seeding.SEEDERS if seeder is not torch.manual_seed]
+        monkeypatch.setattr(seeding, "SEEDERS", others)
 
     def train(folder: Path, *handlers: Any, **options: Any) -> MultiEstimator:
         seeding.seed_everything(0)
@@ -97,7 +106,7 @@ def test_a_data_loader_that_shuffles_resumes_bit_for_bit(
         estimator = MultiEstimator(net, spec, trainer, engine=engine)
         torch.seed()  # as in another process
         saving = CheckpointHandler(folder, Every(2, "batch"), seed=1)
-        data = Loader(Samples(), batch_size=4, shuffle=True)
+        data = Loader(Noisy(), batch_size=4, shuffle=True, num_workers=workers)
         estimator.fit(data, epochs=2, event_handlers=[saving, *handlers], **options)
         return estimator
 
