@@ -123,16 +123,16 @@ def _column(value: Any) -> tuple[Any, str]:
     """Return an array-like as an array whose rows are samples, and what is wrong with it."""
     if hasattr(value, "iloc"):
         return _of_pandas(value)
-    if hasattr(value, "tocsr"):
-        array = value.tocsr()  # whose rows can be taken
-    else:
-        array = value.asnumpy() if hasattr(value, "asnumpy") else value
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # about ragged lists, which become objects
-                array = array if isinstance(array, np.ndarray) else np.asarray(array)
-        except Exception as error:  # such as that of a tensor on a GPU
-            return value, f"cannot be read as an array: {last_line(error)}"
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # older versions of NumPy warn about ragged lists
+            array: Any = value.asnumpy() if hasattr(value, "asnumpy") else value
+            if hasattr(value, "tocsr"):
+                array = value.tocsr()  # whose rows can be taken
+            elif not isinstance(array, np.ndarray):
+                array = np.asarray(array)
+    except Exception as error:  # such as that of a tensor on a GPU
+        return value, f"cannot be read as an array: {last_line(error)}"
     if array.dtype.kind not in "fiub":
         kind = f"a {type(value).__name__}" if array.ndim == 0 else describe.array(array)
         way_out = "encode strings, pad rows of different lengths, and give each input and label by itself"

@@ -241,28 +241,26 @@ class MultiEstimator:
             `val_data`, or `overfit` with `resume` or in several processes.
         """
         with self._calls.running("fit"):
-            limits = ("" if batches or overfit else "batches=1000", "" if val_batches else "val_batches=100")
             once = bool(epochs in (1, None) or overfit)
+            endless = (
+                "" if batches or overfit else "batches=1000",
+                "" if val_batches or overfit else "val_batches=100",
+            )
             train_data, val_data = check_data(
-                train_data, val_data, sampling, self._engine, once, epochs == 1, endless=limits
+                train_data, val_data, sampling, self._engine, once, epochs == 1, endless=endless
             )
             if val_batches is not None and val_data is None:
                 raise ValueError(
                     "fit: val_batches limits val_data=, which is not given; ValidationHandler has batches="
                 )
-            if overfit is not None:
-                if resume is not None or not self.world.alone:
-                    raise ValueError(
-                        "fit: overfit= only tries out whether a net can learn a few batches by heart; leave "
-                        "it out to resume a run, and to train in several processes"
-                    )
-                train_data, val_data = self._first_of(train_data, val_data, overfit)
-                val_batches = val_batches or overfit
             if (epochs is None) == (batches is None):
                 raise ValueError(
                     f"fit was given epochs={epochs} and batches={batches}; "
                     "give exactly one: epochs=10, or batches=1000"
                 )
+            if overfit is not None:
+                train_data, val_data = self._first_of(train_data, val_data, overfit, resume)
+                val_batches = val_batches or overfit
             try:
                 return self._fit(
                     train_data, val_data, epochs, batches, event_handlers, resume, batch_axis, val_batches
@@ -302,8 +300,13 @@ class MultiEstimator:
                 self._engine.shared.average_statistics()
         return self._run.history
 
-    def _first_of(self, train_data: Any, val_data: Any, count: int) -> tuple[Any, Any]:
+    def _first_of(self, train_data: Any, val_data: Any, count: int, resume: Any) -> tuple[Any, Any]:
         """Return the first batches of the training data, also as validation data if that takes such ones."""
+        if resume is not None or not self.world.alone:
+            raise ValueError(
+                "fit: overfit= only tries out whether a net can learn a few batches by heart; leave it "
+                "out to resume a run, and to train in several processes"
+            )
         self.logger.info("overfit=%d: trains on the first batches alone, the same ones in each epoch", count)
         train_data = first_of(self._engine.readers[TRAIN], train_data, count)
         if val_data is not None and self.spec.evaluate is None:
