@@ -107,7 +107,8 @@ $(DISTRIBUTED)/.installed: setup.py requirements/constraints.txt
 
 $(TORCHED)/.installed: setup.py requirements/constraints.txt
 	@python="$$(.ci/find-python $(PYTHON))" && rm -rf $(TORCHED) && "$$python" -m venv $(TORCHED)
-	$(TORCHED)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[all,dev]" wandb comet_ml -c requirements/constraints.txt
+	$(TORCHED)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[all,dev]" \
+		datasets wandb comet_ml -c requirements/constraints.txt
 	.ci/install-torch $(TORCHED)/bin/python "$(TORCH)"
 	@touch $@
 

@@ -1,6 +1,7 @@
 """The names that ``multifit`` exports; imported, with mxnet, when the first of them is used."""
 
 from . import loggers, losses, metrics, schedules
+from .array_batches import batches
 from .distributed import Sharded, World, connect
 from .errors import DataError, HandlerError, PeerError, Problem, SpecError, TrainerError
 from .estimator import MultiEstimator
@@ -78,6 +79,7 @@ __all__ = [
     "ValidationHandler",
     "WeightAveraging",
     "World",
+    "batches",
     "connect",
     "loggers",
     "losses",

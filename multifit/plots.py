@@ -191,7 +191,11 @@ def select_figures(known: Iterable[str], figures: str | Iterable[str] | None) ->
 
 
 def _families(history: Figures) -> dict[str, Family]:
-    """Group the measured figures by panel. Those of no stage keep their names; learning rates come last."""
+    """Group the measured figures by panel. Those of no stage keep their names; learning rates come last.
+
+    Figures of a set for validation, such as ``val_noisy_loss``, are drawn with those of training.
+    """
+    trained = [figure for prefix, figure in map(split_figure, history) if prefix == PREFIXES[TRAIN]]
     families: dict[str, Family] = {}
     rates: Family = {}
     for name, values in history.items():
@@ -202,8 +206,11 @@ def _families(history: Figures) -> dict[str, Family]:
         if kind == "lr":
             rates["", trainer or name] = values
             continue
-        title, _, part = figure.partition(".") if prefix else (name, "", "")
-        families.setdefault(title, {})[prefix, part] = values
+        ends = [each for each in trained if figure.endswith(f"_{each}")] if figure not in trained else []
+        rest = max(ends, key=len, default=figure)
+        title, _, part = rest.partition(".") if prefix else (name, "", "")
+        own = figure[: -len(rest) - 1] if prefix else ""
+        families.setdefault(title, {})[prefix, _joined(own, part)] = values
     if rates:
         families.setdefault(LEARNING_RATE, {}).update(rates)
     return families

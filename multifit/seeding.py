@@ -1,6 +1,7 @@
 """Seed all random generators that a run uses, and preserve their state."""
 
 import random
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -41,6 +42,8 @@ def seed_operators(seed: int) -> None:
     _last[:] = [seed % 2**31]
     for seeder in SEEDERS:
         seeder(_last[0])
+    if "torch" in sys.modules:  # whichever engine runs: PyTorch's DataLoader draws its order from it
+        sys.modules["torch"].manual_seed(_last[0])
 
 
 def mixed(*numbers: int) -> int:

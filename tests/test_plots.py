@@ -36,6 +36,18 @@ def test_parts_share_a_panel_and_a_colour_between_stages():
     assert colours[0] == colours[2] != colours[1] == colours[3]
 
 
+def test_sets_for_validation_are_drawn_with_the_training():
+    history = {"train_loss": [1], "train_VOC.mAP": [2], "train_top_loss": [3]}
+    names = ["clean_loss", "very_noisy_loss", "clean_VOC.mAP", "clean_top_loss", "top_loss", "own"]
+    figure = curves({**history, **{f"val_{name}": [1] for name in names}})
+    assert {title: list(panel) for title, panel in drawn(figure).items()} == {
+        "loss": ["train", "val clean", "val very_noisy"],
+        "VOC": ["train mAP", "val clean mAP"],
+        "top_loss": ["train", "val clean", "val"],
+        "own": ["val"],
+    }
+
+
 def test_learning_rates_share_the_last_panel():
     panels = drawn(curves({"lr_body": [0.1], "lr_heads": [0.2], "train_loss": [1]}))
     assert list(panels) == ["loss", "learning rate"]

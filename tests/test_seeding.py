@@ -1,6 +1,8 @@
 """seed_everything seeds all random generators."""
 
 import random
+import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,6 +24,14 @@ def test_the_same_seed_gives_the_same_numbers(seed):
         drawn.append(draw())
     assert drawn[0] == drawn[1]
     assert all(one != other for one, other in zip(drawn[0], drawn[2]))
+
+
+def test_pytorchs_generator_is_seeded_if_somebody_imported_torch(monkeypatch):
+    given = []
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(manual_seed=given.append))
+    monkeypatch.setattr(seeding, "SEEDERS", [])
+    seed_everything(7)
+    assert given == [7]
 
 
 @pytest.mark.parametrize("seed", [-1, 2**32])

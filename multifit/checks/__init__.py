@@ -10,7 +10,7 @@ from .labels import (
     not_finite_problem,
     partly_missing_problem,
 )
-from .loaders import batch_count, is_array, loader_problems, no_batch_problems, one_shot
+from .loaders import batch_count, is_array, is_endless, loader_problems, no_batch_problems, one_shot
 from .outputs import at_path, bind_outputs
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "form_problems",
     "has_channels_last",
     "is_array",
+    "is_endless",
     "is_masked",
     "label_problems",
     "loader_problems",

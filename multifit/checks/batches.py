@@ -114,7 +114,7 @@ def _fix(batch: Sequence[Any], declared: int) -> str:
         return f"strings are not arrays: encode them, {by_name}"
     if len(batch) == 1 and hasattr(batch[0], "shape"):
         return (
-            "if this array is the whole data, give DataLoader(ArrayDataset(data, label), batch_size=32), "
+            "if this array is the whole data, give multifit.batches(data, label, batch_size=32), "
             f"else name every array in inputs= and labels=, {by_name}"
         )
     fix = f"name every array in inputs= and labels= (batch= gives the order), {by_name}"

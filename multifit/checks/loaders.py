@@ -1,6 +1,9 @@
 """Checking whether data can be iterated over as often as a fit needs it."""
 
+import itertools
+import sys
 from collections.abc import Mapping
+from operator import length_hint
 from typing import Any
 
 from ..distributed import unwrapped
@@ -16,6 +19,14 @@ def one_shot(data: object) -> bool:
     if not hasattr(data, "__next__") or callable(getattr(data, "reset", None)):
         return False  # asking any other loader for an iterator might start its workers
     return hasattr(data, "__iter__") and iter(data) is data
+
+
+def is_endless(data: object) -> bool:
+    """Return whether it is known that a loader never ends: one of itertools, or of length ``sys.maxsize``."""
+    data = unwrapped(data)
+    if isinstance(data, (itertools.cycle, itertools.count, itertools.repeat)):
+        return length_hint(data, sys.maxsize) == sys.maxsize
+    return batch_count(data) == sys.maxsize
 
 
 def is_array(data: object) -> bool:
@@ -47,7 +58,7 @@ def _wrong(data: Any, once: bool) -> str:
     if isinstance(data, Mapping):
         return "is a dict; only fit, check and evaluate take a loader for each task"
     if is_array(data):
-        way_out = "give DataLoader(ArrayDataset(data, label), batch_size=32), or a list of batches"
+        way_out = "give multifit.batches(data, label, batch_size=32), or a list of batches"
         return f"is one array, {describe.array(data)}, not a loader of batches; {way_out}"
     if isinstance(data, (str, type)) or not hasattr(data, "__iter__"):
         if isinstance(data, (str, type)) or not hasattr(data, "__getitem__"):

@@ -65,12 +65,14 @@ class Peeked(NamedTuple):
 class FirstBatches(NamedTuple):
     """The first batches of several loaders, or the one that they make together.
 
-    `slots` are those of each loader's batches. `plans` say what training takes from each loader.
+    `slots` are those of each loader's batches. `plans` say what training takes from each loader. `sets` are
+    the loaders' names if they hold sets that are evaluated one by one.
     """
 
     batches: Sequence[Peeked]
     slots: Mapping[str, TaskSlots]
     plans: Sequence[LoaderPlan] = ()
+    sets: tuple[str, ...] = ()
 
 
 class Runner(ABC):

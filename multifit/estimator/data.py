@@ -1,12 +1,16 @@
 """Whether the data that a method of the estimator takes can be used, and dicts of loaders as one loader."""
 
 from collections.abc import Mapping
+from copy import deepcopy
+from itertools import islice
 from typing import Any
 
-from ..checks import batch_count, describe, is_array, loader_problems, one_shot
+from ..checks import batch_count, describe, is_array, is_endless, loader_problems, one_shot
 from ..distributed import WAY_OUT, Sharded, World, unwrapped
 from ..errors import Problem, quoted, raise_problems, shown
 from ..sampling import Proportional, Sampling, TaskLoaders
+from ..spec import TaskSpec
+from ..spec.terms import task_slots
 
 SAMPLINGS = "Proportional(), RoundRobin(), Ratios(...) or Together()"
 
@@ -19,19 +23,21 @@ def check_data(
     train_once: bool = True,
     val_once: bool = True,
     what: str = "train_data",
+    endless: tuple[str, str] = ("", ""),
 ) -> tuple[Any, Any]:
     """Return the training data and the validation data, with one loader in place of a dict of loaders.
 
     `sampling` says how the training data's loaders are mixed; those of the validation data are read one after
     the other. `train_once` and `val_once` say whether data is read only once. Messages call the training data
-    `what`. Raises SpecError or DataError with everything that is wrong.
+    `what`. `endless` are the arguments that limit the training and the validation; where one is "", data may
+    be endless. Raises SpecError or DataError with everything that is wrong.
     """
     world, several = engine.world, isinstance(train, Mapping)
     if is_array(train) and (is_array(val) or (isinstance(val, (list, tuple)) and all(map(is_array, val)))):
         raise_problems([Problem("data", _arrays_in_place_of_loaders(what, train, val))])
-    problems = _problems(world, what, train, train_once and not several)
+    problems = _problems(world, what, train, train_once and not several, endless[0])
     if val is not None:
-        problems += _problems(world, "val_data", val, val_once)
+        problems += _problems(world, "val_data", val, val_once, endless[1])
     if several:
         sampling = Proportional() if sampling is None else sampling
         problems += [] if problems else _of_unknown_size(what, train)
@@ -42,17 +48,25 @@ def check_data(
         )
         problems.append(Problem("data", f"{message} one; give a dict of loaders, or leave sampling= out"))
     raise_problems(problems)
-    val = TaskLoaders(val) if isinstance(val, Mapping) else val
+    val = _evaluated(engine.spec, val)
     return (TaskLoaders(train, sampling, _sizes(world, train)) if several else train), val
 
 
-def check_evaluated(data: Any, world: World, what: str = "data", once: bool = True) -> Any:
+def check_evaluated(data: Any, engine: Any, what: str = "data", once: bool = True, endless: str = "") -> Any:
     """Return data to evaluate, with one loader in place of a dict, which reads them one after the other.
 
-    Raises DataError with everything that is wrong.
+    The arguments are as for :func:`check_data`. Raises DataError with everything that is wrong.
     """
-    raise_problems(_problems(world, what, data, once))
-    return TaskLoaders(data) if isinstance(data, Mapping) else data
+    raise_problems(_problems(engine.world, what, data, once, endless))
+    return _evaluated(engine.spec, data)
+
+
+def first_of(reader: Any, data: Any, count: int) -> Any:
+    """Return the first batches of a loader, or of each of several; some iterators would overwrite them."""
+    if isinstance(data, TaskLoaders):
+        loaders = {name: first_of(reader, loader, count) for name, loader in data.loaders.items()}
+        return TaskLoaders(loaders, data.sampling)
+    return [deepcopy(batch) for batch in islice(reader.iterate(data), count)]
 
 
 def each_loader(what: str, data: Any) -> dict[str, Any]:
@@ -76,7 +90,24 @@ def rank_problems(world: World, name: str, data: Any) -> list[Problem]:
     return [Problem("data", f"{name} is a {type(data).__name__}{why}; {WAY_OUT}")]
 
 
-def _problems(world: World, what: str, data: Any, once: bool) -> list[Problem]:
+def endless_problems(what: str, data: Any, limit: str) -> list[Problem]:
+    """Return which loaders never end; `limit` is what to give."""
+    return [
+        Problem("data", f"{name} is a {type(unwrapped(loader)).__name__}, which never ends; give {limit}")
+        for name, loader in each_loader(what, data).items()
+        if limit and is_endless(loader)
+    ]
+
+
+def _evaluated(spec: TaskSpec, data: Any) -> Any:
+    """Return data to evaluate, with one loader in place of a dict: of sets, unless a key names a task."""
+    if not isinstance(data, Mapping):
+        return data
+    tasks = {*task_slots(spec.evaluation), *spec.evaluation.labels}
+    return TaskLoaders(data, apart=tasks.isdisjoint(data))
+
+
+def _problems(world: World, what: str, data: Any, once: bool, endless: str) -> list[Problem]:
     """Return what is wrong with a loader, or with a dict of them."""
     if isinstance(data, Mapping):
         if not data:
@@ -88,7 +119,7 @@ def _problems(world: World, what: str, data: Any, once: bool) -> list[Problem]:
     problems = []
     for name, loader in each_loader(what, data).items():
         problems += loader_problems(name, loader, once) or rank_problems(world, name, loader)
-    return problems
+    return problems or endless_problems(what, data, endless)
 
 
 def _arrays_in_place_of_loaders(what: str, train: Any, val: Any) -> str:
@@ -98,7 +129,7 @@ def _arrays_in_place_of_loaders(what: str, train: Any, val: Any) -> str:
     return (
         f"{what} is one array, {describe.array(train)}, and the second argument, {describe.arrays(labels)}, "
         "is taken for val_data; labels belong into the batches of the first argument: give "
-        f"DataLoader(ArrayDataset(X, {names}), batch_size=32, shuffle=True), of gluon.data"
+        f"multifit.batches(X, {names}, batch_size=32, shuffle=True)"
     )
 
 
@@ -107,7 +138,8 @@ def _of_unknown_size(what: str, data: Mapping[str, Any]) -> list[Problem]:
     return [
         Problem("data", f"{name} is a {kind} that does not know how many batches it has; {way_out}")
         for name, loader in each_loader(what, data).items()
-        if batch_count(unwrapped(loader)) is None and (kind := type(unwrapped(loader)).__name__)
+        if (batch_count(unwrapped(loader)) is None or is_endless(loader))
+        and (kind := type(unwrapped(loader)).__name__)
     ]
 
 

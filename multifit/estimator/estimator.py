@@ -1,8 +1,9 @@
 """MultiEstimator: trains, evaluates and predicts with any Gluon net, as its TaskSpec says."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -47,9 +48,9 @@ from ..sampling import Sampling, TaskLoaders
 from ..seeding import preserve_rng
 from ..spec import TaskSpec, TrainerSpec
 from ..spec.plan import Plan
-from ..stages import EVALUATE, PREFIXES, STAGE_OF_PREFIX, TRAIN, figure_name, split_figure
+from ..stages import EVALUATE, PREFIXES, STAGE_OF_PREFIX, TRAIN, figure_name, split_figure, split_set
 from ..state import RunState
-from .data import check_data, check_evaluated, rank_problems
+from .data import check_data, check_evaluated, endless_problems, first_of, rank_problems
 from .fit_loop import FitLoop
 from .fit_setup import fit_events, log_oversubscription, start_together
 from .handler_runner import HandlerRunner
@@ -191,6 +192,8 @@ class MultiEstimator:
         resume: PathLike | None = None,
         batch_axis: FromZero = 0,
         sampling: Sampling | None = None,
+        val_batches: Count | None = None,
+        overfit: Count | None = None,
     ) -> History:
         """Train for a number of epochs or batches.
 
@@ -198,7 +201,8 @@ class MultiEstimator:
         ----------
         train_data, val_data : DataLoader, DataIter or re-iterable of batches, or dict of str to these
             `val_data` is evaluated after each epoch. A dict has a loader for each task; its batches lack the
-            labels of the other tasks.
+            labels of the other tasks. A dict of validation data in which no key names a task or a label has
+            several sets, whose figures are ``val_<key>_…``.
         epochs, batches : int
             The number of *further* epochs or batches to train. Give exactly one of them.
         event_handlers : handler or list of handlers, optional
@@ -214,6 +218,12 @@ class MultiEstimator:
         sampling : Proportional, RoundRobin, Ratios or Together, optional
             How many batches an epoch takes from each of several loaders, and in which order; see
             ``multifit.sampling``. Defaults to ``Proportional()``: each batch once, in random order.
+        val_batches : int, optional
+            Evaluate only the first n batches of `val_data`, of each loader if it has several.
+        overfit : int, optional
+            Train on the first n batches alone, the same ones in each epoch, to see whether the net can learn
+            them by heart. They are kept in memory, and evaluated in place of `val_data`; if the spec has one
+            for `evaluate`, it takes other batches, and the first n of `val_data` are evaluated.
 
         Returns
         -------
@@ -227,19 +237,34 @@ class MultiEstimator:
             trainers are not those of the checkpoint.
         ValueError
             Both or neither of `epochs` and `batches` are given, a handler cannot work here, `resume` is a
-            file or has only damaged checkpoints, or `batch_axis` is negative.
+            file or has only damaged checkpoints, `batch_axis` is negative, `val_batches` is given without
+            `val_data`, or `overfit` with `resume` or in several processes.
         """
         with self._calls.running("fit"):
-            train_data, val_data = check_data(
-                train_data, val_data, sampling, self._engine, epochs in (1, None), epochs == 1
+            once = bool(epochs in (1, None) or overfit)
+            endless = (
+                "" if batches or overfit else "batches=1000",
+                "" if val_batches or overfit else "val_batches=100",
             )
+            train_data, val_data = check_data(
+                train_data, val_data, sampling, self._engine, once, epochs == 1, endless=endless
+            )
+            if val_batches is not None and val_data is None:
+                raise ValueError(
+                    "fit: val_batches limits val_data=, which is not given; ValidationHandler has batches="
+                )
             if (epochs is None) == (batches is None):
                 raise ValueError(
                     f"fit was given epochs={epochs} and batches={batches}; "
                     "give exactly one: epochs=10, or batches=1000"
                 )
+            if overfit is not None:
+                train_data, val_data = self._first_of(train_data, val_data, overfit, resume)
+                val_batches = val_batches or overfit
             try:
-                return self._fit(train_data, val_data, epochs, batches, event_handlers, resume, batch_axis)
+                return self._fit(
+                    train_data, val_data, epochs, batches, event_handlers, resume, batch_axis, val_batches
+                )
             finally:
                 self._fit_loop = self._batch_loop = None
 
@@ -252,11 +277,13 @@ class MultiEstimator:
         event_handlers: Any,
         resume: PathLike | None,
         batch_axis: int,
+        val_batches: int | None,
     ) -> History:
         log_oversubscription(self._log_once, self._engine.readers[TRAIN], train_data)
-        events, val_batch = fit_events(self, event_handlers, val_data, self._runner)
+        events, val_batch = fit_events(self, event_handlers, val_data, val_batches, self._runner)
         hooks = TrainingHooks(events)
         needs_outputs = self._overrides("fit_batch") or events.takes_outputs(TRAINING_EVENTS)
+        self._run.sets.update(getattr(val_batch, "sets", ()))
         with self._runner.fit(hooks, needs_outputs, batch_axis):
             loop = self._fit_loop = self._new_loop(val_batch)
             self._run.start(epochs, batches)
@@ -272,6 +299,20 @@ class MultiEstimator:
                     loop.train(train_data, self.fit_batch, checkpoint)
                 self._engine.shared.average_statistics()
         return self._run.history
+
+    def _first_of(self, train_data: Any, val_data: Any, count: int, resume: Any) -> tuple[Any, Any]:
+        """Return the first batches of the training data, also as validation data if that takes such ones."""
+        if resume is not None or not self.world.alone:
+            raise ValueError(
+                "fit: overfit= only tries out whether a net can learn a few batches by heart; leave it "
+                "out to resume a run, and to train in several processes"
+            )
+        self.logger.info("overfit=%d: trains on the first batches alone, the same ones in each epoch", count)
+        train_data = first_of(self._engine.readers[TRAIN], train_data, count)
+        if val_data is not None and self.spec.evaluate is None:
+            several = isinstance(train_data, TaskLoaders)
+            val_data = TaskLoaders(train_data.loaders) if several else train_data
+        return train_data, val_data
 
     def _new_loop(self, val_batch: Peeked | FirstBatches | None) -> FitLoop:
         return FitLoop(self._runner, self._run, self._handlers, self._log_once, val_batch)
@@ -367,6 +408,7 @@ class MultiEstimator:
         data: Loader,
         event_handlers: Handler | Sequence[Handler] | None = None,
         batch_axis: FromZero = 0,
+        batches: Count | None = None,
     ) -> dict[str, float]:
         """Measure losses and metrics on `data`.
 
@@ -374,12 +416,15 @@ class MultiEstimator:
         ----------
         data : DataLoader, DataIter or re-iterable of batches, or dict of str to these
             A dict has a loader for each task. Its loaders are read one after the other, and each measures the
-            losses and metrics that it has labels for.
+            losses and metrics that it has labels for. If no key names a task or a label, it has several sets,
+            and figures are ``<key>_…``.
         event_handlers : handler or list of handlers, optional
             Called at the evaluation's events. Defaults to those of the running fit, or else to a progress
             bar.
         batch_axis : int
             The axis of the samples in all slots.
+        batches : int, optional
+            Measure only the first n batches, of each loader if there are several.
 
         Returns
         -------
@@ -395,38 +440,51 @@ class MultiEstimator:
         """
         within = self._calls.running("evaluate", within=True)
         with within, self._engine.model.evaluating():
-            figures = self._evaluate(data, event_handlers, batch_axis)
+            figures = self._evaluate(data, event_handlers, batch_axis, batches)
         handlers = self._handlers
         if handlers.running and self.history.epochs:  # there is no row before the first epoch
             self.history.record({figure_name(EVALUATE, name): value for name, value in figures.items()})
         return figures
 
-    def _evaluate(self, data: Any, event_handlers: Any, batch_axis: int) -> dict[str, float]:
+    def _evaluate(
+        self, data: Any, event_handlers: Any, batch_axis: int, most: int | None
+    ) -> dict[str, float]:
         engine, handlers = self._engine, self._handlers
         turn = self.state.step if handlers.running else None  # tells evaluations within a fit apart
-        data = check_evaluated(data, self.world)
-        if isinstance(data, TaskLoaders) and not data.slots:
-            with engine.samples_along(batch_axis):
-                self._runner.first_batches(EVALUATE, data, "data")
+        data = check_evaluated(data, engine, endless="" if most else "batches=100")
+        parts, limit = {"": data}, most
+        if isinstance(data, TaskLoaders):
+            data.most, limit = most, None
+            if not data.slots:
+                with engine.samples_along(batch_axis):
+                    self._runner.first_batches(EVALUATE, data, "data")
+            self._run.sets.update(data.sets)
+            parts = data.each_set()
         engine.read_tasks(EVALUATE, data.slots if isinstance(data, TaskLoaders) else {})
-        batches = engine.readers[EVALUATE].peek_first(data, "data", turn)[1]
+        reader = engine.readers[EVALUATE]
+        passes = ((before, reader.peek_first(part, "data", turn)[1]) for before, part in parts.items())
+        first = next(passes)  # raises before handlers are called
+        counts = [count for count in (batch_count(data), limit) if count is not None]
         with handlers.evaluation(event_handlers):
             needs_outputs = self._overrides("evaluate_batch") or handlers.needs_outputs(EVALUATION_EVENTS)
             with self._runner.evaluation(needs_outputs, batch_axis):
                 stage, state, events = engine.stages[EVALUATE], RunState(), EVALUATION_EVENTS
+                figures: dict[str, float] = {}
                 with stage.figures.alone():
-                    stage.reset()
-                    handlers.emit(events.begin, batches=batch_count(data))
-                    run_pass(
-                        batches,
-                        self.evaluate_batch,
-                        events,
-                        handlers,
-                        state,
-                        lambda: f"evaluating, batch {state.batch + 1}",
-                    )
-                    self._runner.join_figures(EVALUATE)
-                    figures = stage.figures.read()
+                    handlers.emit(events.begin, batches=min(counts, default=None))
+                    for before, batches in chain([first], passes):
+                        stage.reset()
+                        run_pass(
+                            islice(batches, limit),
+                            self.evaluate_batch,
+                            events,
+                            handlers,
+                            state,
+                            lambda: f"evaluating, batch {state.batch + 1}",
+                        )
+                        self._runner.join_figures(EVALUATE)
+                        measured = stage.figures.read()
+                        figures.update({f"{before}{name}": value for name, value in measured.items()})
                 handlers.emit(events.end, figures=figures)
                 return figures
 
@@ -464,6 +522,7 @@ class MultiEstimator:
         """
         with self._calls.running("predict", within=True), self._engine.model.evaluating():
             raise_problems(rank_problems(self.world, "data", data))
+            raise_problems(endless_problems("data", data, "itertools.islice(data, 100)"))
             with self._runner.session(), self._engine.samples_along(batch_axis):
                 return self._runner.predict(data, gather)
 
@@ -677,7 +736,16 @@ class MultiEstimator:
     def direction(self, figure: str) -> str | None:
         """Return "min" if lower values of a figure are better, "max" if higher ones are, None if unknown."""
         prefix, name = split_figure(figure)
-        return self._engine.stages[STAGE_OF_PREFIX[prefix]].figures.direction(name) if prefix else None
+        if not prefix:
+            return None
+        stage = STAGE_OF_PREFIX[prefix]
+        known = self._engine.stages[stage].figures.direction
+        return known(name) or (known(split_set(name, self._run.sets)[1]) if stage == EVALUATE else None)
+
+    @property
+    def validation_sets(self) -> Collection[str]:
+        """The names of the sets for validation that have figures of their own, such as ``val_<set>_loss``."""
+        return tuple(self._run.sets)
 
     def learning_rates(self) -> dict[str, float]:
         """Return the learning rates: ``lr``, or ``lr_<trainer>`` if there are several trainers."""

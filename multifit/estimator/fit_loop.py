@@ -95,7 +95,8 @@ class FitLoop:
     def _check(self, batch: Any) -> BatchResult:
         val_data = self._val_data if self._checked is None else None
         run = self._runner.dry_run(batch, val_data, trained=True)
-        check_monitors(self._engine, self._handlers.handlers, self._val_data is not None)
+        sets = getattr(self._val_data, "sets", ())
+        check_monitors(self._engine, self._handlers.handlers, self._val_data is not None, sets)
         self._run.plan = self._runner.make_plan(self._checked or run, trained=True)
         self._val_data = self._checked = None
         result: BatchResult = run.train

@@ -9,7 +9,7 @@ from ..checks import one_shot
 from ..engines import FirstBatches, Peeked, Runner
 from ..errors import Problem, limited, quoted, raise_problems, suggest
 from ..events import EventDispatcher, attribute, handler_name, unwrapped
-from ..handlers import acting_on, validation_data, with_defaults
+from ..handlers import acting_on, validating, with_defaults
 from ..sampling import TaskLoaders
 from ..seeding import preserve_rng, seed_everything, seed_of_rank
 from ..stages import EVALUATE, TRAIN, figure_name
@@ -19,7 +19,7 @@ from .handler_runner import by_name, options_of
 
 
 def fit_events(
-    estimator: Any, event_handlers: Any, val_data: Any, runner: Runner
+    estimator: Any, event_handlers: Any, val_data: Any, val_batches: int | None, runner: Runner
 ) -> tuple[EventDispatcher, Peeked | FirstBatches | None]:
     """Return the handlers of a fit, and the first validation batch (of each loader), or None without any.
 
@@ -31,15 +31,17 @@ def fit_events(
     with preserve_rng():
         if val_data is not None and one_shot(val_data):
             first, val_data = reader.peek(val_data, "val_data")
-        handlers = with_defaults(event_handlers, val_data)
+        handlers = with_defaults(event_handlers, val_data, val_batches)
         events = EventDispatcher(estimator, acting_on(runner.engine.world, handlers))
-        own_data = validation_data(events.handlers)  # of a ValidationHandler that the user passed
+        validation = validating(events.handlers)
+        own_data = None if validation is None else validation.val_data  # of one that the user passed
         if val_data is not None and own_data is not val_data:
             message = "val_data= is not evaluated: the ValidationHandler that was given evaluates its own"
             estimator.logger.warning(message)
         if own_data is not None and first is None:
             if own_data is not val_data:
-                own_data = check_evaluated(own_data, runner.engine.world, "val_data", once=False)
+                limit = "" if getattr(validation, "batches", None) else "ValidationHandler(…, batches=100)"
+                own_data = check_evaluated(own_data, runner.engine, "val_data", False, limit)
             if isinstance(own_data, TaskLoaders):
                 return events, runner.first_batches(EVALUATE, own_data, "val_data")
             first, _ = reader.peek(own_data, "val_data")
@@ -53,18 +55,23 @@ def log_oversubscription(log_once: Callable[[str], None], reader: Any, train_dat
         log_once(message)
 
 
-def check_monitors(engine: Any, handlers: Iterable[Any], evaluated: bool) -> None:
+def check_monitors(engine: Any, handlers: Iterable[Any], evaluated: bool, sets: Iterable[str]) -> None:
     """Check the figures that handlers monitor, after the engine's dry run.
 
     Raises ValueError if a handler's `monitor` is not a figure of this run, or if its `mode` is None and the
-    figure's direction is unknown. `evaluated` says whether there is validation data. An unknown figure is
-    accepted if a handler of the user's may record it; the handler that monitors it warns if none does.
+    figure's direction is unknown. `evaluated` says whether there is validation data, and `sets` are its sets,
+    if it has any. An unknown figure is accepted if a handler of the user's may record it; the handler that
+    monitors it warns if none does. Raises DataError if two sets have a figure of the same name.
     """
     handlers = list(handlers)
-    directions = {}
+    directions: dict[str, str | None] = {}
     for stage in (TRAIN, EVALUATE) if evaluated else (TRAIN,):
         figures = engine.stages[stage].figures
-        directions.update({figure_name(stage, name): figures.direction(name) for name in figures.names()})
+        for before in [f"{each}_" for each in sets if stage == EVALUATE] or [""]:
+            known = {figure_name(stage, before + name): figures.direction(name) for name in figures.names()}
+            message = 'val_data: two sets have a figure "{}"; rename one of the sets'
+            raise_problems(Problem("data", message.format(n)) for n in known if n in directions)
+            directions.update(known)
     directions.update(dict.fromkeys(engine.trainers.learning_rates()))
     messages = []
     for handler in handlers:

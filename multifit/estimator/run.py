@@ -32,7 +32,8 @@ class Run:
     last check established. One of `max_epoch` and `max_batch` limits the fit. `epoch_complete` says whether
     the last epoch was trained to its end. `order_state` holds the random states from which the loader drew
     the order of the running epoch. A run whose checkpoints follow no schedule is not seeded for each epoch;
-    it needs these states to resume in the same order.
+    it needs these states to resume in the same order. `sets` are the sets for validation, of all fits, that
+    have figures of their own.
 
     The state of the operators' generators, such as MXNet's, cannot be read. A run that has a seed therefore
     seeds them at fixed places, whether or not it stops there: at the start of each epoch, together with all
@@ -51,6 +52,7 @@ class Run:
     epoch_complete: bool = True
     order_state: dict[str, Any] = field(default_factory=dict)
     world: World = ALONE
+    sets: set[str] = field(default_factory=set)
 
     def start(self, max_epoch: int | None, max_batch: int | None) -> None:
         """Begin a fit with its own history; the counters continue."""

@@ -1,7 +1,7 @@
 """The event handlers that do not need MXNet, one family per file."""
 
 from .checkpoint import CheckpointHandler
-from .defaults import acting_on, validation_data, with_defaults
+from .defaults import acting_on, validating, with_defaults
 from .early_stopping import EarlyStoppingHandler
 from .freeze import Freeze
 from .interrupt import InterruptHandler
@@ -30,6 +30,6 @@ __all__ = [
     "TensorBoardHandler",
     "ValidationHandler",
     "acting_on",
-    "validation_data",
+    "validating",
     "with_defaults",
 ]

@@ -38,7 +38,7 @@ class StopAgreement(Handler):
     epoch_end = batch_end
 
 
-def with_defaults(handlers: object, val_data: Any) -> list[object]:
+def with_defaults(handlers: object, val_data: Any, val_batches: int | None = None) -> list[object]:
     """Return `handlers` and the default handlers that they do not replace.
 
     Stopping and metrics are always added. Interrupts, logging, progress bars and (with `val_data`) validation
@@ -49,7 +49,7 @@ def with_defaults(handlers: object, val_data: Any) -> list[object]:
     replaced = {kind for handler in users for kind in _replaced(handler)}
     defaults: list[object] = [StoppingHandler(), MetricHandler()]
     if val_data is not None and ValidationHandler not in replaced:
-        defaults.append(ValidationHandler(val_data))
+        defaults.append(ValidationHandler(val_data, batches=val_batches))
     return [*users, *defaults, *(kind() for kind in _REPLACEABLE[:3] if kind not in replaced)]
 
 
@@ -77,7 +77,6 @@ def acting_on(world: World, handlers: Sequence[object]) -> list[object]:
     return [*acting, StopAgreement()]
 
 
-def validation_data(handlers: Iterable[object]) -> Any:
-    """Return the `val_data` of the first handler that has one, or None."""
-    data = (attribute(handler, "val_data") for handler in handlers)
-    return next((each for each in data if each is not None), None)
+def validating(handlers: Iterable[object]) -> Any:
+    """Return the first handler that has `val_data`, without the `Every` around it, or None."""
+    return next((unwrapped(each) for each in handlers if attribute(each, "val_data") is not None), None)

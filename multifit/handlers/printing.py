@@ -6,7 +6,7 @@ import logging
 import math
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,7 +23,7 @@ from ..plots import select_figures
 from ..protocols import MultiEstimator
 from ..sampling import COUNTS, TaskBatch
 from ..spec import TaskSpec
-from ..stages import EVALUATE, PREFIXES, TRAIN, figure_name, split_figure
+from ..stages import EVALUATE, PREFIXES, TRAIN, figure_name, split_figure, split_set
 from ..triggers import Every
 
 FORMAT = "%(asctime)s %(levelname)-7s %(message)s"
@@ -142,7 +142,7 @@ class LoggingHandler(Handler):
             self._paused += seconds  # which do not count for the rate
             return
         named = {figure_name(EVALUATE, name): value for name, value in figures.items()}
-        shown = _without_stage(_chosen(named, self._figures, estimator.spec))
+        shown = _without_stage(_chosen(named, self._figures, estimator))
         estimator.logger.info("evaluated in %.2f s: %s", seconds, _text(shown))
 
     def _rate(self, estimator: MultiEstimator) -> str:
@@ -150,7 +150,7 @@ class LoggingHandler(Handler):
         return f"{(estimator.state.samples - self._epoch_samples) / max(seconds, 1e-9):8.0f} samples/s"
 
     def _log(self, estimator: MultiEstimator, head: str, figures: Mapping[str, float]) -> None:
-        shown = _chosen(figures, self._figures, estimator.spec)
+        shown = _chosen(figures, self._figures, estimator)
         estimator.logger.info("%s", f"{head}  {_text(shown)}".rstrip())
 
 
@@ -267,7 +267,7 @@ class ProgressBar(Handler):
         bar.update(1)
         if self._clock() - self._read_at >= self._refresh:
             figures = estimator.figures(stage, self._figures is None)
-            shown = _chosen(figures, self._figures, estimator.spec)
+            shown = _chosen(figures, self._figures, estimator)
             bar.set_postfix_str(_text(_without_stage(shown)))  # the bar's title says which stage it is
             self._read_at = self._clock()  # after reading, which may itself take long
 
@@ -311,11 +311,12 @@ class LogFile(Handler):
                 file.close()
 
 
-def key_figures(figures: Iterable[str], spec: TaskSpec) -> list[str]:
+def key_figures(figures: Iterable[str], spec: TaskSpec, sets: Collection[str] = ()) -> list[str]:
     """Return, for each stage, the objective and what says most of each task; then the figures of no stage.
 
     These are the metrics, and the losses of outputs that no metric reads. If a metric has several figures,
-    it is the last, which by convention is the mean over the classes.
+    it is the last, which by convention is the mean over the classes. The sets for validation follow each
+    other.
     """
     staged: dict[str, list[str]] = {prefix: [] for prefix in ("", *PREFIXES.values())}
     for figure in figures:
@@ -324,7 +325,12 @@ def key_figures(figures: Iterable[str], spec: TaskSpec) -> list[str]:
     keys = []
     for stage, prefix in PREFIXES.items():
         declared = spec if stage == TRAIN else spec.evaluation
-        keys += [f"{prefix}_{name}" for name in _key_names(staged[prefix], declared)]
+        of_sets: dict[str, list[str]] = {}
+        for name in staged[prefix]:
+            own, rest = split_set(name, sets if stage == EVALUATE else ())
+            of_sets.setdefault(f"{own}_" if own else "", []).append(rest)
+        for own, names in of_sets.items():
+            keys += [f"{prefix}_{own}{name}" for name in _key_names(names, declared)]
     return [*keys, *staged[""]]
 
 
@@ -355,10 +361,13 @@ def _patterns(figures: Patterns | None) -> str | list[str] | None:
 
 
 def _chosen(
-    figures: Mapping[str, float], patterns: str | list[str] | None, spec: TaskSpec
+    figures: Mapping[str, float], patterns: str | list[str] | None, estimator: MultiEstimator
 ) -> dict[str, float]:
     """Return the figures that are shown; all have full names, such as ``val_loss``."""
-    names = key_figures(figures, spec) if patterns is None else select_figures(figures, patterns)[0]
+    if patterns is None:
+        names = key_figures(figures, estimator.spec, estimator.validation_sets)
+    else:
+        names = select_figures(figures, patterns)[0]
     return {name: figures[name] for name in names}
 
 

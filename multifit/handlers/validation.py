@@ -17,8 +17,9 @@ class ValidationHandler(Handler):
 
     Parameters
     ----------
-    val_data : iterable
-        Data for ``estimator.evaluate``.
+    val_data : iterable or dict of str to iterable
+        Data for ``estimator.evaluate``; ``{"clean": a, "noisy": b}`` are two sets, with figures
+        ``val_clean_loss`` and ``val_noisy_loss``.
     epoch_period : int, optional
         Evaluate at the end of every n-th epoch; None for never.
     batch_period : int, optional
@@ -27,6 +28,8 @@ class ValidationHandler(Handler):
         The number of epochs (for `batch_period`, batches) before counting begins.
     event_handlers : object or iterable of object, optional
         Handlers for the evaluation only. The defaults are those of ``estimator.evaluate``.
+    batches : int, optional
+        Evaluate only the first n batches, of each loader if there are several; None for all.
 
     Raises
     ------
@@ -44,10 +47,11 @@ class ValidationHandler(Handler):
         batch_period: Count | None = None,
         skip: FromZero = 0,
         event_handlers: Any = None,
+        batches: Count | None = None,
     ) -> None:
         if epoch_period is None and batch_period is None:
             raise ValueError("ValidationHandler would never evaluate: give epoch_period or batch_period")
-        self.val_data = val_data
+        self.val_data, self.batches = val_data, batches
         self.event_handlers = None
         if event_handlers is not None:
             self.event_handlers = checked_handlers(event_handlers, "ValidationHandler: event_handlers")
@@ -80,6 +84,4 @@ class ValidationHandler(Handler):
         due = trigger is not None and trigger.due(estimator.state, event) and step != self._last_step
         if due and not estimator.state.interrupted:
             self._last_step = step
-            estimator.evaluate(
-                self.val_data, event_handlers=self.event_handlers, batch_axis=estimator.batch_axis
-            )
+            estimator.evaluate(self.val_data, self.event_handlers, estimator.batch_axis, self.batches)

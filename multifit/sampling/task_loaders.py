@@ -1,5 +1,7 @@
 """Loaders by task, and their batches."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -35,7 +37,10 @@ COUNTS = ("batches", "passes")
 class TaskLoaders:
     """A loader for each task, read as one loader: `sampling` says which of them each update takes from.
 
-    Without `sampling`, as in evaluations, the loaders are read one after the other, each once.
+    With `apart`, the loaders hold sets for validation instead, each with figures of its own.
+
+    Without `sampling`, as in evaluations, the loaders are read one after the other, each once, or only the
+    first `most` batches of each.
 
     The attributes are dicts by loader. `sizes` are the numbers of batches that the loaders have, by default
     their lengths. `counts` are the numbers of batches that an epoch takes from them. Both are empty without
@@ -48,8 +53,9 @@ class TaskLoaders:
         loaders: Mapping[str, Any],
         sampling: Sampling | None = None,
         sizes: Mapping[str, int] | None = None,
+        apart: bool = False,
     ) -> None:
-        self.loaders, self.sampling = dict(loaders), sampling
+        self.loaders, self.sampling, self.apart = dict(loaders), sampling, apart
         # computed once: a loader that carries samples over to its next pass has another length then
         if sizes is None:
             sizes = {} if sampling is None else {name: len(loader) for name, loader in loaders.items()}
@@ -58,6 +64,19 @@ class TaskLoaders:
             self.counts = {} if sampling is None else sampling.counts(self.sizes)
         self.taken = dict.fromkeys(self.loaders, 0)
         self.slots: Mapping[str, Mapping[str, str]] = {}
+        self.most: int | None = None
+
+    @property
+    def sets(self) -> tuple[str, ...]:
+        """The names of the sets that are measured one by one; none if the loaders are measured together."""
+        return tuple(self.loaders) if self.apart else ()
+
+    def each_set(self) -> dict[str, TaskLoaders]:
+        """Return what is measured by itself, by what its figures' names begin with."""
+        parts = {f"{name}_": TaskLoaders({name: self.loaders[name]}) for name in self.sets} or {"": self}
+        for part in parts.values():
+            part.most = self.most
+        return parts
 
     @property
     def joins(self) -> bool:
@@ -66,7 +85,7 @@ class TaskLoaders:
 
     def __len__(self) -> int:
         if self.sampling is None:
-            return sum(map(len, self.loaders.values()))
+            return sum(min(len(loader), self.most or len(loader)) for loader in self.loaders.values())
         return max(self.counts.values()) if self.joins else sum(self.counts.values())
 
     def updates(self, seed: int, epoch: int) -> list[Update]:

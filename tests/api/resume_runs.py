@@ -9,7 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import CheckpointHandler, Every, LossSpec, MetricSpec, MultiEstimator, TaskSpec, TrainerSpec
+from multifit import (
+    CheckpointHandler,
+    Every,
+    LossSpec,
+    MetricSpec,
+    MultiEstimator,
+    TaskSpec,
+    TrainerSpec,
+    batches,
+)
 from multifit.seeding import seed_everything
 from tests.common.data import in_batches
 from tests.common.nets import normed_heads, two_heads
@@ -126,6 +135,7 @@ DATA: dict[str, Callable[[], Any]] = {
     "loader with rollover": lambda: loader(last_batch="rollover"),
     "augmenting processes": lambda: loader(Augmented, num_workers=2),
     "processes that cannot be seeded": lambda: loader(kind=OwnLoader, num_workers=1),
+    "arrays": lambda: batches(*samples(), batch_size=BATCH, shuffle=True),
     "numbered": lambda: loader(Numbered),
 }
 

@@ -10,10 +10,12 @@ from typing import Any
 
 import mxnet as mx
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse
 from mxnet import gluon
 
+import multifit
 from multifit import LossSpec, MultiEstimator, Shards, TaskSpec, TrainerSpec
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.nets import hybridized, two_heads
@@ -95,6 +97,11 @@ KINDS: dict[str, Callable[[Any], Any]] = {
     "SciPy": lambda batches: [(scipy.sparse.coo_matrix(i, dtype="float64"), d, s) for i, d, s in batches],
     "unequal shards": lambda batches: [in_shards(batch, 3) for batch in batches],
     "shards": lambda batches: [in_shards(batch, 1) for batch in batches],
+    "batches": lambda batches: multifit.batches(*two_head_arrays().values(), batch_size=8),
+    "batches by name": lambda batches: multifit.batches(two_head_arrays(), batch_size=8),
+    "frames": lambda batches: multifit.batches(
+        *[pd.DataFrame(array.astype("float64")) for array in two_head_arrays().values()], batch_size=8
+    ),
 }
 
 

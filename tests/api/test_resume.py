@@ -50,6 +50,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
         ("loader", 1, Every(1, "epoch"), [8]),
         ("noisy", 1, TWO, [7]),
         ("cards", 1, TWO, [7]),
+        ("arrays", 1, TWO, [7]),
         ("loader with rollover", 1, TWO, [7]),
         ("augmenting processes", 1, TWO, [7]),
     ],

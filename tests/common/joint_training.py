@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+import multifit
 from multifit import (
     CheckpointHandler,
     Every,
@@ -28,7 +29,7 @@ from multifit import (
 from multifit.balance import DWA, FAMO, GLS, IMTLL, RLW, GradNorm, PCGrad, Uncertainty, UPGrad
 from multifit.distributed import ALONE, World
 from tests.common.handlers import CutsPower, Freezes, PowerCut
-from tests.common.joint_data import Shuffled, batches, loader, ragged, uneven_parts
+from tests.common.joint_data import Shuffled, arrays, batches, loader, ragged, uneven_parts
 from tests.common.nets import Heads, sequential
 from tests.common.ranks import ThreadWorld, run_ranks
 
@@ -202,6 +203,7 @@ CASES: dict[str, dict[str, Any]] = {
     "accumulation of missing labels": {"accumulate": 3, "labels": MISSING, "data": ragged},
     "accumulation of uneven parts": {"accumulate": 2, "parity": _normalized(), "data": uneven_parts},
     "lists": {"data": lambda world: batches(16)},
+    "arrays in memory": {"data": lambda world: multifit.batches(*arrays(), batch_size=16)},
     "an eager net": {"hybridize": False},
     "a frozen body": {
         "net": lambda: normed_heads(),

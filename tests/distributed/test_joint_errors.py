@@ -17,6 +17,7 @@ from multifit import (
     TrainerSpec,
     ValidationHandler,
     WeightAveraging,
+    batches,
 )
 from multifit.distributed import World
 from tests.common.data import Repeating, regression_batches
@@ -85,7 +86,7 @@ REFUSED: dict[str, tuple[Any, type, str]] = {
         lambda w: fit(w, DATA[w.rank :]), DataError, "the loader's first batch is not the same on all ranks"),
     "a loader that shuffles and iterates in its own way": (
         lambda w: fit(w, loader_of(kind=Repeating, batch_size=4, shuffle=True)), DataError,
-        "first batch is not the same on all ranks, .*; give Gluon's own DataLoader, which multifit divides"),
+        "first batch is not the same on all ranks, .*; give Gluon's own DataLoader or multifit.batches"),
     "fewer batches": (
         lambda w: fit(w, DATA[: 3 - w.rank]), DataError, "numbers of batches: 3 on rank 0, 2 on rank 1; "),
     "an iterator that ends earlier": (
@@ -94,6 +95,9 @@ REFUSED: dict[str, tuple[Any, type, str]] = {
     "other data sets": (
         lambda w: fit(w, loader_of(12 + w.rank, batch_size=4)), DataError,
         "different numbers of samples: 12 on rank 0, 13 on rank 1"),
+    "other arrays": (
+        lambda w: fit(w, batches(*[array[: 4 - w.rank] for array in DATA[0]])), DataError,
+        "different numbers of samples: 4 on rank 0, 3 on rank 1"),
     "samples without numbers": (
         lambda w: fit(w, loader_of(batch_sampler=Strings())), DataError, "sampler yields str"),
     "fewer samples than ranks": (

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import multifit
 from multifit import (
     DataError,
     LabelSpec,
@@ -20,6 +21,7 @@ from multifit import (
     TrainerSpec,
 )
 from multifit.distributed import ALONE, World
+from multifit.gluon.distributed.reader import Reader
 from multifit.metrics import BinaryAccuracy
 from multifit.sampling import Ratios, RoundRobin
 from tests.common import whole_pass
@@ -35,8 +37,8 @@ import mxnet as mx  # isort: skip
 from mxnet import gluon  # isort: skip
 
 THREADS = [
-    "lists", "uneven parts", "mixed samples", "a net that branches", "two devices", "noise",
-    "missing labels", "a frozen body", "balance that looks back", "balance that learns",
+    "lists", "arrays in memory", "uneven parts", "mixed samples", "a net that branches", "two devices",
+    "noise", "missing labels", "a frozen body", "balance that looks back", "balance that learns",
     "balance of every second batch", "balance of features that adds up",
     "balance of parameters where labels are missing",
 ]  # fmt: skip
@@ -82,6 +84,17 @@ def test_a_rank_that_measured_nothing_adds_no_figure_of_its_own():
         return [name for name in history if "_m" in name]
 
     assert run_ranks(2, train) == [["train_m.accuracy", "train_m.top_k_accuracy_2"]] * 2
+
+
+def test_ranks_divide_the_order_in_which_the_first_one_shuffles_arrays():
+    def read(world):
+        data = multifit.batches(np.arange(11), np.arange(11) * 2, batch_size=4, shuffle=True)
+        return [None if batch is None else batch[1].tolist() for batch in Reader(world).iterate(data)]
+
+    one, other, last = run_ranks(3, read)
+    whole = [[*a, *b, *(c or [])] for a, b, c in zip(one, other, last)]
+    assert [len(batch) for batch in whole] == [4, 4, 3] and [len(batch) for batch in one] == [2, 2, 1]
+    assert sorted(sum(whole, [])) == [2 * i for i in range(11)] != sum(whole, [])
 
 
 @pytest.mark.parametrize("kind", [Repeating, Limited])

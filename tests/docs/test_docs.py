@@ -65,6 +65,8 @@ def run_blocks(page: Path) -> None:
             continue
         if re.search(r'="torch"|import torch', code) and find_spec("torch") is None:
             continue
+        if "from datasets" in code and find_spec("datasets") is None:
+            continue
         output = io.StringIO()
         with redirect_stdout(output):
             # Empty lines in front, so that tracebacks show the page's line numbers.

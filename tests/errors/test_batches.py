@@ -23,7 +23,7 @@ FAULTS = [
     fault("split", lambda x, d, a: [[part[:4], part[4:]] for part in (x, d, a)], "the batch has 6 arrays",
         "; if these are the parts of several devices, declare batch_fn=Shards"),
     fault("one array", lambda x, d, a: x, "the batch has 1 array: (8, 6) float32; declared 3 slots",
-        "if this array is the whole data, give DataLoader(ArrayDataset(data, label), batch_size=32)"),
+        "if this array is the whole data, give multifit.batches(data, label, batch_size=32)"),
     fault("string", lambda x, d, a: "abc", "the batch has 1 array: str",
         "strings are not arrays: encode them"),
     fault("list of numbers", lambda x, d, a: [x, d.tolist(), a], "the batch has 10 arrays",

@@ -49,7 +49,7 @@ def data_set(name: str) -> str:
 NO_LOADERS = {
     "samples": (gluon.data.ArrayDataset(np.ones((8, 6)), np.zeros(8)), data_set("ArrayDataset")),
     "what is only indexed": (Indexed(), data_set("Indexed")),
-    "NDArray": (mx.nd.ones((8, 6)), "is one array, (8, 6) float32, not a loader of batches; give DataLoad"),
+    "NDArray": (mx.nd.ones((8, 6)), "is one array, (8, 6) float32, not a loader of batches; give multifit."),
     "number": (3, "is 3, which yields no batches; give a DataLoader, a DataIter or a list of batches"),
     "dict of what is empty": ({"digit": []}, '["digit"] is empty: it yields no batch; give it at least one'),
     "empty list": ([], 'is empty: it yields no batch; give it at least one (check last_batch="discard")'),
@@ -126,7 +126,7 @@ def test_data_and_labels_in_place_of_loaders_say_what_happened(setup: Setup, lab
         DataError,
         "data is one array, (8, 6) float32, and the second argument, (8,) float32",
         "is taken for val_data; labels belong into the batches of the first argument: ",
-        f"DataLoader(ArrayDataset({names}), batch_size=32, shuffle=True)",
+        f"multifit.batches({names}, batch_size=32, shuffle=True)",
     )
 
 

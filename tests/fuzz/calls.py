@@ -31,6 +31,7 @@ RIGHT: dict[str, dict[str, Any]] = {
     "TensorBoardHandler": {"folder": "/t"},
     "TrainerSpec": {"params": ".*"},
     "ValidationHandler": {"val_data": [arrays()]},
+    "batches": {"x": [1.0, 2.0]},
     "connect": {"kind": "none"},
     "schedules.OneCycle": {"max_lr": 0.1, "steps": 4},
     "schedules.WarmUp": {"scheduler": Named("scheduler"), "steps": 2},

@@ -56,8 +56,8 @@ FIELDS = {
     "estimator": [
         "trainers", "context", "initializer", "frozen", "precision", "balance", "accumulate", "world",
     ],
-    "fit": ["batches", "epochs", "event_handlers", "resume", "sampling"],
-    "evaluate": ["event_handlers", "batch_axis"],
+    "fit": ["batches", "epochs", "event_handlers", "resume", "sampling", "val_batches", "overfit"],
+    "evaluate": ["event_handlers", "batch_axis", "batches"],
 }  # fmt: skip
 OPTIONS = [
     "learning_rate", "wd", "momentum", "clip_gradient", "rescale_grad", "lr_scheduler", "multi_precision",
@@ -97,8 +97,8 @@ def _case(
 def _quick(change: tuple[str, Any]) -> tuple[str, Any]:
     """Return a change without a number of batches or epochs that would take long, and rightly so."""
     place, number = change
-    lengthy = place.endswith(("batches", "epochs")) and isinstance(number, int) and number > 3
-    return (place, 3) if lengthy else change
+    lengthy = number == Named("!10**400") or (isinstance(number, int) and number > 3)
+    return (place, 3) if lengthy and place.endswith(("batches", "epochs")) else change
 
 
 declarations = _case(st.just("declare"), declared)

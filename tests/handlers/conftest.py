@@ -67,6 +67,7 @@ class Run:
         self.batch_axis = 0
         self.plan = None
         self.world = ALONE
+        self.validation_sets: tuple[str, ...] = ()
         self.logger = logging.getLogger("multifit")
         self.train: Callable[[RunState], dict[str, float]] = lambda state: {"train_loss": 1.0 / state.step}
         self.validation: Callable[[RunState], dict[str, float]] = lambda state: {"loss": 2.0 / state.step}
@@ -93,7 +94,9 @@ class Run:
     def learning_rates(self) -> dict[str, float]:
         return {"lr": 0.001}
 
-    def evaluate(self, data: Any, event_handlers: Any = None, batch_axis: int = 0) -> dict[str, float]:
+    def evaluate(
+        self, data: Any, event_handlers: Any = None, batch_axis: int = 0, batches: int | None = None
+    ) -> dict[str, float]:
         self.evaluated.append((data, self.state.step))
         events = self.events if event_handlers is None else EventDispatcher(self, event_handlers)
         events.emit("evaluate_begin", batches=2)

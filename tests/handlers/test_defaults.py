@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from multifit import Every, Handler, InterruptHandler, LoggingHandler, ProgressBar, ValidationHandler
-from multifit.handlers import acting_on, validation_data, with_defaults
+from multifit.handlers import acting_on, validating, with_defaults
 
 DEFAULTS = ["StoppingHandler", "MetricHandler", "ValidationHandler", "InterruptHandler", "LoggingHandler",
             "ProgressBar"]  # fmt: skip
@@ -72,5 +72,7 @@ def test_what_is_shown_is_shown_by_the_first_rank(first: bool) -> None:
 
 
 def test_the_first_validation_data_is_checked() -> None:
-    assert validation_data([Mine(), LoggingHandler()]) is None
-    assert validation_data([Mine(), Every(1, "epoch", ValidationHandler([1])), ValidationHandler([2])]) == [1]
+    assert validating([Mine(), LoggingHandler()]) is None
+    assert validating(
+        [Mine(), Every(1, "epoch", ValidationHandler([1])), ValidationHandler([2])]
+    ).val_data == [1]

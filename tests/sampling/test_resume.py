@@ -18,6 +18,7 @@ from multifit import (
     SpecError,
     StoppingHandler,
     TrainerSpec,
+    batches,
 )
 from multifit.sampling import Proportional, Ratios, RoundRobin
 from multifit.seeding import seed_everything
@@ -35,7 +36,7 @@ from mxnet import gluon  # isort: skip
 
 def shuffled(kind=gluon.data.ArrayDataset, loader=gluon.data.DataLoader, **options):
     """Loaders of 3 and 4 batches that shuffle."""
-    data = {name: [np.concatenate(column) for column in zip(*batches)] for name, batches in parts().items()}
+    data = {name: [np.concatenate(column) for column in zip(*part)] for name, part in parts().items()}
     options = {"batch_size": 8, "shuffle": True, **options}
     return {name: loader(kind(*columns), **options) for name, columns in data.items()}
 
@@ -69,6 +70,7 @@ DATA: dict[str, Callable[[], Any]] = {
     "loaders that augment": lambda: shuffled(AugmentedPart),
     "loaders with workers": lambda: shuffled(num_workers=1),
     "loaders that iterate in their own way": lambda: shuffled(loader=Scaling),
+    "arrays": lambda: shuffled(lambda *columns: columns, lambda columns, **how: batches(*columns, **how)),
     "noisy": lambda: {name: NoisyPart(name) for name in TWO_HEADS},
     "worker that augments, with rollover, and noisy": lambda: {
         "digit": shuffled(AugmentedPart, last_batch="rollover", num_workers=1)["digit"],
@@ -120,9 +122,10 @@ def end(estimator: Any) -> dict[str, Any]:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_resumed_run_ends_bit_for_bit(tmp_path: Path) -> None:
+@pytest.mark.parametrize("data", ["worker that augments, with rollover, and noisy", "arrays"])
+def test_a_resumed_run_ends_bit_for_bit(tmp_path: Path, data: str) -> None:
     """It fails in the middle of both epochs."""
-    assert_resumes(tmp_path, "worker that augments, with rollover, and noisy", "proportional", [4, 14])
+    assert_resumes(tmp_path, data, "proportional", [4, 14])
 
 
 def assert_resumes(folder: Path, data: str, way: str, steps: Sequence[int]) -> None:

@@ -76,6 +76,22 @@ def test_turns_are_those_of_mxnet(name: str) -> None:
     assert_engines_agree(trained)
 
 
+def test_sets_for_validation_have_figures_of_their_own() -> None:
+    batches = in_batches(ARRAYS.values())
+    sets = {"few": batches[:1], "many": batches}
+
+    def trained(engine: str) -> tuple[Any, ...]:
+        estimator = MultiEstimator(net_of("normed"), measured(), sgd(), engine=engine)
+        history = estimator.fit(batches, sets, epochs=2, event_handlers=[])
+        figures = [estimator.evaluate(data, event_handlers=[]) for data in (batches[:1], batches)]
+        assert [history["val_few_loss"][-1], history["val_many_far"][-1]] == pytest.approx(
+            [figures[0]["loss"], figures[1]["far"]]
+        )
+        return dict(history), *figures, values(estimator)
+
+    assert_engines_agree(trained)
+
+
 def test_what_no_batch_had_yet_is_not_measured() -> None:
     def seen(engine: str) -> list[dict[str, float]]:
         figures: list[dict[str, float]] = []

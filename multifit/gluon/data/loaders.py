@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from ...array_batches import ArrayBatches
 from ...distributed import unwrapped
 from ...protocols import Loader
 from ..compat import mx
@@ -56,14 +57,14 @@ def iterate_from(
 ) -> Iterator[Any]:
     """Iterate over the rest of an epoch, without its first `skip` batches.
 
-    The sampler of a Gluon DataLoader draws the skipped batches, but they are not loaded. `before_rest` is
-    called after the skipped batches, before the next one is loaded. `number` is the number of the pass, as
-    for :func:`iterate`.
+    The skipped batches of a loader that :func:`has_order` are drawn, but not loaded. `before_rest` is called
+    after the skipped batches, before the next one is loaded. `number` is the number of the pass, as for
+    :func:`iterate`.
     """
     loader: Any = unwrapped(data)
     if has_order(loader):
         seed = seed_of_pass(loader, number)  # before the sampler draws
-        order = list(loader._batch_sampler)[skip:]
+        order = order_of(loader)[skip:]
         before_rest()
         yield from in_order(loader, order, seed, skip)
         return
@@ -75,27 +76,34 @@ def iterate_from(
 
 
 def has_order(data: Any) -> bool:
-    """Whether a loader is a DataLoader whose batches are those that its batch sampler draws, in that order.
+    """Whether the order of a loader's batches can be drawn without loading them; see :func:`order_of`.
 
-    This does not hold for a subclass that iterates in its own way: it may repeat batches, leave some out, or
-    draw random numbers between them.
+    This holds for `multifit.batches`, and for a DataLoader whose batches are those that its batch sampler
+    draws, in that order: not for a subclass that iterates in its own way, as it may repeat batches, leave
+    some out, or draw random numbers between them.
     """
-    return (
+    return isinstance(data, ArrayBatches) or (
         isinstance(data, mx.gluon.data.DataLoader)
         and getattr(data, "_batch_sampler", None) is not None
         and iterates_as_gluon(data)
     )
 
 
-def seed_of_pass(data: mx.gluon.data.DataLoader, number: int | None) -> int | None:
+def order_of(data: Any) -> list[Any]:
+    """Draw the order of a loader that :func:`has_order`: the samples of each batch."""
+    return data.order() if isinstance(data, ArrayBatches) else list(data._batch_sampler)
+
+
+def seed_of_pass(data: Any, number: int | None) -> int | None:
     """Return the seed from which a loader's workers are seeded in a pass; None if they cannot be seeded."""
     return pass_seed(data, number) if seedable(data) else None
 
 
-def in_order(
-    data: mx.gluon.data.DataLoader, order: Sequence[Any], seed: int | None, first: int
-) -> Iterator[Any]:
+def in_order(data: Any, order: Sequence[Any], seed: int | None, first: int) -> Iterator[Any]:
     """Yield a loader's batches of the samples in `order`; for `seed`, `first` see :func:`iterate_seeded`."""
+    if isinstance(data, ArrayBatches):
+        yield from data.in_order(order)
+        return
     with _copied(data, _batch_sampler=order) as rest:
         yield from _batches(rest, seed, first)
 

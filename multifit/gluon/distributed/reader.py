@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...array_batches import ArrayBatches
 from ...checks import loader_problems, no_batch_problems
 from ...distributed import WAY_OUT, Sharded, World, unwrapped
 from ...engines import Peeked
@@ -20,6 +21,7 @@ from ..data.loaders import (
     in_order,
     iterate,
     iterate_from,
+    order_of,
     repeat,
     replay_epochs,
     seed_of_pass,
@@ -32,10 +34,10 @@ from .task_reader import Read, TaskReader, nothing
 class Reader:
     """Reads loaders for one stage; with a single rank, as they are.
 
-    With several ranks, a batch of the user's loader is divided among them. For a DataLoader, the first rank
-    draws the order of the samples, and each rank loads only its share of every batch. For any other loader,
-    and for subclasses that iterate in their own way, each rank reads whole batches and takes its share. A
-    :class:`Sharded` loader has been divided by the user.
+    With several ranks, a batch of the user's loader is divided among them. For a DataLoader and for
+    `multifit.batches`, the first rank draws the order of the samples, and each rank loads only its share of
+    every batch. For any other loader, and for subclasses that iterate in their own way, each rank reads whole
+    batches and takes its share. A :class:`Sharded` loader has been divided by the user.
 
     `current` is the share of the batch that was read last. A rank reads None for a batch of which it has no
     sample.
@@ -117,7 +119,7 @@ class Reader:
     def _in_order(
         self, data: Any, skip: int, before_rest: Callable[[], None], number: int | None
     ) -> Iterator[Any]:
-        """Yield this rank's share of each of a DataLoader's batches."""
+        """Yield this rank's share of each batch of a loader whose order can be drawn."""
         seed = seed_of_pass(data, number)  # before the sampler draws
         order = self._agreed_order(data)
         shares = [self._share_of(samples) for samples in order]
@@ -136,15 +138,16 @@ class Reader:
     def _agreed_order(self, data: Any) -> list[list[int]]:
         """Return the samples of each batch, as the first rank draws them."""
         world = self._world
-        lengths = world.gather(len(data._dataset))
+        samples = data.samples if isinstance(data, ArrayBatches) else len(data._dataset)
+        lengths = world.gather(samples)
         if len(set(lengths)) > 1:
             found = ", ".join(f"{length} on rank {rank}" for rank, length in enumerate(lengths))
             raise DataError(
-                f"the DataLoader's data set has different numbers of samples: {found}; make it from "
-                "the same data on all ranks, or give multifit.Sharded(loader) if each process has a part of "
+                f"the loader's data have different numbers of samples: {found}; make it from the "
+                "same data on all ranks, or give multifit.Sharded(loader) if each process has a part of "
                 "its own"
             )
-        drawn = [list(map(_index, batch)) for batch in data._batch_sampler] if world.first else []
+        drawn = [list(map(_index, batch)) for batch in order_of(data)] if world.first else []
         order: list[list[int]] = world.from_first(drawn)
         return order
 

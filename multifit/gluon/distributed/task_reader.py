@@ -81,7 +81,7 @@ class TaskReader:
     def _in_turn(self, data: TaskLoaders, number: int | None) -> Iterator[TaskBatch]:
         for name, loader in data.loaders.items():
             is_empty = True
-            for batch in self._read(loader, 0, nothing, number):
+            for batch in islice(self._read(loader, 0, nothing, number), data.most):
                 is_empty = False
                 yield TaskBatch({name: batch})
             if is_empty:

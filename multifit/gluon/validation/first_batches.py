@@ -43,7 +43,7 @@ def first_batches(engine: Engine, stage: str, data: TaskLoaders, what: str) -> F
                 peeked[name], batches = engine.readers[stage].peek(loader, where)
             if one_shot(loader):
                 data.loaders[name] = batches  # the first one is read again with the others
-            slots[name] = _slots_of(spec, name, peeked[name].raw, where, engine.batch_axis)
+            slots[name] = _slots_of(spec, name, peeked[name].raw, where, engine.batch_axis, data.apart)
         except (DataError, SpecError) as error:
             problems += error.problems
     if not problems:
@@ -60,7 +60,7 @@ def first_batches(engine: Engine, stage: str, data: TaskLoaders, what: str) -> F
         raise_problems(_colliding(engine.stages[stage].figures.names(), data))
     data.slots = slots
     engine.read_tasks(stage, slots, data.joins)
-    return FirstBatches(firsts, slots, _plans(data, slots) if data.sampling else ())
+    return FirstBatches(firsts, slots, _plans(data, slots) if data.sampling else (), data.sets)
 
 
 def _colliding(figures: Sequence[str], data: TaskLoaders) -> list[Problem]:
@@ -77,10 +77,10 @@ def _plans(data: TaskLoaders, slots: Mapping[str, TaskSlots]) -> list[LoaderPlan
     ]
 
 
-def _slots_of(spec: TaskSpec, name: str, raw: Any, where: str, batch_axis: int) -> TaskSlots:
+def _slots_of(spec: TaskSpec, name: str, raw: Any, where: str, batch_axis: int, is_set: bool) -> TaskSlots:
     """Return the slots of a loader's batches; raises DataError if the loader or a slot is unknown."""
     known = task_slots(spec)
-    if spec.parts and name not in known:
+    if spec.parts and name not in known and not is_set:
         raise DataError(f"{where}: {_unknown(name, known, 'parts of the spec')}")
     batch = raw
     if spec.batch_fn is not None:
