@@ -15,6 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .arguments import known_arguments
+from .array_batches import batches
 from .errors import quoted, shown
 from .estimator import MultiEstimator
 from .events import checked_handlers
@@ -25,22 +26,6 @@ from .spec import TrainerSpec
 __all__ = ["MultiEstimatorClassifier", "MultiEstimatorRegressor"]
 
 _PREFIXES = ("net__", "optimizer__", "estimator__")
-
-
-class _Batches:
-    """Yields batches of rows, in another order in each epoch."""
-
-    def __init__(self, x: Any, y: Any, size: int) -> None:
-        self.x, self.y, self.size = x, y, size
-
-    def __len__(self) -> int:
-        return -(-len(self.x) // self.size)
-
-    def __iter__(self) -> Iterator[Any]:
-        order = np.random.permutation(len(self.x))
-        for start in range(0, len(order), self.size):
-            rows = order[start : start + self.size]
-            yield self.x[rows], self.y[rows]
 
 
 class _Estimator(BaseEstimator):  # type: ignore[misc]
@@ -98,7 +83,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         if not self.verbose:
             handlers.append(ProgressBar(enabled=False))
         seed = check_random_state(self.random_state).randint(2**31)
-        data = _Batches(x, y, self.batch_size)
+        data = batches(x, y, batch_size=self.batch_size, shuffle=True)
         with self._logging(), preserve_rng():
             seed_everything(int(seed))
             self.estimator_ = self._make()
@@ -108,9 +93,9 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
 
     def _outputs(self, X: Any) -> Any:
         check_is_fitted(self)
-        x, size = validate_data(self, X, reset=False, allow_nd=True), self.batch_size
+        x = validate_data(self, X, reset=False, allow_nd=True)
         with self._logging():
-            outputs = self.estimator_.predict([x[start : start + size] for start in range(0, len(x), size)])
+            outputs = self.estimator_.predict(batches(x, batch_size=self.batch_size))
         return next(iter(outputs.values()))
 
     @contextmanager
