@@ -166,8 +166,10 @@ class _Part:
             by = None  # the default
         elif by is not None:
             by = self._on_own_names(by) if callable(by) else self.slot(by)
-        arguments = [self.ref(ref) for ref in term.args]
-        return replace(term.spec, outputs=None, labels=None, normalize_by=by, arguments=arguments)
+        changes: dict[str, Any] = {"normalize_by": by, "arguments": [self.ref(ref) for ref in term.args]}
+        if term.spec.sample_weight is not None:
+            changes["sample_weight"] = self.slot(term.spec.sample_weight)
+        return replace(term.spec, outputs=None, labels=None, **changes)
 
     def metric(self, term: MetricTerm) -> MetricSpec:
         losses = [self.prefixed(figure) for figure in term.losses] or None

@@ -33,6 +33,11 @@ def presence(label: str) -> str:
     return f"present.{label}"
 
 
+def weights_slot(loss: str) -> str:
+    """Return the name of the slot that holds the weights of a loss's values."""
+    return f"weight.{loss}"
+
+
 def coverage(label: str) -> str:
     """Return the name of the figure that says how much of a label is present."""
     return f"coverage_{label}"
@@ -130,9 +135,12 @@ class _Resolver:
         A function as weight or normalizer stays as it is.
         """
         args = self._arguments(spec, False, (OUTPUTS,) if spec.fn is None else (OUTPUTS, LABELS))
-        by, weight = spec.normalize_by, spec.weight
+        by, weight, by_sample = spec.normalize_by, spec.weight, spec.sample_weight
         if by is not None and not callable(by):
             by = next((ref.name for ref in self._refs(by, LABELS, field="normalize_by: ")), None)
+        if by_sample is not None:
+            refs = self._refs(by_sample, LABELS, field="sample_weight: ")
+            by_sample = next((ref.name for ref in refs), None)
         if by is None and is_multi_box(spec.fn) and len(args) == 4:
             by = MatchedAnchors(args[2].name, least=int(spec.fn._min_hard_negatives > 0))  # type: ignore
         if not callable(weight) and is_finite_number(weight):
@@ -140,9 +148,11 @@ class _Resolver:
         parts = tuple(part for part in listed(spec.returns) if isinstance(part, str)) or ("",)
         known = isinstance(spec.minimize, str) and spec.minimize in parts
         minimized = parts.index(spec.minimize) if known else 0
-        return Term(
-            self.key, replace(spec, weight=weight, normalize_by=by), args, parts=parts, minimized=minimized
-        )
+        is_weighted = spec.class_weights is not None or by_sample is not None
+        weights = Ref(LABELS, weights_slot(self.key)) if is_weighted else None
+        classes = _plain_weights(spec.class_weights)
+        spec = replace(spec, weight=weight, normalize_by=by, sample_weight=by_sample, class_weights=classes)
+        return Term(self.key, spec, args, parts=parts, minimized=minimized, weights=weights)
 
     def metric(self, spec: MetricSpec) -> MetricTerm:
         """Return a metric with resolved arguments and losses."""
@@ -223,6 +233,15 @@ class _Resolver:
 
     def _report(self, problem: str) -> None:
         self.messages.append(f"{self.where}: {problem}")
+
+
+def _plain_weights(weights: Any) -> Any:
+    """Return weights of classes with Python's own types, as far as they are numbers."""
+    if isinstance(weights, Mapping):
+        return {key: as_float(value) if is_finite_number(value) else value for key, value in weights.items()}
+    if isinstance(weights, str) or not hasattr(weights, "__len__"):
+        return weights
+    return tuple(as_float(value) if is_finite_number(value) else value for value in weights)
 
 
 EXAMPLE = 'such as {"hidden": (2, 0, 64)}, with 0 for the number of samples'

@@ -44,6 +44,15 @@ class LossSpec(_OneLineRepr):
         function is called with each device's slots and returns an array or a number; what it returns is
         summed over all devices and processes. Values must be at least 0. Defaults to the number of samples;
         for gluoncv's ``SSDMultiBoxLoss``, to the number of anchors that are matched with an object.
+    class_weights : sequence of float, mapping of int to float, or "balanced", optional
+        The weight of each class: what `fn` computes for a value of its first label, which holds class
+        indices, is multiplied by the weight of that class. A mapping may leave out classes of weight 1. With
+        "balanced", `fit` first reads the training data once, and counts: a class's weight is the number of
+        labels, over the number of classes that occur times the labels of this class; a class that does not
+        occur has weight 1. The loss is still divided by the number of samples, or by `normalize_by`.
+    sample_weight : str, optional
+        A slot whose numbers, of at least 0, are multiplied with the loss: one for each sample, or one for
+        each value of the label.
     arguments : sequence of str, optional
         All outputs and labels in the order in which `fn` takes them, if the outputs do not come first. Write
         ``outputs.x`` or ``labels.x`` if a name is both.
@@ -59,6 +68,8 @@ class LossSpec(_OneLineRepr):
     returns: Sequence[str] | None = None
     minimize: str | None = None
     normalize_by: str | Callable[[Slots], Array | float] | None = None
+    class_weights: Sequence[float] | Mapping[int, float] | str | None = None
+    sample_weight: str | None = None
     arguments: Sequence[str] | None = None
     trainers: str | Sequence[str] | None = None
 

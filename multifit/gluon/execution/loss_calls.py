@@ -8,7 +8,7 @@ from ...spec.names import LABELS, OUTPUTS, Ref
 from ...spec.terms import Term, is_multi_box
 from ..compat import mx
 from ..user_code import user_code
-from .present_losses import present_loss
+from .present_losses import changed_loss
 
 
 def multi_box_loss(loss: Any, scores: Any, boxes: Any, classes: Any, targets: Any) -> tuple[Any, Any, Any]:
@@ -70,10 +70,16 @@ def call_loss(
     if is_multi_box(call):
         call = partial(multi_box_loss, call)
     if call is None:
-        return arguments[:1]
+        call = _as_it_is
     with user_code(lambda: term.where, *zip(map(str, term.args), arguments)):
-        parts = present_loss(term, arrays, call, by_value) if term.present else call(*arguments)
+        is_changed = term.present or term.weights is not None
+        parts = changed_loss(term, arrays, call, by_value) if is_changed else call(*arguments)
     return list(parts) if isinstance(parts, (list, tuple)) else [parts]
+
+
+def _as_it_is(output: Any) -> Any:
+    """Return the output of a net that returns its loss."""
+    return output
 
 
 def named_parts(term: Term, values: Sequence[Any]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from ..compat import mx
 from ..data.arrays import joined
 from ..data.batch import Batch
 from ..execution.loss_calls import by_reference, call_loss, detached
-from ..losses import ELEMENTWISE, SegmentationCELoss, class_axis
+from ..losses import ELEMENTWISE, SegmentationCELoss, SequenceCELoss, class_axis, is_kind
 from ..metrics.base import present_arrays
 from ..metrics.catalogue import READING, updates_as, value_axis
 from ..metrics.classification import BinaryAccuracy
@@ -132,7 +132,8 @@ def inspect_term(
     slots = [(ref.name, arrays[ref]) for ref in term.labels]
     problems = _not_real(term, outputs)
     if outputs and slots and not problems:
-        problems = _elementwise(term, outputs[0], slots[0]) or _classes(term, outputs[0], slots[0])
+        pair = outputs[0], slots[0]
+        problems = _elementwise(term, *pair) or _classes(term, *pair) or _class_weights(term, outputs[0][1])
     return problems or (_check_result(term, arrays, own_gradients, training) if labels_fit else [])
 
 
@@ -273,6 +274,24 @@ def _classes(term: Term, output: Named, label: Named) -> list[Problem]:
     return [Problem("spec", message)] if message else []
 
 
+def _class_weights(term: Term, output: Array) -> list[Problem]:
+    """Check that a loss with class weights takes class indices, and the classes of these weights."""
+    fn, weights = term.spec.fn, term.spec.class_weights
+    axis, kind = class_axis(fn), type(fn).__name__
+    classes = None if axis is None else output.shape[axis]
+    if is_kind(fn, mx.gluon.loss.SigmoidBinaryCrossEntropyLoss):
+        classes = 2
+    found = ""
+    if classes is None and is_kind(fn, _CE, SequenceCELoss, *ELEMENTWISE):
+        found = f"are for labels that are class indices, which {kind} does not take here; use sample_weight="
+    elif classes is not None and isinstance(weights, tuple) and len(weights) != classes:
+        found = f"are {len(weights)} numbers for {counted(classes, 'class', 'classes')}"
+    elif classes is not None and isinstance(weights, Mapping) and max(weights) >= classes:
+        found = f"name the class {max(weights)}; classes are 0 … {classes - 1}"
+    is_wrong = weights is not None and found
+    return [Problem("spec", f"{term.where}: class_weights {found}")] if is_wrong else []
+
+
 def _check_result(
     term: Term, arrays: Mapping[Ref, Any], own_gradients: set[str], training: bool
 ) -> list[Problem]:
@@ -352,7 +371,7 @@ def _weight_problem(
     ]
     if all(_equal(four, 4 * one) for one, four in decidable):
         return None
-    is_plain = term.spec.weight == 1 and term.counts_samples
+    is_plain = term.spec.weight == 1 and term.counts_samples and term.weights is None
     ignored = all(_equal(four, one) for one, four in decidable)
     if is_plain and ignored:
         own_gradients.add(term.key)
