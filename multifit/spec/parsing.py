@@ -33,11 +33,6 @@ def presence(label: str) -> str:
     return f"present.{label}"
 
 
-def weights_slot(loss: str) -> str:
-    """Return the name of the slot that holds the weights of a loss's values."""
-    return f"weight.{loss}"
-
-
 def coverage(label: str) -> str:
     """Return the name of the figure that says how much of a label is present."""
     return f"coverage_{label}"
@@ -139,8 +134,7 @@ class _Resolver:
         if by is not None and not callable(by):
             by = next((ref.name for ref in self._refs(by, LABELS, field="normalize_by: ")), None)
         if by_sample is not None:
-            refs = self._refs(by_sample, LABELS, field="sample_weight: ")
-            by_sample = next((ref.name for ref in refs), None)
+            by_sample = next((r.name for r in self._refs(by_sample, LABELS, field="sample_weight: ")), None)
         if by is None and is_multi_box(spec.fn) and len(args) == 4:
             by = MatchedAnchors(args[2].name, least=int(spec.fn._min_hard_negatives > 0))  # type: ignore
         if not callable(weight) and is_finite_number(weight):
@@ -149,7 +143,7 @@ class _Resolver:
         known = isinstance(spec.minimize, str) and spec.minimize in parts
         minimized = parts.index(spec.minimize) if known else 0
         is_weighted = spec.class_weights is not None or by_sample is not None
-        weights = Ref(LABELS, weights_slot(self.key)) if is_weighted else None
+        weights = Ref(LABELS, f"weight.{self.key}") if is_weighted else None
         classes = _plain_weights(spec.class_weights)
         spec = replace(spec, weight=weight, normalize_by=by, sample_weight=by_sample, class_weights=classes)
         return Term(self.key, spec, args, parts=parts, minimized=minimized, weights=weights)
@@ -163,6 +157,8 @@ class _Resolver:
             value is not None for value in (spec.outputs, spec.labels, spec.arguments)
         ):
             args = self._arguments(spec, takes_losses, (OUTPUTS, LABELS))
+        if spec.sample_weight is not None:  # the last label
+            args += tuple(self._refs(spec.sample_weight, LABELS, field="sample_weight: ")[:1])
         return MetricTerm(self.key, spec, args, losses=tuple(losses))
 
     def _arguments(

@@ -178,6 +178,8 @@ def _metric(metric: MetricTerm) -> Iterator[str]:
             f'{where}: {shown(spec.metric)} is not a metric; give a name, such as "accuracy", an '
             "EvalMetric, such as mx.metric.Accuracy(), or a function (labels, outputs) -> float"
         )
+    if spec.sample_weight is not None and spec.transform is not None:
+        yield f"{where}: sample_weight cannot be combined with transform=; let the function do both"
     if spec.transform is not None and not callable(spec.transform):
         yield f"{where}: transform: {shown(spec.transform)} cannot be called; give a function"
     if spec.mode is not None:

@@ -46,7 +46,7 @@ FAULTS = [
         'losses["digit"]: class_weights name the class 3; classes are 0 … 2'),
     fault("class weights of real values", lambda s: s.but(
         losses={"amount": LossSpec(L2(), class_weights=[1, 2])}, metrics={}, unused=["digit"]),
-        'losses["amount"]: class_weights are for labels that are class indices, which L2Loss does not take'),
+        'losses["amount"]: class_weights need class indices as labels, which L2Loss does not take; use'),
     fault("weights of a mean", lambda s: s.with_loss(lambda a, b: a.mean(), **BOTH, class_weights=[1, 2, 3]),
         'losses["digit"]: its weights are (8,) float32, and it returns (1,) float32; return a value for'),
     fault("unknown sample weights", lambda s: s.with_loss(CE(), sample_weight="amuont"),

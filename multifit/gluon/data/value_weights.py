@@ -11,6 +11,7 @@ from ...checks import describe
 from ...errors import DataError
 from ...protocols import Slots
 from ...spec import TaskSpec
+from ...spec.names import listed
 from ...spec.terms import Term
 from ...spec.validate import BALANCED
 from ..compat import mx
@@ -47,25 +48,22 @@ class ValueWeights:
         """
         added: dict[str, Any] = dict(slots)
         for name, term in self._terms.items():
-            taken: list[Any] = [slots.get(ref.name) for ref in term.labels]
-            if term.spec.sample_weight is not None:
-                taken.append(slots.get(term.spec.sample_weight))
-            missing = any(array is None for array in taken)
-            added[name] = None if missing else self._weights(term, slots, size, axis)
+            taken = [*(ref.name for ref in term.labels), *listed(term.spec.sample_weight)]
+            there = all(slots.get(slot) is not None for slot in taken)
+            added[name] = self._weights(term, slots, size, axis) if there else None
         return added
 
     def _weights(self, term: Term, slots: Mapping[str, Any], size: int, axis: int) -> Any:
         label: Any = slots[term.labels[0].name] if term.labels else None
-        by_class, by_sample = term.spec.class_weights, term.spec.sample_weight
         weights = None
-        if by_class is not None:
+        if term.spec.class_weights is not None:
             weights = mx.nd.take(self._table(term, label.context), label)
-        if by_sample is not None:
-            samples = slots[by_sample].astype(self._real)
-            if label is not None and (weights is not None or weighs_values(term.spec.fn)):
-                samples = _like(term, samples, label, size, axis)
-            weights = samples if weights is None else weights * samples
-        return weights
+        if term.spec.sample_weight is None:
+            return weights
+        samples = slots[term.spec.sample_weight].astype(self._real)
+        if weights is not None or (term.labels and weighs_values(term.spec.fn)):
+            samples = _like(term, samples, label, size, axis)
+        return samples if weights is None else weights * samples
 
     def _table(self, term: Term, context: Any) -> Any:
         """Return the weight of each class as an array; of a label beyond it, MXNet takes the last one."""

@@ -66,20 +66,15 @@ def call_loss(
     `by_value` says whether single values of its labels may be missing.
     """
     arguments = [arrays[ref] for ref in term.args]
-    call = function or term.spec.fn
+    call: Any = function or term.spec.fn
     if is_multi_box(call):
         call = partial(multi_box_loss, call)
-    if call is None:
-        call = _as_it_is
+    if call is None and term.weights is None:
+        return arguments[:1]
     with user_code(lambda: term.where, *zip(map(str, term.args), arguments)):
         is_changed = term.present or term.weights is not None
         parts = changed_loss(term, arrays, call, by_value) if is_changed else call(*arguments)
     return list(parts) if isinstance(parts, (list, tuple)) else [parts]
-
-
-def _as_it_is(output: Any) -> Any:
-    """Return the output of a net that returns its loss."""
-    return output
 
 
 def named_parts(term: Term, values: Sequence[Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ found out from arrays before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -26,7 +26,7 @@ from ..losses import SegmentationCELoss, SequenceCELoss, class_axis, is_kind, we
 OURS = SegmentationCELoss, SequenceCELoss
 
 
-def changed_loss(term: Term, arrays: Mapping[Ref, Any], call: Callable[..., Any], by_value: bool) -> Any:
+def changed_loss(term: Term, arrays: Mapping[Ref, Any], call: Any, by_value: bool) -> Any:
     """Return a term's loss, times its weights, in which missing labels do not count; `call` calls the loss.
 
     What a loss returns is multiplied by the weights, unless it takes weights for the values of its label.
@@ -53,7 +53,8 @@ def changed_loss(term: Term, arrays: Mapping[Ref, Any], call: Callable[..., Any]
         scores, label, *weights = arguments
         label = F.where(masks[0], label, F.ones_like(label) * fn._ignore_label)
         return call(scores, label, *weights)
-    parts = [_weighted(F, term, part, weight) for part in _parts(call(*arguments))]
+    parts = _parts(call(*arguments)) if call is not None else arguments
+    parts = [_weighted(F, term, part, weight) for part in parts]
     if not masks:
         return parts
     if by_value if F is mx.sym else _fit(parts, masks):

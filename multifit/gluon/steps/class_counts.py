@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Mapping
-from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 
 from ...checks import one_shot
 from ...distributed import unwrapped
-from ...errors import Problem, raise_problems
+from ...errors import DataError, raise_problems
 from ...log_once import LogOnce
 from ...sampling import TaskBatch, TaskLoaders
 from ...seeding import preserve_rng
@@ -23,17 +23,14 @@ from ..data.arrays import to_numpy
 from ..engine import Engine
 from ..losses import SequenceCELoss, is_kind
 
-MOST = 2**24  # larger numbers are no class indices
-
 
 def balance_classes(engine: Engine, data: Any, ends: bool, log_once: LogOnce) -> None:
-    """Set the weights of the classes of losses with balanced ones, from one pass over the training data.
+    """Set the class weights of the losses with balanced ones, from one pass over the training data.
 
     The weight of a class is n / (K c): with n labels, K classes that occur, and c labels of this class, as in
     scikit-learn's ``compute_class_weight``; 1 if the class does not occur. The pass leaves NumPy's and
-    Python's random states, and the samplers of Gluon's DataLoaders, as they were. All ranks get the weights
-    of the labels of all ranks. `ends` says whether a loader that does not know its length ends. Raises
-    DataError for data that cannot be read twice.
+    Python's random states, and the samplers of Gluon's DataLoaders, as they were. Ranks count together.
+    `ends` says whether a loader without a length ends. Raises DataError for data that cannot be read twice.
     """
     terms = [term for term in engine.spec.terms if term.spec.class_weights == BALANCED]
     engine.balanced_weights.clear()
@@ -44,12 +41,14 @@ def balance_classes(engine: Engine, data: Any, ends: bool, log_once: LogOnce) ->
     for loader in map(unwrapped, loaders.values()):
         if one_shot(loader) or not (ends or hasattr(loader, "__len__")):
             why = "can be read only once" if one_shot(loader) else "does not know its length, and may not end"
-            start = f'{names}: class_weights="{BALANCED}" are counted in a pass over train_data, but a'
-            way_out = "give the weights as numbers, or a loader with a __len__ that can be read again"
-            raise_problems([Problem("data", f"{start} {type(loader).__name__} {why}; {way_out}")])
+            raise DataError(
+                f'{names}: class_weights="{BALANCED}" are counted in a pass over train_data, but a '
+                f"{type(loader).__name__} {why}; give the weights as numbers, or a loader with a __len__ "
+                "that can be read again"
+            )
     engine.balanced_weights.update({term.key: [1.0] for term in terms})  # while they are counted
     logger.info("reading train_data once, to count the classes of %s", names)
-    counts: dict[str, list[int]] = {term.key: [] for term in terms}
+    counts: dict[str, Counter[int]] = {term.key: Counter() for term in terms}
     with preserve_rng():
         for name, loader in loaders.items():
             sampler = copy.deepcopy(getattr(unwrapped(loader), "_batch_sampler", None))
@@ -57,27 +56,21 @@ def balance_classes(engine: Engine, data: Any, ends: bool, log_once: LogOnce) ->
             if sampler is not None:  # which may keep samples for the next pass
                 unwrapped(loader)._batch_sampler = sampler
     for term in terms:
-        sums = _added(*engine.world.gather(counts[term.key]))
-        total, occurring = sum(sums), sum(map(bool, sums))
-        weights = [total / (occurring * count) if count else 1.0 for count in sums]
+        found = sum(engine.world.gather(counts[term.key]), Counter[int]())
+        mean, last = sum(found.values()) / max(len(found), 1), max(found, default=-1)
+        weights = [mean / found[key] if key in found else 1.0 for key in range(last + 1)]
         engine.balanced_weights[term.key] = weights
         shown = ", ".join(f"{key}: {weight:.4g}" for key, weight in enumerate(weights[:10]))
-        logger.info("%s: class weights %s%s", term.where, shown, ", …" * (len(weights) > 10))
-
-
-def _added(*counts: list[int]) -> list[int]:
-    return [sum(each) for each in zip_longest(*counts, fillvalue=0)]
+        logger.info("%s: class weights %s%s", term.where, shown, ", …" * (last > 9))
 
 
 def _count(
-    engine: Engine, name: str | None, loader: Any, terms: list[Term], counts: dict[str, list[int]]
+    engine: Engine, name: str | None, loader: Any, terms: list[Term], counts: dict[str, Counter[int]]
 ) -> None:
     """Add this rank's labels of a loader to the counts by loss; `name` is that of one of several loaders."""
-    splitter, spec = engine.splitter(TRAIN, changes=False), engine.spec
-    read = {label.missing for label in spec.label_specs.values()} | {
-        term.spec.sample_weight for term in terms
-    }
-    read |= {ref.name for term in terms for ref in term.labels}
+    splitter = engine.splitter(TRAIN, changes=False)
+    read = {label.missing for label in engine.spec.label_specs.values()}
+    read |= {name for term in terms for name in (term.spec.sample_weight, *(ref.name for ref in term.labels))}
     for raw in engine.readers[TRAIN].iterate(loader, 0):
         if raw is None:  # this rank has no samples of the batch
             continue
@@ -85,30 +78,27 @@ def _count(
         parts, problems = splitter.name_arrays(batch)
         raise_problems(problems)
         parts = [{slot: array for slot, array in part.items() if slot in read} for part in parts]
-        if all(array is None for part in parts for array in part.values()):
-            continue  # a loader for other losses
-        placed = splitter.distribute(batch, parts)  # the other slots stay where they are
-        for slots in placed.slots:
-            for term in terms:
-                values = _classes(engine, term, slots)
-                counts[term.key] = _added(counts[term.key], np.bincount(values).tolist())
+        if any(array is not None for part in parts for array in part.values()):
+            for slots in splitter.distribute(batch, parts).slots:
+                for term in terms:
+                    occurrences = np.bincount(_classes(engine, term, slots)).tolist()
+                    counts[term.key].update(dict(enumerate(occurrences)))
 
 
 def _classes(engine: Engine, term: Term, slots: Mapping[str, Any]) -> Any:
-    """Return the class of each of a device's labels that counts.
+    """Return the class of each of a device's labels, but for those that are no class indices.
 
-    Labels that are ignored, missing, padding or no class indices do not, nor those whose weight is 0.
+    Nor does it return labels that are ignored, missing or padding, or whose weight is 0.
     """
-    name = term.labels[0].name
+    name, masks = term.labels[0].name, [presence(term.labels[0].name), term.refs[-1].name]
     if slots.get(name) is None:
         return np.zeros(0, int)
     values = to_numpy(slots[name]).astype("float64")
-    counts = (values >= 0) & (values < MOST) & (values == np.trunc(values))
+    counts = (values >= 0) & (values < 2**24) & (values == np.trunc(values))
     for ignored in (getattr(term.spec.fn, "_ignore_label", None), engine.spec.label_specs[name].ignore):
-        counts &= values != (-1 if ignored is None else ignored)
-    for mask in (presence(name), term.weights.name if term.weights else ""):  # all classes have weight 1 now
-        if slots.get(mask) is not None:
-            counts &= to_numpy(slots[mask]) != 0
+        counts &= values != ignored  # None equals none
+    for mask in (slots[mask] for mask in masks if slots.get(mask) is not None):  # all classes weigh 1 now
+        counts &= to_numpy(mask) != 0
     if is_kind(term.spec.fn, SequenceCELoss):
         counts &= np.arange(values.shape[1]) < to_numpy(slots[term.labels[1].name])[:, None]
     return values[counts].astype(int)

@@ -16,7 +16,7 @@ from ...checks import (
 )
 from ...errors import Problem, SpecError, counted, last_line
 from ...protocols import Array, Metric
-from ...signatures import arity_problem
+from ...signatures import arity_problem, signature_of
 from ...spec import TaskSpec
 from ...spec.names import Ref, listed
 from ...spec.parsing import label_of
@@ -151,10 +151,13 @@ def inspect_metric(stage_metric: StageMetric, arrays: Mapping[Ref, Any]) -> list
     elif isinstance(metric, PAIRING) and not term.losses:
         messages = list(_comparing(term, metric, arrays))
     elif is_function(metric):
-        function: Any = term.spec.metric
-        messages = [
-            arity_problem(term.where, function, ["labels", "outputs"], fix="take both, in that order")
-        ]
+        weighs = ["sample_weight"] if term.spec.sample_weight is not None else []
+        names, fix = ["labels", "outputs"], "take both, in that order"
+        messages = [arity_problem(term.where, metric.function, names, weighs, fix)]
+        known = getattr(signature_of(metric.function), "parameters", {}).values()
+        takes = any(p.name in weighs or p.kind is p.VAR_KEYWORD for p in known)
+        if weighs and known and not takes:
+            messages.append(f"{term.where}: takes no sample_weight; let it, or leave sample_weight= out")
     return [Problem("spec", message) for message in messages if message]
 
 
@@ -276,20 +279,18 @@ def _classes(term: Term, output: Named, label: Named) -> list[Problem]:
 
 def _class_weights(term: Term, output: Array) -> list[Problem]:
     """Check that a loss with class weights takes class indices, and the classes of these weights."""
-    fn, weights = term.spec.fn, term.spec.class_weights
-    axis, kind = class_axis(fn), type(fn).__name__
-    classes = None if axis is None else output.shape[axis]
-    if is_kind(fn, mx.gluon.loss.SigmoidBinaryCrossEntropyLoss):
-        classes = 2
-    found = ""
-    if classes is None and is_kind(fn, _CE, SequenceCELoss, *ELEMENTWISE):
-        found = f"are for labels that are class indices, which {kind} does not take here; use sample_weight="
-    elif classes is not None and isinstance(weights, tuple) and len(weights) != classes:
+    fn, weights, axis, found = term.spec.fn, term.spec.class_weights, class_axis(term.spec.fn), ""
+    binary = 2 if is_kind(fn, mx.gluon.loss.SigmoidBinaryCrossEntropyLoss) else None
+    classes = binary if axis is None else output.shape[axis]
+    if weights is None or (classes is None and not is_kind(fn, _CE, SequenceCELoss, *ELEMENTWISE)):
+        return []
+    if classes is None:
+        found = f"need class indices as labels, which {type(fn).__name__} does not take; use sample_weight="
+    elif isinstance(weights, tuple) and len(weights) != classes:
         found = f"are {len(weights)} numbers for {counted(classes, 'class', 'classes')}"
-    elif classes is not None and isinstance(weights, Mapping) and max(weights) >= classes:
+    elif isinstance(weights, Mapping) and max(weights) >= classes:
         found = f"name the class {max(weights)}; classes are 0 … {classes - 1}"
-    is_wrong = weights is not None and found
-    return [Problem("spec", f"{term.where}: class_weights {found}")] if is_wrong else []
+    return [Problem("spec", f"{term.where}: class_weights {found}")] if found else []
 
 
 def _check_result(
