@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..errors import SpecError
+from ..errors import SpecError, shown
 
 
 class TorchMetric:
@@ -22,7 +22,7 @@ class TorchMetric:
     def __init__(self, metric: Any, where: str) -> None:
         if not hasattr(metric, "higher_is_better"):
             raise SpecError(f"{where}: is a {type(metric).__name__}; declare each of its metrics by itself")
-        self.metric = copy.deepcopy(metric).cpu()
+        self.metric, self._where = copy.deepcopy(metric).cpu(), where
         self.mode = {True: "max", False: "min"}.get(metric.higher_is_better)
         self._takes_indices = type(metric).__module__.startswith("torchmetrics.classification")
         for part in self._parts():
@@ -47,10 +47,12 @@ class TorchMetric:
         """Return the value, the values, or the names and values of a dict."""
         with torch.no_grad():
             result = self.metric.compute()
-        if isinstance(result, Mapping):
-            return list(result), [float(value) for value in result.values()]
-        values = result if isinstance(result, (list, tuple)) else torch.atleast_1d(result)
-        return [float(value) for value in values]
+        named, several = isinstance(result, Mapping), isinstance(result, (list, tuple))
+        values = [*(result.values() if named else result if several else torch.atleast_1d(result))]
+        if any(torch.as_tensor(value).numel() != 1 for value in values):
+            raise SpecError(f"{self._where}: computes {shown(result)}; a figure is a number")
+        numbers = [float(value) for value in values]
+        return (list(result), numbers) if named else numbers
 
     def state_dict(self) -> dict[str, Any]:
         """Return the states of the metric and of those that it wraps, as NumPy arrays."""

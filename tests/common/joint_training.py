@@ -208,7 +208,7 @@ CASES: dict[str, dict[str, Any]] = {
     "balanced classes in another order": {
         "digit": LossSpec(CE, class_weights="balanced"),
         "data": lambda world: loader(
-            batch_sampler=gluon.data.BatchSampler(Shuffled(world), 16, "keep"), size=None
+            batch_sampler=gluon.data.BatchSampler(Shuffled(world), 37, "keep"), size=None
         ),
     },
     "lists": {"data": lambda world: batches(16)},

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ import pytest
 from sklearn import metrics as sk
 
 from multifit import LossSpec, MetricSpec, MultiEstimator, SpecError, TaskSpec
+from multifit.gluon.metrics import host
+from multifit.spec.terms import MetricTerm
 from tests.common.specs import CE, L2
 from tests.common.weighted_losses import Shaped
 
@@ -151,6 +154,16 @@ def test_scikit_learn_is_named_if_it_is_missing(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(sys.modules, "sklearn.metrics", None)
     with pytest.raises(ImportError, match="m.*: 'sklearn.f1_score' needs scikit-learn: pip install scikit"):
         estimator(MetricSpec("sklearn.f1_score", "o", "y"))
+
+
+def test_a_metric_of_torchmetrics_is_adapted_by_its_own_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose tests need torch."""
+    kind = type("Metric", (), {"__module__": "torchmetrics.metric", "update": None, "__call__": None})
+    adapters: dict[str, Any] = {"multifit.torch.metrics": SimpleNamespace(TorchMetric=lambda *each: each)}
+    monkeypatch.setattr(host, "import_module", adapters.__getitem__)
+    metric = type("Recall", (kind,), {})()
+    term = MetricTerm("m", MetricSpec(metric, "o", "y"), ())
+    assert host.as_metric(term) == (metric, 'metrics["m"]')
 
 
 def test_a_combined_spec_weighs_by_its_own_slots() -> None:
