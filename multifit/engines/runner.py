@@ -144,6 +144,12 @@ class Runner(ABC):
         `what` is their name in messages. Raises SpecError or DataError with all that is wrong.
         """
 
+    def balance_classes(self, data: Any, ends: bool) -> None:
+        """Count the classes of the training labels for losses with ``class_weights="balanced"``.
+
+        `ends` says whether a pass over a loader that does not know its length ends.
+        """
+
     @abstractmethod
     def dry_run(self, first: Any, val_data: Any, trained: bool) -> DryRun:
         """Check everything on a first batch, or on those of several loaders; nothing is updated.

@@ -295,6 +295,8 @@ class MultiEstimator:
                 start_together(self._runner, events.handlers, self._log_once, epochs=epochs, batches=batches)
                 loop.check_tasks()
                 checkpoint = None if resume is None else self._checkpointer.resume(resume)
+                if checkpoint is None:  # which holds the weights of the classes
+                    self._runner.balance_classes(train_data, ends=epochs is not None)
                 with self._runner.session():
                     loop.train(train_data, self.fit_batch, checkpoint)
                 self._engine.shared.average_statistics()

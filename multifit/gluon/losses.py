@@ -24,6 +24,20 @@ def is_kind(fn: Any, *kinds: Any) -> bool:
     )
 
 
+def weighs_values(fn: Any) -> bool:
+    """Whether a loss takes a weight for each value of its label, before it reduces them to samples."""
+    is_sparse = is_kind(fn, _LOSSES.SoftmaxCrossEntropyLoss) and class_axis(fn) is not None
+    return is_sparse or is_kind(fn, SequenceCELoss, SegmentationCELoss, *ELEMENTWISE)
+
+
+def weighted(F: Any, values: Tensor, weight: Tensor | None) -> Tensor:
+    """Multiply values of shape (N, ...) by a weight for each sample, or for each of their values."""
+    if weight is None:
+        return values
+    product = F.broadcast_mul(F.reshape(values, (0, -1)), F.reshape(weight, (0, -1)))
+    return F.reshape_like(product, values)
+
+
 def class_axis(fn: Any) -> int | None:
     """Return the class axis of a loss that takes class indices, and clips them; None for other losses."""
     if isinstance(fn, SegmentationCELoss):
@@ -63,8 +77,8 @@ class SequenceCELoss(mx.gluon.loss.Loss):
 
     Notes
     -----
-    Inputs are logits (N, T, V); labels (N, T); valid_length (N,), in tokens; optionally sample_weight, which
-    broadcasts to (N,). The output is (N,), in nats.
+    Inputs are logits (N, T, V); labels (N, T); valid_length (N,), in tokens; optionally sample_weight, one
+    number for each sample or for each token. The output is (N,), in nats.
     """
 
     @checked
@@ -89,8 +103,8 @@ class SequenceCELoss(mx.gluon.loss.Loss):
         log_prob = F.log_softmax(logits, axis=-1)
         label = self._mask(F, label if self._sparse_label else self._last(F, label), valid_length)
         loss = -F.pick(log_prob, label, axis=-1) if self._sparse_label else -F.sum(log_prob * label, axis=-1)
-        loss = F.sum(self._mask(F, loss, valid_length), axis=1)
-        return mx.gluon.loss._apply_weighting(F, loss, self._weight, sample_weight)
+        loss = F.sum(weighted(F, self._mask(F, loss, valid_length), sample_weight), axis=1)
+        return mx.gluon.loss._apply_weighting(F, loss, self._weight)
 
     def _last(self, F: Any, array: Tensor) -> Tensor:
         """Move the classes to the last axis."""
@@ -121,8 +135,9 @@ class SegmentationCELoss(mx.gluon.loss.Loss):
 
     Notes
     -----
-    Inputs are logits (N, C, H, W) and labels (N, H, W), class indices; optionally sample_weight, which
-    broadcasts to (N,). The output is (N,), in nats per pixel.
+    Inputs are logits (N, C, H, W) and labels (N, H, W), class indices; optionally sample_weight, one number
+    for each sample or for each pixel, which is multiplied before the mean. The output is (N,), in nats per
+    pixel.
     """
 
     @checked
@@ -142,6 +157,7 @@ class SegmentationCELoss(mx.gluon.loss.Loss):
 
     def reduce(self, F: Any, values: Tensor, label: Tensor, sample_weight: Tensor | None = None) -> Tensor:
         """Reduce the cross entropy of each pixel, (N, H, W), to each sample's mean over its valid pixels."""
+        values = weighted(F, values, sample_weight)
         if self._ignore_label is None:
             loss = F.mean(values, axis=0, exclude=True)
         else:
@@ -150,4 +166,4 @@ class SegmentationCELoss(mx.gluon.loss.Loss):
             values, ones = F.where(valid, values, F.zeros_like(values)), F.ones_like(values)
             pixels = sample_sums(F, F.where(valid, ones, F.zeros_like(values)))
             loss = sample_sums(F, values) / F.broadcast_maximum(pixels, F.ones_like(pixels))
-        return mx.gluon.loss._apply_weighting(F, loss, self._weight, sample_weight)
+        return mx.gluon.loss._apply_weighting(F, loss, self._weight)

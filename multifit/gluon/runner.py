@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from os import PathLike
 from pathlib import Path
@@ -23,6 +23,7 @@ from .engine import Engine
 from .export.export import export
 from .operator_times import operator_times
 from .snapshot.snapshot import Snapshot
+from .steps.class_counts import balance_classes
 from .steps.evaluation import evaluate_batch, predict
 from .steps.train_step import TrainStep
 from .steps.trial_run import trial_run
@@ -68,6 +69,16 @@ class Runner(engines.Runner):
 
     def first_batches(self, stage: str, data: TaskLoaders, what: str) -> FirstBatches:
         return first_batches(self.engine, stage, data, what)
+
+    def balance_classes(self, data: Any, ends: bool) -> None:
+        balance_classes(self.engine, data, ends, self._log_once)
+
+    def state(self) -> dict[str, Any]:
+        weights = self.engine.balanced_weights
+        return {"class_weights": {key: list(each) for key, each in weights.items()}} if weights else {}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        self.engine.balanced_weights.update(state.get("class_weights", {}))
 
     def dry_run(self, first: Any, val_data: Any, trained: bool) -> DryRun:
         return dry_run(self.engine, first, val_data)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..errors import counted
-from ..spec.plan import NORMALIZES, Link, Row, TrainerPlan
+from ..spec.plan import FEEDS, NORMALIZES, Link, Row, TrainerPlan
 
 COMPUTED = ("loss", "metric")
 
@@ -105,4 +105,6 @@ def _source(box: Box) -> Box:
 
 
 def _label(box: Box, link: Link) -> Box:
-    return box._replace(lines=(*box.lines, "normalizes"), dashed=True) if link.how == NORMALIZES else box
+    if link.how == FEEDS:
+        return box
+    return box._replace(lines=(*box.lines, "normalizes" if link.how == NORMALIZES else link.how), dashed=True)

@@ -166,17 +166,22 @@ class _Part:
             by = None  # the default
         elif by is not None:
             by = self._on_own_names(by) if callable(by) else self.slot(by)
-        arguments = [self.ref(ref) for ref in term.args]
-        return replace(term.spec, outputs=None, labels=None, normalize_by=by, arguments=arguments)
+        changes: dict[str, Any] = {"normalize_by": by, "arguments": [self.ref(ref) for ref in term.args]}
+        if term.spec.sample_weight is not None:
+            changes["sample_weight"] = self.slot(term.spec.sample_weight)
+        return replace(term.spec, outputs=None, labels=None, **changes)
 
     def metric(self, term: MetricTerm) -> MetricSpec:
+        spec, args = term.spec, term.args
+        if spec.sample_weight is not None:  # the last label
+            spec, args = replace(spec, sample_weight=self.slot(spec.sample_weight)), args[:-1]
         losses = [self.prefixed(figure) for figure in term.losses] or None
-        if term.spec.arguments is not None:
-            arguments = [self.ref(ref) for ref in term.args]
-            return replace(term.spec, outputs=None, labels=None, losses=losses, arguments=arguments)
-        outputs = [self.prefixed(ref.name) for ref in term.outputs]
-        labels = [self.slot(ref.name) for ref in term.labels]
-        return replace(term.spec, outputs=outputs or None, labels=labels or None, losses=losses)
+        if spec.arguments is not None:
+            arguments = [self.ref(ref) for ref in args]
+            return replace(spec, outputs=None, labels=None, losses=losses, arguments=arguments)
+        outputs = [self.prefixed(ref.name) for ref in args if ref.space == OUTPUTS]
+        labels = [self.slot(ref.name) for ref in args if ref.space != OUTPUTS]
+        return replace(spec, outputs=outputs or None, labels=labels or None, losses=losses)
 
     def unused(self) -> Iterator[str]:
         slots = (*self.declarations.slot_names, *self.declarations.batch)

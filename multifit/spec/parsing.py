@@ -130,9 +130,11 @@ class _Resolver:
         A function as weight or normalizer stays as it is.
         """
         args = self._arguments(spec, False, (OUTPUTS,) if spec.fn is None else (OUTPUTS, LABELS))
-        by, weight = spec.normalize_by, spec.weight
+        by, weight, by_sample = spec.normalize_by, spec.weight, spec.sample_weight
         if by is not None and not callable(by):
             by = next((ref.name for ref in self._refs(by, LABELS, field="normalize_by: ")), None)
+        if by_sample is not None:
+            by_sample = next((r.name for r in self._refs(by_sample, LABELS, field="sample_weight: ")), None)
         if by is None and is_multi_box(spec.fn) and len(args) == 4:
             by = MatchedAnchors(args[2].name, least=int(spec.fn._min_hard_negatives > 0))  # type: ignore
         if not callable(weight) and is_finite_number(weight):
@@ -140,9 +142,11 @@ class _Resolver:
         parts = tuple(part for part in listed(spec.returns) if isinstance(part, str)) or ("",)
         known = isinstance(spec.minimize, str) and spec.minimize in parts
         minimized = parts.index(spec.minimize) if known else 0
-        return Term(
-            self.key, replace(spec, weight=weight, normalize_by=by), args, parts=parts, minimized=minimized
-        )
+        is_weighted = spec.class_weights is not None or by_sample is not None
+        weights = Ref(LABELS, f"weight.{self.key}") if is_weighted else None
+        classes = _plain_weights(spec.class_weights)
+        spec = replace(spec, weight=weight, normalize_by=by, sample_weight=by_sample, class_weights=classes)
+        return Term(self.key, spec, args, parts=parts, minimized=minimized, weights=weights)
 
     def metric(self, spec: MetricSpec) -> MetricTerm:
         """Return a metric with resolved arguments and losses."""
@@ -153,6 +157,8 @@ class _Resolver:
             value is not None for value in (spec.outputs, spec.labels, spec.arguments)
         ):
             args = self._arguments(spec, takes_losses, (OUTPUTS, LABELS))
+        if spec.sample_weight is not None:  # the last label
+            args += tuple(self._refs(spec.sample_weight, LABELS, field="sample_weight: ")[:1])
         return MetricTerm(self.key, spec, args, losses=tuple(losses))
 
     def _arguments(
@@ -223,6 +229,15 @@ class _Resolver:
 
     def _report(self, problem: str) -> None:
         self.messages.append(f"{self.where}: {problem}")
+
+
+def _plain_weights(weights: Any) -> Any:
+    """Return weights of classes with Python's own types, as far as they are numbers."""
+    if isinstance(weights, Mapping):
+        return {key: as_float(value) if is_finite_number(value) else value for key, value in weights.items()}
+    if isinstance(weights, str) or not hasattr(weights, "__len__"):
+        return weights
+    return tuple(as_float(value) if is_finite_number(value) else value for value in weights)
 
 
 EXAMPLE = 'such as {"hidden": (2, 0, 64)}, with 0 for the number of samples'

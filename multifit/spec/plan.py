@@ -1,5 +1,6 @@
 """The plan: what goes where, as a table."""
 
+import reprlib
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -12,7 +13,7 @@ from .names import LABELS, OUTPUTS, Ref, Tree
 from .terms import Declarations, MatchedAnchors, MetricTerm, Taker, Term
 
 ARRAYS = ("input", "output", "label")
-FEEDS, NORMALIZES = "feeds", "normalises"  # as plan.json spells them
+FEEDS, NORMALIZES, WEIGHS = "feeds", "normalises", "weighs"  # as plan.json spells them
 VALUE_WIDTH = 16  # of a metric's figures, which may be many
 
 
@@ -121,9 +122,10 @@ def _links(declarations: Declarations, metrics: Iterable[str]) -> Iterator[Link]
     """Yield every link of the losses, then of the metrics with these keys."""
     for term in declarations.terms:
         yield from _arguments(declarations, "loss", term)
-        if isinstance(term.spec.normalize_by, str):
-            slot = Ref(LABELS, term.spec.normalize_by)
-            yield Link(_kind(declarations, slot), slot.name, "loss", term.key, NORMALIZES)
+        for name, how in ((term.spec.normalize_by, NORMALIZES), (term.spec.sample_weight, WEIGHS)):
+            if isinstance(name, str):
+                kind = _kind(declarations, Ref(LABELS, name))
+                yield Link(kind, name, "loss", term.key, how)
     for metric in declarations.metric_terms:
         if metric.key in metrics:
             yield from _arguments(declarations, "metric", metric)
@@ -149,6 +151,7 @@ def _goes(arrows: Iterable[Link], what: str, name: str) -> str:
     goes = ["net"] if what == "input" else []
     goes += [link.target for link in mine if link.how == FEEDS]
     goes += [f"normalizes {link.target}" for link in mine if link.how == NORMALIZES]
+    goes += [f"weighs {link.target}" for link in mine if link.how == WEIGHS]
     return ", ".join(dict.fromkeys(goes)) or "unused"
 
 
@@ -174,7 +177,10 @@ def _loss_rows(term: Term, parts: Mapping[str, str]) -> Iterator[Row]:
     weight = term.spec.weight
     factor = f"{function_name(weight)}(state)" if callable(weight) else f"{weight:g}"
     bound = f", trains {', '.join(term.trainers)}" if term.trainers else ""
-    computed = f"{factor} x {_call(term.spec.fn, term.args)} / {_divisor(term)}{bound}"
+    classes = term.spec.class_weights
+    weighted = "" if classes is None else f", class weights {reprlib.repr(classes)}"
+    weighted += f", weighted by {term.spec.sample_weight}" if term.spec.sample_weight else ""
+    computed = f"{factor} x {_call(term.spec.fn, term.args)} / {_divisor(term)}{weighted}{bound}"
     yield Row("loss", term.key, parts.get(term.key, ""), computed)
     for i, part in enumerate(name for name in term.parts if name):
         name = f"{term.key}.{part}"

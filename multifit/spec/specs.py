@@ -44,6 +44,13 @@ class LossSpec(_OneLineRepr):
         function is called with each device's slots and returns an array or a number; what it returns is
         summed over all devices and processes. Values must be at least 0. Defaults to the number of samples;
         for gluoncv's ``SSDMultiBoxLoss``, to the number of anchors that are matched with an object.
+    class_weights : sequence of float, mapping of int to float, or "balanced", optional
+        The weight of each class, by which the loss of a value of the first label is multiplied before it is
+        divided as usual; 1 for classes that a mapping leaves out. With "balanced", `fit` first reads the
+        training data once: the weight is the number of labels, over that of the classes that occur times
+        that of the class's labels; 1 for classes that do not occur.
+    sample_weight : str, optional
+        A slot by which the loss is multiplied: a number for each sample, or for each value of the label.
     arguments : sequence of str, optional
         All outputs and labels in the order in which `fn` takes them, if the outputs do not come first. Write
         ``outputs.x`` or ``labels.x`` if a name is both.
@@ -59,6 +66,8 @@ class LossSpec(_OneLineRepr):
     returns: Sequence[str] | None = None
     minimize: str | None = None
     normalize_by: str | Callable[[Slots], Array | float] | None = None
+    class_weights: Sequence[float] | Mapping[int, float] | str | None = None
+    sample_weight: str | None = None
     arguments: Sequence[str] | None = None
     trainers: str | Sequence[str] | None = None
 
@@ -72,7 +81,9 @@ class MetricSpec(_OneLineRepr):
     ----------
     metric : str, EvalMetric or callable
         A name that ``mx.metric.create`` takes, such as ``"accuracy"``, ``"f1"`` or ``"rmse"``, or
-        ``"binary_accuracy"``. Or any ``mx.metric.EvalMetric``, or a function ``(labels, outputs) -> float``.
+        ``"binary_accuracy"``, or the name of a function of scikit-learn's, such as ``"sklearn.f1_score"``. Or
+        any ``mx.metric.EvalMetric`` or ``torchmetrics.Metric``, or a function ``(labels, outputs) -> float``,
+        such as those of ``sklearn.metrics``, which get classes or probabilities where they take these.
 
         The figure of one of MXNet's own metrics is that of all samples of the pass, whatever the class itself
         does batch by batch: the same as after a single update with the whole pass. Most are summed on the
@@ -104,6 +115,8 @@ class MetricSpec(_OneLineRepr):
         device.
     names : sequence of str, optional
         Names of the figures if the metric returns several without names.
+    sample_weight : str, optional
+        A slot that is passed to a function as ``sample_weight=``.
     arguments : sequence of str, optional
         All outputs and labels in another order, as in :class:`LossSpec`.
     """
@@ -116,6 +129,7 @@ class MetricSpec(_OneLineRepr):
     stage: str | Sequence[str] = ("train", "evaluate")
     transform: Callable[..., Array | Sequence[Array | Sequence[Array]]] | None = None
     names: Sequence[str] | None = None
+    sample_weight: str | None = None
     arguments: Sequence[str] | None = None
 
 

@@ -79,6 +79,12 @@ class Term(Taker):
     spec: LossSpec
     parts: tuple[str, ...] = ("",)  # names of what it returns; one empty name for a single array
     minimized: int = 0  # index of the part that enters the objective
+    weights: Ref | None = None  # the slot with the weights of classes and samples, if it declares any
+
+    @property
+    def refs(self) -> tuple[Ref, ...]:
+        """Everything that it reads."""
+        return (*self.args, *self.present, *([self.weights] if self.weights else []))
 
     @property
     def counts_samples(self) -> bool:
@@ -203,7 +209,7 @@ def with_optional(spec: Declared, lacking: Collection[str]) -> Declared:
 def _slots(spec: Declared, taker: Taker) -> frozenset[str]:
     """Return the names of all slots that a loss or metric takes, including masks and normalizers."""
     taken = {ref.name for ref in taker.labels}
-    by = getattr(taker.spec, "normalize_by", None)
-    taken |= {by} if isinstance(by, str) else set()
+    others = (getattr(taker.spec, name, None) for name in ("normalize_by", "sample_weight"))
+    taken |= {other for other in others if isinstance(other, str)}
     masks = {label.missing for name, label in spec.label_specs.items() if name in taken}
     return frozenset(taken | {mask for mask in masks if isinstance(mask, str) and mask != NAN})

@@ -1,7 +1,7 @@
 """Checks of declarations: each by itself, then across them."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..arguments import is_finite_number
@@ -65,7 +65,8 @@ def _used(declarations: Declarations) -> set[Ref]:
     used |= {Ref(LABELS, name) for name in declarations.inputs}
     used |= {
         Ref(LABELS, by)
-        for by in (term.spec.normalize_by for term in declarations.terms)
+        for term in declarations.terms
+        for by in (term.spec.normalize_by, term.spec.sample_weight)
         if isinstance(by, str)
     }
     masks = [label.missing for label in declarations.label_specs.values() if isinstance(label.missing, str)]
@@ -84,6 +85,7 @@ def declaration_messages(declarations: Declarations) -> Iterator[str]:
     yield from _duplicates(declarations)
     for term in declarations.terms:
         yield from _loss(term)
+        yield from _class_weights(term)
     for metric in declarations.metric_terms:
         yield from _metric(metric)
     yield from _functions(declarations)
@@ -133,6 +135,27 @@ def _loss(term: Term) -> Iterator[str]:
         yield f"{where}: trainers is empty; name at least one, or leave it out to train all parameters"
 
 
+BALANCED = "balanced"
+
+
+def _class_weights(term: Term) -> Iterator[str]:
+    weights, where = term.spec.class_weights, f"{term.where}: class_weights"
+    if weights is None or (weights == BALANCED and term.labels):
+        return
+    if not term.labels:
+        yield f"{where} need a label that holds class indices, and the loss takes none; name it with labels="
+    elif not isinstance(weights, (Mapping, list, tuple)) or not weights:
+        near = suggest(weights, [BALANCED])
+        valid = f'give "{BALANCED}", a number for each class, or {{class: number}}'
+        yield f"{where} is {shown(weights)}{near}; {valid}"
+    else:
+        for key, value in weights.items() if isinstance(weights, Mapping) else enumerate(weights):
+            if not is_finite_number(key) or key != int(key) or key < 0:
+                yield f"{where} has the key {shown(key)}; keys are class indices, whole numbers from 0"
+            if not is_finite_number(value) or value < 0:
+                yield f"{where}[{key}] is {shown(value)}; it must be a finite number of at least 0"
+
+
 def _minimize(where: str, minimize: object, parts: list[str]) -> str:
     fix = (
         f"returns names {quoted(parts)}; name one of these"
@@ -155,6 +178,8 @@ def _metric(metric: MetricTerm) -> Iterator[str]:
             f'{where}: {shown(spec.metric)} is not a metric; give a name, such as "accuracy", an '
             "EvalMetric, such as mx.metric.Accuracy(), or a function (labels, outputs) -> float"
         )
+    if spec.sample_weight is not None and spec.transform is not None:
+        yield f"{where}: sample_weight cannot be combined with transform=; let the function do both"
     if spec.transform is not None and not callable(spec.transform):
         yield f"{where}: transform: {shown(spec.transform)} cannot be called; give a function"
     if spec.mode is not None:

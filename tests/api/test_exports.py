@@ -36,8 +36,9 @@ SIGNATURES: dict[str, str] = {
     "MultiEstimator.fit": "self train_data val_data epochs batches event_handlers resume batch_axis sampling "
     "val_batches overfit",
     "TaskSpec": "outputs labels losses metrics inputs batch unused forward batch_fn evaluate name state",
-    "LossSpec": "fn outputs labels weight returns minimize normalize_by arguments trainers",
-    "MetricSpec": "metric outputs labels losses mode stage transform names arguments",
+    "LossSpec": "fn outputs labels weight returns minimize normalize_by class_weights sample_weight "
+    "arguments trainers",
+    "MetricSpec": "metric outputs labels losses mode stage transform names sample_weight arguments",
     "TrainerSpec": "params optimizer optimizer_params lr_scheduler clip_norm every accumulate",
     "LabelSpec": "name dtype classes ignore missing",
 }

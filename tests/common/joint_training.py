@@ -202,6 +202,16 @@ CASES: dict[str, dict[str, Any]] = {
     "accumulation": {"accumulate": 2},
     "accumulation of missing labels": {"accumulate": 3, "labels": MISSING, "data": ragged},
     "accumulation of uneven parts": {"accumulate": 2, "parity": _normalized(), "data": uneven_parts},
+    "weights of classes and samples": {
+        "digit": LossSpec(CE, class_weights={3: 4.0}, sample_weight="weight"), "data": ragged
+    },
+    "balanced classes": {"digit": LossSpec(CE, class_weights="balanced"), "data": uneven_parts},
+    "balanced classes in another order": {
+        "digit": LossSpec(CE, class_weights="balanced"),
+        "data": lambda world: loader(
+            batch_sampler=gluon.data.BatchSampler(Shuffled(world), 37, "keep"), size=None
+        ),
+    },
     "lists": {"data": lambda world: batches(16)},
     "arrays in memory": {"data": lambda world: multifit.batches(*arrays(), batch_size=16)},
     "an eager net": {"hybridize": False},

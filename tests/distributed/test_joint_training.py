@@ -38,7 +38,8 @@ from mxnet import gluon  # isort: skip
 
 THREADS = [
     "lists", "arrays in memory", "uneven parts", "mixed samples", "a net that branches", "two devices",
-    "noise", "missing labels", "a frozen body", "balance that looks back", "balance that learns",
+    "noise", "missing labels", "balanced classes", "balanced classes in another order",
+    "weights of classes and samples", "a frozen body", "balance that looks back", "balance that learns",
     "balance of every second batch", "balance of features that adds up",
     "balance of parameters where labels are missing",
 ]  # fmt: skip

@@ -46,9 +46,13 @@ FIELDS = {
         "evaluate", "name", "state",
     ],
     "loss": [
-        "fn", "outputs", "labels", "weight", "returns", "minimize", "normalize_by", "arguments", "trainers",
+        "fn", "outputs", "labels", "weight", "returns", "minimize", "normalize_by", "class_weights",
+        "sample_weight", "arguments", "trainers",
     ],
-    "metric": ["metric", "outputs", "labels", "losses", "mode", "stage", "transform", "names", "arguments"],
+    "metric": [
+        "metric", "outputs", "labels", "losses", "mode", "stage", "transform", "names", "sample_weight",
+        "arguments",
+    ],
     "label": ["name", "dtype", "classes", "ignore", "missing"],
     "trainer": [
         "params", "optimizer", "optimizer_params", "lr_scheduler", "clip_norm", "every", "accumulate",

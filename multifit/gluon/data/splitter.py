@@ -16,6 +16,7 @@ from ..user_code import user_code
 from .arrays import RawArray, Signature, as_array, cast_dtype, cast_line, place, samples
 from .batch import WHOLE, Batch, BatchLayout, CurrentShare, Shards, layout_of, signature_of_list
 from .missing import KnownLabels, MissingLabels, sought_in
+from .value_weights import ValueWeights
 
 MAX_SIGNATURES = 50  # that are remembered; with sequences of many lengths, there may be more
 
@@ -37,7 +38,8 @@ class BatchSplitter:
     lacks some slots or names them differently. `fill_in` adds slots that no batch holds. `known` are the
     shapes and dtypes of labels that may be missing, as all batches of the stage have shown them. `before` are
     the signatures of batches of the same slots, in whichever stage. `casts` are the dtypes of labels that
-    losses cannot take as they are; the check of the first batch adds to it.
+    losses cannot take as they are; the check of the first batch adds to it. `weights` adds the slots with the
+    weights of losses' values.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class BatchSplitter:
         known: KnownLabels | None = None,
         before: Sequence[list[SlotSignature]] = (),
         casts: Mapping[str, str] | None = None,
+        weights: ValueWeights | None = None,
     ) -> None:
         self.spec, self.contexts, self._log_once = spec, contexts, log_once
         self.labels, self.batch_axis, self._change = labels, batch_axis, change
@@ -72,7 +75,7 @@ class BatchSplitter:
         self._order = list(self._own.values())
         self._inputs = [name for name in spec.inputs if name in self._order]
         self._inputs_alone = {name for name, slot in self._own.items() if slot in self._inputs}
-        self._fill_in = fill_in
+        self._fill_in, self._weights = fill_in, weights
         self._absent = frozenset(() if own is None else spec.slot_names) - frozenset(self._order)
 
     def split(self, raw: Any) -> Batch:
@@ -228,6 +231,10 @@ class BatchSplitter:
             batch.slots = [{name: slots.get(name) for name in self.spec.slot_names} for slots in batch.slots]
         if self._missing:
             batch.slots = [self._missing.replace(slots, self._cast) for slots in batch.slots]
+            batch.signature = None
+        if self._weights:
+            sizes, add = batch.sizes, self._weights.add
+            batch.slots = [add(slots, size, batch.axis) for slots, size in zip(batch.slots, sizes)]
             batch.signature = None
         if self._change is not None:
             batch.slots, batch.signature = [self._change(slots) for slots in batch.slots], None

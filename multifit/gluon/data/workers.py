@@ -23,6 +23,8 @@ from multiprocessing.util import Finalize
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import numpy as np
+
 from ...errors import DataError, shown, user_code
 from ...seeding import mixed, seed_everything, state_hash
 from ..compat import mx
@@ -201,4 +203,6 @@ class _ByKey:
             return {key: self([sample[key] for sample in samples]) for key in first}
         if isinstance(first, tuple):
             return [self(column) for column in zip(*samples)]
+        if isinstance(first, str):
+            return np.array(samples)  # which is refused by its slot's name; Gluon would raise KeyError
         return self.batchify(samples)

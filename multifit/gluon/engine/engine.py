@@ -27,6 +27,7 @@ from ..data.batch import Batch
 from ..data.missing import KnownLabels
 from ..data.splitter import BatchSplitter, SlotSignature
 from ..data.task_splitter import TaskSplitter
+from ..data.value_weights import BalancedWeights, ValueWeights
 from ..distributed.joint_gradients import JointGradients
 from ..distributed.parameters import SharedParameters
 from ..distributed.reader import Reader
@@ -57,8 +58,9 @@ class Engine:
     loaders train. `hooks` call the handlers that change a training step. `batch_axis` is the axis of the
     samples in all slots. `readers` read the loaders of each stage. `signatures` are the shapes and dtypes of
     each stage's batches, for exporting. `known_labels` are the shapes and dtypes of the labels that may be
-    missing, from the last batch that had them. `gradients` adds up the ranks' gradients, and `shared` keeps
-    their parameters equal. `windows` read the batches that trainers accumulate.
+    missing, from the last batch that had them. `balanced_weights` are the weights of the classes that a fit
+    has counted. `gradients` adds up the ranks' gradients, and `shared` keeps their parameters equal.
+    `windows` read the batches that trainers accumulate.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class Engine:
         self.readers = {name: Reader(world) for name in STAGES}
         self.signatures: dict[str, list[SlotSignature]] = {name: [] for name in STAGES}
         self._split_specs: dict[str, TaskSpec] = {}
+        self.balanced_weights: BalancedWeights = {}
         self.shared = SharedParameters(world, model.parameters, trainers.frozen.statistics)
         self.windows = Windows(self)
         self.restart()
@@ -125,6 +128,7 @@ class Engine:
             self.model, self.trainers, self.spec, state, self._log_once, metrics, balancer, self.world
         )
         fork.signatures, fork.shared = self.signatures, self.shared
+        fork.balanced_weights = self.balanced_weights
         return fork
 
     @property
@@ -291,4 +295,5 @@ class Engine:
             known=self.known_labels[name],
             casts=stage.casts,
             before=[self.signatures[each] for each in same] if axis == 0 else (),
+            weights=ValueWeights(stage.spec, self.model.dtype, self.balanced_weights, self._log_once),
         )

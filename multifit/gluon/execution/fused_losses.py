@@ -24,7 +24,7 @@ def fused_loss(loss: Any, args: Sequence[Any]) -> Callable[..., Any] | None:
     with hooks. `args` are the loss's arguments: logits (N, C, ...), labels (N, ...), optionally sample
     weights. Except for :func:`cross_entropy`, the function is valid for this C only.
     """
-    reduce = REDUCTIONS.get(type(loss))
+    reduce: Any = REDUCTIONS.get(type(loss))
     if reduce is None or loss._forward_hooks or loss._forward_pre_hooks or mx.util.is_np_array():
         return None
     if _is_one_class_per_sample(loss, *args):
@@ -32,10 +32,11 @@ def fused_loss(loss: Any, args: Sequence[Any]) -> Callable[..., Any] | None:
     return partial(_call, reduce, loss, args[0].shape[1]) if _is_class_map(loss, *args) else None
 
 
-def cross_entropy(logits: Any, label: Any) -> Any:
-    """Return the softmax cross entropy (N,) of logits (N, C) and classes (N,)."""
+def cross_entropy(logits: Any, label: Any, weight: Any = None) -> Any:
+    """Return the softmax cross entropy (N,) of logits (N, C) and classes (N,), times the weights (N, 1)."""
     F = mx.nd if isinstance(logits, mx.nd.NDArray) else mx.sym
-    return -F.pick(F.log_softmax(logits, axis=-1), label, axis=-1)
+    loss = -F.pick(F.log_softmax(logits, axis=-1), label, axis=-1)
+    return loss if weight is None else loss * F.reshape(weight, (-1,))
 
 
 def negative_log_likelihood(F: Any, logits: Any, label: Any, classes: int) -> Any:

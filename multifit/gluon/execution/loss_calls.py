@@ -8,7 +8,7 @@ from ...spec.names import LABELS, OUTPUTS, Ref
 from ...spec.terms import Term, is_multi_box
 from ..compat import mx
 from ..user_code import user_code
-from .present_losses import present_loss
+from .present_losses import changed_loss
 
 
 def multi_box_loss(loss: Any, scores: Any, boxes: Any, classes: Any, targets: Any) -> tuple[Any, Any, Any]:
@@ -66,13 +66,14 @@ def call_loss(
     `by_value` says whether single values of its labels may be missing.
     """
     arguments = [arrays[ref] for ref in term.args]
-    call = function or term.spec.fn
+    call: Any = function or term.spec.fn
     if is_multi_box(call):
         call = partial(multi_box_loss, call)
-    if call is None:
+    if call is None and term.weights is None:
         return arguments[:1]
     with user_code(lambda: term.where, *zip(map(str, term.args), arguments)):
-        parts = present_loss(term, arrays, call, by_value) if term.present else call(*arguments)
+        is_changed = term.present or term.weights is not None
+        parts = changed_loss(term, arrays, call, by_value) if is_changed else call(*arguments)
     return list(parts) if isinstance(parts, (list, tuple)) else [parts]
 
 

@@ -1,31 +1,35 @@
-"""Losses whose labels may be missing: missing values add nothing to the loss, and have no gradient.
+"""Losses with weights for their values, and losses whose labels may be missing.
 
+Missing values add nothing to the loss, and have no gradient.
 The functions run on NDArrays and on symbols. Symbols have no shapes, so that what a loss can leave out is
 found out from arrays before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from ...checks import describe
 from ...errors import SpecError
 from ...protocols import Tensor
-from ...spec.names import OUTPUTS, Ref
+from ...spec.names import LABELS, OUTPUTS, Ref
 from ...spec.parsing import label_of, presence
 from ...spec.terms import Term
 from ..compat import mx
 from ..data.arrays import new_array
-from ..losses import ELEMENTWISE, SegmentationCELoss, class_axis, is_kind
+from ..losses import SegmentationCELoss, SequenceCELoss, class_axis, is_kind, weighs_values, weighted
 
-_CE = mx.gluon.loss.SoftmaxCrossEntropyLoss
+OURS = SegmentationCELoss, SequenceCELoss
 
 
-def present_loss(term: Term, arrays: Mapping[Ref, Any], call: Callable[..., Any], by_value: bool) -> Any:
-    """Return a term's loss, in which missing labels do not count; `call` calls the loss.
+def changed_loss(term: Term, arrays: Mapping[Ref, Any], call: Any, by_value: bool) -> Any:
+    """Return a term's loss, times its weights, in which missing labels do not count; `call` calls the loss.
 
+    What a loss returns is multiplied by the weights, unless it takes weights for the values of its label.
     Values count one by one if the loss leaves them out itself, or returns as many values as its labels have.
     Symbols have no sizes, so `by_value` says whether it does: what :func:`counts_values` returns. Of any
     other loss, a sample counts only if all its values are present.
@@ -34,15 +38,25 @@ def present_loss(term: Term, arrays: Mapping[Ref, Any], call: Callable[..., Any]
     arguments = [arrays[ref] for ref in term.args]
     F = mx.nd if isinstance(arguments[0], mx.nd.NDArray) else mx.sym
     masks = [arrays[ref] for ref in term.present]
+    weight = None if term.weights is None else arrays[term.weights]
     if _weighs_values(term):
-        weight = _as_weight(F, fn, arguments, masks[0])
-        weight = F.broadcast_mul(arguments[2], weight) if len(arguments) > 2 else weight
-        return _without_cache(call, *arguments[:2], weight, *arguments[3:])
-    if _ignores_values(term):
+        factors = [_as_weight(F, fn, arguments, mask) for mask in masks] + arguments[2:3]
+        if weight is not None:
+            factors.append(F.reshape_like(weight, _one_per_value(F, fn, arguments[0])))
+        return _without_cache(call, *arguments[:2], _product(F, factors), *arguments[3:])
+    if weight is not None and is_kind(fn, *OURS) and _takes_pair(term):
+        fixed = 2 + is_kind(fn, SequenceCELoss)
+        factors = [F.reshape(factor, (0, -1)) for factor in (*arguments[fixed:], weight)]
+        arguments[fixed:], weight = [_product(F, factors)], None
+        call = partial(_without_cache, call)
+    if masks and _ignores_values(term):
         scores, label, *weights = arguments
         label = F.where(masks[0], label, F.ones_like(label) * fn._ignore_label)
         return call(scores, label, *weights)
-    parts = _parts(call(*arguments))
+    parts = _parts(call(*arguments)) if call is not None else arguments
+    parts = [_weighted(F, term, part, weight) for part in parts]
+    if not masks:
+        return parts
     if by_value if F is mx.sym else _fit(parts, masks):
         return [_masked_values(F, part, masks) for part in parts]
     rows = _rows(F, masks)
@@ -88,9 +102,19 @@ def present_share(term: Term, slots: Mapping[str, Any]) -> Any:
 
 
 def _weighs_values(term: Term) -> bool:
-    """Whether the loss is a stock one that weighs each value of its one label."""
-    is_sparse = is_kind(term.spec.fn, _CE) and class_axis(term.spec.fn) is not None
-    return _takes_pair(term) and (is_sparse or is_kind(term.spec.fn, *ELEMENTWISE))
+    """Whether the loss is one of Gluon's that weighs each value of its label."""
+    return _takes_pair(term) and weighs_values(term.spec.fn) and not is_kind(term.spec.fn, *OURS)
+
+
+def _weighted(F: Any, term: Term, values: Any, weight: Any) -> Any:
+    if weight is None:
+        return values
+    if F is mx.nd and (values.shape[:1] != weight.shape[:1] or weight.size not in (len(weight), values.size)):
+        raise SpecError(
+            f"{term.where}: its weights are {describe.array(weight)}, and it returns "
+            f"{describe.array(values)}; return a value for each weight, or give a weight for each sample"
+        )
+    return weighted(F, values, weight)
 
 
 def _without_cache(call: Any, *arguments: Any) -> Any:
@@ -111,10 +135,9 @@ def _ignores_values(term: Term) -> bool:
 
 
 def _takes_pair(term: Term) -> bool:
-    """Whether the loss takes an output, then the one label that may be missing."""
-    first, second = term.args[0], term.args[1:2]
-    names = [presence(ref.name) for ref in second]
-    return first.space == OUTPUTS and names == [ref.name for ref in term.present]
+    """Whether the loss takes an output, then a label, and no other label may be missing."""
+    spaces, names = [ref.space for ref in term.args[:2]], {presence(ref.name) for ref in term.args[1:2]}
+    return spaces == [OUTPUTS, LABELS] and {ref.name for ref in term.present} <= names
 
 
 def _fit(parts: Sequence[Any], masks: Sequence[Any]) -> bool:
@@ -143,8 +166,14 @@ def _as_weight(F: Any, fn: Any, arguments: Sequence[Any], mask: Tensor) -> Tenso
     axis = class_axis(fn)
     if axis is None:  # the loss compares element by element, so the label has the output's dtype
         return F.reshape_like(F.where(mask, F.ones_like(label), F.zeros_like(label)), output)
-    scores = F.slice_axis(output, axis=axis, begin=0, end=1)
+    scores = _one_per_value(F, fn, output)
     return F.where(F.expand_dims(mask, axis=axis), F.ones_like(scores), F.zeros_like(scores))
+
+
+def _one_per_value(F: Any, fn: Any, output: Any) -> Tensor:
+    """Return an array of the shape in which one of Gluon's losses takes the weights of values."""
+    axis = class_axis(fn)
+    return output if axis is None else F.slice_axis(output, axis=axis, begin=0, end=1)
 
 
 def _rows(F: Any, masks: Sequence[Tensor]) -> Tensor:

@@ -18,7 +18,7 @@ from ..compat import mx
 from ..data.arrays import new_array
 from ..execution.loss_calls import as_variable, by_reference, call_loss
 from ..execution.loss_weights import BatchLossScale
-from ..losses import SegmentationCELoss, SequenceCELoss
+from ..losses import SegmentationCELoss, SequenceCELoss, weighted
 
 # Handlers that only blend losses run before handlers that add to the objective (penalties, at the normal
 # priority), so that they scale losses only.
@@ -211,8 +211,8 @@ def _sequence(fn: Any, pred: Any, label: Any, valid_length: Any, sample_weight: 
     # Masked twice, as in the loss: padding, even NaN, must reach neither the loss nor the gradient.
     logits = fn._mask(mx.nd, fn._last(mx.nd, pred), valid_length)
     values = -mx.nd.mean(mx.nd.log_softmax(logits, axis=-1), axis=-1)
-    loss = mx.nd.sum(fn._mask(mx.nd, values, valid_length), axis=1)
-    return mx.gluon.loss._apply_weighting(mx.nd, loss, fn._weight, sample_weight)
+    loss = mx.nd.sum(weighted(mx.nd, fn._mask(mx.nd, values, valid_length), sample_weight), axis=1)
+    return mx.gluon.loss._apply_weighting(mx.nd, loss, fn._weight)
 
 
 class MixUp(Handler):
@@ -290,6 +290,7 @@ class MixUp(Handler):
         # each label once, even if several losses read it, so that it is not permuted twice
         self._labels = [name for name in spec.slot_names if name in labels]
         self._labels += [mask for mask in map(presence, self._labels) if mask in masks]
+        self._labels += [term.weights.name for term in self._blend.terms if term.weights is not None]
 
     def batch_begin(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Draw the share of each sample's own input and label."""

@@ -166,7 +166,7 @@ def updates_as(metric: Any, *kinds: Any) -> bool:
 
 def direction(metric: mx.metric.EvalMetric) -> str | None:
     """Return whether lower ("min") or higher ("max") is better; None if the metric is not known."""
-    return KNOWN.get(class_name(metric), (None, None))[0]
+    return KNOWN.get(class_name(metric), (getattr(metric, "mode", None), None))[0]
 
 
 def figure_names(metric: mx.metric.EvalMetric) -> list[str] | None:

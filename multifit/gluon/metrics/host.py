@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
 from math import prod
 from typing import Any, NamedTuple
 
@@ -14,9 +15,11 @@ from ...errors import SpecError, quoted, shown, suggest
 from ...protocols import Array
 from ...signatures import arity_problem, signature_of
 from ...spec.names import OUTPUTS, Ref
+from ...spec.plan import function_name
 from ...spec.terms import MetricTerm
 from ..compat import mx
 from ..data.arrays import new_array, sample_axis
+from . import scikit
 from .base import present_arrays
 from .catalogue import READING, parts_of, updates_as, value_axis
 from .classification import UNCLEAR, BinaryAccuracy, read_classes
@@ -55,6 +58,7 @@ def _copy(value: Any, memo: dict[int, Any]) -> Any:
         return value
 
 
+TORCH_METRICS = "torchmetrics.metric.Metric", "torchmetrics.collections.MetricCollection"
 # names in MXNet's registry that are of no use without an instance
 _UNNAMED = {"caffe", "torch", "custom", "custommetric", "composite", "compositeevalmetric"}
 
@@ -64,11 +68,20 @@ def as_metric(term: MetricTerm) -> Any:
 
     Raises SpecError if there is no metric of that name, or if it has options that must be given.
     """
-    if isinstance(term.spec.metric, str):
-        return _named_metric(term.where, term.spec.metric)
-    if isinstance(term.spec.metric, mx.metric.EvalMetric) or hasattr(term.spec.metric, "update"):
-        return term.spec.metric
-    return _FunctionMetric(term.spec.metric, term.key)
+    metric = term.spec.metric
+    if isinstance(metric, str) and metric.startswith(scikit.PREFIX):
+        metric = scikit.named_function(term.where, metric)
+    is_object = isinstance(metric, str) or hasattr(metric, "update")
+    if term.spec.sample_weight is not None and is_object:
+        raise SpecError(
+            f"{term.where}: sample_weight is passed to functions, and {function_name(metric)} is none; give "
+            'one that takes it, such as "sklearn.accuracy_score" or "sklearn.mean_squared_error"'
+        )
+    if not is_object:
+        return _FunctionMetric(metric, term.key, term.spec.sample_weight is not None)
+    if any(f"{kind.__module__}.{kind.__name__}" in TORCH_METRICS for kind in type(metric).__mro__):
+        return import_module("multifit.torch.metrics").TorchMetric(metric, term.where)
+    return _named_metric(term.where, metric) if isinstance(metric, str) else metric
 
 
 def _named_metric(where: str, name: str) -> Any:
@@ -92,15 +105,22 @@ def is_function(metric: Any) -> bool:
 
 
 class _FunctionMetric(mx.metric.EvalMetric):
-    """The value of ``function(labels, outputs)``, which gets the NumPy arrays of a whole pass."""
+    """The value of ``function(labels, outputs)``, which gets the NumPy arrays of a whole pass.
 
-    def __init__(self, function: Any, name: str) -> None:
+    If it is `weighted`, the last of the labels is its argument `sample_weight`.
+    """
+
+    def __init__(self, function: Any, name: str, weighted: bool = False) -> None:
         super().__init__(name)
-        self._function = function
+        self.function, self._weighted = function, weighted
+        self._compute, self.mode = scikit.adapted(function)
 
     def update(self, labels: Sequence[Any], preds: Sequence[Any]) -> None:
         """Call the function with one array each, or with lists of arrays if several are named."""
-        value = self._function(*[arrays[0] if len(arrays) == 1 else arrays for arrays in (labels, preds)])
+        options = {"sample_weight": labels[-1]} if self._weighted else {}
+        groups = labels[: len(labels) - self._weighted], preds
+        arguments = [arrays[0] if len(arrays) == 1 else arrays for arrays in groups]
+        value = self._compute(*arguments, **options)
         try:
             self.sum_metric, self.num_inst = float(value), 1
         except (OverflowError, TypeError, ValueError):

@@ -132,6 +132,7 @@ def _finite(spec: TaskSpec, arrays: Mapping[Ref, Any], classes: Collection[Ref])
     The sums of normalizers are checked elsewhere.
     """
     taken = {ref for taker in spec.takers for ref in taker.refs}
+    taken |= {Ref(LABELS, term.spec.sample_weight) for term in spec.terms if term.spec.sample_weight}
     for name in spec.slot_names:
         ref, where = Ref(LABELS, name), "inputs" if name in spec.inputs else "labels"
         array = arrays.get(ref)
@@ -156,12 +157,20 @@ def _taken(spec: TaskSpec, term: Term, arrays: Mapping[Ref, Any]) -> Iterator[La
         return
     label, *others = slots
     axis, out = class_axis(term.spec.fn), arrays[outputs[0]]
+    classes = None
     if axis is not None and -len(out.shape) <= axis < len(out.shape):
+        classes = out.shape[axis]
+    elif axis is None and isinstance(term.spec.class_weights, tuple):
+        classes = len(term.spec.class_weights)
+    if classes is not None:
         present = [ref for ref in others if arrays.get(ref) is not None]
         masks = [(ref, _mask(arrays[ref], arrays[label])) for ref in present]
         hiding = tuple((ref, how) for ref, how in masks if how)
+        weights = term.weights if term.spec.sample_weight is not None else None
+        if weights is not None and arrays.get(weights) is not None:
+            hiding = (*hiding, (weights, _mask(arrays[weights], arrays[label])))
         ignored = tuple(_ignored(spec, term, label.name))
-        yield LabelRule(term.where, label, out.shape[axis], outputs[0], ignored, hiding)
+        yield LabelRule(term.where, label, classes, None if axis is None else outputs[0], ignored, hiding)
 
 
 def _is_dense(array: Array | None) -> bool:
@@ -185,7 +194,8 @@ def _ignored(spec: TaskSpec, term: Term, name: str) -> list[float]:
     """
     by_loss = getattr(term.spec.fn, "_ignore_label", None)
     label = spec.label_specs.get(name)
-    masked = len(term.args) > 2 and label is not None and label.ignore is not None
+    takes_mask = len(term.args) > 2 or term.spec.sample_weight is not None
+    masked = takes_mask and label is not None and label.ignore is not None
     return ([] if by_loss is None else [by_loss]) + ([label.ignore] if masked and label else [])
 
 

@@ -92,6 +92,8 @@ def _loss(term: Term, spec: LossSpec) -> dict[str, Any]:
         "parts": parts,
         "minimize": parts[term.minimized] if parts else None,
         "normalize_by": plain(spec.normalize_by),
+        "class_weights": plain(spec.class_weights),
+        "sample_weight": spec.sample_weight,
         **({"trainers": sorted(term.trainers)} if term.trainers else {}),
     }
 

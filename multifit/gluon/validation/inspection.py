@@ -16,7 +16,7 @@ from ...checks import (
 )
 from ...errors import Problem, SpecError, counted, last_line
 from ...protocols import Array, Metric
-from ...signatures import arity_problem
+from ...signatures import arity_problem, signature_of
 from ...spec import TaskSpec
 from ...spec.names import Ref, listed
 from ...spec.parsing import label_of
@@ -25,7 +25,7 @@ from ..compat import mx
 from ..data.arrays import joined
 from ..data.batch import Batch
 from ..execution.loss_calls import by_reference, call_loss, detached
-from ..losses import ELEMENTWISE, SegmentationCELoss, class_axis
+from ..losses import ELEMENTWISE, SegmentationCELoss, SequenceCELoss, class_axis, is_kind
 from ..metrics.base import present_arrays
 from ..metrics.catalogue import READING, updates_as, value_axis
 from ..metrics.classification import BinaryAccuracy
@@ -132,7 +132,8 @@ def inspect_term(
     slots = [(ref.name, arrays[ref]) for ref in term.labels]
     problems = _not_real(term, outputs)
     if outputs and slots and not problems:
-        problems = _elementwise(term, outputs[0], slots[0]) or _classes(term, outputs[0], slots[0])
+        pair = outputs[0], slots[0]
+        problems = _elementwise(term, *pair) or _classes(term, *pair) or _class_weights(term, outputs[0][1])
     return problems or (_check_result(term, arrays, own_gradients, training) if labels_fit else [])
 
 
@@ -150,10 +151,13 @@ def inspect_metric(stage_metric: StageMetric, arrays: Mapping[Ref, Any]) -> list
     elif isinstance(metric, PAIRING) and not term.losses:
         messages = list(_comparing(term, metric, arrays))
     elif is_function(metric):
-        function: Any = term.spec.metric
-        messages = [
-            arity_problem(term.where, function, ["labels", "outputs"], fix="take both, in that order")
-        ]
+        weighs = ["sample_weight"] if term.spec.sample_weight is not None else []
+        names, fix = ["labels", "outputs"], "take both, in that order"
+        messages = [arity_problem(term.where, metric.function, names, weighs, fix)]
+        known = getattr(signature_of(metric.function), "parameters", {}).values()
+        takes = any(p.name in weighs or p.kind is p.VAR_KEYWORD for p in known)
+        if weighs and known and not takes:
+            messages.append(f"{term.where}: takes no sample_weight; let it, or leave sample_weight= out")
     return [Problem("spec", message) for message in messages if message]
 
 
@@ -273,6 +277,22 @@ def _classes(term: Term, output: Named, label: Named) -> list[Problem]:
     return [Problem("spec", message)] if message else []
 
 
+def _class_weights(term: Term, output: Array) -> list[Problem]:
+    """Check that a loss with class weights takes class indices, and the classes of these weights."""
+    fn, weights, axis, found = term.spec.fn, term.spec.class_weights, class_axis(term.spec.fn), ""
+    binary = 2 if is_kind(fn, mx.gluon.loss.SigmoidBinaryCrossEntropyLoss) else None
+    classes = binary if axis is None else output.shape[axis]
+    if weights is None or (classes is None and not is_kind(fn, _CE, SequenceCELoss, *ELEMENTWISE)):
+        return []
+    if classes is None:
+        found = f"need class indices as labels, which {type(fn).__name__} does not take; use sample_weight="
+    elif isinstance(weights, tuple) and len(weights) != classes:
+        found = f"are {len(weights)} numbers for {counted(classes, 'class', 'classes')}"
+    elif isinstance(weights, Mapping) and max(weights) >= classes:
+        found = f"name the class {max(weights)}; classes are 0 … {classes - 1}"
+    return [Problem("spec", f"{term.where}: class_weights {found}")] if found else []
+
+
 def _check_result(
     term: Term, arrays: Mapping[Ref, Any], own_gradients: set[str], training: bool
 ) -> list[Problem]:
@@ -352,7 +372,7 @@ def _weight_problem(
     ]
     if all(_equal(four, 4 * one) for one, four in decidable):
         return None
-    is_plain = term.spec.weight == 1 and term.counts_samples
+    is_plain = term.spec.weight == 1 and term.counts_samples and term.weights is None
     ignored = all(_equal(four, one) for one, four in decidable)
     if is_plain and ignored:
         own_gradients.add(term.key)

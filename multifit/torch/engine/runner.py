@@ -227,9 +227,10 @@ class Runner(MXNetRunner):
         raise ValueError(f'{tool} does not work with engine="torch"; {way_out}')
 
     def state(self) -> dict[str, Any]:
-        return self._scaling.state()
+        return {**super().state(), **self._scaling.state()}
 
     def load(self, state: Mapping[str, Any]) -> None:
+        super().load(state)
         self._scaling.load(state)
 
     def why_inexact(self) -> str:

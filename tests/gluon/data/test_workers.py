@@ -253,3 +253,9 @@ def test_samples_may_be_dicts(options: Any) -> None:
 def test_samples_may_hold_dicts() -> None:
     first, named = next(iter(iterate(DataLoader([(i, {"y": i}) for i in range(4)], 3))))
     assert first.asnumpy().tolist() == named["y"].asnumpy().tolist() == [0, 1, 2]
+
+
+def test_samples_may_hold_texts() -> None:
+    """Gluon's own function raises KeyError for them; the batch's slot is refused by its name."""
+    _, texts = next(iter(iterate(DataLoader([(i, "ab"[i]) for i in range(2)], 2))))
+    assert texts.tolist() == ["a", "b"]

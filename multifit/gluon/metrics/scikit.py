@@ -1,0 +1,84 @@
+"""Functions of ``sklearn.metrics`` as metrics: what they take, and which of their values are better."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from ...errors import SpecError, quoted, shown, suggest
+from ...signatures import signature_of
+
+PREFIX = "sklearn."
+DIRECTIONS = {"score": "max", "corrcoef": "max", "error": "min", "loss": "min", "deviance": "min"}
+
+
+def named_function(where: str, name: str) -> Callable[..., Any]:
+    """Return the function of ``sklearn.metrics`` with the name after the prefix.
+
+    Raises SpecError if there is none, and ImportError if scikit-learn is not installed.
+    """
+    try:
+        module = import_module("sklearn.metrics")
+    except ImportError as error:
+        raise ImportError(f"{where}: {shown(name)} needs scikit-learn: pip install scikit-learn") from error
+    valid = [f"{PREFIX}{each}" for each in module.__all__ if each.rpartition("_")[2] in DIRECTIONS]
+    if name not in valid:
+        near = suggest(name, valid)
+        raise SpecError(f"{where}: there is no metric {shown(name)}{near}; valid are {quoted(valid)}")
+    function: Callable[..., Any] = getattr(module, name[len(PREFIX) :])
+    return function
+
+
+def adapted(function: Callable[..., Any]) -> tuple[Callable[..., Any], str | None]:
+    """Return a function of labels and scores before softmax or sigmoid, and which of its values are better.
+
+    With C classes, scores are (N, C), (N, C, ...) or (N, ..., C). Functions of scikit-learn's that take
+    predicted classes get the class of the largest score, or 1 for a single score above 0. Those that take
+    probabilities get these, of two classes the second one's. Those of ``y_score`` get the difference of two
+    classes' scores, or the probabilities of more. Other functions are returned as they are.
+    """
+    inner: Any = function
+    while isinstance(inner, partial):
+        inner = inner.func
+    name, module = getattr(inner, "__name__", ""), getattr(inner, "__module__", None) or ""
+    if not module.startswith(PREFIX):
+        return function, None
+    takes = [*getattr(signature_of(inner), "parameters", ()), "", ""][1]
+    probable = takes in ("y_prob", "y_proba") or "log_loss" in name
+    classes = takes in ("y2", "labels_pred") or (module.endswith("_classification") and takes == "y_pred")
+
+    def compute(labels: Any, outputs: Any, **options: Any) -> Any:
+        if isinstance(labels, list) or isinstance(outputs, list):  # several of them
+            return function(labels, outputs, **options)
+        labels = labels[:, 0] if labels.shape[1:] == (1,) else labels
+        shape, axes = outputs.shape, (outputs.ndim - 1, 1)
+        axis = next((each for each in axes if shape[:each] + shape[each + 1 :] == labels.shape), None)
+        if outputs.size == labels.size:
+            outputs = outputs.reshape(labels.shape)
+            if probable:
+                outputs = _softmax(np.stack([0 * outputs, outputs], axis=-1))[..., 1]
+            elif classes and np.isin(labels, (0, 1)).all():
+                outputs = (outputs > 0).astype("int64")
+        elif axis is not None and (classes or probable or takes in ("y_score", "pred_decision")):
+            labels, scores = labels.reshape(-1), np.moveaxis(outputs, axis, -1).reshape(-1, shape[axis])
+            if classes and not probable:
+                outputs = scores.argmax(axis=1)
+            elif shape[axis] == 2:
+                outputs = _softmax(scores)[:, 1] if probable else scores[:, 1] - scores[:, 0]
+            else:
+                outputs = scores if takes == "pred_decision" else _softmax(scores)
+        if "sample_weight" in options:
+            weights = options["sample_weight"].reshape(-1)
+            options["sample_weight"] = np.repeat(weights, max(len(labels) // len(weights), 1))
+        return function(labels, outputs, **options)
+
+    return compute, DIRECTIONS.get(name.rpartition("_")[2])
+
+
+def _softmax(scores: Any) -> Any:
+    powers = np.exp(scores.astype("float64") - scores.max(axis=-1, keepdims=True))
+    return powers / powers.sum(axis=-1, keepdims=True)

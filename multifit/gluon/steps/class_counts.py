@@ -1,0 +1,104 @@
+"""Count the classes of the training labels, for losses with balanced class weights."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ...checks import one_shot
+from ...distributed import unwrapped
+from ...errors import DataError, raise_problems
+from ...log_once import LogOnce
+from ...sampling import TaskBatch, TaskLoaders
+from ...seeding import preserve_rng
+from ...spec.parsing import presence
+from ...spec.terms import Term
+from ...spec.validate import BALANCED
+from ...stages import TRAIN
+from ..data.arrays import to_numpy
+from ..engine import Engine
+from ..losses import SequenceCELoss, is_kind
+
+
+def balance_classes(engine: Engine, data: Any, ends: bool, log_once: LogOnce) -> None:
+    """Set the class weights of the losses with balanced ones, from one pass over the training data.
+
+    The weight of a class is n / (K c): with n labels, K classes that occur, and c labels of this class, as in
+    scikit-learn's ``compute_class_weight``; 1 if the class does not occur. The pass leaves NumPy's and
+    Python's random states, and the samplers of Gluon's DataLoaders, as they were. Ranks count together.
+    `ends` says whether a loader without a length ends. Raises DataError for data that cannot be read twice.
+    """
+    terms = [term for term in engine.spec.terms if term.spec.class_weights == BALANCED]
+    engine.balanced_weights.clear()
+    if not terms:
+        return
+    logger, names = log_once.logger, ", ".join(term.where for term in terms)
+    loaders = data.loaders if isinstance(data, TaskLoaders) else {None: data}
+    for loader in map(unwrapped, loaders.values()):
+        if one_shot(loader) or not (ends or hasattr(loader, "__len__")):
+            why = "can be read only once" if one_shot(loader) else "does not know its length, and may not end"
+            raise DataError(
+                f'{names}: class_weights="{BALANCED}" are counted in a pass over train_data, but a '
+                f"{type(loader).__name__} {why}; give the weights as numbers, or a loader with a __len__ "
+                "that can be read again"
+            )
+    engine.balanced_weights.update({term.key: [1.0] for term in terms})  # while they are counted
+    logger.info("reading train_data once, to count the classes of %s", names)
+    counts: dict[str, Counter[int]] = {term.key: Counter() for term in terms}
+    with preserve_rng():
+        for name, loader in loaders.items():
+            sampler = copy.deepcopy(getattr(unwrapped(loader), "_batch_sampler", None))
+            _count(engine, name, loader, terms, counts)
+            if sampler is not None:  # which may keep samples for the next pass
+                unwrapped(loader)._batch_sampler = sampler
+    for term in terms:
+        found = sum(engine.world.gather(counts[term.key]), Counter[int]())
+        mean, last = sum(found.values()) / max(len(found), 1), max(found, default=-1)
+        weights = [mean / found[key] if key in found else 1.0 for key in range(last + 1)]
+        engine.balanced_weights[term.key] = weights
+        shown = ", ".join(f"{key}: {weight:.4g}" for key, weight in enumerate(weights[:10]))
+        logger.info("%s: class weights %s%s", term.where, shown, ", …" * (last > 9))
+
+
+def _count(
+    engine: Engine, name: str | None, loader: Any, terms: list[Term], counts: dict[str, Counter[int]]
+) -> None:
+    """Add this rank's labels of a loader to the counts by loss; `name` is that of one of several loaders."""
+    splitter = engine.splitter(TRAIN, changes=False)
+    read = {label.missing for label in engine.spec.label_specs.values()}
+    read |= {name for term in terms for name in (term.spec.sample_weight, *(ref.name for ref in term.labels))}
+    for raw in engine.readers[TRAIN].iterate(loader, 0):
+        if raw is None:  # this rank has no samples of the batch
+            continue
+        batch = raw if name is None else TaskBatch({name: raw})
+        parts, problems = splitter.name_arrays(batch)
+        raise_problems(problems)
+        parts = [{slot: array for slot, array in part.items() if slot in read} for part in parts]
+        if any(array is not None for part in parts for array in part.values()):
+            for slots in splitter.distribute(batch, parts).slots:
+                for term in terms:
+                    occurrences = np.bincount(_classes(engine, term, slots)).tolist()
+                    counts[term.key].update(dict(enumerate(occurrences)))
+
+
+def _classes(engine: Engine, term: Term, slots: Mapping[str, Any]) -> Any:
+    """Return the class of each of a device's labels, but for those that are no class indices.
+
+    Nor does it return labels that are ignored, missing or padding, or whose weight is 0.
+    """
+    name, masks = term.labels[0].name, [presence(term.labels[0].name), term.refs[-1].name]
+    if slots.get(name) is None:
+        return np.zeros(0, int)
+    values = to_numpy(slots[name]).astype("float64")
+    counts = (values >= 0) & (values < 2**24) & (values == np.trunc(values))
+    for ignored in (getattr(term.spec.fn, "_ignore_label", None), engine.spec.label_specs[name].ignore):
+        counts &= values != ignored  # None equals none
+    for mask in (slots[mask] for mask in masks if slots.get(mask) is not None):  # all classes weigh 1 now
+        counts &= to_numpy(mask) != 0
+    if is_kind(term.spec.fn, SequenceCELoss):
+        counts &= np.arange(values.shape[1]) < to_numpy(slots[term.labels[1].name])[:, None]
+    return values[counts].astype(int)
