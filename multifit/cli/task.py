@@ -12,6 +12,7 @@ from ..distributed import ALONE, World
 from ..engines import AUTO, choose_engine, engine_module
 from ..errors import reason
 from ..estimator import MultiEstimator
+from ..events import checked_handlers
 from ..gluon.data.devices import parse_devices, resolve_context
 from ..gluon.precision import named_precision
 from ..gluon.saved_net import load_net
@@ -141,6 +142,7 @@ class Task:
                 "frozen": (),
                 "balance": None,
                 "sampling": None,
+                "handlers": None,
                 "world": world,
             },
             self.file.path,
@@ -165,6 +167,12 @@ class Task:
     def data(self) -> tuple[Any, Any]:
         """The training data, and the validation data or None."""
         return self._pair(self.results["data"])
+
+    @property
+    def handlers(self) -> list[Any]:
+        """The event handlers of the file; raises UsageError if ``handlers`` returned anything else."""
+        with as_usage_error(ValueError):
+            return checked_handlers(self.results["handlers"], f"handlers() of {self.file.path}")
 
     def make_estimator(self, net: Any, spec: Any, **more: Any) -> MultiEstimator:
         """Make an estimator on the chosen engine and devices."""
@@ -217,8 +225,12 @@ class Task:
         more = {"initializer": initializer, "frozen": frozen, "balance": balance, "world": self._world}
         return self.make_estimator(net, spec, trainers=trainers, **more)
 
-    def _train(self, estimator: MultiEstimator, data: Any, sampling: Any) -> History:
-        how = {"event_handlers": self._handlers, "resume": self._resume, "sampling": sampling}
+    def _train(self, estimator: MultiEstimator, data: Any, sampling: Any, handlers: Any) -> History:
+        how = {
+            "event_handlers": [*self.handlers, *self._handlers],
+            "resume": self._resume,
+            "sampling": sampling,
+        }
         return estimator.fit(*self._pair(data), epochs=self.epochs, **how)
 
 

@@ -117,6 +117,7 @@ def _train(task: Task, resumed: RunRecord | None, resume: Path | None, options: 
     """Train, write everything, then print the last figures and what was written, even if that is not all."""
     begin, folder = time.monotonic(), task.output
     plan = task.check()
+    task.handlers  # noqa: B018, raises before the earlier run is removed
     _print(f"{plan}\n", options)
     if options.overwrite and task.results["world"].first:
         remove_run(folder, options.file)

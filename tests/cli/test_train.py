@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from multifit.gluon.compat import mx
 
@@ -44,6 +45,49 @@ def test_pictures_of_the_file_are_saved(write, multifit):
     assert multifit("train", write(PICTURES)).code == 0
     assert sorted(os.listdir("runs/small")) == sorted([*WRITTEN, "places.png"])
     assert Path("runs/small/places.png").read_bytes().startswith(b"\x89PNG")
+
+
+HANDLERS = """
+class Count:
+    def batch_end(self, estimator):
+        print("step", estimator.state.step)
+
+def handlers(estimator):
+    print("handlers of", type(estimator).__name__)
+    return Count()
+"""
+
+
+def test_handlers_of_the_file_are_called_in_training_alone(write, multifit):
+    path = write(HANDLERS)
+    result = multifit("train", path, "--epochs", 1)
+    lines = [line for line in result.out.splitlines() if line.startswith(("step", "handlers"))]
+    assert result.code == 0 and lines == ["handlers of MultiEstimator", "step 1", "step 2", "step 3"]
+    assert len(history_of()["val_loss"]) == 1
+    for command in (["evaluate", path, "--from", "runs/small"], ["check", path]):
+        result = multifit(*command)
+        assert result.code == 0 and "handlers" not in result.out
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (
+            "def handlers(): return 'print'",
+            "handlers() of {} is 'print'; valid is a handler or a list of handlers",
+        ),
+        ("def handlers(): return [print]", "handlers() of {} that cannot be used"),
+        ("def handlers(history): return []", "small.py need each other in a circle: "),
+    ],
+)
+def test_handlers_that_cannot_be_used_are_an_error_before_anything_is_removed(
+    trained, multifit, code, message
+):
+    trained.write_text(trained.read_text() + code)
+    before = Path("runs/small/final.params").read_bytes()
+    result = multifit("train", trained, "--overwrite")
+    assert result.code == 2 and message.format(trained) in result.err
+    assert Path("runs/small/final.params").read_bytes() == before
 
 
 def test_a_file_may_change_the_working_directory(write, multifit):
