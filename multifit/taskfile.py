@@ -2,9 +2,10 @@
 
 A task file has the functions ``net``, ``spec`` and ``data``, and optionally ``trainers``, ``initializer``,
 ``frozen``, ``balance`` and ``sampling``. They return what `MultiEstimator` and its ``fit`` take under these
-names; ``handlers`` returns event handlers of the training, and ``pictures`` figures to save. As with pytest's fixtures, a parameter names what a function
-needs: ``def data(net)`` gets what ``net()`` returned. Each function is called once. Values at the top of the
-module (``epochs = 20``) are its settings; ``def data(batch_size)`` gets the setting's value.
+names; ``handlers`` returns event handlers of the training, and ``pictures`` figures to save. As with pytest's
+fixtures, a parameter names what a function needs: ``def data(net)`` gets what ``net()`` returned. Each
+function is called once. Values at the top of the module (``epochs = 20``) are its settings;
+``def data(batch_size)`` gets the setting's value.
 
 Two more functions are for ``multifit predict``: ``inputs(arguments)`` makes a batch for
 `MultiEstimator.predict` from the arguments of the command line (paths or texts), and ``show(outputs)``
