@@ -7,15 +7,17 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jinja2
 
+from ..arguments import PathLike, checked
+from ..files import atomic_write
 from ..history import LAST_EPOCH_HEADERS, History, figure_text, last_epoch_rows
 from ..plots import compare_curves, curves, task_curves, task_figures, to_svg
 from ..stages import split_figure
-from .folder import RunFolder
+from .folder import RunFolder, read_run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,6 +30,28 @@ class Grid(NamedTuple):
 
     headers: Sequence[str]
     rows: Sequence[Sequence[str]]
+
+
+@checked
+def write_report(runs: PathLike | Sequence[PathLike], path: PathLike | None = None) -> Path:
+    """Write an HTML page about a run or several, as ``multifit report`` does, and return its path.
+
+    Parameters
+    ----------
+    runs : str or path, or sequence of these
+        The folders of runs, as ``fit(output=...)`` and ``multifit train`` write them.
+    path : str or path, optional
+        The page. Defaults to ``report.html`` in the folder of the first run.
+
+    Raises
+    ------
+    ValueError
+        A folder is not that of a run.
+    """
+    folders = [Path(run) for run in ([runs] if isinstance(runs, (str, PurePath)) else runs)]
+    target = folders[0] / "report.html" if path is None else Path(path)
+    atomic_write(target, page([read_run(folder) for folder in folders]))
+    return target
 
 
 def page(runs: Sequence[RunFolder]) -> str:
