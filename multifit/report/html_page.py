@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path, PurePath
@@ -48,7 +49,8 @@ def write_report(runs: PathLike | Sequence[PathLike], path: PathLike | None = No
     ValueError
         A folder is not that of a run.
     """
-    folders = [Path(run) for run in ([runs] if isinstance(runs, (str, PurePath)) else runs)]
+    listed = [runs] if isinstance(runs, (str, os.PathLike)) else runs
+    folders = [Path(run) for run in listed]
     target = folders[0] / "report.html" if path is None else Path(path)
     atomic_write(target, page([read_run(folder) for folder in folders]))
     return target
