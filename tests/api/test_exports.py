@@ -17,7 +17,7 @@ EXPORTS = [
     "PlateauHandler", "Priority", "Problem", "ProgressBar", "RunState", "Sharded", "Shards",
     "SkipNonFinite", "SpecError", "StoppingHandler", "TaskSpec", "TensorBoardHandler", "TerminateOnNaN",
     "TrainerError", "TrainerSpec", "ValidationHandler", "WeightAveraging", "World",
-    "connect", "losses", "metrics", "schedules",
+    "connect", "losses", "metrics", "schedules", "write_report",
 ]  # fmt: skip
 
 
@@ -32,7 +32,8 @@ def test_the_exports_are_these() -> None:
 SIGNATURES: dict[str, str] = {
     "MultiEstimator": "net spec trainers context initializer frozen precision balance accumulate world "
     "engine compile",
-    "MultiEstimator.fit": "self train_data val_data epochs batches event_handlers resume batch_axis sampling",
+    "MultiEstimator.fit": "self train_data val_data epochs batches event_handlers resume batch_axis sampling "
+    "output seed",
     "TaskSpec": "outputs labels losses metrics inputs batch unused forward batch_fn evaluate name state",
     "LossSpec": "fn outputs labels weight returns minimize normalize_by arguments trainers",
     "MetricSpec": "metric outputs labels losses mode stage transform names arguments",
