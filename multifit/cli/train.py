@@ -10,8 +10,9 @@ from ..checkpoints import checkpoints_folder, list_checkpoints
 from ..distributed import World
 from ..errors import counted, shown
 from ..estimator.run_folder import RECORD, RunRecord, RunWriter, is_unused, read_record, remove_run, written
+from ..events import unwrapped
 from ..gluon.installed import installed_versions
-from ..handlers import LoggingHandler, ProgressBar
+from ..handlers import CheckpointHandler, LoggingHandler, ProgressBar
 from ..locks import locked
 from ..log_once import get_logger
 from ..taskfile import UsageError, as_usage_error
@@ -111,8 +112,14 @@ def _train(task: Task, resumed: RunRecord | None, resume: Path | None, options: 
     folder, every = task.output, options.checkpoint_every
     writer = RunWriter(folder, _record(task, resumed, options), resumed.seconds if resumed else None)
     plan = task.check()
+    given = task.handlers
+    if every is not None and any(isinstance(unwrapped(each), CheckpointHandler) for each in given):
+        raise UsageError(
+            f"handlers() of {task.file.path} returns a CheckpointHandler, whose every= is the schedule: "
+            "leave out --checkpoint-every"
+        )
     handlers = [
-        *task.handlers,
+        *given,
         LoggingHandler(figures=options.figures),
         ProgressBar(enabled=False if options.quiet else None, figures=options.figures),
     ]
@@ -148,7 +155,6 @@ def _record(task: Task, resumed: RunRecord | None, options: argparse.Namespace) 
         compile=chosen.compile,
         deterministic=chosen.deterministic,
         precision=chosen.precision,
-        checkpoint_every=None,
         command=options.command,
         versions=installed_versions(),
     )

@@ -53,7 +53,6 @@ class Setup:
     compile: bool | str
     world: World
     accumulate: int = 1
-    engine: str = "auto"
 
 
 class Peeked(NamedTuple):

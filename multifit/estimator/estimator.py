@@ -180,9 +180,11 @@ class MultiEstimator:
             accumulate=checked_value("accumulate", accumulate, Count),
             world=world,
             compile=checked_value("compile", compile, _Compile),
-            engine=name,
         )
-        self._setup = setup
+        devices = None if context is None else str(context)
+        self._chosen: dict[str, Any] = {  # for the record of a run
+            "engine": name, "devices": devices, "compile": setup.compile, "precision": precision,
+        }  # fmt: skip
         run = Run(RunState(world=world), world=world)
         runner = engine_module(name).make_runner(setup, run.state, log_once)
         self._assemble(runner, run, log_once, Calls(log_once.logger))
@@ -274,9 +276,11 @@ class MultiEstimator:
             handlers = checked_handlers(event_handlers)
             writing: AbstractContextManager[list[object]] = nullcontext(handlers)
             if output is not None:
-                record = RunRecord.of(self._setup, self._runner.snapshot.versions(), epochs, seed)
-                place = None if resume is None else Path(resume)
-                writing = writing_run(self, record, Path(output), place, handlers)
+                record = RunRecord(
+                    seed=seed, epochs=epochs, command="MultiEstimator.fit", **self._chosen,
+                    versions=self._runner.snapshot.versions(),
+                )  # fmt: skip
+                writing = writing_run(self, record, Path(output), resume, handlers)
             try:
                 with writing as handlers:
                     return self._fit(

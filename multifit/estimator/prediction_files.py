@@ -19,7 +19,7 @@ WAY_OUT = "without output=, predict returns a list of arrays"
 
 
 class PredictionFiles:
-    """``.npy`` files in a folder, one for each output, to which :meth:`write` appends."""
+    """``.npy`` files in a folder, one for each output; ``detection/boxes`` is in ``detection.boxes.npy``."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -33,7 +33,7 @@ class PredictionFiles:
             raise DataError(f'output "{name}" has the shape {array.shape} for {size} samples; {WAY_OUT}')
         kind = array.shape[1:], array.dtype
         if name not in self._files:
-            self._files[name] = path_of(self._folder, name).open("xb")
+            self._files[name] = (self._folder / f"{name.replace('/', '.')}.npy").open("xb")
             self._files[name].write(bytes(HEADER))
             self._kinds[name], self._counts[name] = kind, 0
         if kind != self._kinds[name]:
@@ -62,12 +62,8 @@ class PredictionFiles:
 
     def open(self, folder: Path) -> dict[str, np.memmap[Any, Any]]:
         """Return the outputs by name, as memory maps of their files, which are in `folder` by now."""
-        return {name: np.load(path_of(folder, name), mmap_mode="r") for name in self._files}
-
-
-def path_of(folder: Path, name: str) -> Path:
-    """Return the file of an output; ``detection/boxes`` is in ``detection.boxes.npy``."""
-    return folder / f"{name.replace('/', '.')}.npy"
+        paths = {name: folder / Path(file.name).name for name, file in self._files.items()}
+        return {name: np.load(path, mmap_mode="r") for name, path in paths.items()}
 
 
 @contextmanager

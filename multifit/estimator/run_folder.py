@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ..arguments import PathLike
 from ..checkpoints import CHECKPOINTS
-from ..engines import Setup
 from ..errors import reason
 from ..events import Handler, unwrapped
 from ..files import atomic_path, atomic_write
@@ -31,46 +31,27 @@ FILES = PARAMETERS, LOSSES, HISTORY, PLAN, PLAN_TEXT, "curves.png", LOG, CHECKPO
 PLAN_WIDTH = 100  # characters per line of plan.txt, whatever terminal the run is in
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RunRecord:
     """``settings.json``: what a run was trained with. With the parameters, predicting needs nothing else."""
 
-    file: str | None  # the task file's name; None for a run from Python, as are other fields then
-    settings: dict[str, str]  # as --set takes them
+    file: str | None = None  # the task file's name; None for a run from Python
+    settings: dict[str, str] = field(default_factory=dict)  # as --set takes them
     seed: int | None
-    file_seed: int | None  # the seed under which the file was executed
+    file_seed: int | None = None  # the seed under which the file was executed
     epochs: int | None  # how long the run is to be trained
     devices: str | None  # as --devices took them
     engine: str
     compile: bool | str
-    deterministic: bool
+    deterministic: bool = False
     precision: str
-    checkpoint_every: str | None  # as --checkpoint-every takes it
+    checkpoint_every: str | None = None  # as --checkpoint-every takes it
     command: str  # that began the run
     started: str = field(default_factory=lambda: f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S %z}")
     pictures: list[str] = field(default_factory=list)  # the files that were drawn at the end
     seconds: float | None = None  # how long it was trained, without what a kill cut off; None while it runs
     directions: dict[str, str] = field(default_factory=dict)  # "min" or "max" by figure, where known
     versions: dict[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, setup: Setup, versions: dict[str, str], epochs: int | None, seed: int | None) -> "RunRecord":
-        """Return the record of a run from Python."""
-        return cls(
-            file=None,
-            settings={},
-            seed=seed,
-            file_seed=None,
-            epochs=epochs,
-            devices=None if setup.context is None else str(setup.context),
-            engine=setup.engine,
-            compile=setup.compile,
-            deterministic=False,
-            precision=setup.precision,
-            checkpoint_every=None,
-            command="MultiEstimator.fit",
-            versions=versions,
-        )
 
 
 def write_record(folder: Path, record: RunRecord) -> None:
@@ -247,7 +228,7 @@ def draw(figure: Any, path: Path) -> None:
 
 @contextmanager
 def writing_run(
-    estimator: MultiEstimator, record: RunRecord, folder: Path, resume: Path | None, given: Sequence[Any]
+    estimator: MultiEstimator, record: RunRecord, folder: Path, resume: PathLike | None, given: Sequence[Any]
 ) -> Iterator[list[Any]]:
     """Let a fit write to its run's folder; yield the handlers that are given and those that write.
 
@@ -288,11 +269,11 @@ def _remove_empty(folder: Path) -> None:
         folder.rmdir()
 
 
-def _earlier_record(folder: Path, resume: Path | None) -> RunRecord | None:
+def _earlier_record(folder: Path, resume: PathLike | None) -> RunRecord | None:
     """Return the record of the run that is resumed in its folder; raise ValueError for another one."""
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"output={str(folder)!r} is a file; give a folder")
-    place = None if resume is None else resume.resolve()
+    place = None if resume is None else Path(resume).resolve()
     if place is None or folder.resolve() not in (place, *place.parents):
         if not is_unused(folder):
             raise ValueError(

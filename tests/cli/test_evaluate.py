@@ -90,7 +90,7 @@ def test_epochs_of_the_command_line_are_the_files_setting(write, multifit):
     [
         (None, "runs/small is not the folder of a run: settings.json: No such"),
         ("{", "runs/small/settings.json is not the record of a run: "),
-        ('{"seed": 0}', "missing 11 required positional arguments: 'file', 'settings'"),
+        ('{"seed": 0}', "missing 6 required keyword-only arguments: 'epochs', 'devices'"),
         ({"settings": {"width": "5"}}, 'has no setting "width"; it has "epochs", "rate"'),
         ({"file": "big.py"}, "runs/small is a run of big.py, not of small.py"),
         ({"seed": -1}, "seed must be from 0 to"),

@@ -10,7 +10,7 @@ import pytest
 
 from multifit.gluon.compat import mx
 
-from .results import PICTURES, WRITTEN, history_of
+from .results import PICTURES, WRITTEN, history_of, record_of
 from .test_predict import DRAW
 
 
@@ -67,6 +67,24 @@ def test_handlers_of_the_file_are_called_in_training_alone(write, multifit):
     for command in (["evaluate", path, "--from", "runs/small"], ["check", path]):
         result = multifit(*command)
         assert result.code == 0 and "handlers" not in result.out
+
+
+SAVES = """
+def handlers(output):
+    from multifit import CheckpointHandler
+    return [CheckpointHandler(output, every=1, monitor="val_loss", keep_last=1, keep_best=1)]
+"""
+
+
+def test_a_checkpoint_handler_of_the_file_replaces_ours(write, multifit):
+    path = write(SAVES, **{"rate = 0.05": "rate = 0.9"})
+    assert multifit("train", path, "--epochs", 3, "--output", "whole").code == 0
+    assert multifit("train", path).code == 0
+    assert sorted(os.listdir("runs/small")) == WRITTEN and record_of()["checkpoint_every"] == "1epoch"
+    assert multifit("train", path, "--resume", "--epochs", 3).code == 0
+    assert history_of() == history_of("whole") and 1 <= len(os.listdir("runs/small/checkpoints")) <= 2
+    result = multifit("train", path, "--resume", "--epochs", 4, "--checkpoint-every", "1epochs")
+    assert result.code == 2 and "returns a CheckpointHandler, whose every= is the schedule" in result.err
 
 
 @pytest.mark.parametrize(
