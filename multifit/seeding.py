@@ -1,6 +1,7 @@
 """Seed all random generators that a run uses, and preserve their state."""
 
 import random
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -25,14 +26,17 @@ def seed_everything(seed: int) -> None:
     """Seed Python's and NumPy's random generators, and those of the engines' operators.
 
     With Gluon, initial parameters, dropout, flips and colour jitter use MXNet's generator, shuffling uses
-    NumPy's, and ``RandomResizedCrop`` uses Python's. PyTorch's generator is seeded when its engine is first
-    used, if not before. Raises ValueError unless the seed is from 0 to 2**32 - 1 (NumPy's range; MXNet takes
+    NumPy's, and ``RandomResizedCrop`` uses Python's. PyTorch's generator, with which its loaders shuffle, is
+    seeded if torch is imported; when its engine is first used, if not before. Raises ValueError unless the seed is from 0 to 2**32 - 1 (NumPy's range; MXNet takes
     it modulo 2**31).
     """
     if not 0 <= seed < 2**32:
         raise ValueError(f"seed must be from 0 to {2**32 - 1}, not {seed}")
     random.seed(seed)
     np.random.seed(seed)
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.manual_seed(seed % 2**31)
     seed_operators(seed)
 
 

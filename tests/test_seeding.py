@@ -1,6 +1,8 @@
 """seed_everything seeds all random generators."""
 
 import random
+import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -28,6 +30,17 @@ def test_the_same_seed_gives_the_same_numbers(seed):
 def test_a_seed_out_of_range_is_an_error(seed):
     with pytest.raises(ValueError, match=f"from 0 to 4294967295, not {seed}"):
         seed_everything(seed)
+
+
+def test_torch_is_seeded_if_it_is_imported(monkeypatch):
+    """Its loaders shuffle with its own generator, whatever the engine is."""
+    given = []
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(manual_seed=given.append))
+    seed_everything(2**31 + 5)
+    assert given == [5]
+    monkeypatch.delitem(sys.modules, "torch")
+    seed_everything(1)
+    assert given == [5]
 
 
 def test_an_engine_that_is_imported_later_gets_the_seed(monkeypatch):
