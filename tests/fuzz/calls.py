@@ -45,10 +45,21 @@ RIGHT: dict[str, dict[str, Any]] = {
     "TaskSpec.combine": {"shared": ["x"], "a": Named("spec"), "b": Named("spec")},
 }
 # Arguments that are the same in all cases, or would change what the process writes to or reads from.
-FIXED = {"self", "data", "train_data", "batch_axis", "stream", "clock", "busy", "arguments", "specs"}
+FIXED = {
+    "self",
+    "data",
+    "train_data",
+    "batch_axis",
+    "stream",
+    "clock",
+    "busy",
+    "arguments",
+    "specs",
+    "output",
+}
 OTHERS = {
     "Handler", "MetricHandler", "MultiEstimator", "Plan", "Priority", "Problem", "RunState", "Shards",
-    "TaskSpec",
+    "TaskSpec", "write_report",
 }  # fmt: skip
 
 
