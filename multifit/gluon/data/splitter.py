@@ -318,8 +318,8 @@ def _valid_rows(batch: Any, axis: int) -> list[Any]:
 
 
 def _join(arrays: Sequence[Any], axis: int) -> Any:
-    if len(arrays) == 1:
-        return arrays[0]
+    if len(arrays) == 1 or any(getattr(each, "ndim", 0) <= axis for each in arrays):
+        return arrays[0]  # the checks name what has no axis of samples
     if isinstance(arrays[0], np.ndarray):
         return np.concatenate(arrays, axis)
     return mx.nd.concat(*[array.as_in_context(arrays[0].context) for array in arrays], dim=axis)
