@@ -87,24 +87,21 @@ def _earlier_record(options: argparse.Namespace, folder: Path, world: World) -> 
     """
     record = None
     with as_usage_error(ValueError):
-        if world.first and not options.resume:
-            _check_unused(folder, options)
-        elif world.first and ((folder / RECORD).exists() or list_checkpoints(checkpoints_folder(folder))):
+        if world.first and not options.resume and not is_unused(folder):
+            if not options.overwrite:
+                raise UsageError(
+                    f"{folder} is not empty: --resume continues the run in it, --overwrite removes that run, "
+                    "--output DIR writes elsewhere"
+                )
+            read_record(folder, options.file)  # only a run of this file is removed
+        elif (
+            world.first
+            and options.resume
+            and ((folder / RECORD).exists() or list_checkpoints(checkpoints_folder(folder)))
+        ):
             record = read_record(folder, options.file)
     fields = world.from_first(None if record is None else asdict(record))
     return None if fields is None else RunRecord(**fields)
-
-
-def _check_unused(folder: Path, options: argparse.Namespace) -> None:
-    """Raise ValueError if a folder holds anything but a run of the file that --overwrite removes."""
-    if is_unused(folder):
-        return
-    if not options.overwrite:
-        raise ValueError(
-            f"{folder} is not empty: --resume continues the run in it, --overwrite removes that run, "
-            "--output DIR writes elsewhere"
-        )
-    read_record(folder, options.file)
 
 
 def _train(task: Task, resumed: RunRecord | None, resume: Path | None, options: argparse.Namespace) -> None:

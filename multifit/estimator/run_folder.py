@@ -145,18 +145,17 @@ class RunWriter(Handler):
         self.record = replace(self.record, checkpoint_every=schedule)
         return [*given, *added]
 
-    def batch_end(self, estimator: MultiEstimator, **_: Any) -> None:
-        """Write the record and the plan after the first batch: nothing refuses the run any more."""
-        if not self.described:
-            self.describe(estimator)
-
-    def describe(self, estimator: MultiEstimator) -> None:
-        """Write the record and the plan, as text and, for `multifit report`, as JSON."""
+    def describe(self, estimator: MultiEstimator, **_: Any) -> None:
+        """Write the record and the plan, unless that is done: as text and, for `multifit report`, as JSON."""
+        if self.described:
+            return
         self.described = True
         write_record(self.folder, self.record)
         if estimator.plan is not None:  # a run that had finished has none
             atomic_write(self.folder / PLAN_TEXT, f"{estimator.plan.to_text(PLAN_WIDTH)}\n")
             atomic_write(self.folder / PLAN, json.dumps(estimator.plan.to_dict(), indent=1) + "\n")
+
+    batch_end = describe  # after the first batch, nothing refuses the run any more
 
     def finish(self, estimator: MultiEstimator, pictures: Callable[[], Any] = dict) -> list[Exception]:
         """Write the history, the parameters, the pictures and the final record; return the errors.
@@ -164,10 +163,6 @@ class RunWriter(Handler):
         What can be written is, though the disk may be full. `pictures` returns more figures by name.
         """
         record, history, interrupted = self.record, estimator.history, estimator.state.interrupted
-
-        def describe() -> None:
-            if not self.described:
-                self.describe(estimator)
 
         def draw() -> None:
             if not interrupted:
@@ -185,7 +180,7 @@ class RunWriter(Handler):
         for write in (
             partial(history.to_json, self.folder / HISTORY),
             partial(estimator.save, self.folder),
-            describe,
+            partial(self.describe, estimator),
             draw,
             close,
         ):

@@ -37,17 +37,8 @@ class Grid(NamedTuple):
 def write_report(runs: PathLike | Sequence[PathLike], path: PathLike | None = None) -> Path:
     """Write an HTML page about a run or several, as ``multifit report`` does, and return its path.
 
-    Parameters
-    ----------
-    runs : str or path, or sequence of these
-        The folders of runs, as ``fit(output=...)`` and ``multifit train`` write them.
-    path : str or path, optional
-        The page. Defaults to ``report.html`` in the folder of the first run.
-
-    Raises
-    ------
-    ValueError
-        A folder is not that of a run.
+    `runs` are folders that ``fit(output=...)`` or ``multifit train`` has written; `path` defaults to
+    ``report.html`` in the first of them. Raises ValueError if a folder is not that of a run.
     """
     listed = [runs] if isinstance(runs, (str, os.PathLike)) else runs
     folders = [Path(run) for run in listed]
