@@ -47,6 +47,11 @@ class CheckpointInfo(NamedTuple):
         return dict(self.facts.get("values", {}))
 
     @property
+    def directions(self) -> Mapping[str, str]:
+        """Whether lower ("min") or higher values ("max") of the monitored figures are better."""
+        return dict(self.facts.get("directions", {}))
+
+    @property
     def order(self) -> tuple[int, int, bool]:
         """Sort key, greater for newer checkpoints.
 
@@ -174,15 +179,43 @@ def newest_checkpoint(folder: Path) -> tuple[CheckpointInfo | None, list[str]]:
         One line for each damaged checkpoint that is or may be newer, with the reason. A checkpoint without a
         readable manifest may be newer.
     """
+    infos, skipped = _read_all(checkpoint_paths(folder))
+    return _first_intact(reversed(infos), skipped)
+
+
+def best_checkpoint(folder: Path) -> tuple[CheckpointInfo | None, list[str]]:
+    """Find the intact checkpoint with the best value of a monitored figure, by reading it.
+
+    Of several figures, the first one counts. Of equal values, the older checkpoint is better. Takes a folder
+    and returns what :func:`newest_checkpoint` does; None also if no checkpoint has a value.
+    """
+    infos, skipped = _read_all(checkpoint_paths(folder))
+    monitored = [item for info in reversed(infos) if info.values for item in info.directions.items()]
+    return _first_intact(_best_first(infos, *monitored[0]) if monitored else (), skipped)
+
+
+def checkpoint_paths(folder: Path) -> list[Path]:
+    """Return the checkpoints in a run's folder or a folder of checkpoints, or the one checkpoint."""
     parent = folder / CHECKPOINTS if (folder / CHECKPOINTS).is_dir() else folder
-    is_checkpoint = (folder / MANIFEST).exists()
-    infos, skipped = _read_all([folder] if is_checkpoint else sorted(parent.glob("epoch-*")))
-    for info in reversed(infos):
+    return [folder] if (folder / MANIFEST).exists() else sorted(parent.glob("epoch-*"))
+
+
+def _first_intact(
+    infos: Iterable[CheckpointInfo], skipped: list[str]
+) -> tuple[CheckpointInfo | None, list[str]]:
+    for info in infos:
         problems = verify(info)
         if not problems:
             return info, skipped
         skipped.append(f"{info.path}: {'; '.join(limited(problems, _SHOWN))}")
     return None, skipped
+
+
+def _best_first(infos: Iterable[CheckpointInfo], figure: str, direction: str) -> list[CheckpointInfo]:
+    """Return the checkpoints with a value of a figure, the best first; the order of equal ones stays."""
+    sign = 1.0 if direction == "min" else -1.0
+    measured = [info for info in infos if figure in info.values]
+    return sorted(measured, key=lambda info: sign * info.values[figure])
 
 
 class CheckpointStore:
@@ -237,9 +270,7 @@ def to_delete(
     ordered = sorted(checkpoints, key=lambda info: info.order)
     keep = {info.path for info in ordered[max(0, len(ordered) - keep_last) :]}
     for figure, direction in directions.items():
-        sign = 1.0 if direction == "min" else -1.0
-        measured = [(sign * info.values[figure], info.path) for info in ordered if figure in info.values]
-        keep |= {path for _, path in sorted(measured, key=lambda pair: pair[0])[:keep_best]}
+        keep |= {info.path for info in _best_first(ordered, figure, direction)[:keep_best]}
     return [info for info in ordered if info.path not in keep]
 
 

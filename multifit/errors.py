@@ -146,8 +146,11 @@ def suggest(name: object, valid: Iterable[object]) -> str:
     return f' (did you mean "{near}"?)' if near else ""
 
 
-def nearest(name: object, valid: Iterable[object]) -> str | None:
-    """Return the valid name that is most like `name`; None if none is near or `name` itself is valid."""
+def nearest(name: object, valid: Iterable[object], cutoff: float = 0.6) -> str | None:
+    """Return the valid name that is most like `name`; None if none is near or `name` itself is valid.
+
+    `cutoff` says how much two names must be alike, from 0 to 1, as `difflib` measures it.
+    """
     if not isinstance(name, str) or len(name) > 200:  # the comparison takes quadratic time
         return None
     candidates = [candidate for candidate in valid if isinstance(candidate, str)]
@@ -156,7 +159,7 @@ def nearest(name: object, valid: Iterable[object]) -> str | None:
     # two letters in another order are two errors to difflib: it finds "adamax" nearer to "adma" than "adam"
     swapped = {name[:i] + name[i + 1] + name[i] + name[i + 2 :] for i in range(len(name) - 1)}
     matches = [each for each in candidates if each in swapped or each.casefold() == name.casefold()]
-    matches = matches or difflib.get_close_matches(name, candidates, n=1, cutoff=0.6)
+    matches = matches or difflib.get_close_matches(name, candidates, n=1, cutoff=cutoff)
     return matches[0] if matches else None
 
 

@@ -32,6 +32,7 @@ from .handlers import (
     ValidationHandler,
 )
 from .history import History
+from .report import write_report
 from .spec import LabelSpec, LossSpec, MetricSpec, TaskSpec, TrainerSpec
 from .spec.plan import Plan
 from .state import RunState
@@ -85,4 +86,5 @@ __all__ = [
     "losses",
     "metrics",
     "schedules",
+    "write_report",
 ]

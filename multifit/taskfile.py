@@ -2,9 +2,10 @@
 
 A task file has the functions ``net``, ``spec`` and ``data``, and optionally ``trainers``, ``initializer``,
 ``frozen``, ``balance`` and ``sampling``. They return what `MultiEstimator` and its ``fit`` take under these
-names; ``pictures`` returns figures to save. As with pytest's fixtures, a parameter names what a function
-needs: ``def data(net)`` gets what ``net()`` returned. Each function is called once. Values at the top of the
-module (``epochs = 20``) are its settings; ``def data(batch_size)`` gets the setting's value.
+names; ``handlers`` returns event handlers of the training, and ``pictures`` figures to save. As with pytest's
+fixtures, a parameter names what a function needs: ``def data(net)`` gets what ``net()`` returned. Each
+function is called once. Values at the top of the module (``epochs = 20``) are its settings;
+``def data(batch_size)`` gets the setting's value.
 
 Two more functions are for ``multifit predict``: ``inputs(arguments)`` makes a batch for
 `MultiEstimator.predict` from the arguments of the command line (paths or texts), and ``show(outputs)``
@@ -28,10 +29,13 @@ from typing import (
     get_type_hints,
 )
 
-from .errors import quoted, suggest
+from .errors import nearest, quoted, suggest
 
 NEEDED = ("net", "spec", "data")
-OPTIONAL = ("trainers", "initializer", "frozen", "balance", "sampling", "pictures", "inputs", "show")
+OPTIONAL = (
+    "trainers", "initializer", "frozen", "balance", "sampling", "handlers", "pictures", "inputs", "show",
+)  # fmt: skip
+_NEAR = 0.85  # how much a function's name must be like an optional one's to be a misspelling of it
 _SETTINGS: dict[type, str] = {  # the types of settings, in words
     bool: "True or False",
     int: "a whole number",
@@ -63,14 +67,16 @@ class TaskFile:
     Its folder is added to ``sys.path``, so that it can import its neighbours as a script can. `functions` are
     those that multifit calls, by name: all of `NEEDED`, and those of `OPTIONAL` that it has. `defaults` are
     its settings as it was executed: numbers, texts, booleans, tuples, lists and Nones whose names are neither
-    private nor in capitals. Raises UsageError if the file does not exist, is not a Python module, or lacks
-    ``net``, ``spec`` or ``data``.
+    private nor in capitals. Raises UsageError if the file does not exist, is not a Python module, lacks
+    ``net``, ``spec`` or ``data``, or has a function that nothing in it uses, and whose name is almost one of
+    `OPTIONAL`.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.module = _execute(self.path)
         self.functions = self._find_functions()
+        self._check_misspelt()
         self.defaults = {
             name: value
             for name, value in vars(self.module).items()
@@ -140,6 +146,22 @@ class TaskFile:
                 kind = type(value).__name__
                 raise UsageError(f'"{name}" of {self.path} must be a function, not of type {kind}')
         return defined
+
+    def _check_misspelt(self) -> None:
+        """Raise UsageError for a function with almost an optional one's name that the file does not use."""
+        tree = ast.parse(decode_source(self.path.read_bytes()))
+        used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        used |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+        lacking = [name for name in OPTIONAL if name not in self.functions]
+        for each in tree.body:
+            if not isinstance(each, ast.FunctionDef) or each.decorator_list or each.name in used:
+                continue
+            near = nearest(each.name, lacking, _NEAR)
+            if near is not None and each.name not in self.functions and not each.name.startswith("_"):
+                raise UsageError(
+                    f'{self.path} has a function "{each.name}" that nothing uses (did you mean "{near}"?): a '
+                    f"task file may have {quoted(OPTIONAL)}; names of other functions may begin with _"
+                )
 
 
 def parse_setting(text: str, default: Any) -> Any:

@@ -40,6 +40,17 @@ def test_a_seed_out_of_range_is_an_error(seed):
         seed_everything(seed)
 
 
+def test_torch_is_seeded_if_it_is_imported(monkeypatch):
+    """Its loaders shuffle with its own generator, whatever the engine is."""
+    given = []
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(manual_seed=given.append))
+    seed_everything(2**31 + 5)
+    assert given == [5]
+    monkeypatch.delitem(sys.modules, "torch")
+    seed_everything(1)
+    assert given == [5]
+
+
 def test_an_engine_that_is_imported_later_gets_the_seed(monkeypatch):
     monkeypatch.setattr(seeding, "SEEDERS", [])
     monkeypatch.setattr(seeding, "_last", [])

@@ -2,7 +2,9 @@
 
 import math
 import pickle
+import re
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -72,6 +74,41 @@ def test_a_file_imports_its_neighbours(task, tmp_path):
 def test_a_file_that_is_not_a_task_is_an_error(task, code, message):
     with pytest.raises(UsageError, match=message):
         task(code)
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("trainer", "trainers"), ("balanced", "balance"), ("handler", "handlers"), ("picture", "pictures"),
+        ("initialiser", "initializer"), ("input", "inputs"), ("shown", "show"),
+    ],
+)  # fmt: skip
+def test_an_optional_function_that_is_misspelt_is_an_error(task, name, near):
+    function = f"def {name}(): return 1\n"
+    message = (
+        rf'function "{name}" that nothing uses \(did you mean "{near}"\?\): a task file may have "trainers"'
+    )
+    with pytest.raises(UsageError, match=message):
+        task(SMALL + function)
+    for use in (
+        f"def {near}(): return {name}()\n",
+        f"def trainers({name}): return {name}\n",
+        f"def {near}(): return 1\n",
+        f"chosen = {{'mine': {name}}}\n",
+    ):
+        assert task(SMALL + function + use).functions
+    assert task(SMALL + function.replace(name, f"_{name}")).functions
+    assert task(f"{SMALL}from functools import lru_cache\n@lru_cache\n{function}").functions
+
+
+@pytest.mark.parametrize(
+    "path", sorted((Path(__file__).parents[1] / "tasks").glob("*.py")), ids=lambda path: path.stem
+)
+def test_no_helper_of_the_tasks_counts_as_misspelt(path, task):
+    code = path.read_text("utf-8")
+    names = re.findall(r"^def (\w+)", code, re.MULTILINE)
+    functions = "".join(f"def {name}(): return 1\n" for name in names)
+    assert set(task(functions).functions) <= set(names)
 
 
 def test_a_path_that_is_not_a_file_is_an_error(tmp_path):

@@ -2,7 +2,6 @@
 
 import argparse
 
-from ..gluon.snapshot.parameters import read_others
 from ..tables import table
 from ..taskfile import UsageError
 from .common import add_trained_arguments, print_result, quiet
@@ -13,7 +12,6 @@ add_arguments = add_trained_arguments
 
 def run(options: argparse.Namespace) -> None:
     """Load the trained parameters, evaluate the net and print the figures."""
-    folder = options.folder.absolute()  # the task file may change the working directory
     with quiet(options.quiet):
         task = trained_run(options)
         estimator, (_, val_data) = task.estimator, task.data
@@ -21,9 +19,5 @@ def run(options: argparse.Namespace) -> None:
             raise UsageError(
                 f"{task.file.path} has no validation data: data() must return (train_data, val_data)"
             )
-        try:
-            read_others(folder, estimator.net, estimator.parameters)
-        except ValueError as error:
-            raise UsageError(f"losses of the task have parameters of their own: {error}") from None
         figures = estimator.evaluate(val_data, event_handlers=[] if options.quiet else None)
     print_result(table((), ([name, f"{value:.6g}"] for name, value in figures.items())))

@@ -4,9 +4,9 @@ import argparse
 from collections.abc import Mapping
 
 from ..engines import FORMATS
+from ..estimator.run_folder import EXPORT
 from ..taskfile import as_usage_error
 from .common import add_trained_arguments, quiet
-from .run_folder import EXPORT
 from .task import trained_run
 
 

@@ -5,9 +5,9 @@ import inspect
 from pathlib import Path
 from typing import Any
 
+from ..estimator.run_folder import PREDICTIONS, draw
 from ..taskfile import UsageError
 from .common import add_trained_arguments, place_in, print_result, quiet
-from .run_folder import PREDICTIONS, draw
 from .task import Task, trained_run
 
 MAX_LENGTH = 60  # characters of an input that are printed before its prediction

@@ -13,10 +13,10 @@ from ..arguments import checked_value
 from ..distributed import KINDS, World, connect
 from ..distributed.connect import Seconds
 from ..errors import PeerError
+from ..estimator.run_folder import RANKS
 from ..handlers.printing import FORMAT
 from ..log_once import get_logger
 from ..taskfile import as_usage_error
-from .run_folder import RANKS
 
 
 def add_distributed_arguments(parser: argparse.ArgumentParser) -> None:

@@ -12,16 +12,17 @@ from ..distributed import ALONE, World
 from ..engines import AUTO, choose_engine, engine_module
 from ..errors import reason
 from ..estimator import MultiEstimator
+from ..estimator.run_folder import HISTORY, PARAMETERS, RunRecord, read_record
+from ..events import checked_handlers
 from ..gluon.data.devices import parse_devices, resolve_context
 from ..gluon.precision import named_precision
-from ..gluon.saved_net import load_net
 from ..history import History
 from ..seeding import mixed, seed_everything
 from ..spec.plan import Plan
 from ..taskfile import Resolver, TaskFile, UsageError, as_usage_error
 from .common import NO
-from .run_folder import HISTORY, PARAMETERS, RunRecord, read_record
 
+WANTED = "pictures() must return a dict of matplotlib figures by file name"
 FUNCTION = 3  # a stream of random numbers besides those of gluon/
 Functions = Mapping[str, Callable[..., Any]]
 
@@ -48,7 +49,7 @@ class Choices:
         self.output = self.shown_output.absolute()  # the file may change the working directory
         # the file's own seed is not known before it is executed
         self.file_seed = _seeded(
-            options.seed if options.seed is not None else record.file_seed if record else 0
+            options.seed if options.seed is not None else (record and record.file_seed) or 0
         )
         self.file = TaskFile(options.file)
         self.file.set(f"{name}={text}" for name, text in (record.settings if record else {}).items())
@@ -141,6 +142,7 @@ class Task:
                 "frozen": (),
                 "balance": None,
                 "sampling": None,
+                "handlers": None,
                 "world": world,
             },
             self.file.path,
@@ -166,6 +168,12 @@ class Task:
         """The training data, and the validation data or None."""
         return self._pair(self.results["data"])
 
+    @property
+    def handlers(self) -> list[Any]:
+        """The event handlers of the file; raises UsageError if ``handlers`` returned anything else."""
+        with as_usage_error(ValueError):
+            return checked_handlers(self.results["handlers"], f"handlers() of {self.file.path}")
+
     def make_estimator(self, net: Any, spec: Any, **more: Any) -> MultiEstimator:
         """Make an estimator on the chosen engine and devices."""
         chosen = self.choices
@@ -182,9 +190,18 @@ class Task:
         history: History = self.results["history"]
         return history
 
-    def pictures(self) -> Any:
-        """Return what the file's ``pictures`` drew, figures by name; {} if it has no such function."""
-        return self.results["pictures"] if "pictures" in self.file.functions else {}
+    def pictures(self) -> Mapping[str, Any]:
+        """Return what the file's ``pictures`` drew, figures by name; {} if it has no such function.
+
+        Raises UsageError for anything else.
+        """
+        drawn = self.results["pictures"] if "pictures" in self.file.functions else {}
+        if not isinstance(drawn, Mapping):
+            raise UsageError(f"{WANTED}, not {drawn!r}")
+        for name, figure in drawn.items():
+            if not (isinstance(name, str) and Path(name).name == name and hasattr(figure, "savefig")):
+                raise UsageError(f"{WANTED}; {name!r}: {figure!r} is not one, or its name has a folder")
+        return drawn
 
     def _seed(self, name: str) -> None:
         """Seed the generators for a function of the file, or of multifit."""
@@ -217,8 +234,13 @@ class Task:
         more = {"initializer": initializer, "frozen": frozen, "balance": balance, "world": self._world}
         return self.make_estimator(net, spec, trainers=trainers, **more)
 
-    def _train(self, estimator: MultiEstimator, data: Any, sampling: Any) -> History:
-        how = {"event_handlers": self._handlers, "resume": self._resume, "sampling": sampling}
+    def _train(self, estimator: MultiEstimator, data: Any, sampling: Any, handlers: Any) -> History:
+        """Train; `handlers` are among those of the fit, and here so that they cannot need the history."""
+        how = {
+            "event_handlers": self._handlers,
+            "resume": self._resume,
+            "sampling": sampling,
+        }
         return estimator.fit(*self._pair(data), epochs=self.epochs, **how)
 
 
@@ -231,19 +253,17 @@ def trained_run(options: argparse.Namespace) -> Task:
     """
     folder, shown_folder = options.folder.absolute(), options.folder
 
-    def estimator(net: Any, spec: Any, context: Any) -> MultiEstimator:
+    def estimator(net: Any, spec: Any) -> MultiEstimator:
         if not (folder / PARAMETERS).exists():
             resume = ["multifit", "train", options.file, "--output", str(shown_folder), "--resume"]
             raise UsageError(
                 f"{shown_folder} has no {PARAMETERS}: its run has not finished; {shlex.join(resume)} "
                 "continues it"
             )
-        try:
-            load_net(net, folder / PARAMETERS, context)
-        except ValueError as error:
-            name = shown_folder / PARAMETERS
-            raise UsageError(f"{name} does not fit the net of {options.file}: {error}") from None
-        return task.make_estimator(net, spec)
+        estimator = task.make_estimator(net, spec)
+        with as_usage_error(ValueError):
+            estimator.load(folder)
+        return estimator
 
     def history() -> History:
         try:
@@ -251,7 +271,9 @@ def trained_run(options: argparse.Namespace) -> Task:
         except (OSError, ValueError) as error:
             raise UsageError(f"cannot read {shown_folder / HISTORY}: {reason(error)}") from None
 
-    choices = Choices(options, read_record(shown_folder, options.file))
+    with as_usage_error(ValueError):
+        record = read_record(shown_folder, options.file)
+    choices = Choices(options, record)
     task = Task(choices, {"estimator": estimator, "history": history})
     return task
 

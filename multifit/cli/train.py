@@ -3,41 +3,22 @@
 import argparse
 import re
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import asdict, replace
-from datetime import datetime
-from functools import cache, partial
 from pathlib import Path
-from typing import Any
 
 from ..checkpoints import checkpoints_folder, list_checkpoints
 from ..distributed import World
 from ..errors import counted, shown
-from ..events import Handler
-from ..handlers import CheckpointHandler, LogFile, LoggingHandler, ProgressBar, TensorBoardHandler
+from ..estimator.run_folder import RECORD, RunRecord, RunWriter, is_unused, read_record, remove_run, written
+from ..events import unwrapped
+from ..gluon.installed import installed_versions
+from ..handlers import CheckpointHandler, LoggingHandler, ProgressBar
 from ..locks import locked
 from ..log_once import get_logger
-from ..protocols import MultiEstimator
-from ..taskfile import UsageError
+from ..taskfile import UsageError, as_usage_error
 from ..triggers import Every
 from .common import add_task_arguments, count, quiet
 from .ranks import add_distributed_arguments, connected, first_shows
-from .run_folder import (
-    EVENTS,
-    HISTORY,
-    LOG,
-    RECORD,
-    RunRecord,
-    check_unused,
-    read_record,
-    remove_run,
-    write_parameters,
-    write_pictures,
-    write_plan,
-    write_record,
-    written,
-)
 from .task import Choices, Task, output_folder
 
 
@@ -105,100 +86,62 @@ def _earlier_record(options: argparse.Namespace, folder: Path, world: World) -> 
     Raises UsageError if it cannot be read, or if a run that starts from scratch finds the folder in use.
     """
     record = None
-    if world.first and not options.resume:
-        check_unused(folder, options.file, options.overwrite)
-    elif world.first and ((folder / RECORD).exists() or list_checkpoints(checkpoints_folder(folder))):
-        record = read_record(folder, options.file)
+    with as_usage_error(ValueError):
+        if world.first and not options.resume and not is_unused(folder):
+            if not options.overwrite:
+                raise UsageError(
+                    f"{folder} is not empty: --resume continues the run in it, --overwrite removes that run, "
+                    "--output DIR writes elsewhere"
+                )
+            read_record(folder, options.file)  # only a run of this file is removed
+        elif (
+            world.first
+            and options.resume
+            and ((folder / RECORD).exists() or list_checkpoints(checkpoints_folder(folder)))
+        ):
+            record = read_record(folder, options.file)
     fields = world.from_first(None if record is None else asdict(record))
     return None if fields is None else RunRecord(**fields)
 
 
 def _train(task: Task, resumed: RunRecord | None, resume: Path | None, options: argparse.Namespace) -> None:
     """Train, write everything, then print the last figures and what was written, even if that is not all."""
-    begin, folder = time.monotonic(), task.output
+    folder, every = task.output, options.checkpoint_every
+    writer = RunWriter(folder, _record(task, resumed, options), resumed.seconds if resumed else None)
     plan = task.check()
+    given = task.handlers
+    if every is not None and any(isinstance(unwrapped(each), CheckpointHandler) for each in given):
+        raise UsageError(
+            f"handlers() of {task.file.path} returns a CheckpointHandler, whose every= is the schedule: "
+            "leave out --checkpoint-every"
+        )
+    handlers = [
+        *given,
+        LoggingHandler(figures=options.figures),
+        ProgressBar(enabled=False if options.quiet else None, figures=options.figures),
+    ]
     _print(f"{plan}\n", options)
     if options.overwrite and task.results["world"].first:
-        remove_run(folder, options.file)
-    every = options.checkpoint_every
+        with as_usage_error(ValueError):
+            remove_run(folder, options.file)
     if every is None and resumed is not None and resumed.checkpoint_every is not None:
         every = _schedule(resumed.checkpoint_every)
-    record = _record(task, resumed, every, options)
-
-    @cache
-    def describe() -> None:
-        write_record(folder, record)
-        write_plan(folder, plan)
-
+    handlers = writer.handlers(handlers, every, task.choices.seed)
     if resumed is None:
-        describe()
-    history = task.fit([_AtFirstEpoch(describe), *_handlers(task, options, every)], resume)
-    interrupted = task.estimator.state.interrupted
-
-    def draw() -> None:
-        if not interrupted:
-            record.pictures.clear()
-            for name in write_pictures(folder, history, task.pictures):
-                record.pictures.append(name)
-
-    def finish() -> None:
-        seconds = (resumed and resumed.seconds or 0.0) + time.monotonic() - begin
-        directions = {name: way for name in history if (way := task.estimator.direction(name))}
-        epochs = record.epochs if interrupted else history.epochs
-        last = replace(record, epochs=epochs, seconds=round(seconds, 2), directions=directions)
-        write_record(folder, last)
-
-    errors: list[Exception] = []
-    writes: list[Callable[[], object]] = [
-        partial(history.to_json, folder / HISTORY),
-        partial(write_parameters, folder, task.estimator),
-        describe,
-        draw,
-        finish,
-    ]
-    for write in writes:
-        try:
-            write()
-        except Exception as error:  # what can be written is, though the disk may be full
-            errors.append(error)
+        writer.describe(task.estimator)
+    history = task.fit(handlers, resume)
+    errors = writer.finish(task.estimator, task.pictures)
     _print(f"\nafter epoch {history.epochs}\n{history.summary()}\n", options)
+    interrupted = task.estimator.state.interrupted
     end = f"interrupted in epoch {history.epochs}" if interrupted else counted(history.epochs, "epoch")
-    print(f"{end}; wrote {task.shown_output}: {', '.join(written(folder, record))}")
+    print(f"{end}; wrote {task.shown_output}: {', '.join(written(folder, writer.record))}")
     if errors:
         raise errors[0]
 
 
-class _AtFirstEpoch(Handler):
-    """Calls a function when the first epoch begins: nothing refuses a resumed run any more."""
-
-    first_rank_only = True
-
-    def __init__(self, call: Callable[[], object]) -> None:
-        self._call = call
-
-    def epoch_begin(self, estimator: MultiEstimator, **arguments: Any) -> None:
-        self._call()
-
-
-def _handlers(task: Task, options: argparse.Namespace, every: Every | None) -> list[Any]:
-    try:
-        events = [TensorBoardHandler(task.output / EVENTS)]
-    except ImportError:  # nobody asked for events
-        events = []
-    return [
-        CheckpointHandler(task.output, every, seed=task.choices.seed),
-        LogFile(task.output / LOG),
-        *events,
-        LoggingHandler(figures=options.figures),
-        ProgressBar(enabled=False if options.quiet else None, figures=options.figures),
-    ]
-
-
-def _record(
-    task: Task, resumed: RunRecord | None, every: Every | None, options: argparse.Namespace
-) -> RunRecord:
+def _record(task: Task, resumed: RunRecord | None, options: argparse.Namespace) -> RunRecord:
     chosen = task.choices
-    return RunRecord(
+    record = RunRecord(
         file=task.file.path.name,
         settings=task.file.texts,
         seed=chosen.seed,
@@ -209,11 +152,12 @@ def _record(
         compile=chosen.compile,
         deterministic=chosen.deterministic,
         precision=chosen.precision,
-        checkpoint_every=None if every is None else f"{every.n}{every.unit}",
-        command=resumed.command if resumed else options.command,
-        started=resumed.started if resumed else f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S %z}",
-        pictures=list(resumed.pictures) if resumed else [],
+        command=options.command,
+        versions=installed_versions(),
     )
+    if resumed is None:
+        return record
+    return replace(record, command=resumed.command, started=resumed.started, pictures=[*resumed.pictures])
 
 
 def _schedule(text: str) -> Every:

@@ -207,8 +207,13 @@ class Runner(ABC):
     # ---- what users and handlers ask for
 
     @abstractmethod
-    def predict(self, data: Any, gather: bool) -> dict[str, Any]:
-        """Return every output by name."""
+    def predict(
+        self, data: Any, gather: bool, activation: Any, write: Callable[[str, Any, int], object] | None
+    ) -> dict[str, Any]:
+        """Return every output by name, with an activation applied.
+
+        With `write`, call it with the name, the array and the number of samples of each batch's outputs.
+        """
 
     @abstractmethod
     def export(self, folder: str | PathLike[str], data: Any, format: str) -> list[Path]:

@@ -2,14 +2,26 @@
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated, Any
 
-from ..arguments import Count, FromZero, PathLike, Valid, checked, checked_value, one_of, with_known_arguments
+from ..arguments import (
+    Count,
+    FromZero,
+    PathLike,
+    Seed,
+    Valid,
+    checked,
+    checked_value,
+    one_of,
+    with_known_arguments,
+)
 from ..balance import Balance
 from ..batch_pass import run_pass
+from ..checkpoints import best_checkpoint
 from ..checks import batch_count
 from ..distributed import ALONE, World
 from ..engines import (
@@ -25,7 +37,7 @@ from ..engines import (
     engine_module,
 )
 from ..errors import raise_problems
-from ..events import EVALUATION_EVENTS, TRAINING_EVENTS, TrainingHooks
+from ..events import EVALUATION_EVENTS, TRAINING_EVENTS, TrainingHooks, checked_handlers
 from ..history import History
 from ..log_once import LogOnce, get_logger
 from ..profiling import Profile, profile
@@ -45,17 +57,20 @@ from ..protocols import (
 )
 from ..rate_search import RateSearch, find_learning_rate
 from ..sampling import Sampling, TaskLoaders
-from ..seeding import preserve_rng
+from ..seeding import preserve_rng, seed_everything
 from ..spec import TaskSpec, TrainerSpec
 from ..spec.plan import Plan
 from ..stages import EVALUATE, PREFIXES, STAGE_OF_PREFIX, TRAIN, figure_name, split_figure, split_set
 from ..state import RunState
 from .data import check_data, check_evaluated, endless_problems, first_of, rank_problems
 from .fit_loop import FitLoop
-from .fit_setup import fit_events, log_oversubscription, start_together
+from .fit_setup import fit_events, log_oversubscription, set_seed, start_together
 from .handler_runner import HandlerRunner
+from .prediction_files import prediction_files
 from .resume import RunCheckpointer
 from .run import Calls, Run
+from .run_folder import PARAMETERS, RunRecord, writing_run
+from .trained import LAST, find_trained
 
 _Engine = Annotated[str, one_of(*ENGINES)]
 _Compile = Annotated[
@@ -64,6 +79,7 @@ _Compile = Annotated[
         f'"{AUTO}", "{CUDA_GRAPHS}", True or False', lambda value: value in (AUTO, CUDA_GRAPHS, True, False)
     ),
 ]
+_Activation = str | Callable[[Any], Any]
 _World = Annotated[World, Valid("what multifit.connect() returns")]
 
 
@@ -166,6 +182,10 @@ class MultiEstimator:
             world=world,
             compile=checked_value("compile", compile, _Compile),
         )
+        devices = None if context is None else str(context)
+        self._chosen: dict[str, Any] = {  # for the record of a run
+            "engine": name, "devices": devices, "compile": setup.compile, "precision": precision,
+        }  # fmt: skip
         run = Run(RunState(world=world), world=world)
         runner = engine_module(name).make_runner(setup, run.state, log_once)
         self._assemble(runner, run, log_once, Calls(log_once.logger))
@@ -194,6 +214,8 @@ class MultiEstimator:
         sampling: Sampling | None = None,
         val_batches: Count | None = None,
         overfit: Count | None = None,
+        output: PathLike | None = None,
+        seed: Seed | None = None,
     ) -> History:
         """Train for a number of epochs or batches.
 
@@ -224,6 +246,16 @@ class MultiEstimator:
             Train on the first n batches alone, the same ones in each epoch, to see whether the net can learn
             them by heart. They are kept in memory, and evaluated in place of `val_data`; if the spec has one
             for `evaluate`, it takes other batches, and the first n of `val_data` are evaluated.
+        output : str or path, optional
+            The run's folder, new, empty or that of `resume`, which then holds what `multifit train` writes:
+            ``history.json``, ``plan.txt`` and ``plan.json``, ``settings.json``, ``log.txt``,
+            ``final.params`` for :meth:`load`, ``curves.png``, events for TensorBoard, and checkpoints, the
+            last one of which is saved without a schedule. Handlers among `event_handlers` replace those that
+            save checkpoints and events.
+        seed : int, optional
+            Seeds the generators of Python, NumPy and the engine before anything else: fits with the same seed
+            end with the same numbers. It covers the initial values of parameters that are initialised in this
+            fit; what was made before, such as shuffled data, it does not.
 
         Returns
         -------
@@ -238,9 +270,12 @@ class MultiEstimator:
         ValueError
             Both or neither of `epochs` and `batches` are given, a handler cannot work here, `resume` is a
             file or has only damaged checkpoints, `batch_axis` is negative, `val_batches` is given without
-            `val_data`, or `overfit` with `resume` or in several processes.
+            `val_data`, `overfit` with `resume` or in several processes, `output` is in use or not empty, or
+            `seed` is not that of the CheckpointHandler or of the run that is resumed.
         """
         with self._calls.running("fit"):
+            if seed is not None:
+                seed_everything(seed)
             once = bool(epochs in (1, None) or overfit)
             endless = (
                 "" if batches or overfit else "batches=1000",
@@ -261,26 +296,35 @@ class MultiEstimator:
             if overfit is not None:
                 train_data, val_data = self._first_of(train_data, val_data, overfit, resume)
                 val_batches = val_batches or overfit
-            try:
-                return self._fit(
-                    train_data, val_data, epochs, batches, event_handlers, resume, batch_axis, val_batches
+            handlers = checked_handlers(event_handlers)
+            writing: AbstractContextManager[list[object]] = nullcontext(handlers)
+            if output is not None:
+                versions = self._runner.snapshot.versions()
+                record = RunRecord(
+                    seed=seed, epochs=epochs, command="MultiEstimator.fit", versions=versions, **self._chosen
                 )
+                writing = writing_run(self, record, Path(output), resume, handlers)
+            data = train_data, val_data, val_batches
+            try:
+                with writing as handlers:
+                    return self._fit(data, epochs, batches, handlers, resume, batch_axis, seed)
             finally:
                 self._fit_loop = self._batch_loop = None
 
     def _fit(
         self,
-        train_data: Loader,
-        val_data: Loader | None,
+        data: tuple[Any, Any, int | None],
         epochs: int | None,
         batches: int | None,
         event_handlers: Any,
         resume: PathLike | None,
         batch_axis: int,
-        val_batches: int | None,
+        seed: int | None,
     ) -> History:
+        train_data, val_data, val_batches = data
         log_oversubscription(self._log_once, self._engine.readers[TRAIN], train_data)
         events, val_batch = fit_events(self, event_handlers, val_data, val_batches, self._runner)
+        set_seed(self.state, events.handlers, seed)
         hooks = TrainingHooks(events)
         needs_outputs = self._overrides("fit_batch") or events.takes_outputs(TRAINING_EVENTS)
         self._run.sets.update(getattr(val_batch, "sets", ()))
@@ -292,9 +336,10 @@ class MultiEstimator:
                 hooks.around("fit"),
                 self._handlers.fit(events),
             ):
-                start_together(self._runner, events.handlers, self._log_once, epochs=epochs, batches=batches)
+                limits = {"epochs": epochs, "batches": batches, "seed": seed}
+                start_together(self._runner, events.handlers, self._log_once, **limits)
                 loop.check_tasks()
-                checkpoint = None if resume is None else self._checkpointer.resume(resume)
+                checkpoint = None if resume is None else self._checkpointer.resume(resume, seed)
                 if checkpoint is None:  # which holds the weights of the classes
                     self._runner.balance_classes(train_data, ends=epochs is not None)
                 with self._runner.session():
@@ -496,7 +541,12 @@ class MultiEstimator:
             return self._runner.evaluate_batch(batch)
 
     def predict(
-        self, data: Loader | Array | Numbers, batch_axis: int = 0, gather: bool = True
+        self,
+        data: Loader | Array | Numbers,
+        batch_axis: int = 0,
+        gather: bool = True,
+        activation: _Activation | Mapping[str, _Activation | None] | None = None,
+        output: PathLike | None = None,
     ) -> dict[str, Any]:
         """Run the net on `data`.
 
@@ -510,23 +560,104 @@ class MultiEstimator:
         gather : bool
             With several processes: whether each of them gets the outputs of all, or only those of its own
             share.
+        activation : {"softmax", "sigmoid"}, function or dict of str to these, optional
+            What is applied to the outputs, on the host: a dict names the outputs, anything else is for the
+            only output. The softmax is along the class axis of the softmax loss that takes the output, such
+            as 1 for ``SoftmaxCrossEntropyLoss(axis=1)``, or else along the last axis. A function gets a NumPy
+            array: what one device returned for a batch.
+        output : str or path, optional
+            A new or empty folder, in one process and with ``batch_axis=0``. The outputs are written there
+            batch by batch, and are never in memory as a whole: ``<name>.npy`` for each, which `numpy.load`
+            reads. The folder appears when all is written.
 
         Returns
         -------
         dict of str to numpy.ndarray
             Every output by name, the batches concatenated; a list of arrays if their shapes differ or an
-            output has no batch axis.
+            output has no batch axis. With `output`, memory maps (`numpy.memmap`) of the files.
 
         Raises
         ------
         SpecError, DataError
-            The data or the net does not fit the spec.
+            The data or the net does not fit the spec, `activation` does not fit the outputs, or with
+            `output`, shapes differ between batches.
+        ValueError
+            `output` is a file or not empty, or cannot be used here.
         """
         with self._calls.running("predict", within=True), self._engine.model.evaluating():
             raise_problems(rank_problems(self.world, "data", data))
             raise_problems(endless_problems("data", data, "itertools.islice(data, 100)"))
             with self._runner.session(), self._engine.samples_along(batch_axis):
-                return self._runner.predict(data, gather)
+                if output is None:
+                    return self._runner.predict(data, gather, activation, None)
+                if batch_axis or not self.world.alone:
+                    raise ValueError(
+                        "output= writes in one process, with samples along the first axis: leave it out, or "
+                        "predict without world= and batch_axis="
+                    )
+                with prediction_files(output) as files:
+                    self._runner.predict(data, gather, activation, files.write)
+                return files.open(Path(output))
+
+    # ---- after training ------------------------------------------------------------------------------------
+
+    @checked
+    def load(self, path: PathLike, which: str = LAST) -> Path:
+        """Set the net's parameters, and those of losses, to trained ones, for use or for further training.
+
+        Trainers and counters stay as they are: to continue a training, ``fit(resume=path)`` restores them
+        too. Nothing that is read can run code.
+
+        Parameters
+        ----------
+        path : str or path
+            A run's folder, a folder of checkpoints, or one checkpoint.
+        which : str
+            "last": ``final.params`` of a run that has finished, else the newest intact checkpoint. "best":
+            the intact checkpoint with the best value of the figure that its CheckpointHandler monitored. Or
+            the name of a checkpoint. Of checkpoints, what evaluations used is taken, such as the averages of
+            WeightAveraging. Damaged checkpoints are logged and passed over.
+
+        Returns
+        -------
+        Path
+            The file that was read.
+
+        Raises
+        ------
+        SpecError
+            The file has parameters of other names, shapes or dtypes; none was set.
+        ValueError
+            There are no such parameters, or their file is damaged.
+        """
+        with self._calls.running("load"):
+            world, snapshot, warn = self.world, self._runner.snapshot, self.logger.warning
+            found = find_trained(Path(path), which, snapshot.net_file, warn) if world.first else None
+            file = Path(world.from_first(str(found)))
+            self._runner.publish()  # and takes the net's values again before the next batch
+            snapshot.read_trained(file)
+            return file
+
+    @checked
+    def save(self, folder: PathLike) -> Path:
+        """Write the parameters of the net, and of losses that have some, to a folder, for :meth:`load`.
+
+        Returns the file of the net's, ``final.params``, which ``net.load_parameters`` reads too.
+        """
+        path = Path(folder) / PARAMETERS
+        self._runner.publish()
+        self._runner.snapshot.write_trained(path)
+        return path
+
+    @property
+    def best_checkpoint(self) -> Path | None:
+        """The best intact checkpoint in the folder of the last fit's CheckpointHandler with a `monitor`.
+
+        None if there is none. With several figures, the first one counts.
+        """
+        folder = self._handlers.monitored_folder
+        found = None if folder is None else best_checkpoint(folder)[0]
+        return None if found is None else found.path
 
     # ---- tools: they leave net, trainers and run as they are -----------------------------------------------
 

@@ -9,10 +9,11 @@ from ..checks import one_shot
 from ..engines import FirstBatches, Peeked, Runner
 from ..errors import Problem, limited, quoted, raise_problems, suggest
 from ..events import EventDispatcher, attribute, handler_name, unwrapped
-from ..handlers import acting_on, validating, with_defaults
+from ..handlers import CheckpointHandler, acting_on, validating, with_defaults
 from ..sampling import TaskLoaders
 from ..seeding import preserve_rng, seed_everything, seed_of_rank
 from ..stages import EVALUATE, TRAIN, figure_name
+from ..state import RunState
 from ..threads import oversubscription
 from .data import check_evaluated, each_loader
 from .handler_runner import by_name, options_of
@@ -46,6 +47,18 @@ def fit_events(
                 return events, runner.first_batches(EVALUATE, own_data, "val_data")
             first, _ = reader.peek(own_data, "val_data")
     return events, first
+
+
+def set_seed(state: RunState, handlers: Iterable[object], seed: int | None) -> None:
+    """Give a fit's seed to a run that is seeded again while it trains, because checkpoints have a schedule.
+
+    Raises ValueError if a CheckpointHandler has another seed.
+    """
+    saving = [each for each in map(unwrapped, handlers) if isinstance(each, CheckpointHandler)]
+    for other in (each.seed for each in saving if seed is not None and each.seed not in (None, seed)):
+        raise ValueError(f"seed={seed} and CheckpointHandler(seed={other}) differ; leave the latter out")
+    if seed is not None and any(each.every is not None for each in saving):
+        state.seed = seed
 
 
 def log_oversubscription(log_once: Callable[[str], None], reader: Any, train_data: Any) -> None:

@@ -3,10 +3,11 @@
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from ..events import EventDispatcher, PassEvents, attribute, handler_name, implements, unwrapped
-from ..handlers import ProgressBar, StoppingHandler
+from ..handlers import CheckpointHandler, ProgressBar, StoppingHandler
 from ..protocols import Array, MultiEstimator
 
 
@@ -49,6 +50,7 @@ class HandlerRunner:
     def __init__(self, estimator: MultiEstimator) -> None:
         self._estimator = estimator
         self._events = self._idle = EventDispatcher(estimator)
+        self.monitored_folder: Path | None = None  # of the last fit's checkpoints, if a figure is monitored
 
     @property
     def running(self) -> bool:
@@ -107,6 +109,8 @@ class HandlerRunner:
     def fit(self, events: EventDispatcher) -> Iterator[None]:
         """Call the handlers of `events` in a fit; ``train_end`` is called however the fit ends."""
         self._events = events
+        saving = [each for each in map(unwrapped, events.handlers) if isinstance(each, CheckpointHandler)]
+        self.monitored_folder = next((each.folder for each in saving if each.monitor is not None), None)
         try:
             try:
                 events.begin()

@@ -60,11 +60,12 @@ class RunCheckpointer:
         }
         (folder / RUN).write_text(json.dumps(tree, indent=2) + "\n", "utf-8")
 
-    def resume(self, folder: str | os.PathLike[str]) -> Path | None:
+    def resume(self, folder: str | os.PathLike[str], seed: int | None = None) -> Path | None:
         """Restore the newest intact checkpoint of a folder; return its path, or None if there is none yet.
 
-        Raises ValueError if `folder` is a file, or if it has checkpoints but none is intact, and SpecError if
-        the spec, the net or the trainers are not those of the checkpoint.
+        Raises ValueError if `folder` is a file, if it has checkpoints but none is intact, or if the run has
+        another seed than `seed`, and SpecError if the spec, the net or the trainers are not those of the
+        checkpoint.
         """
         run, world, snapshot = self._run, self._engine.world, self._snapshot
         checkpoint = self._newest(Path(folder))
@@ -74,7 +75,7 @@ class RunCheckpointer:
         with _valid(checkpoint):
             differences = snapshot.differences(checkpoint)
             tree = read_json(checkpoint / RUN)
-            ranks = tree["ranks"]
+            ranks, kept = tree["ranks"], tree["state"]["seed"]
             rank = world.rank if ranks == world.size else 0
             versions = self._other_versions(tree["versions"])
             states = snapshot.read_own_tree(checkpoint, rank, HANDLERS)
@@ -82,6 +83,10 @@ class RunCheckpointer:
             error = SpecError([Problem("spec", f"{checkpoint}: {line}") for line in differences])
             error.at(CHANGED)
             raise error
+        if None not in (seed, kept) and seed != kept:
+            raise ValueError(
+                f"{checkpoint} is of a run with seed={kept}, which it keeps; leave out seed={seed}"
+            )
         with _valid(checkpoint):
             if not tree["complete"]:
                 self._run.order_state = self._snapshot.read_own_tree(checkpoint, rank, ORDER)

@@ -98,8 +98,8 @@ class Runner(engines.Runner):
     def wait(self) -> None:
         mx.nd.waitall()
 
-    def predict(self, data: Any, gather: bool) -> dict[str, Any]:
-        return predict(self.engine, data, gather)
+    def predict(self, data: Any, gather: bool, activation: Any, write: Any) -> dict[str, Any]:
+        return predict(self.engine, data, gather, activation, write)
 
     def export(self, folder: str | PathLike[str], data: Any, format: str) -> list[Path]:
         return export(self.engine, folder, data, format)

@@ -1,11 +1,10 @@
-"""Write and read a net's parameters in Gluon's format."""
+"""Write a net's parameters in Gluon's format."""
 
 import errno
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from ..errors import last_line, quoted
 from ..files import atomic_path
 from .compat import mx
 from .waiting import wait_for_operators
@@ -41,20 +40,3 @@ def _reason(path: Path) -> OSError:
     except OSError as error:
         return error
     return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-def load_net(net: mx.gluon.Block, path: Path, contexts: Sequence[mx.Context]) -> None:
-    """Load a net's parameters; raises ValueError if the file is damaged, or is that of a different net."""
-    try:
-        if not path.is_file():  # MXNet would wait for a pipe, and read a folder
-            raise ValueError("it is a folder, not a file" if path.is_dir() else "there is no such file")
-        net.load_parameters(str(path), ctx=contexts)
-    except mx.base.MXNetError as error:
-        raise ValueError(f"it is damaged, or holds no parameters ({last_line(error)})") from error
-    except AttributeError as error:  # Gluon takes a list of arrays for a dict
-        raise ValueError("its arrays have no names") from error
-    except AssertionError as error:
-        reason = last_line(error)
-        if reason.startswith("restore_prefix"):  # none of its names is one of the net's
-            reason = f"it holds {quoted(mx.nd.load(str(path)))}"
-        raise ValueError(reason) from error

@@ -205,6 +205,7 @@ class CheckpointHandler(Handler):
             "complete": complete,
             "exact": exact,
             "values": self._monitor.finite_values(estimator) if complete else {},
+            "directions": dict(self._monitor.directions),
         }
         estimator.collect_checkpoint()
         written = self._write(estimator, name, facts) if world.first else False

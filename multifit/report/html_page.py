@@ -5,17 +5,20 @@ from __future__ import annotations
 import base64
 import json
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jinja2
 
+from ..arguments import PathLike, checked
+from ..files import atomic_write
 from ..history import LAST_EPOCH_HEADERS, History, figure_text, last_epoch_rows
 from ..plots import compare_curves, curves, task_curves, task_figures, to_svg
 from ..stages import split_figure
-from .folder import RunFolder
+from .folder import RunFolder, read_run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,6 +31,20 @@ class Grid(NamedTuple):
 
     headers: Sequence[str]
     rows: Sequence[Sequence[str]]
+
+
+@checked
+def write_report(runs: PathLike | Sequence[PathLike], path: PathLike | None = None) -> Path:
+    """Write an HTML page about a run or several, as ``multifit report`` does, and return its path.
+
+    `runs` are folders that ``fit(output=...)`` or ``multifit train`` has written; `path` defaults to
+    ``report.html`` in the first of them. Raises ValueError if a folder is not that of a run.
+    """
+    listed = [runs] if isinstance(runs, (str, os.PathLike)) else runs
+    folders = [Path(run) for run in listed]
+    target = folders[0] / "report.html" if path is None else Path(path)
+    atomic_write(target, page([read_run(folder) for folder in folders]))
+    return target
 
 
 def page(runs: Sequence[RunFolder]) -> str:

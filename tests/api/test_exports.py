@@ -17,7 +17,7 @@ EXPORTS = [
     "PlateauHandler", "Priority", "Problem", "ProgressBar", "Prune", "RunState", "Sharded", "Shards",
     "SkipNonFinite", "SpecError", "StoppingHandler", "TaskSpec", "TensorBoardHandler", "TerminateOnNaN",
     "TrainerError", "TrainerSpec", "ValidationHandler", "WeightAveraging", "World",
-    "batches", "connect", "loggers", "losses", "metrics", "schedules",
+    "batches", "connect", "loggers", "losses", "metrics", "schedules", "write_report",
 ]  # fmt: skip
 
 
@@ -34,7 +34,7 @@ SIGNATURES: dict[str, str] = {
     "MultiEstimator": "net spec trainers context initializer frozen precision balance accumulate world "
     "engine compile",
     "MultiEstimator.fit": "self train_data val_data epochs batches event_handlers resume batch_axis sampling "
-    "val_batches overfit",
+    "val_batches overfit output seed",
     "TaskSpec": "outputs labels losses metrics inputs batch unused forward batch_fn evaluate name state",
     "LossSpec": "fn outputs labels weight returns minimize normalize_by class_weights sample_weight "
     "arguments trainers",

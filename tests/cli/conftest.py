@@ -77,7 +77,9 @@ def empty_folder(tmp_path, monkeypatch):
 def small_curves(monkeypatch, request):
     """Draw small curves: two thirds of a small run is matplotlib. `trained_folder` has the real ones."""
     if "without_matplotlib" not in request.node.name:
-        monkeypatch.setattr("multifit.cli.run_folder.curves", lambda history: Figure(figsize=(0.1, 0.1)))
+        monkeypatch.setattr(
+            "multifit.estimator.run_folder.curves", lambda history: Figure(figsize=(0.1, 0.1))
+        )
 
 
 @pytest.fixture

@@ -60,14 +60,15 @@ def test_losses_with_parameters(write, multifit):
     damages = {
         "is damaged": lambda: losses.write_bytes(b"x"),
         "have no names": lambda: mx.nd.save(str(losses), [mx.nd.ones((1,))]),
-        "has no parameters": lambda: mx.nd.save(str(losses), {"losses.place.z": mx.nd.ones((1,))}),
+        '(did you mean "losses.place.z"?)': lambda: mx.nd.save(
+            str(losses), {"losses.place.z": mx.nd.ones((1,))}
+        ),
         "there is no": losses.unlink,
     }
     for why, damage in damages.items():
         damage()
         result = multifit("evaluate", path, "--from", "runs/small")
-        assert result.code == 2 and why in result.err
-        assert "multifit: losses of the task have parameters of their own: " in result.err
+        assert result.code == 2 and why in result.err and "runs/small" in result.err
 
 
 def test_the_record_of_a_run(trained):
@@ -89,7 +90,7 @@ def test_epochs_of_the_command_line_are_the_files_setting(write, multifit):
     [
         (None, "runs/small is not the folder of a run: settings.json: No such"),
         ("{", "runs/small/settings.json is not the record of a run: "),
-        ('{"seed": 0}', "missing 12 required positional arguments: 'file', 'settings'"),
+        ('{"seed": 0}', "missing 6 required keyword-only arguments: 'epochs', 'devices'"),
         ({"settings": {"width": "5"}}, 'has no setting "width"; it has "epochs", "rate"'),
         ({"file": "big.py"}, "runs/small is a run of big.py, not of small.py"),
         ({"seed": -1}, "seed must be from 0 to"),
@@ -107,11 +108,14 @@ def test_a_folder_that_is_not_a_run_of_the_file_is_an_error(evaluate, content, m
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (lambda: b"", "it is damaged, or holds no parameters (Check failed: "),
-        (lambda: [mx.nd.zeros(3)], "its arrays have no names"),
-        (lambda: {"other_weight": mx.nd.zeros(3)}, 'it holds "other_weight"'),
-        (pipe, "there is no such file"),
-        (folder, "it is a folder, not a file"),
+        (lambda: b"", "is damaged, or holds no parameters (Check failed: "),
+        (lambda: [mx.nd.zeros(3)], "have no names"),
+        (
+            lambda: {"other_weight": mx.nd.zeros(3)},
+            'does not fit the net: parameters["other_weight"]: {"shape": [3]',
+        ),
+        (pipe, "there is no file"),
+        (folder, "is a folder, not a file"),
     ],
 )
 def test_parameters_that_cannot_be_loaded_are_an_error(evaluate, content, reason):
@@ -122,7 +126,7 @@ def test_parameters_that_cannot_be_loaded_are_an_error(evaluate, content, reason
         wrong = content()
         path.write_bytes(wrong) if isinstance(wrong, bytes) else mx.nd.save(str(path), wrong)
     result = evaluate()
-    assert result.code == 2 and "runs/small/final.params does not fit the net of" in result.err
+    assert result.code == 2 and "runs/small/final.params" in result.err
     assert reason in result.err and result.err.count("\n") == 1
 
 

@@ -6,10 +6,11 @@ import os
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from multifit.gluon.compat import mx
 
-from .results import PICTURES, WRITTEN, history_of
+from .results import PICTURES, WRITTEN, history_of, record_of
 from .test_predict import DRAW
 
 
@@ -44,6 +45,67 @@ def test_pictures_of_the_file_are_saved(write, multifit):
     assert multifit("train", write(PICTURES)).code == 0
     assert sorted(os.listdir("runs/small")) == sorted([*WRITTEN, "places.png"])
     assert Path("runs/small/places.png").read_bytes().startswith(b"\x89PNG")
+
+
+HANDLERS = """
+class Count:
+    def batch_end(self, estimator):
+        print("step", estimator.state.step)
+
+def handlers(estimator):
+    print("handlers of", type(estimator).__name__)
+    return Count()
+"""
+
+
+def test_handlers_of_the_file_are_called_in_training_alone(write, multifit):
+    path = write(HANDLERS)
+    result = multifit("train", path, "--epochs", 1)
+    lines = [line for line in result.out.splitlines() if line.startswith(("step", "handlers"))]
+    assert result.code == 0 and lines == ["handlers of MultiEstimator", "step 1", "step 2", "step 3"]
+    assert len(history_of()["val_loss"]) == 1
+    for command in (["evaluate", path, "--from", "runs/small"], ["check", path]):
+        result = multifit(*command)
+        assert result.code == 0 and "handlers" not in result.out
+
+
+SAVES = """
+def handlers(output):
+    from multifit import CheckpointHandler
+    return [CheckpointHandler(output, every=1, monitor="val_loss", keep_last=1, keep_best=1)]
+"""
+
+
+def test_a_checkpoint_handler_of_the_file_replaces_ours(write, multifit):
+    path = write(SAVES, **{"rate = 0.05": "rate = 0.9"})
+    assert multifit("train", path, "--epochs", 3, "--output", "whole").code == 0
+    assert multifit("train", path).code == 0
+    assert sorted(os.listdir("runs/small")) == WRITTEN and record_of()["checkpoint_every"] == "1epoch"
+    assert multifit("train", path, "--resume", "--epochs", 3).code == 0
+    assert history_of() == history_of("whole") and 1 <= len(os.listdir("runs/small/checkpoints")) <= 2
+    result = multifit("train", path, "--resume", "--epochs", 4, "--checkpoint-every", "1epochs")
+    assert result.code == 2 and "returns a CheckpointHandler, whose every= is the schedule" in result.err
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (
+            "def handlers(): return 'print'",
+            "handlers() of {} is 'print'; valid is a handler or a list of handlers",
+        ),
+        ("def handlers(): return [print]", "handlers() of {} that cannot be used"),
+        ("def handlers(history): return []", "small.py need each other in a circle: "),
+    ],
+)
+def test_handlers_that_cannot_be_used_are_an_error_before_anything_is_removed(
+    trained, multifit, code, message
+):
+    trained.write_text(trained.read_text() + code)
+    before = Path("runs/small/final.params").read_bytes()
+    result = multifit("train", trained, "--overwrite")
+    assert result.code == 2 and message.format(trained) in result.err
+    assert Path("runs/small/final.params").read_bytes() == before
 
 
 def test_a_file_may_change_the_working_directory(write, multifit):

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
+from multifit.log_once import get_logger
+
 from .results import MISSPELT, PICTURES, WRITTEN
 
 
@@ -80,7 +82,7 @@ def test_a_disk_that_is_full_at_the_end_costs_only_what_did_not_fit(write, multi
     def save(net, path, *_):
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
-    monkeypatch.setattr("multifit.cli.run_folder.save_net", save)
+    monkeypatch.setattr("multifit.gluon.snapshot.snapshot.save_net", save)
     monkeypatch.setattr("multifit.checkpoints.write_checkpoint", save)
     result = multifit("train", write(FULL), "--output", "half")
     assert result.code == 2 and "half/final.params'" in result.err  # the first error
@@ -121,8 +123,9 @@ def test_without_tensorboardx_only_the_events_are_missing(write, multifit, monke
     assert sorted(os.listdir("runs/small")) == [name for name in WRITTEN if name != "tensorboard"]
 
 
-def test_without_matplotlib_only_the_pictures_are_missing(write, multifit, monkeypatch):
+def test_without_matplotlib_only_the_pictures_are_missing(write, multifit, monkeypatch, caplog):
+    monkeypatch.setattr(get_logger(), "propagate", True)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     result = multifit("train", write(PICTURES))
-    assert result.code == 0 and "no pictures: pictures need matplotlib: pip install matplotlib" in result.err
+    assert result.code == 0 and "no pictures: pictures need matplotlib: pip install matplotlib" in caplog.text
     assert sorted(os.listdir("runs/small")) == [name for name in WRITTEN if name != "curves.png"]

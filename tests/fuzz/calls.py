@@ -49,10 +49,12 @@ RIGHT: dict[str, dict[str, Any]] = {
     "TaskSpec.combine": {"shared": ["x"], "a": Named("spec"), "b": Named("spec")},
 }
 # Arguments that are the same in all cases, or would change what the process writes to or reads from.
-FIXED = {"self", "data", "train_data", "batch_axis", "stream", "clock", "busy", "arguments", "specs"}
+FIXED = {
+    "self", "data", "train_data", "batch_axis", "stream", "clock", "busy", "arguments", "specs", "output",
+}  # fmt: skip
 OTHERS = {
     "Handler", "LogTo", "MetricHandler", "MultiEstimator", "Plan", "Priority", "Problem", "Prune", "RunState",
-    "Shards", "TaskSpec",
+    "Shards", "TaskSpec", "write_report",
 }  # fmt: skip
 
 

@@ -72,7 +72,9 @@ def sampling():
 def test_a_task_file_may_return_loaders_and_a_sampling(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr("multifit.cli.train.write_pictures", lambda *arguments: [])  # they take the longest
+    monkeypatch.setattr(
+        "multifit.estimator.run_folder.write_pictures", lambda *arguments: []
+    )  # they take the longest
     Path("turns.py").write_text(TASK + SHARED + OF_A_FILE)
     assert main(["check", "turns.py"]) == 0
     assert "an epoch, by RoundRobin" in capsys.readouterr().out

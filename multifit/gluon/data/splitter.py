@@ -325,8 +325,9 @@ def _valid_rows(batch: Any, axis: int) -> list[Any]:
 
 
 def _join(arrays: Sequence[Any], axis: int) -> Any:
-    if len(arrays) == 1 or not hasattr(arrays[0], "shape"):  # what is no array is refused later
-        return arrays[0]
+    strange = [each for each in arrays if getattr(each, "ndim", 0) <= axis]
+    if strange or len(arrays) == 1:
+        return (strange or arrays)[0]  # the checks name what has no axis of samples
     if isinstance(arrays[0], np.ndarray):
         return np.concatenate(arrays, axis)
     return mx.nd.concat(*[array.as_in_context(arrays[0].context) for array in arrays], dim=axis)

@@ -171,10 +171,7 @@ def _comparable(
     saved: Mapping[str, Any], now: Mapping[str, Any]
 ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """Leave out what cannot be compared: unknown sizes, and the options of a user's own trainer."""
-    parameters = {
-        name: {**parameter, "shape": _known_shape(parameter["shape"], saved["parameters"].get(name))}
-        for name, parameter in now["parameters"].items()
-    }
+    parameters = _known_parameters(saved["parameters"], now["parameters"])
     both = dict(saved["trainers"]), dict(now["trainers"])
     for name in both[0].keys() & both[1].keys():
         options_known = all(trainers[name].get("options") is not None for trainers in both)
@@ -184,6 +181,19 @@ def _comparable(
             if not options_known:
                 trainers[name].pop("options", None)
     return {**saved, "trainers": both[0]}, {**now, "parameters": parameters, "trainers": both[1]}
+
+
+def parameter_differences(saved: Mapping[str, Any], parameters: Mapping[str, Any]) -> list[str]:
+    """Return a line for each difference between a file's arrays and the parameters that they are for."""
+    there, here = ({name: _parameter(each) for name, each in both.items()} for both in (saved, parameters))
+    trees = {"parameters": there}, {"parameters": _known_parameters(there, here)}
+    return differing(*trees, "in the file", "here")
+
+
+def _known_parameters(saved: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: {**each, "shape": _known_shape(each["shape"], saved.get(name))} for name, each in now.items()
+    }
 
 
 def _known_shape(shape: list[int], saved: Mapping[str, Any] | None) -> list[int]:

@@ -14,6 +14,7 @@ from ..optim.gradients import fresh_flags, set_fresh
 from ..optim.parameters import listing
 from ..saved_net import save_arrays
 from ..waiting import wait_for_operators
+from .identity import parameter_differences
 
 NET, OTHERS, TRAINED = "net.params", "losses.params", "trained.params"
 Parameters = Mapping[str, mx.gluon.Parameter]
@@ -79,26 +80,35 @@ def read_parameters(folder: Path, parameters: Parameters, contexts: Sequence[mx.
     _set_all(parameters, saved, folder, contexts)
 
 
-def read_others(folder: Path, net: mx.gluon.Block, parameters: Parameters) -> None:
-    """Set the parameters that are not the net's, as :func:`write_others` wrote them, on the net's devices.
+def read_trained(
+    path: Path, net: mx.gluon.Block, parameters: Parameters, contexts: Sequence[mx.Context]
+) -> list[str]:
+    """Set the net's parameters to those in a file, and those of losses to ``losses.params`` beside it.
 
-    Does nothing if there are none. Raises ValueError, before any is set, if the file is missing or damaged,
-    or does not fit them.
+    Parameters that are not initialised are set on `contexts`. Returns what differs in names, shapes or
+    dtypes; then none is set. Raises ValueError if a file is missing or damaged.
     """
-    others, path = _others(net, parameters), folder / OTHERS
-    if not others:
-        return
+    others, saved = _others(net, parameters), _read_named(path)
+    if others:
+        saved.update(_read_named(path.with_name(OTHERS)))
+    own = {**net._collect_params_with_prefix(), **others}
+    differences = parameter_differences(saved, own)
+    if not differences:
+        _set_all(own, saved, path, contexts)
+    return differences
+
+
+def _read_named(path: Path) -> dict[str, mx.nd.NDArray]:
+    """Return a file's arrays by name."""
+    if not path.is_file():  # MXNet would wait for a pipe, and read a folder
+        raise ValueError(f"{path} is a folder, not a file" if path.is_dir() else f"there is no file {path}")
     try:
-        if not path.is_file():
-            raise ValueError(f"there is no {path}, which holds {listing(list(others))}")
         saved = mx.nd.load(str(path))
     except mx.base.MXNetError as error:
-        raise ValueError(f"{path} is damaged ({last_line(error)})") from error
+        raise ValueError(f"{path} is damaged, or holds no parameters ({last_line(error)})") from error
     if not isinstance(saved, dict):  # a list, or nothing
         raise ValueError(f"the arrays of {path} have no names")
-    _check_missing([name for name in others if name not in saved], saved, path)
-    contexts = next((p.list_ctx() for p in net.collect_params().values() if p._data is not None), None)
-    _set_all(others, saved, path, contexts or [mx.current_context()])
+    return saved
 
 
 def _check_missing(missing: Sequence[str], saved: Iterable[str], path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import counted, raise_problems
+from ...errors import Problem, SpecError, counted, raise_problems
 from ...files import read_json
 from ...protocols import Array
 from ...seeding import random_state, seed_everything, seed_of_rank, set_random_state
@@ -16,9 +16,19 @@ from ..compat import mx
 from ..engine import Engine
 from ..installed import installed_versions
 from ..optim.parameters import statistics
+from ..saved_net import save_net
 from .figures import load_figures, merge_figures, save_figures
 from .identity import differences, differing, identity
-from .parameters import NONE, load_device_state, read_parameters, save_device_state, write_parameters
+from .parameters import (
+    NET,
+    NONE,
+    load_device_state,
+    read_parameters,
+    read_trained,
+    save_device_state,
+    write_others,
+    write_parameters,
+)
 from .trainers import load_settings, load_trainer, partly_saved, save_settings, save_trainer
 from .tree import (
     Files,
@@ -42,6 +52,7 @@ OTHER_RANKS = "what each process has measured cannot be divided among another nu
 class Snapshot:
     """Writes an engine's part of a run into a folder, and reads it back; no pickle."""
 
+    net_file = NET
     versions = staticmethod(installed_versions)
     differing = staticmethod(differing)
     write_tree, read_tree = staticmethod(write_tree), staticmethod(read_tree)
@@ -125,6 +136,23 @@ class Snapshot:
             self._set_statistics(read_own_tree(folder, rank, STATISTICS))
         self.read_random(folder)
         return lines
+
+    def write_trained(self, path: Path) -> None:
+        """Write the net's parameters to a file, and those of losses beside it, for use after the training."""
+        save_net(self._engine.model.net, path)
+        write_others(path.parent, self._engine.model.net, self._engine.model.parameters)
+
+    def read_trained(self, path: Path) -> None:
+        """Set the parameters to those of a file that :meth:`write_trained` or :meth:`write` wrote.
+
+        Raises SpecError if it has others than net and losses, and ValueError if it is missing or damaged;
+        then none is set.
+        """
+        model = self._engine.model
+        differences = read_trained(path, model.net, model.parameters, model.contexts)
+        if differences:
+            message = f"{path} does not fit the net: {'; '.join(differences)}"
+            raise SpecError([Problem("spec", f"{message}; make the net that was trained, with its settings")])
 
     def share_trainers(self) -> None:
         """Give the trainers of all ranks the first rank's states and counters, if any rank has states."""

@@ -1,7 +1,10 @@
 """Evaluating and predicting, batch by batch."""
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 from ...distributed import World
 from ...errors import raise_problems
@@ -12,6 +15,7 @@ from ..engine import Engine
 from ..execution.result import StepResult
 from ..user_code import user_code
 from ..validation.first_batch import run_batch
+from .activations import activations_of
 
 Piece = tuple[dict[str, Any], int]
 """One device's outputs, as NumPy arrays by name, and its number of samples."""
@@ -74,17 +78,35 @@ def batches_of(engine: Engine, data: Any) -> Iterator[Any]:
 
 
 def predict(
-    engine: Engine, data: Any, gather: bool = True, run: PredictBatch = predict_batch
+    engine: Engine,
+    data: Any,
+    gather: bool = True,
+    activation: Any = None,
+    write: Callable[[str, np.ndarray, int], object] | None = None,
+    run: PredictBatch = predict_batch,
 ) -> dict[str, Any]:
     """Return every output by name, concatenated over batches; a list of arrays where that is impossible.
 
-    With several ranks, the outputs are those of all ranks, unless ``gather=False``. `run` computes a batch's
-    outputs, as :func:`predict_batch` does.
+    With several ranks, the outputs are those of all ranks, unless ``gather=False``. `activation` is applied
+    to them. With `write`, nothing is returned: it is called with the name, the array and the number of
+    samples of each batch's outputs. `run` computes a batch's outputs, as :func:`predict_batch` does.
     """
+    activations = activations_of(engine.spec, activation)
     carried = engine.stages[EVALUATE].carried
     if carried is not None:
         carried.reset()
-    batches = [run(engine, batch) for batch in batches_of(engine, data)]
+    batches = []
+    for raw in batches_of(engine, data):
+        pieces = run(engine, raw)
+        for outputs, size in pieces:
+            for name, activate in activations.items():
+                with user_code(partial(str, f'activation of output "{name}"')):
+                    outputs[name] = np.asarray(activate(outputs[name]))
+            if write is not None:
+                for name, array in outputs.items():
+                    write(name, array, size)
+        if write is None:
+            batches.append(pieces)
     batches = _gather_pieces(engine.world, batches) if gather else batches
     pieces = [piece for batch in batches for piece in batch]
     names = pieces[0][0] if pieces else {}

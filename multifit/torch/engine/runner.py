@@ -184,8 +184,8 @@ class Runner(MXNetRunner):
         self.publish()
         return super().evaluate_batch(raw)
 
-    def predict(self, data: Any, gather: bool) -> dict[str, Any]:
-        return evaluation.predict(self.engine, data, gather, self._predict_batch)
+    def predict(self, data: Any, gather: bool, activation: Any, write: Any) -> dict[str, Any]:
+        return evaluation.predict(self.engine, data, gather, activation, write, self._predict_batch)
 
     def gradients(self) -> dict[str, dict[str, list[Array]]]:
         """Return the gradients that were not used yet, by trainer and parameter; waits for the device."""

@@ -1,0 +1,279 @@
+"""A run's folder: the names of its files, the record of what it was trained with, and what a fit writes."""
+
+import json
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ..arguments import PathLike
+from ..checkpoints import CHECKPOINTS
+from ..errors import reason
+from ..events import Handler, unwrapped
+from ..files import atomic_path, atomic_write
+from ..handlers import CheckpointHandler, LogFile, TensorBoardHandler
+from ..locks import locked
+from ..plots import curves
+from ..protocols import MultiEstimator
+from ..triggers import Every
+
+RECORD, PLAN, PLAN_TEXT, LOG = "settings.json", "plan.json", "plan.txt", "log.txt"
+HISTORY, PARAMETERS, LOSSES = "history.json", "final.params", "losses.params"
+EXPORT, PREDICTIONS, EVENTS, RANKS = "export", "predictions", "tensorboard", "ranks"  # folders
+# what a training writes; the record last
+FILES = PARAMETERS, LOSSES, HISTORY, PLAN, PLAN_TEXT, "curves.png", LOG, CHECKPOINTS, EVENTS, RECORD
+PLAN_WIDTH = 100  # characters per line of plan.txt, whatever terminal the run is in
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecord:
+    """``settings.json``: what a run was trained with. With the parameters, predicting needs nothing else."""
+
+    file: str | None = None  # the task file's name; None for a run from Python
+    settings: dict[str, str] = field(default_factory=dict)  # as --set takes them
+    seed: int | None
+    file_seed: int | None = None  # the seed under which the file was executed
+    epochs: int | None  # how long the run is to be trained
+    devices: str | None  # as --devices took them
+    engine: str
+    compile: bool | str
+    deterministic: bool = False
+    precision: str
+    checkpoint_every: str | None = None  # as --checkpoint-every takes it
+    command: str  # that began the run
+    started: str = field(default_factory=lambda: f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S %z}")
+    pictures: list[str] = field(default_factory=list)  # the files that were drawn at the end
+    seconds: float | None = None  # how long it was trained, without what a kill cut off; None while it runs
+    directions: dict[str, str] = field(default_factory=dict)  # "min" or "max" by figure, where known
+    versions: dict[str, str] = field(default_factory=dict)
+
+
+def write_record(folder: Path, record: RunRecord) -> None:
+    """Write the record."""
+    torch = sys.modules.get("torch")  # the engine on PyTorch has imported it
+    versions = record.versions | ({} if torch is None else {"torch": str(torch.__version__)})
+    atomic_write(folder / RECORD, json.dumps(asdict(record) | {"versions": versions}, indent=2) + "\n")
+
+
+def read_record(folder: Path, file: str | None) -> RunRecord:
+    """Return the record of a run of a task file, or with None of one from Python.
+
+    The file's name is compared, its folder is not. Raises ValueError if there is no record, if it cannot be
+    read, or if it is of another file.
+    """
+    try:
+        record = RunRecord(**json.loads((folder / RECORD).read_text("utf-8")))
+    except OSError as error:
+        raise ValueError(f"{folder} is not the folder of a run: {RECORD}: {reason(error)}") from None
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{folder / RECORD} is not the record of a run: {error}") from None
+    name = None if file is None else Path(file).name
+    if record.file != name:
+        of, asked = record.file or "Python, by fit(output=...)", name or "Python"
+        more = "" if record.file else f': estimator.load("{folder}") reads its parameters'
+        raise ValueError(f"{folder} is a run of {of}, not of {asked}{more}")
+    return record
+
+
+def is_unused(folder: Path) -> bool:
+    """Whether a new run can begin in a folder: hidden files, such as a lock, do not count."""
+    return not folder.is_dir() or all(each.name.startswith(".") for each in folder.iterdir())
+
+
+def written(folder: Path, record: RunRecord) -> list[str]:
+    """Return the names of what a training left in its folder, but for empty files and folders."""
+    paths = [folder / name for name in sorted({*FILES, *_pictures(record)})]
+    return [
+        path.name
+        for path in paths
+        if path.exists() and (any(path.iterdir()) if path.is_dir() else path.stat().st_size)
+    ]
+
+
+def remove_run(folder: Path, file: str) -> None:
+    """Remove what a run of a task file wrote to its folder, if there is one; other files stay."""
+    if (folder / RECORD).exists():
+        pictures = _pictures(read_record(folder, file))
+        _remove(folder, (*pictures, EXPORT, PREDICTIONS, RANKS, *FILES))  # last the record
+
+
+def _remove(folder: Path, names: Sequence[str]) -> None:
+    for path in (folder / name for name in names):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _pictures(record: RunRecord) -> list[str]:
+    return [Path(name).name for name in record.pictures if name.endswith(".png")]
+
+
+class RunWriter(Handler):
+    """Writes what a training leaves in its run's folder: for ``fit(output=...)`` and ``multifit train``.
+
+    Its `handlers` belong to the fit, and `finish` is called after it. `before` are the seconds that the run
+    was trained before it is resumed.
+    """
+
+    first_rank_only = True
+
+    def __init__(self, folder: Path, record: RunRecord, before: float | None = None) -> None:
+        self.folder, self.record = folder, record
+        self._began, self._before = time.monotonic(), before or 0.0
+        self.described = False
+
+    def handlers(
+        self, given: Sequence[Any], every: Every | None = None, seed: int | None = None
+    ) -> list[Any]:
+        """Return the handlers that are given, and those that write, but for kinds that are among them."""
+        inner = [unwrapped(each) for each in given]
+        added: list[Any] = [self, LogFile(self.folder / LOG)]
+        saving = next((each for each in inner if isinstance(each, CheckpointHandler)), None)
+        if saving is None:
+            added.append(saving := CheckpointHandler(self.folder, every, seed=seed))
+        with suppress(ImportError):  # nobody asked for events
+            if not any(isinstance(each, TensorBoardHandler) for each in inner):
+                added.append(TensorBoardHandler(self.folder / EVENTS))
+        schedule = None if saving.every is None else f"{saving.every.n}{saving.every.unit}"
+        self.record = replace(self.record, checkpoint_every=schedule)
+        return [*given, *added]
+
+    def describe(self, estimator: MultiEstimator, **_: Any) -> None:
+        """Write the record and the plan, unless that is done: as text and, for `multifit report`, as JSON."""
+        if self.described:
+            return
+        self.described = True
+        write_record(self.folder, self.record)
+        if estimator.plan is not None:  # a run that had finished has none
+            atomic_write(self.folder / PLAN_TEXT, f"{estimator.plan.to_text(PLAN_WIDTH)}\n")
+            atomic_write(self.folder / PLAN, json.dumps(estimator.plan.to_dict(), indent=1) + "\n")
+
+    batch_end = describe  # after the first batch, nothing refuses the run any more
+
+    def finish(self, estimator: MultiEstimator, pictures: Callable[[], Any] = dict) -> list[Exception]:
+        """Write the history, the parameters, the pictures and the final record; return the errors.
+
+        What can be written is, though the disk may be full. `pictures` returns more figures by name.
+        """
+        record, history, interrupted = self.record, estimator.history, estimator.state.interrupted
+
+        def draw() -> None:
+            if not interrupted:
+                record.pictures.clear()
+                for name in write_pictures(self.folder, estimator, pictures):
+                    record.pictures.append(name)
+
+        def close() -> None:
+            seconds = round(self._before + time.monotonic() - self._began, 2)
+            directions = {name: way for name in history if (way := estimator.direction(name))}
+            epochs = record.epochs if interrupted else history.epochs
+            write_record(self.folder, replace(record, epochs=epochs, seconds=seconds, directions=directions))
+
+        errors: list[Exception] = []
+        for write in (
+            partial(history.to_json, self.folder / HISTORY),
+            partial(estimator.save, self.folder),
+            partial(self.describe, estimator),
+            draw,
+            close,
+        ):
+            try:
+                write()
+            except Exception as error:
+                errors.append(error)
+        return errors
+
+
+def run_pictures(estimator: MultiEstimator) -> Iterator[tuple[str, Any]]:
+    """Yield what every run draws when it has ended: matplotlib figures with their names."""
+    yield "curves", curves(estimator.history)
+
+
+def write_pictures(
+    folder: Path, estimator: MultiEstimator, more: Callable[[], Mapping[str, Any]]
+) -> Iterator[str]:
+    """Draw a run's pictures as PNGs; yield the name of each file.
+
+    `more` returns figures that replace those of :func:`run_pictures` with the same name. Without matplotlib
+    nothing is drawn, and a line in the log says so.
+    """
+    try:
+        ours = dict(run_pictures(estimator))
+    except ImportError as error:
+        estimator.logger.warning("no pictures: %s", error)
+        return
+    for figures in (lambda: ours, more):
+        for name, figure in figures().items():
+            draw(figure, folder / f"{name}.png")
+            yield f"{name}.png"
+
+
+def draw(figure: Any, path: Path) -> None:
+    """Write a matplotlib figure as a PNG."""
+    with atomic_path(path) as temporary:
+        figure.savefig(temporary, dpi=130)
+
+
+@contextmanager
+def writing_run(
+    estimator: MultiEstimator, record: RunRecord, folder: Path, resume: PathLike | None, given: Sequence[Any]
+) -> Iterator[list[Any]]:
+    """Let a fit write to its run's folder; yield the handlers that are given and those that write.
+
+    A fit that is refused leaves the folder as it was. Raises ValueError, on all ranks, if another run writes
+    there, or if the folder is not empty and the run is not resumed from it.
+    """
+    world = estimator.world
+    with ExitStack() as stack:
+        earlier, refusal = None, None
+        if world.first:
+            if not folder.exists():
+                stack.callback(_remove_empty, folder)  # it is not, unless the fit is refused
+            try:
+                stack.enter_context(locked(folder, estimator.logger.warning))
+                earlier = _earlier_record(folder, resume)
+            except ValueError as error:
+                refusal = str(error)
+        refusal = world.from_first(refusal)
+        if refusal is not None:
+            raise ValueError(refusal)
+        is_new = world.first and is_unused(folder)
+        if earlier is not None:
+            record = replace(record, started=earlier.started, pictures=list(earlier.pictures))
+        writer = RunWriter(folder, record, earlier.seconds if earlier else None)
+        try:
+            yield writer.handlers(given)
+        except BaseException:
+            if is_new and not writer.described:
+                _remove(folder, FILES)
+            raise
+        errors = writer.finish(estimator) if world.first else []
+        if errors:
+            raise errors[0]
+
+
+def _remove_empty(folder: Path) -> None:
+    with suppress(OSError):
+        folder.rmdir()
+
+
+def _earlier_record(folder: Path, resume: PathLike | None) -> RunRecord | None:
+    """Return the record of the run that is resumed in its folder; raise ValueError for another one."""
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"output={str(folder)!r} is a file; give a folder")
+    place = None if resume is None else Path(resume).resolve()
+    if place is None or folder.resolve() not in (place, *place.parents):
+        if not is_unused(folder):
+            raise ValueError(
+                f"output={str(folder)!r} is not empty: give another folder, or continue the run in it with "
+                f"resume={str(folder)!r}"
+            )
+        return None
+    return read_record(folder, None) if (folder / RECORD).exists() else None

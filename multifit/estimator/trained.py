@@ -1,0 +1,63 @@
+"""Find the parameters that a training has left, for use."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from ..checkpoints import best_checkpoint, checkpoint_paths, newest_checkpoint, read_info, verify
+from ..errors import quoted, suggest
+from ..files import read_json
+from .run_folder import PARAMETERS, RECORD
+
+LAST, BEST = "last", "best"
+
+
+def find_trained(folder: Path, which: str, net_file: str, warn: Callable[[str], object]) -> Path:
+    """Return the file with the parameters of a run, of the best or a named checkpoint in its folder.
+
+    `net_file` is the name of that file in a checkpoint. `warn` is called with a line for each damaged
+    checkpoint that is passed over. Raises ValueError if there is none.
+    """
+    if not folder.is_dir():
+        what = "is a file: net.load_parameters reads one" if folder.exists() else "does not exist"
+        near = suggest(folder.name, (each.name for each in folder.absolute().parent.glob("*")))
+        raise ValueError(
+            f"{folder} {what}{near}; load takes the folder of a run, of checkpoints or of one of them"
+        )
+    if which == LAST and _is_finished(folder):
+        return folder / PARAMETERS
+    if which not in (LAST, BEST):
+        return _named(folder, which) / net_file
+    found, damaged = (newest_checkpoint if which == LAST else best_checkpoint)(folder)
+    for line in damaged:
+        warn(line)
+    if found is None:
+        lines = "".join(f"\n  {line}" for line in damaged)
+        lacks = f"neither {PARAMETERS} of a finished run nor an intact checkpoint"
+        if which == BEST:
+            lacks = (
+                'no intact checkpoint with a figure: CheckpointHandler(folder, monitor="val_loss") saves some'
+            )
+        raise ValueError(f"{folder} holds {lacks}{lines}")
+    return found.path / net_file
+
+
+def _is_finished(folder: Path) -> bool:
+    """Whether a run has written its parameters, and was not resumed since."""
+    try:
+        record = read_json(folder / RECORD, finite=False)
+    except (OSError, ValueError):
+        record = None
+    resumed = isinstance(record, dict) and record.get("seconds", 0) is None
+    return (folder / PARAMETERS).exists() and not resumed
+
+
+def _named(folder: Path, name: str) -> Path:
+    """Return the checkpoint with a name; raises ValueError if it is not there, or damaged."""
+    paths = {path.name: path for path in checkpoint_paths(folder)}
+    if name not in paths:
+        valid = [LAST, BEST, *paths]
+        raise ValueError(f'which is "{name}"{suggest(name, valid)}; valid for {folder} are {quoted(valid)}')
+    problems = verify(read_info(paths[name]))
+    if problems:
+        raise ValueError(f"{paths[name]} is damaged: {'; '.join(problems)}")
+    return paths[name]

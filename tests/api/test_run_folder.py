@@ -1,0 +1,328 @@
+"""fit(output=...) writes what ``multifit train`` writes; fit(seed=...) makes runs equal."""
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from filelock import FileLock
+from matplotlib.figure import Figure
+from mxnet import gluon
+
+import multifit
+from multifit import (
+    CheckpointHandler,
+    Every,
+    LogFile,
+    MultiEstimator,
+    TensorBoardHandler,
+    TrainerSpec,
+)
+from multifit.cli import main
+from multifit.history import History
+from multifit.report import read_run
+from tests.common.data import in_batches
+from tests.common.nets import normed_heads, two_heads
+from tests.common.specs import two_head_spec
+
+WRITTEN = [
+    "checkpoints", "curves.png", "final.params", "history.json", "log.txt", "plan.json", "plan.txt",
+    "settings.json", "tensorboard",
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def small_curves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw small curves, which take less time."""
+    monkeypatch.setattr("multifit.estimator.run_folder.curves", lambda history: Figure(figsize=(0.1, 0.1)))
+
+
+def make(net: Any = None, **options: Any) -> MultiEstimator:
+    options = {"trainers": TrainerSpec(".*", "adam", {"learning_rate": 0.02}), **options}
+    return MultiEstimator(two_heads() if net is None else net, two_head_spec(), **options)
+
+
+def record_of(folder: Path) -> Any:
+    return json.loads((folder / "settings.json").read_text())
+
+
+def listed(folder: Path) -> list[str]:
+    return sorted(os.listdir(folder))
+
+
+# ---- what is written ---------------------------------------------------------------------------------------
+
+
+def test_a_run_from_python_is_a_run(batches: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "runs" / "try"
+    made = make()
+    history = made.fit(batches, batches, epochs=2, output=folder, seed=3)
+    assert listed(folder) == WRITTEN
+    assert dict(History.from_json(folder / "history.json")) == dict(history)
+    assert (folder / "plan.txt").read_text().strip() == made.plan.to_text(100)
+    text = (folder / "log.txt").read_text()
+    assert "training for 2 epochs" in text and "epoch 2/2" in text and "stopped: 2 epochs" in text
+    record = record_of(folder)
+    assert [record[name] for name in ("file", "settings", "seed", "epochs", "engine", "precision")] == [
+        None, {}, 3, 2, "mxnet", "float32",
+    ]  # fmt: skip
+    assert record["directions"]["val_accuracy"] == "max" and record["pictures"] == ["curves.png"]
+    assert record["seconds"] > 0 and {"multifit", "numpy", "mxnet"} <= set(record["versions"])
+    other = make()
+    assert other.load(folder) == folder / "final.params"
+    assert other.evaluate(batches) == made.evaluate(batches)
+    run = read_run(folder)
+    assert not run.missing and run.history.epochs == 2 and run.diagrams
+    assert main(["report", str(folder), "--output", str(tmp_path / "page.html")]) == 0
+    page = multifit.write_report(folder)
+    assert page == folder / "report.html" and "MultiEstimator.fit" in page.read_text()
+    both = multifit.write_report([folder, folder], tmp_path / "both.html")
+    assert both.read_text().count("<html") == 1
+    with pytest.raises(ValueError, match="is not the folder of a run"):
+        multifit.write_report(tmp_path)
+
+
+def test_handlers_that_are_given_replace_those_that_write(batches: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    handlers = [
+        CheckpointHandler(folder, Every(2, "batch"), monitor="val_loss"),
+        TensorBoardHandler(tmp_path / "events"),
+        LogFile(tmp_path / "mine.txt"),
+    ]
+    made = make()
+    made.fit(batches, batches, epochs=2, event_handlers=handlers, output=folder)
+    assert listed(folder) == [name for name in WRITTEN if name != "tensorboard"]
+    assert record_of(folder)["checkpoint_every"] == "2batch"
+    assert made.best_checkpoint is not None and made.load(folder, "best").parent == made.best_checkpoint
+    assert (tmp_path / "mine.txt").exists()
+
+
+def test_without_tensorboardx_only_the_events_are_missing(
+    batches: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setitem(sys.modules, "tensorboardX", None)
+    make().fit(batches, batches=2, output=tmp_path / "run")
+    assert listed(tmp_path / "run") == [name for name in WRITTEN if name != "tensorboard"]
+
+
+def test_a_fit_that_writes_ends_with_the_same_numbers(batches: Any, tmp_path: Path) -> None:
+    plain, writes = make(normed_heads()), make(normed_heads())
+    history = plain.fit(batches, batches, epochs=2, seed=1)
+    assert dict(writes.fit(batches, batches, epochs=2, seed=1, output=tmp_path / "run")) == dict(history)
+
+
+# ---- resuming ----------------------------------------------------------------------------------------------
+
+
+class PowerCut:
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def batch_end(self, estimator: Any) -> None:
+        if estimator.state.step == self.step:
+            raise InterruptedError("power cut")
+
+
+def test_a_run_that_was_cut_off_is_resumed_bit_for_bit(batches: Any, tmp_path: Path) -> None:
+    def fit(folder: Path, *more: Any, epochs: int = 3, **options: Any) -> MultiEstimator:
+        made = make(normed_heads())
+        saving = CheckpointHandler(folder, Every(2, "batch"))
+        made.fit(
+            batches, batches, epochs=epochs, event_handlers=[saving, *more], output=folder, seed=5, **options
+        )
+        return made
+
+    whole = fit(tmp_path / "whole")
+    folder = tmp_path / "cut"
+    with pytest.raises(InterruptedError):
+        fit(folder, PowerCut(5))
+    assert listed(folder) == [
+        "checkpoints",
+        "log.txt",
+        "plan.json",
+        "plan.txt",
+        "settings.json",
+        "tensorboard",
+    ]
+    started, checkpoints = record_of(folder)["started"], listed(folder / "checkpoints")
+    assert record_of(folder)["seconds"] is None
+    assert fit(folder, resume=folder / "checkpoints", epochs=3).history == whole.history
+    assert record_of(folder)["started"] == started and listed(folder) == WRITTEN
+    assert (folder / "final.params").read_bytes() == (tmp_path / "whole" / "final.params").read_bytes()
+    text = (folder / "log.txt").read_text()
+    assert checkpoints[-1] in text and text.count("training for 3 epochs") == 2
+    longer = fit(folder, resume=folder, epochs=4)
+    assert longer.history.epochs == 4 and record_of(folder)["epochs"] == 4
+    again = fit(folder, resume=folder, epochs=4)  # nothing is left to train
+    assert again.history == longer.history and record_of(folder)["epochs"] == 4
+
+
+def test_resume_in_a_new_folder_starts_there(batches: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    history = make().fit(batches, epochs=1, output=folder, resume=folder)
+    assert history.epochs == 1 and listed(folder) == WRITTEN
+
+
+def test_an_interrupted_run_keeps_how_long_it_was_to_train(batches: Any, tmp_path: Path) -> None:
+    class Interrupt:
+        def batch_end(self, estimator: Any) -> None:
+            estimator.state.stop("SIGINT", interrupted=True)
+
+    make().fit(batches, epochs=9, event_handlers=Interrupt(), output=tmp_path / "run")
+    assert listed(tmp_path / "run") == [name for name in WRITTEN if name != "curves.png"]
+    record = record_of(tmp_path / "run")
+    assert record["epochs"] == 9 and record["seconds"] is not None
+
+
+# ---- what is refused ---------------------------------------------------------------------------------------
+
+
+def test_a_folder_that_is_not_empty_is_refused(batches: Any, tmp_path: Path) -> None:
+    folder, made = tmp_path / "run", make()
+    made.fit(batches, epochs=1, output=folder)
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    state = made.state.to_dict()
+    for options in ({}, {"resume": tmp_path / "other"}, {"resume": tmp_path}):
+        with pytest.raises(
+            ValueError, match=r"output=.*run' is not empty: give another folder, or continue the run"
+        ):
+            made.fit(batches, epochs=1, output=folder, **options)
+    assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    with pytest.raises(ValueError, match="is a file; give a folder"):
+        made.fit(batches, epochs=1, output=folder / "log.txt")
+    assert made.state.to_dict() == state
+    (folder / "settings.json").write_text("{}")
+    with pytest.raises(ValueError, match="is not the record of a run"):
+        make().fit(batches, epochs=2, output=folder, resume=folder)
+    os.remove(folder / "settings.json")
+    assert make().fit(batches, epochs=2, output=folder, resume=folder).epochs == 2
+
+
+def test_a_folder_in_which_another_run_writes_is_refused(batches: Any, tmp_path: Path) -> None:
+    with FileLock(tmp_path / ".lock"), pytest.raises(ValueError, match="is in use by another run"):
+        make().fit(batches, epochs=1, output=tmp_path)
+    make().fit(batches, epochs=1, output=tmp_path)
+
+
+@pytest.mark.parametrize("existed", [False, True])
+def test_a_fit_that_is_refused_leaves_no_files(batches: Any, tmp_path: Path, existed: bool) -> None:
+    folder = tmp_path / "run"
+    if existed:
+        folder.mkdir()
+    wrong = in_batches([batch[0] for batch in batches[:1]])
+    for data, options in (
+        (wrong, {}),
+        (batches, {"event_handlers": CheckpointHandler(tmp_path / "other", monitor="val_los")}),
+        (batches, {"event_handlers": [print]}),
+    ):
+        with pytest.raises(ValueError):
+            make().fit(data, epochs=1, output=folder, **options)
+        assert folder.exists() == existed and (not existed or listed(folder) == [])
+
+
+def test_a_disk_that_is_full_at_the_end_costs_only_what_did_not_fit(
+    batches: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
+    def save(*arguments: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("multifit.gluon.snapshot.snapshot.save_net", save)
+    made = make()
+    with pytest.raises(OSError, match="No space left"):
+        made.fit(batches, epochs=1, output=tmp_path / "run")
+    assert made.history.epochs == 1
+    assert listed(tmp_path / "run") == [name for name in WRITTEN if name != "final.params"]
+
+
+TASK = "def net(): pass\ndef spec(): pass\ndef data(): pass\nepochs = 1\n"
+
+
+def test_commands_name_a_run_from_python(batches: Any, tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    folder, file = tmp_path / "run", tmp_path / "mine.py"
+    make().fit(batches, epochs=1, output=folder)
+    file.write_text(TASK)
+    of_run = ["--from", str(folder)]
+    for command in (
+        ["evaluate", str(file), *of_run],
+        ["export", str(file), *of_run],
+        ["predict", str(file), *of_run, "a"],
+        ["train", str(file), "--output", str(folder), "--resume"],
+        ["train", str(file), "--output", str(folder), "--overwrite"],
+    ):
+        assert main(command) == 2
+        message = f"{folder} is a run of Python, by fit(output=...), not of mine.py: estimator.load("
+        assert message in capsys.readouterr().err
+    record = record_of(folder)
+    (folder / "settings.json").write_text(json.dumps({**record, "file": "mine.py"}))
+    with pytest.raises(ValueError, match=r"is a run of mine.py, not of Python"):
+        make().fit(batches, epochs=2, output=folder, resume=folder)
+
+
+# ---- seeds -------------------------------------------------------------------------------------------------
+
+
+def shuffled(arrays: Any, workers: int = 0) -> Any:
+    data = gluon.data.ArrayDataset(*arrays.values())
+    return gluon.data.DataLoader(data, 8, shuffle=True, num_workers=workers, thread_pool=True)
+
+
+def values(made: MultiEstimator) -> list[Any]:
+    return [p.data().asnumpy().tobytes() for p in made.net._collect_params_with_prefix().values()]
+
+
+CASES: dict[str, Callable[[], dict[str, Any]]] = {
+    "alone": dict,
+    "epochs": lambda: {"event_handlers": CheckpointHandler("run", 1)},
+    "batches": lambda: {"event_handlers": CheckpointHandler("run", Every(2, "batch"), seed=7)},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("hybrid", [False, True])
+def test_two_fits_with_a_seed_are_equal(
+    arrays: Any, tmp_path: Path, monkeypatch: Any, case: str, hybrid: bool
+) -> None:
+    def run(seed: int | None, folder: str) -> list[Any]:
+        (tmp_path / folder).mkdir()
+        monkeypatch.chdir(tmp_path / folder)
+        net = normed_heads()
+        if hybrid:
+            net.hybridize()
+        made = make(net)
+        options = CASES[case]()
+        if seed != 7:
+            options = {}
+        history = made.fit(shuffled(arrays), epochs=3, seed=seed, **options)
+        return [*values(made), dict(history)]
+
+    one, two = run(7, "one"), run(7, "two")
+    assert one == two
+    assert run(8, "other") != one and run(None, "none") != one
+
+
+def test_a_seed_that_is_not_that_of_the_checkpoints_is_refused(batches: Any, tmp_path: Path) -> None:
+    made = make()
+    with pytest.raises(
+        ValueError, match=r"seed=1 and CheckpointHandler\(seed=2\) differ; leave the latter out"
+    ):
+        made.fit(batches, epochs=1, seed=1, event_handlers=CheckpointHandler(tmp_path, 1, seed=2))
+    with pytest.raises(ValueError, match="fit: seed is -1; valid is"):
+        made.fit(batches, epochs=1, seed=-1)
+    made.fit(batches, epochs=1, seed=1, event_handlers=CheckpointHandler(tmp_path))
+    assert made.state.seed is None  # nothing is seeded again
+    saving = [CheckpointHandler(tmp_path, 1) for _ in range(3)]
+    made.fit(batches, epochs=1, seed=1, event_handlers=saving[0])
+    assert made.state.seed == 1
+    other = make()
+    with pytest.raises(
+        ValueError, match=r"epoch-0002\S* is of a run with seed=1, which it keeps; leave out seed=2"
+    ):
+        other.fit(batches, epochs=3, seed=2, event_handlers=saving[1], resume=tmp_path)
+    assert other.state.step == 0
+    other = make()
+    other.fit(batches, epochs=3, event_handlers=saving[2], resume=tmp_path)
+    assert other.state.seed == 1
