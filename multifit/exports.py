@@ -7,6 +7,7 @@ from .estimator import MultiEstimator
 from .events import Handler, Priority
 from .gluon.data.batch import Shards
 from .gluon.handlers import (
+    CutMix,
     GradientNoise,
     LabelSmoothing,
     MixUp,
@@ -35,6 +36,7 @@ from .triggers import Every
 
 __all__ = [
     "CheckpointHandler",
+    "CutMix",
     "DataError",
     "EarlyStoppingHandler",
     "Every",

@@ -10,7 +10,7 @@ import pytest
 import multifit
 
 EXPORTS = [
-    "CheckpointHandler", "DataError", "EarlyStoppingHandler", "Every",
+    "CheckpointHandler", "CutMix", "DataError", "EarlyStoppingHandler", "Every",
     "GradientNoise", "Handler", "HandlerError", "History",
     "InterruptHandler", "LabelSmoothing", "LabelSpec", "LogFile", "LoggingHandler",
     "LossSpec", "MetricHandler", "MetricSpec", "MixUp", "MultiEstimator", "PeerError", "Plan",
