@@ -38,6 +38,7 @@ CORPUS = [
     *named("check", "task.forward", "no arguments"), *named("fit", "task.batch_fn", "class"),
     Case("check", (("loader", "DataLoader"), ("batch.0.x", "16 rows"))),
     *[Case("check", (("batch.0", "pad 3"), ("batch.0.x", array))) for array in ("None", "0-d")],
+    Case("check", (("batch.0", "DataBatches"), ("batch.0.x", "lists"))),
     *named("LossSpec", "weight", "many arguments"), *named("fit", "loss.weight", "no arguments"),
     *named("check", "loss.normalize_by", "many arguments"),
     *named("fit", "metric.metric", "first", "returns None", "returns text"),

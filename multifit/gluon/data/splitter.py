@@ -318,8 +318,9 @@ def _valid_rows(batch: Any, axis: int) -> list[Any]:
 
 
 def _join(arrays: Sequence[Any], axis: int) -> Any:
-    if len(arrays) == 1:
-        return arrays[0]
+    no_arrays = [array for array in arrays if not hasattr(array, "shape")]
+    if no_arrays or len(arrays) == 1:
+        return (no_arrays or arrays)[0]  # what is no array is refused by the checks of the batch
     if isinstance(arrays[0], np.ndarray):
         return np.concatenate(arrays, axis)
     return mx.nd.concat(*[array.as_in_context(arrays[0].context) for array in arrays], dim=axis)
