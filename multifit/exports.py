@@ -9,6 +9,7 @@ from .gluon.data.batch import Shards
 from .gluon.handlers import (
     CutMix,
     GradientNoise,
+    Interpretation,
     LabelSmoothing,
     MixUp,
     SkipNonFinite,
@@ -44,6 +45,7 @@ __all__ = [
     "Handler",
     "HandlerError",
     "History",
+    "Interpretation",
     "InterruptHandler",
     "LabelSmoothing",
     "LabelSpec",

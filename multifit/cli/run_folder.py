@@ -129,11 +129,11 @@ def write_parameters(folder: Path, estimator: MultiEstimator) -> None:
     write_others(folder, estimator.net, estimator.parameters)
 
 
-def write_pictures(folder: Path, history: History, pictures: Callable[[], Any]) -> Iterator[str]:
-    """Draw the history's curves and the task file's pictures as PNGs; yield the name of each file.
+def write_pictures(folder: Path, history: History, *pictures: Callable[[], Any]) -> Iterator[str]:
+    """Draw the history's curves and other pictures as PNGs; yield the name of each file.
 
-    `pictures` returns a dict of matplotlib figures by name; one named "curves" replaces ours. Anything else
-    raises UsageError. Without matplotlib nothing is drawn, and a line on stderr says so.
+    Each of `pictures` returns a dict of matplotlib figures by name; later ones replace earlier ones, and one
+    named "curves" replaces ours. Anything else raises UsageError. Without matplotlib nothing is drawn, and a line on stderr says so.
     """
     try:
         ours = curves(history)
@@ -142,14 +142,14 @@ def write_pictures(folder: Path, history: History, pictures: Callable[[], Any]) 
         return
     draw(ours, folder / CURVES)
     yield CURVES
-    drawn = pictures()
-    if not isinstance(drawn, Mapping):
-        raise UsageError(f"{WANTED}, not {drawn!r}")
-    for name, figure in drawn.items():
-        if not (isinstance(name, str) and Path(name).name == name and hasattr(figure, "savefig")):
-            raise UsageError(f"{WANTED}; {name!r}: {figure!r} is not one, or its name has a folder")
-        draw(figure, folder / f"{name}.png")
-        yield f"{name}.png"
+    for drawn in (each() for each in pictures):
+        if not isinstance(drawn, Mapping):
+            raise UsageError(f"{WANTED}, not {drawn!r}")
+        for name, figure in drawn.items():
+            if not (isinstance(name, str) and Path(name).name == name and hasattr(figure, "savefig")):
+                raise UsageError(f"{WANTED}; {name!r}: {figure!r} is not one, or its name has a folder")
+            draw(figure, folder / f"{name}.png")
+            yield f"{name}.png"
 
 
 def draw(figure: Any, path: Path) -> None:

@@ -13,6 +13,7 @@ from ..engines import AUTO, choose_engine, engine_module
 from ..errors import reason
 from ..estimator import MultiEstimator
 from ..gluon.data.devices import parse_devices, resolve_context
+from ..gluon.handlers.interpretation import run_plots
 from ..gluon.precision import named_precision
 from ..gluon.saved_net import load_net
 from ..history import History
@@ -185,6 +186,10 @@ class Task:
     def pictures(self) -> Any:
         """Return what the file's ``pictures`` drew, figures by name; {} if it has no such function."""
         return self.results["pictures"] if "pictures" in self.file.functions else {}
+
+    def plots(self) -> Any:
+        """Return plots of predictions for the validation data, by name; see :func:`run_plots`."""
+        return run_plots(self.estimator, self.data[1])
 
     def _seed(self, name: str) -> None:
         """Seed the generators for a function of the file, or of multifit."""

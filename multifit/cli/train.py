@@ -138,7 +138,7 @@ def _train(task: Task, resumed: RunRecord | None, resume: Path | None, options: 
     def draw() -> None:
         if not interrupted:
             record.pictures.clear()
-            for name in write_pictures(folder, history, task.pictures):
+            for name in write_pictures(folder, history, task.plots, task.pictures):
                 record.pictures.append(name)
 
     def finish() -> None:

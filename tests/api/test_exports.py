@@ -12,7 +12,7 @@ import multifit
 EXPORTS = [
     "CheckpointHandler", "CutMix", "DataError", "EarlyStoppingHandler", "Every",
     "GradientNoise", "Handler", "HandlerError", "History",
-    "InterruptHandler", "LabelSmoothing", "LabelSpec", "LogFile", "LoggingHandler",
+    "Interpretation", "InterruptHandler", "LabelSmoothing", "LabelSpec", "LogFile", "LoggingHandler",
     "LossSpec", "MetricHandler", "MetricSpec", "MixUp", "MultiEstimator", "PeerError", "Plan",
     "PlateauHandler", "Priority", "Problem", "ProgressBar", "RunState", "Sharded", "Shards",
     "SkipNonFinite", "SpecError", "StoppingHandler", "TaskSpec", "TensorBoardHandler", "TerminateOnNaN",

@@ -92,9 +92,7 @@ def sequential(*layers: Any) -> Any:
     return net
 
 
-def mlp(
-    outputs: int, contexts: Any = None, hybrid: bool = True, norm: bool = False, inputs: int = 4
-) -> Any:
+def mlp(outputs: int, contexts: Any = None, hybrid: bool = True, norm: bool = False, inputs: int = 4) -> Any:
     """Return an initialised net of 4 `inputs`, 5 hidden units and `outputs`, equal each time it is made."""
     mx.random.seed(3)
     normalization = [nn.BatchNorm(in_channels=5)] if norm else []

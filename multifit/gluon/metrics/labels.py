@@ -158,7 +158,7 @@ def _taken(spec: TaskSpec, term: Term, arrays: Mapping[Ref, Any]) -> Iterator[La
     axis, out = class_axis(term.spec.fn), arrays[outputs[0]]
     if axis is not None and -len(out.shape) <= axis < len(out.shape):
         present = [ref for ref in others if arrays.get(ref) is not None]
-        masks = [(ref, _mask(arrays[ref], arrays[label])) for ref in present]
+        masks = [(ref, mask_kind(arrays[ref], arrays[label])) for ref in present]
         hiding = tuple((ref, how) for ref, how in masks if how)
         ignored = tuple(_ignored(spec, term, label.name))
         yield LabelRule(term.where, label, out.shape[axis], outputs[0], ignored, hiding)
@@ -168,7 +168,7 @@ def _is_dense(array: Array | None) -> bool:
     return getattr(array, "stype", None) == "default"
 
 
-def _mask(mask: Array, label: Array) -> str:
+def mask_kind(mask: Array, label: Array) -> str:
     """Return how another argument of a loss hides values of its label; "" if it does not."""
     if len(label.shape) > 1 and mask.shape == label.shape[:1]:
         return LENGTH
