@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import math
 import re
@@ -64,6 +65,11 @@ def to_svg(figure: Figure) -> bytes:
     with rc_context({"svg.hashsalt": "multifit"}):  # by default, every file has ids of its own
         figure.savefig(data, format="svg", metadata={"Date": None})
     return data.getvalue()
+
+
+def to_html(figure: Figure) -> str:
+    """Return a figure as an HTML image that holds its SVG file."""
+    return f'<img src="data:image/svg+xml;base64,{base64.b64encode(to_svg(figure)).decode()}">'
 
 
 def can_draw(value: float) -> bool:

@@ -14,7 +14,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 LAYERS = [
     "version", "errors", "stages", "protocols", "signatures", "arguments", "files", "output", "locks",
     "threads", "seeding", "checkpoints", "tables", "distributed", "log_once",
-    "sampling", "balance", "spec", "checks", "state", "triggers", "history", "plots", "events",
+    "sampling", "balance", "spec", "checks", "state", "triggers", "plots", "history", "events",
     "batch_pass", "handlers", "engines", "gluon", "torch", "torch.engine", "losses", "metrics", "schedules",
     "profiling", "rate_search", "estimator", "taskfile", "report", "exports", "__init__", "cli", "__main__",
 ]  # fmt: skip

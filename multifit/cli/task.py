@@ -173,9 +173,9 @@ class Task:
         more |= {"engine": chosen.engine, "compile": chosen.compile, "precision": chosen.precision}
         return MultiEstimator(net, spec, context=chosen.context, **more)
 
-    def check(self) -> Plan:
+    def check(self, layers: bool = False) -> Plan:
         """Check everything on a batch and return the plan."""
-        return self.estimator.check(*self.data, sampling=self.results["sampling"])
+        return self.estimator.check(*self.data, sampling=self.results["sampling"], layers=layers)
 
     def fit(self, handlers: list[Any], resume: Path | None = None) -> History:
         """Train with these event handlers, resuming from a run's folder if one is given."""

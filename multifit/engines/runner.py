@@ -151,7 +151,7 @@ class Runner(ABC):
         """
 
     @abstractmethod
-    def make_plan(self, run: DryRun, trained: bool) -> Plan:
+    def make_plan(self, run: DryRun, trained: bool, layers: bool = False) -> Plan:
         """Return the plan after the dry run of a batch."""
 
     @abstractmethod

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from html import escape
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -302,17 +303,21 @@ class MultiEstimator:
         val_data: Loader | None = None,
         batch_axis: int = 0,
         sampling: Sampling | None = None,
+        layers: bool = False,
     ) -> Plan:
         """Check that spec, net, data and trainers fit together, and return the plan; no parameter changes.
 
-        The arguments are as for :meth:`fit`. A net that is not initialised is initialised. NumPy's and
+        The arguments are as for :meth:`fit`; with `layers`, the plan lists the net's blocks, the shapes that
+        they return and their parameters, as Keras' ``model.summary()`` does. A net that is not initialised is initialised. NumPy's and
         Python's random states are restored; MXNet's generator may advance. Raises SpecError, DataError or
         TrainerError with everything that does not fit.
         """
         with self._calls.running("check"), preserve_rng():
-            return self._check(data, val_data, batch_axis, sampling)
+            return self._check(data, val_data, batch_axis, sampling, layers)
 
-    def _check(self, data: Loader, val_data: Loader | None, batch_axis: int, sampling: Any) -> Plan:
+    def _check(
+        self, data: Loader, val_data: Loader | None, batch_axis: int, sampling: Any, layers: bool
+    ) -> Plan:
         runner = self._runner.fork(self.state)
         engine = runner.engine
         with engine.samples_along(batch_axis):
@@ -324,7 +329,7 @@ class MultiEstimator:
             if isinstance(val_data, TaskLoaders):
                 val_data = runner.first_batches(EVALUATE, val_data, "val_data")
             run = runner.dry_run(first, val_data, trained=False)
-        self._run.plan = runner.make_plan(run, trained=False)
+        self._run.plan = runner.make_plan(run, False, layers)
         return self._run.plan
 
     # ---- evaluating ----------------------------------------------------------------------------------------
@@ -711,6 +716,12 @@ class MultiEstimator:
 
     def __repr__(self) -> str:
         return f"MultiEstimator({type(self._engine.model.net).__name__}, {self.spec!r})"
+
+    def _repr_html_(self) -> str:
+        """Return the plan, or the spec without one, and the last fit's figures, for a notebook."""
+        plan = self.plan._repr_html_() if self.plan else f"<pre>{escape(self.spec.summary())}</pre>"
+        figures = self.history._repr_html_() if self.history.epochs else ""
+        return f"<p>{escape(repr(self))}</p>\n{plan}\n{figures}"
 
     # ---- helpers -------------------------------------------------------------------------------------------
 

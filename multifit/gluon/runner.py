@@ -72,8 +72,8 @@ class Runner(engines.Runner):
     def dry_run(self, first: Any, val_data: Any, trained: bool) -> DryRun:
         return dry_run(self.engine, first, val_data)
 
-    def make_plan(self, run: DryRun, trained: bool) -> Plan:
-        return make_plan(self.engine, run, self._log_once, trained)
+    def make_plan(self, run: DryRun, trained: bool, layers: bool = False) -> Plan:
+        return make_plan(self.engine, run, self._log_once, trained, layers)
 
     def train_step(self, timer: Timer = untimed) -> Any:
         return TrainStep(self.engine, timer)
