@@ -133,7 +133,8 @@ def write_pictures(folder: Path, history: History, *pictures: Callable[[], Any])
     """Draw the history's curves and other pictures as PNGs; yield the name of each file.
 
     Each of `pictures` returns a dict of matplotlib figures by name; later ones replace earlier ones, and one
-    named "curves" replaces ours. Anything else raises UsageError. Without matplotlib nothing is drawn, and a line on stderr says so.
+    named "curves" replaces ours. Anything else raises UsageError. Without matplotlib nothing is drawn, and a
+    line on stderr says so.
     """
     try:
         ours = curves(history)

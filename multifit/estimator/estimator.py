@@ -308,9 +308,9 @@ class MultiEstimator:
         """Check that spec, net, data and trainers fit together, and return the plan; no parameter changes.
 
         The arguments are as for :meth:`fit`; with `layers`, the plan lists the net's blocks, the shapes that
-        they return and their parameters, as Keras' ``model.summary()`` does. A net that is not initialised is initialised. NumPy's and
-        Python's random states are restored; MXNet's generator may advance. Raises SpecError, DataError or
-        TrainerError with everything that does not fit.
+        they return and their parameters, as Keras' ``model.summary()`` does. A net that is not initialised is
+        initialised. NumPy's and Python's random states are restored; MXNet's generator may advance. Raises
+        SpecError, DataError or TrainerError with everything that does not fit.
         """
         with self._calls.running("check"), preserve_rng():
             return self._check(data, val_data, batch_axis, sampling, layers)

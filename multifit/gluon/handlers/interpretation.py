@@ -106,12 +106,10 @@ class Interpretation(Handler):
         """
         names = class_names or {}
         for name in names:
-            classes = len(self.confusion.get(name, ()))
-            if classes != len(names[name]):
-                raise ValueError(
-                    f'class_names: "{name}" has {len(names[name])} names and {classes} classes'
-                    f"{suggest(name, self.confusion)}; there are matrices of {quoted(self.confusion)}"
-                )
+            if len(names[name]) != (classes := len(self.confusion.get(name, ()))):
+                near, valid = suggest(name, self.confusion), quoted(self.confusion)
+                wrong = f'"{name}"{near} has {len(names[name])} names and {classes} classes'
+                raise ValueError(f"class_names: {wrong}; there are matrices of {valid}")
         matrices = [(name, counts, names.get(name)) for name, counts in self.confusion.items()]
         return {
             **{f"confusion_{each[0]}": draw_confusion(*each) for each in matrices},

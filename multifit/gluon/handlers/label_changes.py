@@ -217,31 +217,60 @@ def _sequence(fn: Any, pred: Any, label: Any, valid_length: Any, sample_weight: 
     return mx.gluon.loss._apply_weighting(mx.nd, loss, fn._weight, sample_weight)
 
 
-class _PairMixing(Handler):
-    """Mixes the samples of each batch in pairs; a subclass draws the share, and mixes an input."""
+class MixUp(Handler):
+    r"""Mixes the samples of each batch in pairs, with the losses of both labels.
+
+    .. math::
+        \tilde x = \lambda x + (1 - \lambda) x_\pi, \qquad
+        \tilde L = \lambda L(f(\tilde x), y) + (1 - \lambda) L(f(\tilde x), y_\pi)
+
+    with one :math:`\lambda \sim \mathrm{Beta}(\alpha, \alpha)` per batch, and a permutation :math:`\pi` of
+    each device's share of the batch. With several processes that train together, each draws its own. Weights
+    and normalisation are those of the spec. Training figures compare the mixed samples with their own labels,
+    so they are worse than in validation, where nothing is mixed.
+
+    Parameters
+    ----------
+    inputs : str or sequence of str, optional
+        The slots to mix, of real numbers. Default to the spec's inputs.
+    label : str or sequence of str, optional
+        The slots that are permuted with the inputs. Default to all slots that the losses read, except
+        `inputs`.
+    loss : str or sequence of str, optional
+        The losses that count for both labels. Default to all that read such labels. Other losses compare the
+        outputs for mixed inputs with each sample's own labels.
+    alpha : float
+        Parameter of the distribution, above 0. Small values mix little.
+    random : numpy.random.RandomState or int, optional
+        A random generator or its seed. Defaults to NumPy's global generator.
+
+    Raises
+    ------
+    ValueError
+        An argument is not valid. At the beginning of a fit, a SpecError is raised if the spec has no such
+        slot or loss.
+
+    References
+    ----------
+    H. Zhang, M. Cisse, Y. N. Dauphin, D. Lopez-Paz: mixup: Beyond Empirical Risk Minimization. ICLR 2018,
+    arXiv:1710.09412.
+    """
 
     priority = BEFORE_PENALTIES
     blends_losses = True
 
+    @checked
     def __init__(
         self,
-        inputs: str | Sequence[str] | None,
-        label: str | Sequence[str] | None,
-        loss: str | Sequence[str] | None,
-        alpha: float,
-        random: np.random.RandomState | int | None,
+        inputs: Names | None = None,
+        label: Names | None = None,
+        loss: Names | None = None,
+        alpha: Positive = 0.4,
+        random: np.random.RandomState | Seed | None = None,
     ) -> None:
         self.inputs, self.label, self.loss, self.alpha = inputs, label, loss, alpha
         self._generator = np.random.RandomState(random) if isinstance(random, int) else random
         self._lambda = 1.0  # the share of each sample's own input and label
-
-    def _draw(self) -> None:
-        """Draw what a batch needs, the share among it; the permutations are drawn later."""
-        raise NotImplementedError
-
-    def _mix(self, slots: Mapping[str, Any], name: str, permutation: Any, axis: int) -> Any:
-        """Return a device's input, mixed with that of the permuted samples."""
-        raise NotImplementedError
 
     def train_begin(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Find the slots and the losses."""
@@ -339,66 +368,17 @@ class _PairMixing(Handler):
             )
         return array
 
-
-class MixUp(_PairMixing):
-    r"""Mixes the samples of each batch in pairs, with the losses of both labels.
-
-    .. math::
-        \tilde x = \lambda x + (1 - \lambda) x_\pi, \qquad
-        \tilde L = \lambda L(f(\tilde x), y) + (1 - \lambda) L(f(\tilde x), y_\pi)
-
-    with one :math:`\lambda \sim \mathrm{Beta}(\alpha, \alpha)` per batch, and a permutation :math:`\pi` of
-    each device's share of the batch. With several processes that train together, each draws its own. Weights
-    and normalisation are those of the spec. Training figures compare the mixed samples with their own labels,
-    so they are worse than in validation, where nothing is mixed.
-
-    Parameters
-    ----------
-    inputs : str or sequence of str, optional
-        The slots to mix, of real numbers. Default to the spec's inputs.
-    label : str or sequence of str, optional
-        The slots that are permuted with the inputs. Default to all slots that the losses read, except
-        `inputs`.
-    loss : str or sequence of str, optional
-        The losses that count for both labels. Default to all that read such labels. Other losses compare the
-        outputs for mixed inputs with each sample's own labels.
-    alpha : float
-        Parameter of the distribution, above 0. Small values mix little.
-    random : numpy.random.RandomState or int, optional
-        A random generator or its seed. Defaults to NumPy's global generator.
-
-    Raises
-    ------
-    ValueError
-        An argument is not valid. At the beginning of a fit, a SpecError is raised if the spec has no such
-        slot or loss.
-
-    References
-    ----------
-    H. Zhang, M. Cisse, Y. N. Dauphin, D. Lopez-Paz: mixup: Beyond Empirical Risk Minimization. ICLR 2018,
-    arXiv:1710.09412.
-    """
-
-    @checked
-    def __init__(
-        self,
-        inputs: Names | None = None,
-        label: Names | None = None,
-        loss: Names | None = None,
-        alpha: Positive = 0.4,
-        random: np.random.RandomState | Seed | None = None,
-    ) -> None:
-        super().__init__(inputs, label, loss, alpha, random)
-
     def _draw(self) -> None:
+        """Draw what a batch needs but the permutations: the share."""
         self._lambda = float(self._random.beta(self.alpha, self.alpha))
 
     def _mix(self, slots: Mapping[str, Any], name: str, permutation: Any, axis: int) -> Any:
+        """Return a device's input, mixed with that of the permuted samples."""
         array = self._real_array(slots, name)
         return array * self._lambda + mx.nd.take(array, permutation, axis) * (1.0 - self._lambda)
 
 
-class CutMix(_PairMixing):
+class CutMix(MixUp):
     r"""Pastes a box of another image of the batch into each image, with the losses of both labels.
 
     .. math::
@@ -456,16 +436,11 @@ class CutMix(_PairMixing):
 
     def _mix(self, slots: Mapping[str, Any], name: str, permutation: Any, axis: int) -> Any:
         array = self._real_array(slots, name)
-        if array.ndim != 4 or axis > 1 or has_channels_last(array.shape):
-            raise SpecError(
-                f'CutMix: the slot "{name}" is {describe.array(array)}; {CHANNELS_FIRST}, or name other '
-                "slots with inputs="
-            )
         size = array.shape[2:]
-        if self._size not in (None, size):
+        if array.ndim != 4 or axis > 1 or has_channels_last(array.shape) or self._size not in (None, size):
             raise SpecError(
-                f'CutMix: the slot "{name}" has images of {_by(size)}, and others of the batch have '
-                f"{_by(self._size)}: the box has one size, so name slots of one size with inputs="
+                f'CutMix: the slot "{name}" is {describe.array(array)}; {CHANNELS_FIRST}, all of one H and '
+                "W, or name other slots with inputs="
             )
         for label in self._labels:
             if slots.get(label) is not None and slots[label].shape[1:][-2:] == size:
@@ -481,7 +456,3 @@ class CutMix(_PairMixing):
         if self._lambda < 1.0:
             mixed[box] = mx.nd.take(array[box], permutation, axis)
         return mixed
-
-
-def _by(size: Sequence[int]) -> str:
-    return " x ".join(map(str, size))

@@ -136,7 +136,9 @@ def test_images_of_two_sizes_and_labels_of_pixels_are_refused() -> None:
         forward=sum_of,
     )  # fmt: skip
     data = [(x, x[:, :, ::2, ::2], y) for x, y in IMAGES]
-    with pytest.raises(SpecError, match='CutMix: the slot "far" has images of 4 x 6, and others .* 8 x 12'):
+    with pytest.raises(
+        SpecError, match=r'CutMix: the slot "far" is \(6, 2, 4, 6\) float32; images .* of one H and W'
+    ):
         fit(CutMix(), spec=spec, data=data, hybrid=False)
     fit(CutMix("near"), spec=spec, data=data, hybrid=False, batches=1, epochs=None)
 
