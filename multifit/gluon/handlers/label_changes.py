@@ -410,8 +410,7 @@ class CutMix(MixUp):
     ------
     ValueError
         An argument is not valid. At the beginning of a fit, a SpecError is raised if the spec has no such
-        slot or loss; and at the first batch if an input
-        is no such image, or a label is one of pixels.
+        slot or loss; at a batch, if an input is no such image, or if a label is one of pixels.
 
     References
     ----------
