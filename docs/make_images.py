@@ -22,7 +22,7 @@ PICTURES = {
     "scenes": ("scenes.py", "scenes"),
     "digits": ("digits.py", "samples"),
     "logistic_regression": ("logistic_regression.py", "weights"),
-    "classification": ("classification.py --set model=lenet", "confusion"),
+    "classification": ("classification.py --set model=lenet", "confusion_digit"),
     "augmentation": ("augmentation.py", "augmented"),
     "segmentation": ("segmentation.py", "samples"),
     "detection": ("detection.py", "samples"),

@@ -8,7 +8,9 @@ from .estimator import MultiEstimator
 from .events import Handler, Priority
 from .gluon.data.batch import Shards
 from .gluon.handlers import (
+    CutMix,
     GradientNoise,
+    Interpretation,
     LabelSmoothing,
     MixUp,
     SkipNonFinite,
@@ -40,6 +42,7 @@ from .triggers import Every
 
 __all__ = [
     "CheckpointHandler",
+    "CutMix",
     "DataError",
     "EarlyStoppingHandler",
     "Every",
@@ -48,6 +51,7 @@ __all__ = [
     "Handler",
     "HandlerError",
     "History",
+    "Interpretation",
     "InterruptHandler",
     "LabelSmoothing",
     "LabelSpec",

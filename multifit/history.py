@@ -8,13 +8,15 @@ import json
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from .errors import counted, quoted, shown, suggest
 from .files import atomic_write, parse_json
+from .plots import curves, to_html
 from .stages import STAGE_OF_PREFIX, split_figure
-from .tables import UNLIMITED, table, terminal_width
+from .tables import UNLIMITED, html_table, table, terminal_width
 
 LAST_EPOCH_HEADERS = ("figure", *STAGE_OF_PREFIX)
 
@@ -61,6 +63,13 @@ class History(Mapping[str, "list[float]"]):
 
     def __repr__(self) -> str:
         return f"History({counted(self.epochs, 'epoch')}: {', '.join(self)})"
+
+    def _repr_html_(self) -> str:
+        """Return the last epoch's figures and, with matplotlib, the curves, for a notebook."""
+        html = html_table(f"after epoch {self.epochs}", LAST_EPOCH_HEADERS, last_epoch_rows(self.last))
+        with suppress(ImportError):
+            html += to_html(curves(self))
+        return html
 
     @property
     def epochs(self) -> int:

@@ -1,14 +1,15 @@
-"""Plots of a history's figures, drawn by matplotlib: curves of one run or several, and what tasks do."""
+"""Plots by matplotlib: curves of one run's figures or several, what tasks do, and what a net confuses."""
 
 from __future__ import annotations
 
+import base64
 import io
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .errors import quoted, suggest
 from .stages import EVALUATE, PREFIXES, TRAIN, figure_name, split_figure
@@ -27,6 +28,7 @@ MANY = 8  # a longer legend goes below the axes
 # Okabe and Ito's palette for all kinds of colour vision, its yellow darkened to be seen on white
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a6a00", "#000000")
 MARKERS = ["", "o", "s", "^", "D", "v", "P", "X", "*", "<", ">"]  # one for each round of colours
+MANY_CLASSES, MANY_TICKS = 20, 30  # more numbers and names cannot be read in a matrix
 WRITTEN = 8  # with at most this many tasks, every cosine is written into the map
 
 
@@ -65,6 +67,11 @@ def to_svg(figure: Figure) -> bytes:
     return data.getvalue()
 
 
+def to_html(figure: Figure) -> str:
+    """Return a figure as an HTML image that holds its SVG file."""
+    return f'<img src="data:image/svg+xml;base64,{base64.b64encode(to_svg(figure)).decode()}">'
+
+
 def can_draw(value: float) -> bool:
     """Return whether a value is a number that matplotlib can draw."""
     return abs(value) <= LARGEST  # NaN is not
@@ -88,10 +95,8 @@ def draw_panel(axes: Axes, title: str, lines: Sequence[Line]) -> None:
     styles = len({line.style for line in lines})
     for line in lines:
         _draw_line(axes, line, styles)
-    axes.set_title(title, fontsize=11, parse_math=False)  # names may hold a $
-    axes.set_xlabel("epoch", fontsize=9)
+    _label(axes, title, "epoch", "")
     axes.locator_params(axis="x", integer=True)
-    axes.tick_params(labelsize=8)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     if len(lines) <= MANY:
@@ -305,3 +310,57 @@ def _draw_map(axes: Axes, tasks: Sequence[str], cosines: Mapping[tuple[str, str]
         for x, value in enumerate(row):
             colour = "white" if abs(value) > 0.6 else "black"
             axes.text(x, y, f"{value:.2f}", ha="center", va="center", fontsize=8, color=colour)
+
+
+def draw_confusion(title: str, counts: Any, names: Sequence[str] | None = None) -> Figure:
+    """Draw a confusion matrix, a row per label; without numbers if there are more than 20 classes.
+
+    Counts of 10,000 and more are written as shares. Raises ImportError without matplotlib.
+    """
+    classes = len(counts)
+    names = [str(number) for number in range(classes)] if names is None else list(names)
+    shares = counts / counts.sum(axis=1, keepdims=True).clip(1)
+    size = min(2.8 + 0.4 * classes, 9.0)
+    figure = new_figure(size + 1.2, size)
+    from matplotlib.colors import PowerNorm
+
+    axes = figure.add_subplot()
+    image = axes.imshow(shares, cmap="Blues", norm=PowerNorm(0.5, 0, 1))  # shows a few confusions, too
+    bar = figure.colorbar(image, ax=axes, shrink=0.8)
+    bar.set_label("share of the label", fontsize=9)
+    bar.ax.tick_params(labelsize=8)
+    right = f"{counts.trace() / max(counts.sum(), 1):.1%} of {counts.sum():,} right"
+    _label(axes, f"{title}: {right}", "prediction", "label")
+    shown = range(0, classes, math.ceil(classes / MANY_TICKS))
+    texts = [names[at] for at in shown]
+    turn, side = (45, "right") if max(map(len, texts)) > 2 else (0, "center")
+    axes.set_xticks(shown, texts, fontsize=8, rotation=turn, ha=side, parse_math=False)
+    axes.set_yticks(shown, texts, fontsize=8, parse_math=False)
+    for row, column in zip(*counts.nonzero()) if classes <= MANY_CLASSES else ():
+        share = shares[row, column]
+        text = f"{counts[row, column]}" if counts.max() < 10_000 else f"{share:.0%}"
+        colour = "white" if share > 0.3 else "black"
+        axes.text(column, row, text, ha="center", va="center", fontsize=min(8, 120 / classes), color=colour)
+    return figure
+
+
+def draw_scatter(title: str, labels: Any, predictions: Any) -> Figure:
+    """Draw predictions over labels, beside the line where they are equal; ImportError without matplotlib."""
+    pairs = [pair for pair in zip(labels, predictions) if all(map(can_draw, pair))]
+    figure = new_figure(4.4, 4.0)
+    axes = figure.add_subplot()
+    ends = [min(map(min, pairs), default=0), max(map(max, pairs), default=1)]
+    axes.plot(ends, ends, "--", color="black", linewidth=1)
+    x, y = zip(*pairs) if pairs else ((), ())
+    axes.scatter(x, y, s=10, color=COLOURS[0], alpha=0.5, linewidths=0)
+    _label(axes, f"{title}: {len(pairs):,} values", "label", "prediction")
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def _label(axes: Axes, title: str, x: str, y: str) -> None:
+    axes.set_title(title, fontsize=11, parse_math=False)  # names may hold a $
+    axes.set_xlabel(x, fontsize=9)
+    axes.set_ylabel(y, fontsize=9)
+    axes.tick_params(labelsize=8)

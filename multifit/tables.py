@@ -3,6 +3,7 @@
 import re
 import shutil
 from collections.abc import Iterable, Sequence
+from html import escape
 from itertools import zip_longest
 from textwrap import fill
 
@@ -41,6 +42,12 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[object]], width: int |
         colalign=["right" if n else "left" for n in numeric],
     )
     return "\n".join(line.rstrip() for line in text.split("\n"))
+
+
+def html_table(title: str, headers: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a table under a title as HTML, for notebooks; titles and cells are escaped."""
+    cells = tabulate(rows, headers, tablefmt="html", disable_numparse=True)
+    return f"<h4>{escape(title)}</h4>\n{cells}"
 
 
 def terminal_width() -> int:

@@ -6,7 +6,7 @@ follows a cosine. ``--set augmented=False`` shows what the augmentation is worth
 
 import numpy as np
 
-from multifit import MetricSpec, TaskSpec, TrainerSpec
+from multifit import Interpretation, MetricSpec, TaskSpec, TrainerSpec
 
 from mxnet import gluon, lr_scheduler, metric  # isort: skip
 from mxnet.gluon.model_zoo import vision  # isort: skip
@@ -59,18 +59,17 @@ def data():
 def pictures(estimator, data):
     """Draw the confusion matrix, and patches as the net sees them in eight epochs."""
     from data.patches import KINDS, augmentation, displayed, patches
-    from parts.confusion import confusion
     from parts.contact_sheet import contact_sheet
 
-    truth = np.concatenate([kind.asnumpy() for _, kind in data[1]])
-    predicted = estimator.predict(data[1])["kind"].argmax(axis=1)
+    found = Interpretation()
+    estimator.evaluate(data[1], event_handlers=[found])
     augment = augmentation(side)
     rows = [
         [image.asnumpy() / 255, *(displayed(augment(image)) for _ in range(8))]
         for image, _ in patches(6, side)
     ]
     return {
-        "confusion": confusion(truth, predicted, KINDS, "held-out patches"),
+        **found.plots({"kind": KINDS}),
         "augmented": contact_sheet(rows, "a patch (left), and as the net sees it in eight epochs"),
     }
 

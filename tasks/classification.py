@@ -115,15 +115,6 @@ def data():
     return gluon.data.DataLoader(train, batch_size, shuffle=True), gluon.data.DataLoader(val, batch_size)
 
 
-def pictures(estimator, data):
-    """Draw the confusion matrix of the held-out samples."""
-    from parts.confusion import confusion
-
-    truth = np.concatenate([digit.asnumpy() for _, digit in data[1]])
-    predicted = estimator.predict(data[1])["digit"].argmax(axis=1)
-    return {"confusion": confusion(truth, predicted, "0123456789", f"{model}, held-out digits")}
-
-
 def inputs(arguments):
     """Read image files with a digit each."""
     from data.mnist import read_digit

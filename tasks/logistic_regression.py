@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from multifit import MetricSpec, TaskSpec, TrainerSpec
+from multifit import Interpretation, MetricSpec, TaskSpec, TrainerSpec
 
 from mxnet import gluon, metric  # isort: skip
 
@@ -86,10 +86,9 @@ def data():
 def pictures(net, estimator, data):
     """Draw the confusion matrix, and the weight of each measure."""
     from matplotlib.figure import Figure
-    from parts.confusion import confusion
 
-    truth = np.concatenate([kind.asnumpy() for _, kind in data[1]])
-    predicted = estimator.predict(data[1])["kind"].argmax(axis=1)
+    found = Interpretation()
+    estimator.evaluate(data[1], event_handlers=[found])
     weight = net.weight.data(estimator.context[0]).asnumpy()
     difference, names = weight[1] - weight[0], _cases()[2]
     order = np.argsort(difference)
@@ -100,7 +99,7 @@ def pictures(net, estimator, data):
     axes.tick_params(axis="y", labelsize=8)
     axes.set_xlabel(f"speaks for {KINDS[0]}  <  0  <  speaks for {KINDS[1]}")
     axes.set_title("weight of each measure, standardised", fontsize=11)
-    return {"confusion": confusion(truth, predicted, KINDS, "held-out cases"), "weights": sheet}
+    return {**found.plots({"kind": KINDS}), "weights": sheet}
 
 
 def inputs(arguments):

@@ -9,7 +9,7 @@ from functools import cache
 from textwrap import shorten
 from typing import Literal
 
-from multifit import MetricSpec, TaskSpec, TrainerSpec
+from multifit import Interpretation, MetricSpec, TaskSpec, TrainerSpec
 
 # On Python 3.12, multifit must be imported before mxnet.
 # isort: split
@@ -140,8 +140,9 @@ def show(outputs):
 def pictures(estimator, data):
     """Draw the confusion matrix of the held-out texts, and list those with a wrong prediction."""
     from matplotlib.figure import Figure
-    from parts.confusion import confusion
 
+    found = Interpretation()
+    estimator.evaluate(data[1], event_handlers=[found])
     texts, truth = zip(*reviews()[1])
     outputs = estimator.predict(data[1])
     predicted, answers = outputs["mood"].argmax(axis=1), show(outputs)
@@ -154,4 +155,4 @@ def pictures(estimator, data):
     sheet.text(
         0.02, 0.98 - 0.4 / sheet.get_figheight(), "\n".join(lines), va="top", fontsize=8, linespacing=1.6
     )
-    return {"confusion": confusion(np.array(truth), predicted, MOODS, model), "misread": sheet}
+    return {**found.plots({"mood": MOODS}), "misread": sheet}

@@ -14,7 +14,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 LAYERS = [
     "version", "errors", "stages", "protocols", "signatures", "arguments", "files", "output", "locks",
     "threads", "seeding", "checkpoints", "tables", "distributed", "log_once",
-    "sampling", "balance", "spec", "checks", "array_batches", "state", "triggers", "history", "plots",
+    "sampling", "balance", "spec", "checks", "array_batches", "state", "triggers", "plots", "history",
     "events", "batch_pass", "handlers", "engines", "gluon", "torch", "torch.engine", "losses", "metrics",
     "schedules", "loggers", "profiling", "rate_search", "estimator", "taskfile", "report", "exports",
     "sklearn", "__init__", "cli", "__main__",
@@ -37,7 +37,7 @@ ROOMS = [
     "compat", "waiting", "installed", "saved_net", "user_code", "in_place_call", "graph_builder",
     "operator_times", "ops", "losses", "data", "optim", "precision", "metrics",
     "distributed", "execution", "model", "balance", "engine", "validation", "steps",
-    "export", "snapshot", "runner", "handlers", "__init__",
+    "export", "snapshot", "handlers", "runner", "__init__",
 ]  # fmt: skip
 ENGINE = {"mxnet", "gluoncv", "gluonnlp"}
 

@@ -4,10 +4,23 @@ import io
 import math
 import sys
 
+import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from multifit.plots import COLOURS, compare_curves, curves, new_figure, task_curves, task_figures, to_svg
+from multifit.plots import (
+    COLOURS,
+    MANY_CLASSES,
+    MANY_TICKS,
+    compare_curves,
+    curves,
+    draw_confusion,
+    draw_scatter,
+    new_figure,
+    task_curves,
+    task_figures,
+    to_svg,
+)
 
 NAN = math.nan
 
@@ -183,3 +196,43 @@ def test_each_kind_of_task_figures_stands_alone(part, title):
     some = {name: values for name, values in TASKS.items() if part in name}
     assert task_figures(some) == list(some)
     assert [axes.get_title() for axes in task_curves(some).axes] == [title]
+
+
+@pytest.mark.parametrize(
+    ("counts", "title", "texts"),
+    [
+        ([[3, 1], [0, 4]], "kind: 87.5% of 8 right", ["3", "1", "4"]),
+        ([[30000, 10000], [0, 0]], "kind: 75.0% of 40,000 right", ["75%", "25%"]),
+        ([[0, 0], [0, 0]], "kind: 0.0% of 0 right", []),
+    ],
+    ids=["counts", "shares of large counts", "nothing"],
+)
+def test_a_confusion_matrix_has_a_row_for_each_label(counts, title, texts):
+    axes = draw_confusion("kind", np.array(counts)).axes[0]
+    assert axes.get_title() == title and [each.get_text() for each in axes.texts] == texts
+    assert [axes.get_ylabel(), axes.get_xlabel()] == ["label", "prediction"]
+    places = [tuple(map(int, each.get_position())) for each in axes.texts]
+    assert places == [(column, row) for row, column in zip(*np.nonzero(counts))]
+
+
+def test_many_classes_are_drawn_without_numbers_and_with_some_names():
+    for classes in (MANY_CLASSES, MANY_CLASSES + 1):
+        axes = draw_confusion("kind", np.eye(classes, dtype=int)).axes[0]
+        assert len(axes.texts) == (classes if classes == MANY_CLASSES else 0)
+    axes = draw_confusion("kind", np.eye(2 * MANY_TICKS + 1, dtype=int)).axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()][:3] == ["0", "3", "6"]
+
+
+def test_names_of_classes_that_are_long_are_turned():
+    for names, turn in ((["a", "b"], 0), (["cat", "$x$"], 45)):
+        labels = draw_confusion("kind", np.eye(2, dtype=int), names).axes[0].get_xticklabels()
+        assert [each.get_text() for each in labels] == names
+        assert {each.get_rotation() for each in labels} == {turn}
+
+
+@pytest.mark.parametrize("labels", [[1.0, 2.0, NAN, 4.0], []])
+def test_a_scatter_plot_leaves_out_what_cannot_be_drawn(labels):
+    axes = draw_scatter("age", labels, [1.5, 2.5, 3.0, math.inf][: len(labels)]).axes[0]
+    assert axes.collections[0].get_offsets().tolist() == ([[1.0, 1.5], [2.0, 2.5]] if labels else [])
+    assert axes.get_title() == f"age: {2 if labels else 0} values"
+    assert axes.lines[0].get_xydata().tolist() == ([[1, 1], [2.5, 2.5]] if labels else [[0, 0], [1, 1]])

@@ -12,7 +12,7 @@ from ..distributed import ALONE, World
 from ..engines import AUTO, choose_engine, engine_module
 from ..errors import reason
 from ..estimator import MultiEstimator
-from ..estimator.run_folder import HISTORY, PARAMETERS, RunRecord, read_record
+from ..estimator.run_folder import HISTORY, PARAMETERS, RunRecord, read_record, run_plots
 from ..events import checked_handlers
 from ..gluon.data.devices import parse_devices, resolve_context
 from ..gluon.precision import named_precision
@@ -180,9 +180,9 @@ class Task:
         more |= {"engine": chosen.engine, "compile": chosen.compile, "precision": chosen.precision}
         return MultiEstimator(net, spec, context=chosen.context, **more)
 
-    def check(self) -> Plan:
+    def check(self, layers: bool = False) -> Plan:
         """Check everything on a batch and return the plan."""
-        return self.estimator.check(*self.data, sampling=self.results["sampling"])
+        return self.estimator.check(*self.data, sampling=self.results["sampling"], layers=layers)
 
     def fit(self, handlers: list[Any], resume: Path | None = None) -> History:
         """Train with these event handlers, resuming from a run's folder if one is given."""
@@ -191,7 +191,7 @@ class Task:
         return history
 
     def pictures(self) -> Mapping[str, Any]:
-        """Return what the file's ``pictures`` drew, figures by name; {} if it has no such function.
+        """Return what the net confuses and what the file's ``pictures`` drew, if it has any: figures by name.
 
         Raises UsageError for anything else.
         """
@@ -201,7 +201,7 @@ class Task:
         for name, figure in drawn.items():
             if not (isinstance(name, str) and Path(name).name == name and hasattr(figure, "savefig")):
                 raise UsageError(f"{WANTED}; {name!r}: {figure!r} is not one, or its name has a folder")
-        return drawn
+        return {**run_plots(self.estimator, self.data[1]), **drawn}
 
     def _seed(self, name: str) -> None:
         """Seed the generators for a function of the file, or of multifit."""

@@ -159,7 +159,7 @@ class Runner(ABC):
         """
 
     @abstractmethod
-    def make_plan(self, run: DryRun, trained: bool) -> Plan:
+    def make_plan(self, run: DryRun, trained: bool, layers: bool = False) -> Plan:
         """Return the plan after the dry run of a batch."""
 
     @abstractmethod
@@ -205,6 +205,10 @@ class Runner(ABC):
         return ""
 
     # ---- what users and handlers ask for
+
+    @abstractmethod
+    def interpretation(self) -> Any:
+        """Return an Interpretation for an evaluation; None if no output can be compared with a label."""
 
     @abstractmethod
     def predict(

@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
+from html import escape
 from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -69,7 +71,7 @@ from .handler_runner import HandlerRunner
 from .prediction_files import prediction_files
 from .resume import RunCheckpointer
 from .run import Calls, Run
-from .run_folder import PARAMETERS, RunRecord, writing_run
+from .run_folder import PARAMETERS, RunRecord, run_plots, writing_run
 from .trained import LAST, find_trained
 
 _Engine = Annotated[str, one_of(*ENGINES)]
@@ -303,7 +305,8 @@ class MultiEstimator:
                 record = RunRecord(
                     seed=seed, epochs=epochs, command="MultiEstimator.fit", versions=versions, **self._chosen
                 )
-                writing = writing_run(self, record, Path(output), resume, handlers)
+                pictures = partial(run_plots, self, val_data, batch_axis, val_batches)
+                writing = writing_run(self, record, Path(output), resume, handlers, pictures)
             data = train_data, val_data, val_batches
             try:
                 with writing as handlers:
@@ -390,17 +393,21 @@ class MultiEstimator:
         val_data: Loader | None = None,
         batch_axis: int = 0,
         sampling: Sampling | None = None,
+        layers: bool = False,
     ) -> Plan:
         """Check that spec, net, data and trainers fit together, and return the plan; no parameter changes.
 
-        The arguments are as for :meth:`fit`. A net that is not initialised is initialised. NumPy's and
-        Python's random states are restored; MXNet's generator may advance. Raises SpecError, DataError or
-        TrainerError with everything that does not fit.
+        The arguments are as for :meth:`fit`; with `layers`, the plan lists the net's blocks, the shapes that
+        they return and their parameters, as Keras' ``model.summary()`` does. A net that is not initialised is
+        initialised. NumPy's and Python's random states are restored; MXNet's generator may advance. Raises
+        SpecError, DataError or TrainerError with everything that does not fit.
         """
         with self._calls.running("check"), preserve_rng():
-            return self._check(data, val_data, batch_axis, sampling)
+            return self._check(data, val_data, batch_axis, sampling, layers)
 
-    def _check(self, data: Loader, val_data: Loader | None, batch_axis: int, sampling: Any) -> Plan:
+    def _check(
+        self, data: Loader, val_data: Loader | None, batch_axis: int, sampling: Any, layers: bool
+    ) -> Plan:
         runner = self._runner.fork(self.state)
         engine = runner.engine
         with engine.samples_along(batch_axis):
@@ -412,7 +419,7 @@ class MultiEstimator:
             if isinstance(val_data, TaskLoaders):
                 val_data = runner.first_batches(EVALUATE, val_data, "val_data")
             run = runner.dry_run(first, val_data, trained=False)
-        self._run.plan = runner.make_plan(run, trained=False)
+        self._run.plan = runner.make_plan(run, False, layers)
         return self._run.plan
 
     def freeze(self, params: Parameters | Sequence[Parameters]) -> list[str]:
@@ -534,6 +541,18 @@ class MultiEstimator:
                         figures.update({f"{before}{name}": value for name, value in measured.items()})
                 handlers.emit(events.end, figures=figures)
                 return figures
+
+    def interpret(self, data: Loader, batch_axis: int = 0, batches: int | None = None) -> Any:
+        """Evaluate, and return what the net confuses; the arguments are as for :meth:`evaluate`.
+
+        Returns an :class:`Interpretation`, whose ``plots()`` are confusion matrices and scatter plots, or
+        None if no output can be compared with a label. NumPy's and Python's random states are restored.
+        """
+        found = self._runner.interpretation()
+        if found is not None:
+            with preserve_rng():
+                self.evaluate(data, found, batch_axis, batches)
+        return found
 
     def evaluate_batch(self, batch: Any) -> BatchResult:
         """Measure one batch, as the loader yielded it; may be overridden."""
@@ -944,6 +963,12 @@ class MultiEstimator:
 
     def __repr__(self) -> str:
         return f"MultiEstimator({type(self._engine.model.net).__name__}, {self.spec!r})"
+
+    def _repr_html_(self) -> str:
+        """Return the plan, or the spec without one, and the last fit's figures, for a notebook."""
+        plan = self.plan._repr_html_() if self.plan else f"<pre>{escape(self.spec.summary())}</pre>"
+        figures = self.history._repr_html_() if self.history.epochs else ""
+        return f"<p>{escape(repr(self))}</p>\n{plan}\n{figures}"
 
     # ---- helpers -------------------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """A run's folder: the names of its files, the record of what it was trained with, and what a fit writes."""
 
 import json
+import re
 import shutil
 import sys
 import time
@@ -10,10 +11,12 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from ..arguments import PathLike
 from ..checkpoints import CHECKPOINTS
+from ..checks import one_shot
 from ..errors import reason
 from ..events import Handler, unwrapped
 from ..files import atomic_path, atomic_write
@@ -157,10 +160,10 @@ class RunWriter(Handler):
 
     batch_end = describe  # after the first batch, nothing refuses the run any more
 
-    def finish(self, estimator: MultiEstimator, pictures: Callable[[], Any] = dict) -> list[Exception]:
+    def finish(self, estimator: MultiEstimator, pictures: Callable[[], Any]) -> list[Exception]:
         """Write the history, the parameters, the pictures and the final record; return the errors.
 
-        What can be written is, though the disk may be full. `pictures` returns more figures by name.
+        What can be written is, though the disk may be full. `pictures` returns figures by name.
         """
         record, history, interrupted = self.record, estimator.history, estimator.state.interrupted
 
@@ -191,21 +194,31 @@ class RunWriter(Handler):
         return errors
 
 
-def run_pictures(estimator: MultiEstimator) -> Iterator[tuple[str, Any]]:
-    """Yield what every run draws when it has ended: matplotlib figures with their names."""
-    yield "curves", curves(estimator.history)
+def run_plots(
+    estimator: MultiEstimator, val_data: Any, batch_axis: int = 0, batches: int | None = None
+) -> dict[str, Any]:
+    """Evaluate once more at a run's end, and return what the net confuses, as figures by file name.
+
+    All processes must call it. It returns none if no output can be compared, or if the data can be read only
+    once.
+    """
+    found = None
+    if val_data is not None and not one_shot(val_data):
+        found = estimator.interpret(val_data, batch_axis, batches)
+    return {
+        re.sub(r"[^\w.-]", "_", name): figure for name, figure in (found.plots() if found else {}).items()
+    }
 
 
 def write_pictures(
     folder: Path, estimator: MultiEstimator, more: Callable[[], Mapping[str, Any]]
 ) -> Iterator[str]:
-    """Draw a run's pictures as PNGs; yield the name of each file.
+    """Draw a run's curves, and the figures by name that `more` returns, as PNGs; yield the name of each file.
 
-    `more` returns figures that replace those of :func:`run_pictures` with the same name. Without matplotlib
-    nothing is drawn, and a line in the log says so.
+    Without matplotlib nothing is drawn, and a line in the log says so.
     """
     try:
-        ours = dict(run_pictures(estimator))
+        ours = {"curves": curves(estimator.history)}
     except ImportError as error:
         estimator.logger.warning("no pictures: %s", error)
         return
@@ -223,11 +236,17 @@ def draw(figure: Any, path: Path) -> None:
 
 @contextmanager
 def writing_run(
-    estimator: MultiEstimator, record: RunRecord, folder: Path, resume: PathLike | None, given: Sequence[Any]
+    estimator: MultiEstimator,
+    record: RunRecord,
+    folder: Path,
+    resume: PathLike | None,
+    given: Sequence[Any],
+    pictures: Callable[[], Any],
 ) -> Iterator[list[Any]]:
     """Let a fit write to its run's folder; yield the handlers that are given and those that write.
 
-    A fit that is refused leaves the folder as it was. Raises ValueError, on all ranks, if another run writes
+    `pictures` returns figures by name; all ranks call it. Ranks but the first write to temporary folders. A
+    fit that is refused leaves the folder as it was. Raises ValueError, on all ranks, if another run writes
     there, or if the folder is not empty and the run is not resumed from it.
     """
     world = estimator.world
@@ -244,6 +263,8 @@ def writing_run(
         refusal = world.from_first(refusal)
         if refusal is not None:
             raise ValueError(refusal)
+        if not world.first:
+            folder = Path(stack.enter_context(TemporaryDirectory()))
         is_new = world.first and is_unused(folder)
         if earlier is not None:
             record = replace(record, started=earlier.started, pictures=list(earlier.pictures))
@@ -254,7 +275,7 @@ def writing_run(
             if is_new and not writer.described:
                 _remove(folder, FILES)
             raise
-        errors = writer.finish(estimator) if world.first else []
+        errors = writer.finish(estimator, pictures)
         if errors:
             raise errors[0]
 

@@ -22,7 +22,7 @@ from .handler import (
 )
 from .validation import checked_handlers
 
-VIEWS = ("pred", "label", "loss")  # arguments of a batch's end that are taken from the batch's result
+VIEWS = ("pred", "label", "loss", "present")  # arguments of a batch's end that its result holds
 _CAN_STOP = ("batch_end", "epoch_end")  # a true return value of these methods stops the run
 
 

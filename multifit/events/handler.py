@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from ..protocols import Array, MultiEstimator
 from ..triggers import Every
 
-_OF_BATCH = ("batch", "pred", "label", "loss")
+_OF_BATCH = ("batch", "pred", "label", "loss", "present")
 
 # The arguments that each method may take besides the estimator.
 _EVENTS: dict[str, tuple[str, ...]] = {
@@ -129,7 +129,8 @@ class Handler:
         """End a training batch, after the update: `batch`, `pred`, `label`, `loss`.
 
         These are lists with an array per device; with several outputs, labels or losses, dicts of such lists
-        by name. A true return value ends the fit.
+        by name. `present` is a dict of such lists for labels that may be missing: 1 where the label is there,
+        and 0 where it is missing, and 0 takes its place. A true return value ends the fit.
         """
 
     def epoch_end(self, estimator: MultiEstimator, *args: Any, **arguments: Any) -> Any:

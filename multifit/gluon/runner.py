@@ -21,6 +21,7 @@ from .data.devices import can_compute as has
 from .distributed.figures import join_figures
 from .engine import Engine
 from .export.export import export
+from .handlers.interpretation import Interpretation, comparisons
 from .operator_times import operator_times
 from .snapshot.snapshot import Snapshot
 from .steps.class_counts import balance_classes
@@ -83,8 +84,8 @@ class Runner(engines.Runner):
     def dry_run(self, first: Any, val_data: Any, trained: bool) -> DryRun:
         return dry_run(self.engine, first, val_data)
 
-    def make_plan(self, run: DryRun, trained: bool) -> Plan:
-        return make_plan(self.engine, run, self._log_once, trained)
+    def make_plan(self, run: DryRun, trained: bool, layers: bool = False) -> Plan:
+        return make_plan(self.engine, run, self._log_once, trained, layers)
 
     def train_step(self, timer: Timer = untimed) -> Any:
         return TrainStep(self.engine, timer)
@@ -97,6 +98,9 @@ class Runner(engines.Runner):
 
     def wait(self) -> None:
         mx.nd.waitall()
+
+    def interpretation(self) -> Interpretation | None:
+        return Interpretation() if comparisons(self.engine.spec.evaluation) else None
 
     def predict(self, data: Any, gather: bool, activation: Any, write: Any) -> dict[str, Any]:
         return predict(self.engine, data, gather, activation, write)

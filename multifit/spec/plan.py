@@ -4,15 +4,17 @@ import reprlib
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from html import escape
 from typing import Any, NamedTuple
 
 from ..errors import counted
 from ..stages import STAGES
-from ..tables import table, terminal_width
+from ..tables import html_table, table, terminal_width
 from .names import LABELS, OUTPUTS, Ref, Tree
 from .terms import Declarations, MatchedAnchors, MetricTerm, Taker, Term
 
 ARRAYS = ("input", "output", "label")
+LAYER_HEADERS = "layer", "type", "output", "numbers"
 FEEDS, NORMALIZES, WEIGHS = "feeds", "normalises", "weighs"  # as plan.json spells them
 VALUE_WIDTH = 16  # of a metric's figures, which may be many
 
@@ -280,6 +282,15 @@ class TrainerPlan:
         )
 
 
+class Layer(NamedTuple):
+    """One block of the net: what it returns, and how many numbers its own parameters hold."""
+
+    name: str
+    kind: str
+    output: str  # "-" if the net does not call it
+    parameters: int  # without those that a block before it has, too
+
+
 @dataclass(frozen=True)
 class Plan:
     """A spec bound to a net's outputs, a batch's slots and the trainers. Prints as tables.
@@ -307,6 +318,8 @@ class Plan:
         How much an epoch takes from each loader, if there are several.
     balance : str
         The method that weighs the tasks, with its options, and the tasks; "" without one.
+    layers : tuple of Layer
+        The blocks of the net, with `name`, `kind`, `output` and `parameters`, if they were asked for.
     """
 
     devices: tuple[str, ...]
@@ -320,6 +333,7 @@ class Plan:
     loaders: tuple[LoaderPlan, ...] = ()
     balance: str = ""
     frozen_statistics: tuple[str, ...] = ()
+    layers: tuple[Layer, ...] = ()
 
     @property
     def where(self) -> str:
@@ -357,17 +371,35 @@ class Plan:
         if self.balance:
             parts.append(fill(f"balanced by {self.balance}", width))
         if self.trainers:
-            rows = [trainer.row() for trainer in self.trainers]
-            if self.frozen:
-                rows.append(("frozen", "", counted(len(self.frozen), "parameter"), _span(self.frozen)))
-            if self.frozen_statistics:
-                count = counted(len(self.frozen_statistics), "running statistic")
-                rows.append(("frozen", "", count, f"used in training too: {_span(self.frozen_statistics)}"))
-            parts.append("parameters\n" + table((), rows, width))
+            parts.append("parameters\n" + table((), self._parameter_rows(), width))
+        if self.layers:
+            parts.append("layers\n" + table(LAYER_HEADERS, self._layer_rows(), width))
         parts += stages[trained:]
         if self.notices:
             parts.append("\n".join(fill(f"note: {notice}", width) for notice in self.notices))
         return "\n\n".join(parts)
+
+    def _repr_html_(self) -> str:
+        """Return the plan for a notebook."""
+        stages = [(title, ("what", "name", "array", ""), stage.rows) for title, stage in self.stages.items()]
+        parts = [f"<p>{escape(self.where)}</p>", *(html_table(*each) for each in stages)]
+        parts.append(html_table("parameters", (), self._parameter_rows()))
+        if self.layers:
+            parts.append(html_table("layers", LAYER_HEADERS, self._layer_rows()))
+        return "\n".join([*parts, *(f"<p>note: {escape(notice)}</p>" for notice in self.notices)])
+
+    def _parameter_rows(self) -> list[tuple[str, str, str, str]]:
+        rows = [trainer.row() for trainer in self.trainers]
+        if self.frozen:
+            rows.append(("frozen", "", counted(len(self.frozen), "parameter"), _span(self.frozen)))
+        if self.frozen_statistics:
+            count = counted(len(self.frozen_statistics), "running statistic")
+            rows.append(("frozen", "", count, f"used in training too: {_span(self.frozen_statistics)}"))
+        return rows
+
+    def _layer_rows(self) -> list[tuple[str, str, str, str]]:
+        rows = [(*layer[:3], f"{layer.parameters:,}") for layer in self.layers]
+        return [*rows, ("in all", "", "", f"{sum(layer.parameters for layer in self.layers):,}")]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as a dict that JSON can hold."""

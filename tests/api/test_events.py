@@ -77,7 +77,7 @@ def test_the_facts_of_events(estimator: MultiEstimator, batches: Any) -> None:
     assert arguments["batch_begin"]["batch"] is batches[2]
     for event in ("batch_end", "evaluate_batch_end"):
         assert arguments[event]["batch"] is batches[2]
-        assert sorted(arguments[event]) == ["batch", "label", "loss", "pred"]
+        assert sorted(arguments[event]) == ["batch", "label", "loss", "pred", "present"]
         assert arguments[event]["pred"]["digit"][0].shape == (4, 3)
         assert arguments[event]["loss"]["size"][0].shape == (4,)
     assert arguments["evaluate_end"]["figures"] == {

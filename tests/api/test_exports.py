@@ -10,8 +10,8 @@ import pytest
 import multifit
 
 EXPORTS = [
-    "CheckpointHandler", "DataError", "EarlyStoppingHandler", "Every", "Freeze",
-    "GradientNoise", "Handler", "HandlerError", "History",
+    "CheckpointHandler", "CutMix", "DataError", "EarlyStoppingHandler", "Every", "Freeze",
+    "GradientNoise", "Handler", "HandlerError", "History", "Interpretation",
     "InterruptHandler", "LabelSmoothing", "LabelSpec", "LogFile", "LogTo", "LoggingHandler",
     "LossSpec", "MetricHandler", "MetricSpec", "MixUp", "MultiEstimator", "PeerError", "Plan",
     "PlateauHandler", "Priority", "Problem", "ProgressBar", "Prune", "RunState", "Sharded", "Shards",

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 WRITTEN = [
-    "checkpoints", "curves.png", "final.params", "history.json", "log.txt", "plan.json", "plan.txt",
-    "settings.json", "tensorboard",
+    "checkpoints", "confusion_kind.png", "curves.png", "final.params", "history.json", "log.txt", "plan.json",
+    "plan.txt", "scatter_place.png", "settings.json", "tensorboard",
 ]  # fmt: skip
 
 PICTURES = """

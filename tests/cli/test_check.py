@@ -14,6 +14,17 @@ def test_it_prints_the_plan_unless_it_is_to_be_quiet_and_writes_nothing(write, m
     assert set(os.listdir()) - before == {"small.py"}
 
 
+def test_it_lists_layers_on_request(write, multifit):
+    path = write()
+    assert "layers" not in multifit("check", path).out
+    out = multifit("check", path, "--layers").out
+    assert [line.split() for line in out.split("\nlayers\n")[1].splitlines()[2:5]] == [
+        ["kind", "Dense", "(10,", "2)", "float32", "8"],
+        ["place", "Dense", "(10,", "1)", "float32", "4"],
+        ["in", "all", "12"],
+    ]
+
+
 def test_it_is_the_plan_of_training(trained, multifit, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")  # the width of plan.txt
     result = multifit("check", trained, "--set", "rate=0.1")

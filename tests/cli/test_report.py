@@ -18,7 +18,7 @@ def test_real_runs_side_by_side(trained, multifit, monkeypatch):
     page = Path("report.html").read_text("utf-8")
     for part in ("Side by side", "<td>0.1</td><td>0.2</td>", "SoftmaxCrossEntropyLoss", "val_loss"):
         assert part in page
-    assert page.count("data:image/png;base64,") == 2 and page.count("<section") == 3
+    assert page.count("data:image/png;base64,") == 6 and page.count("<section") == 3
 
 
 def test_missing_files_are_listed_and_the_page_is_written(multifit):

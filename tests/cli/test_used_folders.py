@@ -41,7 +41,7 @@ def test_overwrite_removes_what_a_run_wrote_and_nothing_else(write, multifit):
     assert multifit("train", write(), "--overwrite", "--set", "rate=0.2").code == 0
     assert {*os.listdir("runs/small")} == {*WRITTEN, "mine.png"}
     record = record_of()
-    assert record["settings"]["rate"] == "0.2" and record["pictures"] == ["curves.png"]
+    assert record["settings"]["rate"] == "0.2" and "curves.png" in record["pictures"]
     assert Path("runs/small/log.txt").read_text().count("training for 2 epochs") == 1
     assert Path("history.json").read_bytes() == old
 

@@ -92,12 +92,12 @@ def sequential(*layers: Any) -> Any:
     return net
 
 
-def mlp(outputs: int, contexts: Any = None, hybrid: bool = True, norm: bool = False) -> Any:
-    """Return an initialised net of 4 inputs, 5 hidden units and `outputs`, equal each time it is made."""
+def mlp(outputs: int, contexts: Any = None, hybrid: bool = True, norm: bool = False, inputs: int = 4) -> Any:
+    """Return an initialised net of 4 `inputs`, 5 hidden units and `outputs`, equal each time it is made."""
     mx.random.seed(3)
     normalization = [nn.BatchNorm(in_channels=5)] if norm else []
     net = sequential(
-        nn.Dense(5, in_units=4, activation="tanh"), *normalization, nn.Dense(outputs, in_units=5)
+        nn.Dense(5, in_units=inputs, activation="tanh"), *normalization, nn.Dense(outputs, in_units=5)
     )
     net.initialize(mx.init.Xavier(), ctx=contexts)
     return hybridized(net, hybrid)

@@ -66,6 +66,8 @@ ARGUMENTS: list[tuple[str, str, str, list[Any]]] = [  # constructor, argument, w
     ("CheckpointHandler", "mode", MIN_MAX, [3]),
     ("CheckpointHandler", "keep_best", FROM_0, [-1]),
     ("CheckpointHandler", "seed", SEED, [1.5, -1, 2**32]),
+    ("CutMix", "alpha", POSITIVE, [0, NAN]),
+    ("CutMix", "label", NAMES, [()]),
     ("EarlyStoppingHandler", "monitor", f"{FIGURES} or a function of 1 argument", [3, None]),
     ("EarlyStoppingHandler", "patience", FROM_0, [-1]),
     ("EarlyStoppingHandler", "baseline", "a finite number or None", ["x", NAN]),

@@ -15,6 +15,7 @@ from .values import Named, make
 # Right arguments where there is no default value, or none that is quick; a path with / is in a new folder.
 RIGHT: dict[str, dict[str, Any]] = {
     "CheckpointHandler": {"folder": "/c"},
+    "CutMix": {"inputs": "x", "label": "y", "loss": "p", "random": 3},
     "EarlyStoppingHandler": {"monitor": "train_loss"},
     "Every": {"n": 2},
     "Freeze": {"params": "p.*", "until": 1},

@@ -114,6 +114,7 @@ def test_random_weights_are_those_of_a_tasks_own_turns() -> None:
 
 
 NAMES = [name for name in (*handlers.__all__, *of_gluon.__all__) if name[0].isupper()]
+NAMES.remove("CutMix")  # mixes images; it is MixUp otherwise
 MADE: dict[str, Callable[[Path], Any]] = {  # those that need arguments
     "CheckpointHandler": lambda folder: CheckpointHandler(folder, Every(1, "batch"), "train_size", seed=0),
     "EarlyStoppingHandler": lambda folder: EarlyStoppingHandler("train_size", patience=9, restore_best=True),

@@ -48,7 +48,7 @@ def test_a_small_training(root, tmp_path, capsys):
     figures = train(FILE, tmp_path / "run", *settings)
     assert math.isfinite(figures["train_loss"][0]) and math.isfinite(figures["val_loss"][0])
     assert figures["val_accuracy"][0] <= figures["val_top3"][0] <= 1
-    assert (tmp_path / "run" / "confusion.png").stat().st_size > 5_000
+    assert (tmp_path / "run" / "confusion_digit.png").stat().st_size > 5_000
     picture = tmp_path / "seven.png"
     cv2.imwrite(str(picture), np.zeros((40, 40), "uint8"))
     (line,) = predict(FILE, tmp_path / "run", capsys, str(picture))

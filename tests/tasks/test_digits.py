@@ -18,6 +18,7 @@ def test_a_short_training(tmp_path):
     assert (last["lr_body"], last["lr_heads"]) == (2e-3, 5e-3)
     assert {path.name for path in tmp_path.iterdir()} == {
         "history.json", "plan.txt", "plan.json", "final.params", "settings.json", "log.txt", "checkpoints",
-        "tensorboard", "curves.png", "samples.png",
+        "tensorboard", "curves.png", "samples.png", "confusion_digit.png", "confusion_parity.png",
+            "scatter_ink.png",
     }  # fmt: skip
     assert (tmp_path / "samples.png").stat().st_size > 20_000

@@ -24,7 +24,7 @@ def run(tmp_path_factory) -> Path:
 def test_the_figures_of_held_out_cases(run):
     history = json.loads((run / "history.json").read_text())
     assert history["val_accuracy"][-1] >= 0.95 and history["val_f1"][-1] >= 0.95  # after 8 epochs of 20
-    assert {"confusion.png", "weights.png"} <= {path.name for path in run.iterdir()}
+    assert {"confusion_kind.png", "weights.png"} <= {path.name for path in run.iterdir()}
 
 
 def test_predict_prints_the_kind_of_each_row(run, capsys):

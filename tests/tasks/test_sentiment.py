@@ -50,7 +50,7 @@ def run(tmp_path_factory) -> Path:
 def check_run(folder: Path, figures: dict[str, list[float]]) -> None:
     assert all(math.isfinite(value) for values in figures.values() for value in values)
     assert 0 <= figures["val_accuracy"][0] <= 1
-    for name in ("confusion.png", "misread.png"):
+    for name in ("confusion_mood.png", "misread.png"):
         assert (folder / name).stat().st_size > 3_000
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from multifit import TrainerSpec
+from multifit import Interpretation, LabelSpec, TrainerSpec
+from tests.common.specs import two_head_spec
 from tests.torch.fits import assert_engines_agree
 from tests.torch.runs import BATCHES, assert_equal, estimator_of, values
 
@@ -75,3 +76,16 @@ def test_a_handler_exports_current_values(tmp_path: Path) -> None:
 
     estimator_of().fit(BATCHES, epochs=1, event_handlers=[Export()])
     assert len(list(tmp_path.iterdir())) == 5
+
+
+def test_confusions_and_pairs_are_those_of_mxnet() -> None:
+    spec = two_head_spec(labels=[LabelSpec("digit", missing=1), "size"])
+
+    def interpret(engine: str) -> Any:
+        found = Interpretation()
+        estimator_of("float64", engine, spec=spec).evaluate(BATCHES, event_handlers=[found])
+        assert 0 < found.confusion["digit"].sum() < sum(len(batch[0]) for batch in BATCHES)
+        assert found.confusion["digit"][1].sum() == 0
+        return [found.confusion, found.scatter]
+
+    assert_engines_agree(interpret)

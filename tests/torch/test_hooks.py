@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import LabelSmoothing, LossSpec, MixUp, MultiEstimator, SpecError
+from multifit import CutMix, LabelSmoothing, LossSpec, MixUp, MultiEstimator, SpecError
 from multifit.gluon.compat import mx
 from multifit.seeding import seed_everything
 from tests.common.specs import CE, L2, two_head_spec
@@ -69,6 +69,7 @@ def with_normalizer() -> Any:
 CASES: dict[str, Any] = {
     "MixUp": (lambda: [MixUp(alpha=0.8)], two_head_spec),
     "MixUp of a loss with parameters": (lambda: [MixUp(random=3)], with_parameters),
+    "CutMix": (lambda: [CutMix()], two_head_spec),
     "LabelSmoothing": (lambda: [LabelSmoothing(0.2)], two_head_spec),
     "LabelSmoothing of a loss with a normalizer": (lambda: [LabelSmoothing(0.2)], with_normalizer),
     "MixUp and LabelSmoothing": (lambda: [MixUp(), LabelSmoothing(), Penalty()], two_head_spec),
@@ -85,13 +86,16 @@ CASES: dict[str, Any] = {
 @pytest.mark.parametrize("name", CASES)
 def test_figures_and_parameters_are_those_of_mxnet(name: str) -> None:
     handlers, spec, *accumulate = CASES[name]
+    batches = BATCHES
+    if name == "CutMix":
+        batches = [(x.reshape((-1, 1, 2, 3)), *labels) for x, *labels in BATCHES]
 
     def fit(engine: str) -> Any:
         estimator = estimator_of("float64", engine, spec=spec(), accumulate=sum(accumulate) or 1)
         seed_everything(5)
-        first = estimator.fit(BATCHES, BATCHES, epochs=2, event_handlers=handlers())
-        again = estimator.fit(BATCHES, BATCHES, epochs=1, event_handlers=handlers())
-        return dict(first), dict(again), values(estimator), estimator.predict(BATCHES)
+        first = estimator.fit(batches, batches, epochs=2, event_handlers=handlers())
+        again = estimator.fit(batches, batches, epochs=1, event_handlers=handlers())
+        return dict(first), dict(again), values(estimator), estimator.predict(batches)
 
     assert_engines_agree(fit)
 

@@ -8,6 +8,7 @@ from ...errors import SpecError, last_line
 from ...protocols import Array, Numbers
 from ...spec import TaskSpec
 from ...spec.names import Ref, listed
+from ...spec.parsing import is_missable, presence
 from ..compat import mx
 from ..data.arrays import new_array
 from ..data.batch import Batch
@@ -94,11 +95,14 @@ class StepResult:
         }
 
     def views(self) -> dict[str, Any]:
-        """Return ``pred``, ``label`` and ``loss``: lists per device, or dicts of lists."""
-        return {
+        """Return ``pred``, ``label`` and ``loss``: lists per device, or dicts of lists; and ``present``."""
+        missable = [name for name, label in self.spec.label_specs.items() if is_missable(label)]
+        present = {name: [slots.get(presence(name)) for slots in self.batch.slots] for name in missable}
+        views: dict[str, Any] = {
             name: next(iter(columns.values())) if len(columns) == 1 else columns
             for name, columns in self.named().items()
         }
+        return {**views, "present": present}
 
 
 def _columns(per_device: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, list[Any]]:

@@ -1,5 +1,6 @@
-"""MixUp and label smoothing, which change batches and blend losses."""
+"""MixUp, CutMix and label smoothing, which change batches and blend losses."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...arguments import Names, Positive, Seed, Share, checked
+from ...checks import CHANNELS_FIRST, describe, has_channels_last
 from ...errors import SpecError, quoted, suggest
 from ...events import Handler
 from ...protocols import Array, MultiEstimator
@@ -268,22 +270,22 @@ class MixUp(Handler):
     ) -> None:
         self.inputs, self.label, self.loss, self.alpha = inputs, label, loss, alpha
         self._generator = np.random.RandomState(random) if isinstance(random, int) else random
-        self._lambda = 1.0
+        self._lambda = 1.0  # the share of each sample's own input and label
 
     def train_begin(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Find the slots and the losses."""
-        spec = estimator.spec
+        spec, owner = estimator.spec, type(self).__name__
         for name in (*listed(self.inputs), *listed(self.label)):
             if name not in spec.slot_names:
                 near, valid = suggest(name, spec.slot_names), quoted(spec.slot_names)
-                raise SpecError(f'MixUp: there is no slot "{name}"{near}; valid are {valid}')
+                raise SpecError(f'{owner}: there is no slot "{name}"{near}; valid are {valid}')
         self._inputs = spec.inputs if self.inputs is None else listed(self.inputs)
-        terms = selected_terms("MixUp", spec, self.loss)
+        terms = selected_terms(owner, spec, self.loss)
         self._blend = LossBlend(spec, [term for term in terms if self._is_mixed(term)])
         if not self._blend.terms:
             raise SpecError(
-                "MixUp: no loss reads a label that is permuted with the inputs; name one with label=, or mix "
-                "other slots with inputs="
+                f"{owner}: no loss reads a label that is permuted with the inputs; name one with label=, or "
+                "mix other slots with inputs="
             )
         labels = {ref.name for term in self._blend.terms for ref in self._labels_of(term)}
         masks = {ref.name for term in self._blend.terms for ref in term.present}
@@ -294,7 +296,7 @@ class MixUp(Handler):
 
     def batch_begin(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Draw the share of each sample's own input and label."""
-        self._lambda = float(self._random.beta(self.alpha, self.alpha))
+        self._draw()
         self._permutations: list[Any] = []
         self._blend.begin()
 
@@ -303,15 +305,11 @@ class MixUp(Handler):
         if all(slots.get(name) is None for name in self._labels):
             self._blend.add(slots)
             return {}
-        first = _real_array(slots, self._inputs[0])
-        axis = estimator.batch_axis
+        axis, first = estimator.batch_axis, self._real_array(slots, self._inputs[0])
         order = self._random.permutation(first.shape[axis])
         permutation = new_array(order, first.context, "int32")
         self._permutations.append(permutation)
-        mixed = {}
-        for name in self._inputs:
-            array = _real_array(slots, name)
-            mixed[name] = array * self._lambda + mx.nd.take(array, permutation, axis) * (1.0 - self._lambda)
+        mixed = {name: self._mix(slots, name, permutation, axis) for name in self._inputs}
         self._blend.add({**slots, **mixed})
         return mixed
 
@@ -361,13 +359,100 @@ class MixUp(Handler):
         slots = [ref for ref in term.labels if ref.name not in self._inputs]
         return [ref for ref in slots if self.label is None or ref.name in listed(self.label)]
 
+    def _real_array(self, slots: Mapping[str, Any], name: str) -> Any:
+        array = slots[name]
+        if array is None or np.dtype(array.dtype).kind != "f":
+            dtype = "missing" if array is None else np.dtype(array.dtype).name
+            raise SpecError(
+                f'{type(self).__name__}: the slot "{name}" is {dtype}, and only real numbers can be mixed; '
+                "make it float32 in the dataset, or name other slots with inputs="
+            )
+        return array
 
-def _real_array(slots: Mapping[str, Any], name: str) -> Any:
-    array = slots[name]
-    if array is None or np.dtype(array.dtype).kind != "f":
-        dtype = "missing" if array is None else np.dtype(array.dtype).name
-        raise SpecError(
-            f'MixUp: the slot "{name}" is {dtype}, and only real numbers can be mixed; make it float32 '
-            "in the dataset, or name other slots with inputs="
-        )
-    return array
+    def _draw(self) -> None:
+        """Draw what a batch needs but the permutations: the share."""
+        self._lambda = float(self._random.beta(self.alpha, self.alpha))
+
+    def _mix(self, slots: Mapping[str, Any], name: str, permutation: Any, axis: int) -> Any:
+        """Return a device's input, mixed with that of the permuted samples."""
+        array = self._real_array(slots, name)
+        return array * self._lambda + mx.nd.take(array, permutation, axis) * (1.0 - self._lambda)
+
+
+class CutMix(MixUp):
+    r"""Pastes a box of another image of the batch into each image, with the losses of both labels.
+
+    .. math::
+        \tilde x = x \text{ outside of the box}, \; x_\pi \text{ in the box}, \qquad
+        \tilde L = \lambda L(f(\tilde x), y) + (1 - \lambda) L(f(\tilde x), y_\pi)
+
+    The box of a batch has a random centre, and half the sides :math:`\lfloor H \sqrt{1 - \rho} / 2 \rfloor`
+    and :math:`\lfloor W \sqrt{1 - \rho} / 2 \rfloor`, with :math:`\rho \sim \mathrm{Beta}(\alpha, \alpha)`.
+    It ends where the image ends. :math:`1 - \lambda` is the share of the image that it covers, and
+    :math:`\pi` a permutation of each device's share of the batch. All else is as with `MixUp`, which should
+    not change the same batches.
+
+    Parameters
+    ----------
+    inputs : str or sequence of str, optional
+        The slots with images, of real numbers and shape (N, C, H, W), all of the same H and W. Default to
+        the spec's inputs.
+    label : str or sequence of str, optional
+        The slots that are permuted with the inputs. Default to all slots that the losses read, except
+        `inputs`. Labels of pixels are refused, as a weight for the whole image is wrong for them.
+    loss : str or sequence of str, optional
+        The losses that count for both labels. Default to all that read such labels.
+    alpha : float
+        Parameter of the distribution, above 0. The paper's is 1, by which all areas are equally likely.
+    random : numpy.random.RandomState or int, optional
+        A random generator or its seed. Defaults to NumPy's global generator.
+
+    Raises
+    ------
+    ValueError
+        An argument is not valid. At the beginning of a fit, a SpecError is raised if the spec has no such
+        slot or loss; at a batch, if an input is no such image, or if a label is one of pixels.
+
+    References
+    ----------
+    S. Yun, D. Han, S. J. Oh, S. Chun, J. Choe, Y. Yoo: CutMix: Regularization Strategy to Train Strong
+    Classifiers with Localizable Features. ICCV 2019, arXiv:1905.04899.
+    """
+
+    @checked
+    def __init__(
+        self,
+        inputs: Names | None = None,
+        label: Names | None = None,
+        loss: Names | None = None,
+        alpha: Positive = 1.0,
+        random: np.random.RandomState | Seed | None = None,
+    ) -> None:
+        super().__init__(inputs, label, loss, alpha, random)
+
+    def _draw(self) -> None:
+        side = math.sqrt(1.0 - self._random.beta(self.alpha, self.alpha))
+        self._box, self._size = (*self._random.uniform(size=2), side / 2), None
+
+    def _mix(self, slots: Mapping[str, Any], name: str, permutation: Any, axis: int) -> Any:
+        array = self._real_array(slots, name)
+        size = array.shape[2:]
+        if array.ndim != 4 or axis > 1 or has_channels_last(array.shape) or self._size not in (None, size):
+            raise SpecError(
+                f'CutMix: the slot "{name}" is {describe.array(array)}; {CHANNELS_FIRST}, all of one H and '
+                "W, or name other slots with inputs="
+            )
+        for label in self._labels:
+            if slots.get(label) is not None and slots[label].shape[1:][-2:] == size:
+                raise SpecError(
+                    f'CutMix: the label "{label}" {describe.array(slots[label])} has a value for each pixel, '
+                    "and a loss is weighed as a whole; name other labels with label=, or use MixUp"
+                )
+        *centre, half = self._box
+        edges = [(int(at * length), int(half * length), length) for at, length in zip(centre, size)]
+        (top, bottom), (left, right) = [(max(c - r, 0), min(c + r, length)) for c, r, length in edges]
+        self._size, self._lambda = size, 1.0 - (bottom - top) * (right - left) / (size[0] * size[1])
+        mixed, box = array.copy(), (slice(None), slice(None), slice(top, bottom), slice(left, right))
+        if self._lambda < 1.0:
+            mixed[box] = mx.nd.take(array[box], permutation, axis)
+        return mixed

@@ -164,11 +164,11 @@ def _taken(spec: TaskSpec, term: Term, arrays: Mapping[Ref, Any]) -> Iterator[La
         classes = len(term.spec.class_weights)
     if classes is not None:
         present = [ref for ref in others if arrays.get(ref) is not None]
-        masks = [(ref, _mask(arrays[ref], arrays[label])) for ref in present]
+        masks = [(ref, mask_kind(arrays[ref], arrays[label])) for ref in present]
         hiding = tuple((ref, how) for ref, how in masks if how)
         weights = term.weights if term.spec.sample_weight is not None else None
         if weights is not None and arrays.get(weights) is not None:
-            hiding = (*hiding, (weights, _mask(arrays[weights], arrays[label])))
+            hiding = (*hiding, (weights, mask_kind(arrays[weights], arrays[label])))
         ignored = tuple(_ignored(spec, term, label.name))
         yield LabelRule(term.where, label, classes, None if axis is None else outputs[0], ignored, hiding)
 
@@ -177,7 +177,7 @@ def _is_dense(array: Array | None) -> bool:
     return getattr(array, "stype", None) == "default"
 
 
-def _mask(mask: Array, label: Array) -> str:
+def mask_kind(mask: Array, label: Array) -> str:
     """Return how another argument of a loss hides values of its label; "" if it does not."""
     if len(label.shape) > 1 and mask.shape == label.shape[:1]:
         return LENGTH

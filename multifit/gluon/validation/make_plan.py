@@ -7,12 +7,15 @@ import numpy as np
 
 from ...checks import describe
 from ...log_once import LogOnce
-from ...spec.plan import Plan, StagePlan, TrainerPlan, stage_plan
+from ...spec.plan import Layer, Plan, StagePlan, TrainerPlan, stage_plan
 from ...stages import EVALUATE, TRAIN
 from ..compat import mx
+from ..data.batch import Batch
 from ..engine import Engine
 from ..execution.graph_cut import as_json, learning_variables
 from ..execution.loss_calls import by_reference, call_loss
+from ..execution.network import Network, is_hybridized
+from ..execution.recorder import blocks_of
 from ..execution.result import StepResult
 from ..execution.stage import Stage
 from ..metrics.stage_metric import Place, StageMetric
@@ -29,7 +32,7 @@ PLACES = {
 }
 
 
-def make_plan(engine: Engine, run: DryRun, log_once: LogOnce, trained: bool) -> Plan:
+def make_plan(engine: Engine, run: DryRun, log_once: LogOnce, trained: bool, layers: bool = False) -> Plan:
     """Describe devices, stages and trainers after a dry run; warn of mistakes that do not stop training.
 
     Such mistakes are values for which a net, a loss or a metric was hardly meant, and parameters without a
@@ -58,7 +61,35 @@ def make_plan(engine: Engine, run: DryRun, log_once: LogOnce, trained: bool) -> 
         precision=engine.model.precision.name,
         loaders=tuple(run.loaders),
         balance="" if engine.balancer is None else engine.balancer.tasks.described(engine.balancer.method),
+        layers=tuple(_layers(engine, run.train.batch)) if layers else (),
     )
+
+
+def _layers(engine: Engine, batch: Batch) -> Iterator[Layer]:
+    """Call the net once more, without the graphs of its blocks, and yield what each of them returns."""
+    blocks, returned, counted = blocks_of(engine.model.net), dict[Any, str](), set[Any]()
+    hybridized = [block for block in blocks.values() if is_hybridized(block)]
+    hooks = [
+        block.register_forward_hook(
+            lambda block, _, output: returned.setdefault(block, describe.structure(output))
+        )
+        for block in dict.fromkeys(blocks.values())
+    ]
+    try:
+        for block in hybridized:
+            block._active = False
+        with batch.contexts[0], mx.autograd.train_mode(), kept_statistics(engine.model.parameters.values()):
+            Network(engine.model.net, engine.spec, TRAIN)(batch.slots[0])
+    finally:
+        for block in hybridized:
+            block._active = True
+        for hook in hooks:
+            hook.detach()
+    for name, block in blocks.items():
+        own = {*block._reg_params.values(), *block.params.values()} - counted
+        counted |= own
+        if name or own:
+            yield Layer(name or "net", type(block).__name__, returned.get(block, "-"), sum(map(_size, own)))
 
 
 def _stage(stage: Stage, results: Sequence[StepResult]) -> StagePlan:

@@ -219,8 +219,8 @@ class Runner(MXNetRunner):
         if self._step is not None:
             self._step.gradients.take()
 
-    def make_plan(self, run: DryRun, trained: bool) -> Plan:
-        return replace(super().make_plan(run, trained), devices=(f"{self._device} (torch)",))
+    def make_plan(self, run: DryRun, trained: bool, layers: bool = False) -> Plan:
+        return replace(super().make_plan(run, trained, layers), devices=(f"{self._device} (torch)",))
 
     def check_tool(self, tool: str) -> None:
         way_out = 'use engine="mxnet", on the command line --engine mxnet'

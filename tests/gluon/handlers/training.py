@@ -38,9 +38,9 @@ def fit(
     return estimator
 
 
-def by_hand(objective: Callable[..., Any], data: Any = DATA) -> Any:
+def by_hand(objective: Callable[..., Any], data: Any = DATA, inputs: int = 4) -> Any:
     """Return the net after the same training by hand: ``objective(net, x, y)`` is the loss of each sample."""
-    net = mlp(3)
+    net = mlp(3, inputs=inputs)
     trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
     train_by_hand(net, trainer, data * 2, objective)
     return net
