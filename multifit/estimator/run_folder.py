@@ -205,9 +205,8 @@ def run_plots(
     found = None
     if val_data is not None and not one_shot(val_data):
         found = estimator.interpret(val_data, batch_axis, batches)
-    return {
-        re.sub(r"[^\w.-]", "_", name): figure for name, figure in (found.plots() if found else {}).items()
-    }
+    plots = {} if found is None else found.plots()
+    return {re.sub(r"[^\w.-]", "_", name): figure for name, figure in plots.items()}
 
 
 def write_pictures(
