@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import Any
 
 from ..arguments import FromZero, Mode, NotNegative, checked
-from ..events import Handler, Priority
+from ..events import Handler
 from ..history import figure_text
 from ..protocols import Array, MultiEstimator
 from ..stages import PREFIXES, TRAIN, split_figure
@@ -49,8 +49,6 @@ class EarlyStoppingHandler(Handler):
     ValueError
         An argument is not valid.
     """
-
-    priority = Priority.NORMAL
 
     @checked
     def __init__(

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from ..arguments import Count, checked, one_of
 from ..errors import shown
-from ..events import Handler, Priority
+from ..events import Handler
 from ..protocols import MultiEstimator
 from ..triggers import UNITS
 
@@ -35,8 +35,6 @@ class Freeze(Handler):
         An argument is not valid. A fit raises it too, if all of the parameters are frozen already, and
         TrainerError, if nothing is selected. If a fit ends before they learn, it warns.
     """
-
-    priority = Priority.NORMAL
 
     @checked
     def __init__(self, params: Any, until: Count, unit: Annotated[str, one_of(*UNITS)] = "epoch") -> None:

@@ -73,7 +73,11 @@ class Monitor:
 
     def improved(self, values: Mapping[str, float]) -> bool:
         """Return whether any value is an improvement; every improvement becomes the best value."""
-        better = {name: value for name, value in values.items() if self._is_better(name, value)}
+        better = {}
+        for name, value in values.items():
+            sign = 1.0 if self.directions[name] == "min" else -1.0
+            if name not in self.best or sign * value < sign * self.best[name] - self.min_delta:
+                better[name] = value
         self.best.update(better)
         return bool(better)
 
@@ -83,12 +87,6 @@ class Monitor:
 
     def reason(self, epochs: int) -> str:
         """Return a text that says that no figure has improved for a number of epochs."""
-        figures = [f"{name} has not improved on {self._text(name)}" for name in self.figures]
+        bests = {name: figure_text(self.best.get(name, math.nan)) for name in self.figures}
+        figures = [f"{name} has not improved on {best}" for name, best in bests.items()]
         return f"{', and '.join(figures)} for {counted(epochs, 'epoch')}"
-
-    def _is_better(self, name: str, value: float) -> bool:
-        sign = 1.0 if self.directions[name] == "min" else -1.0
-        return name not in self.best or sign * value < sign * self.best[name] - self.min_delta
-
-    def _text(self, name: str) -> str:
-        return figure_text(self.best.get(name, math.nan))
