@@ -139,19 +139,15 @@ def find_learning_rate(
     does not use a rate; ValueError if a number is not valid (at least 10 batches), or the loss of the first
     batch is not finite.
     """
-    rates = _rates(start, end, batches)
+    if not start < end:
+        raise ValueError(f"find_learning_rate: start is {start} and end is {end}; start must be below end")
+    rates = [float(rate) for rate in np.geomspace(start, end, batches)]
     with runner.trial_run(data, "data", "find_learning_rate") as (run, iterator):
         trainers = _select(runner.engine.trainers.get(), trainer)
         next(iterator)  # the first batch is in `run`
         rest = iterator if one_shot(data) else chain(iterator, runner.engine.readers[TRAIN].repeat(data))
         losses = _train(runner, run.train, rest, rates, trainers)
     return RateSearch(rates[: len(losses)], losses)
-
-
-def _rates(start: float, end: float, batches: int) -> list[float]:
-    if not start < end:
-        raise ValueError(f"find_learning_rate: start is {start} and end is {end}; start must be below end")
-    return [float(rate) for rate in np.geomspace(start, end, batches)]
 
 
 def _select(trainers: Mapping[str, Trainer], name: str | None) -> list[Trainer]:

@@ -21,13 +21,7 @@ from contextlib import contextmanager, suppress
 from graphlib import CycleError, TopologicalSorter
 from importlib.util import decode_source
 from pathlib import Path
-from typing import (
-    Any,
-    Literal,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from .errors import nearest, quoted, suggest
 
@@ -157,7 +151,7 @@ class TaskFile:
             if not isinstance(each, ast.FunctionDef) or each.decorator_list or each.name in used:
                 continue
             near = nearest(each.name, lacking, _NEAR)
-            if near is not None and each.name not in self.functions and not each.name.startswith("_"):
+            if near is not None and not each.name.startswith("_"):
                 raise UsageError(
                     f'{self.path} has a function "{each.name}" that nothing uses (did you mean "{near}"?): a '
                     f"task file may have {quoted(OPTIONAL)}; names of other functions may begin with _"

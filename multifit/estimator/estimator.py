@@ -335,10 +335,7 @@ class MultiEstimator:
             loop = self._fit_loop = self._new_loop(val_batch)
             self._run.start(epochs, batches)
             loop.read_tasks(train_data)
-            with (
-                hooks.around("fit"),
-                self._handlers.fit(events),
-            ):
+            with hooks.around("fit"), self._handlers.fit(events):
                 limits = {"epochs": epochs, "batches": batches, "seed": seed}
                 start_together(self._runner, events.handlers, self._log_once, **limits)
                 loop.check_tasks()
@@ -403,24 +400,19 @@ class MultiEstimator:
         SpecError, DataError or TrainerError with everything that does not fit.
         """
         with self._calls.running("check"), preserve_rng():
-            return self._check(data, val_data, batch_axis, sampling, layers)
-
-    def _check(
-        self, data: Loader, val_data: Loader | None, batch_axis: int, sampling: Any, layers: bool
-    ) -> Plan:
-        runner = self._runner.fork(self.state)
-        engine = runner.engine
-        with engine.samples_along(batch_axis):
-            data, val_data = check_data(data, val_data, sampling, engine, what="data")
-            if isinstance(data, TaskLoaders):
-                first: Any = runner.first_batches(TRAIN, data, "data")
-            else:
-                first = engine.readers[TRAIN].peek_first(data, "data")[0]
-            if isinstance(val_data, TaskLoaders):
-                val_data = runner.first_batches(EVALUATE, val_data, "val_data")
-            run = runner.dry_run(first, val_data, trained=False)
-        self._run.plan = runner.make_plan(run, False, layers)
-        return self._run.plan
+            runner = self._runner.fork(self.state)
+            engine = runner.engine
+            with engine.samples_along(batch_axis):
+                data, val_data = check_data(data, val_data, sampling, engine, what="data")
+                if isinstance(data, TaskLoaders):
+                    first: Any = runner.first_batches(TRAIN, data, "data")
+                else:
+                    first = engine.readers[TRAIN].peek_first(data, "data")[0]
+                if isinstance(val_data, TaskLoaders):
+                    val_data = runner.first_batches(EVALUATE, val_data, "val_data")
+                run = runner.dry_run(first, val_data, trained=False)
+            self._run.plan = runner.make_plan(run, False, layers)
+            return self._run.plan
 
     def freeze(self, params: Parameters | Sequence[Parameters]) -> list[str]:
         """Freeze parameters from the next batch on: nothing updates them, not even weight decay or momentum.
@@ -958,7 +950,7 @@ class MultiEstimator:
 
     def reseed_epoch(self) -> None:
         """Seed Python's, NumPy's and MXNet's generators from the run's seed and the epoch."""
-        self._run.agree_on_seed()
+        self.state.seed = self.world.from_first(self.state.seed)
         self._run.seed_epoch(self.state.epoch)
 
     def __repr__(self) -> str:

@@ -153,11 +153,7 @@ def _acting_everywhere(handlers: Iterable[object]) -> dict[str, dict[str, str]]:
     compared by its type alone.
     """
     named = by_name(handler for handler in handlers if not attribute(handler, "first_rank_only"))
-    return {name: _common_options(handler) if _is_own(handler) else {} for name, handler in named.items()}
-
-
-def _common_options(handler: object) -> dict[str, str]:
-    return {key: text for key, text in options_of(handler).items() if key != "val_data"}
+    return {name: options_of(handler) if _is_own(handler) else {} for name, handler in named.items()}
 
 
 def _is_own(handler: object) -> bool:

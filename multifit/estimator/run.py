@@ -69,10 +69,6 @@ class Run:
         if self.state.seed is not None:
             seed_operators(mixed(self._seed(), AHEAD, self.state.epoch, number))
 
-    def agree_on_seed(self) -> None:
-        """Take the first rank's seed; all ranks must call this."""
-        self.state.seed = self.world.from_first(self.state.seed)
-
     def seed_epoch(self, epoch: int) -> None:
         """Seed all generators from the run's seed and an epoch."""
         reseed_epoch(self._seed(), epoch)
