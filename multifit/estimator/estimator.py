@@ -704,9 +704,9 @@ class MultiEstimator:
         Raises
         ------
         SpecError, DataError, TrainerError
-            Something does not fit.
+            Something does not fit, or `trainer` is unknown, or its optimizer has no learning rate.
         ValueError
-            A rate or number is not valid.
+            A rate is not valid, there are fewer than 10 batches, or the first batch's loss is not finite.
         """
         with self._calls.running("find_learning_rate"):
             runner, _ = self._fork("find_learning_rate", None)
