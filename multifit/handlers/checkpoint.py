@@ -176,7 +176,7 @@ class CheckpointHandler(Handler):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned."""
-        self._monitor.load_best(state["best"])
+        self._monitor.best = dict(state["best"])
         self._saved_every = None if state["every"] == repr(self.every) else state["every"]
 
     def _is_due(self, estimator: MultiEstimator, unit: str, event: str) -> bool:

@@ -114,7 +114,7 @@ class EarlyStoppingHandler(Handler):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned."""
-        self._monitor.load_best(state["best"])
+        self._monitor.best = dict(state["best"])
         self._best_epoch, self._waited = state["best_epoch"], state["waited"]
         self._best_values = dict(state["best_values"])
         self._best_parameters = dict(state["kept"])

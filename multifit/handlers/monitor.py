@@ -81,10 +81,6 @@ class Monitor:
         self.best.update(better)
         return bool(better)
 
-    def load_best(self, best: Mapping[str, float]) -> None:
-        """Restore the best values."""
-        self.best = dict(best)
-
     def reason(self, epochs: int) -> str:
         """Return a text that says that no figure has improved for a number of epochs."""
         bests = {name: figure_text(self.best.get(name, math.nan)) for name in self.figures}

@@ -96,7 +96,7 @@ class PlateauHandler(Handler):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned."""
-        self._monitor.load_best(state["best"])
+        self._monitor.best = dict(state["best"])
         self._waited, self._cooling = state["waited"], state["cooling"]
 
     def _reduce(self, estimator: MultiEstimator) -> None:
