@@ -67,9 +67,9 @@ def to_svg(figure: Figure) -> bytes:
     return data.getvalue()
 
 
-def to_html(figure: Figure) -> str:
-    """Return a figure as an HTML image that holds its SVG file."""
-    return f'<img src="data:image/svg+xml;base64,{base64.b64encode(to_svg(figure)).decode()}">'
+def data_url(media_type: str, data: bytes) -> str:
+    """Return the address of an image in HTML that holds its file."""
+    return f"data:{media_type};base64,{base64.b64encode(data).decode()}"
 
 
 def can_draw(value: float) -> bool:

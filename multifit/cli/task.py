@@ -185,9 +185,9 @@ class Task:
     ) -> MultiEstimator:
         """Make an estimator on the chosen engine and devices."""
         chosen = self.choices
-        more = {"engine": chosen.engine, "compile": chosen.compile, "precision": chosen.precision}
-        more |= {"frozen": frozen, "balance": balance, "world": self._world}
-        return MultiEstimator(net, spec, trainers, chosen.context, initializer, **more)
+        how: dict[str, Any] = {"frozen": frozen, "balance": balance, "world": self._world}
+        how |= {"engine": chosen.engine, "compile": chosen.compile, "precision": chosen.precision}
+        return MultiEstimator(net, spec, trainers, chosen.context, initializer, **how)
 
     def check(self, layers: bool = False) -> Plan:
         """Check everything on a batch and return the plan."""

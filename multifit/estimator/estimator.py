@@ -64,9 +64,10 @@ from ..spec import TaskSpec, TrainerSpec
 from ..spec.plan import Plan
 from ..stages import EVALUATE, PREFIXES, STAGE_OF_PREFIX, TRAIN, figure_name, split_figure, split_set
 from ..state import RunState
-from .data import check_data, check_evaluated, endless_problems, first_of, rank_problems
+from ..threads import oversubscription
+from .data import check_data, check_evaluated, each_loader, endless_problems, first_of, rank_problems
 from .fit_loop import FitLoop
-from .fit_setup import fit_events, log_oversubscription, set_seed, start_together
+from .fit_setup import fit_events, set_seed, start_together
 from .handler_runner import HandlerRunner
 from .prediction_files import prediction_files
 from .resume import RunCheckpointer
@@ -325,7 +326,9 @@ class MultiEstimator:
         seed: int | None,
     ) -> History:
         train_data, val_data, val_batches = data
-        log_oversubscription(self._log_once, self._engine.readers[TRAIN], train_data)
+        loaders = each_loader("train_data", train_data).values()
+        if message := oversubscription(sum(map(self._engine.readers[TRAIN].workers, loaders))):
+            self._log_once(message)
         events, val_batch = fit_events(self, event_handlers, val_data, val_batches, self._runner)
         set_seed(self.state, events.handlers, seed)
         hooks = TrainingHooks(events)
@@ -487,8 +490,7 @@ class MultiEstimator:
         within = self._calls.running("evaluate", within=True)
         with within, self._engine.model.evaluating():
             figures = self._evaluate(data, event_handlers, batch_axis, batches)
-        handlers = self._handlers
-        if handlers.running and self.history.epochs:  # there is no row before the first epoch
+        if self._handlers.running and self.history.epochs:  # there is no row before the first epoch
             self.history.record({figure_name(EVALUATE, name): value for name, value in figures.items()})
         return figures
 

@@ -62,8 +62,8 @@ class PredictionFiles:
 
     def open(self, folder: Path) -> dict[str, np.memmap[Any, Any]]:
         """Return the outputs by name, as memory maps of their files, which are in `folder` by now."""
-        paths = {name: folder / Path(file.name).name for name, file in self._files.items()}
-        return {name: np.load(path, mmap_mode="r") for name, path in paths.items()}
+        files = self._files.items()
+        return {name: np.load(folder / Path(file.name).name, mmap_mode="r") for name, file in files}
 
 
 @contextmanager

@@ -57,15 +57,12 @@ class Monitor:
         if name in history or name in self._missing or estimator.direction(name) is not None:
             return
         self._missing.add(name)
-        estimator.logger.warning(
-            '%s: there is no figure "%s"%s at the end of epoch %d; figures are %s; if a handler records it, '
-            "list that one first, or give it a lower priority",
-            self._owner,
-            name,
-            suggest(name, history),
-            estimator.state.epoch + 1,
-            quoted(history),
+        figure, epoch = f'"{name}"{suggest(name, history)}', estimator.state.epoch + 1
+        message = (
+            "%s: there is no figure %s at the end of epoch %d; figures are %s; if a handler records it, list "
+            "that one first, or give it a lower priority"
         )
+        estimator.logger.warning(message, self._owner, figure, epoch, quoted(history))
 
     def finite_values(self, estimator: MultiEstimator) -> dict[str, float]:
         """Return the epoch's values that are finite."""

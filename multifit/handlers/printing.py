@@ -108,12 +108,9 @@ class LoggingHandler(Handler):
         history, state = estimator.history, estimator.state
         missing = select_figures(history, self._figures)[1]
         if missing and history:
-            estimator.logger.warning(
-                "LoggingHandler: no figure %s%s; there are %s",
-                quoted(missing),
-                suggest(missing[0], history),
-                quoted(history),
-            )
+            near = suggest(missing[0], history)
+            message = "LoggingHandler: no figure %s%s; there are %s"
+            estimator.logger.warning(message, quoted(missing), near, quoted(history))
         samples = 0 if self._samples is None else state.samples - self._samples
         estimator.logger.info(
             "trained %s, %s, in %.2f s; stopped: %s",
