@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from statistics import mean, median, mode
 from typing import Any
@@ -147,9 +147,12 @@ class Stopwatch:
         laps, self._laps = self._laps or [], None
         return laps
 
+    def __call__(self, name: str) -> AbstractContextManager[None]:
+        """Return the context manager of a part."""
+        return nullcontext() if self._laps is None else self._part(name)
+
     @contextmanager
-    def __call__(self, name: str) -> Iterator[None]:
-        """Measure a part."""
+    def _part(self, name: str) -> Iterator[None]:
         self._count()
         self._open.append(name)
         try:
@@ -166,8 +169,6 @@ class Stopwatch:
             self._lap.clear()
 
     def _count(self) -> None:
-        if self._laps is None:
-            return
         self._drain()
         now = self._clock()
         self._lap[self._open[-1]] += 1000 * (now - self._since)
