@@ -94,18 +94,18 @@ def batches(
     ValueError
         An option is not valid.
     """
-    is_dict = len(arrays) == 1 and isinstance(arrays[0], Mapping) and not named
-    slots = dict(arrays[0]) if is_dict else named
-    if not is_dict and ((named and arrays) or any(isinstance(each, Mapping) for each in arrays)):
+    if len(arrays) == 1 and isinstance(arrays[0], Mapping) and not named:
+        named, arrays = dict(arrays[0]), ()
+    if (named and arrays) or any(isinstance(each, Mapping) for each in arrays):
         near = "".join(f', and no option "{name}"{suggest(name, OPTIONS)}' for name in named)
         ways = "give all arrays in order, batches(x, y), or all by name, batches(image=x, digit=y)"
         raise_problems([Problem("data", f"batches: {ways}{near}")])
-    given = slots or {f"array {number}": array for number, array in enumerate(arrays, 1) if not is_dict}
+    given = named or {f"array {number}": array for number, array in enumerate(arrays, 1)}
     columns: dict[str, Any] = {}
     messages = [] if given else ["there is no array; give batches(x, y)"]
     for name, value in given.items():
         columns[name], wrong = _column(value)
-        messages += [f"{quoted([name]) if slots else name} {wrong}{suggest(name, OPTIONS)}"] if wrong else []
+        messages += [f"{quoted([name]) if named else name} {wrong}{suggest(name, OPTIONS)}"] if wrong else []
     sizes = {column.shape[0] for column in columns.values()} if not messages else {batch_size}
     if len(sizes) > 1:
         found = ", ".join(f"{name} {describe.array(column)}" for name, column in columns.items())
@@ -116,7 +116,7 @@ def batches(
         found = f"{min(sizes)} samples are fewer than batch_size={batch_size}"
         messages.append(f'{found}, and last_batch="discard" leaves no batch; give last_batch="keep"')
     raise_problems(Problem("data", f"batches: {message}") for message in messages)
-    return ArrayBatches(columns, bool(slots), batch_size, shuffle, last_batch == "keep")
+    return ArrayBatches(columns, bool(named), batch_size, shuffle, last_batch == "keep")
 
 
 def _column(value: Any) -> tuple[Any, str]:

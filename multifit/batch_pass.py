@@ -1,30 +1,25 @@
 """One pass over batches, the same for training, evaluating and profiling."""
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
 from .errors import DataError, SpecError, TrainerError, note_place
-from .events import PassEvents
+from .events import EventDispatcher, PassEvents
 from .protocols import BatchResult
 from .sampling import TaskBatch
 from .state import RunState
 
-
-class Emitter(Protocol):
-    """Calls the handlers of an event."""
-
-    def emit(self, event: str, **arguments: Any) -> object:
-        """Call them with the arguments of an event."""
-
-    def emit_result(self, event: str, batch: Any, views: Callable[[], Mapping[str, Any]]) -> None:
-        """Call the handlers of a batch's end; `views` returns its arrays by name, if a handler takes them."""
+if TYPE_CHECKING:
+    from .estimator.handler_runner import HandlerRunner
 
 
 def run_pass(
     batches: Iterable[Any],
     step: Callable[[Any], BatchResult],
     events: PassEvents,
-    handlers: Emitter,
+    handlers: EventDispatcher | HandlerRunner,
     state: RunState,
     place: Callable[[], str],
     first: int = 0,

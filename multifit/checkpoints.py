@@ -68,14 +68,8 @@ def write_checkpoint(
     `fill` writes all files into a folder with a temporary name. Each is hashed and flushed to the disk, the
     manifest with the hashes and the `facts` is written last, and the folder is renamed. A checkpoint of the
     same name is replaced: whenever the process is killed, one of the two is complete, and
-    :func:`newest_checkpoint` finds it. What a killed process has left unfinished is removed.
-
-    Raises
-    ------
-    OSError
-        The checkpoint cannot be written or flushed to the disk. No incomplete folder is left.
-    ValueError
-        A fact cannot be written as JSON.
+    :func:`newest_checkpoint` finds it. What a killed process has left unfinished is removed. Raises OSError
+    if the checkpoint cannot be written or flushed to the disk; then no incomplete folder is left.
     """
     Path(os.path.realpath(parent)).mkdir(parents=True, exist_ok=True)  # a link may point to nothing yet
     temporary, target, old = parent / INCOMPLETE, parent / name, parent / f"{name}{OLD}"
@@ -164,20 +158,10 @@ def list_checkpoints(parent: Path) -> list[CheckpointInfo]:
 
 
 def newest_checkpoint(folder: Path) -> tuple[CheckpointInfo | None, list[str]]:
-    """Find the newest intact checkpoint, by reading it.
+    """Find the newest intact checkpoint, by reading it; None if there is none.
 
-    Parameters
-    ----------
-    folder : Path
-        A run's folder (which contains ``checkpoints``), a folder of checkpoints, or one checkpoint.
-
-    Returns
-    -------
-    checkpoint : CheckpointInfo or None
-        None if there is none.
-    skipped : list of str
-        One line for each damaged checkpoint that is or may be newer, with the reason. A checkpoint without a
-        readable manifest may be newer.
+    The folder is a run's, one of checkpoints, or one checkpoint. Also returns a line for each damaged
+    checkpoint that is or may be newer, with the reason; one without a readable manifest may be newer.
     """
     infos, skipped = _read_all(checkpoint_paths(folder))
     return _first_intact(reversed(infos), skipped)

@@ -49,7 +49,8 @@ class _ProblemsError(_Placed, ValueError):
         if isinstance(problems, str):
             problems = [Problem(self.kind, problems)]
         self.problems: tuple[Problem, ...] = tuple(problems)
-        super().__init__(_numbered(self.problems))
+        lines = limited([f"{i}. {problem.message}" for i, problem in enumerate(self.problems, 1)])
+        super().__init__("\n  ".join([f"{counted(len(self.problems), 'problem')} found:", *lines]))
 
     def __reduce__(self) -> tuple[object, ...]:
         """Copy from the problems, not from the message, which would become a problem itself."""
@@ -195,10 +196,7 @@ def last_line(error: BaseException) -> str:
     MXNet's messages are whole stack traces, which end with what is wrong; for a wrong argument of an operator
     another line follows, which says what the argument is for.
     """
-    try:
-        lines = str(error).strip().splitlines() or ["no message"]
-    except Exception:  # an exception of the user's own
-        lines = ["no message"]
+    lines = str(error).strip().splitlines() or ["no message"]
     line = next((each for each in reversed(lines) if "MXNetError: " in each), lines[-1])
     return line.removeprefix(f"{type(error).__name__}: ")
 
@@ -210,26 +208,12 @@ def reason(error: BaseException) -> str:
 
 def shown(value: object) -> str:
     """Return the value's `repr` in one line of at most 80 characters, however large or deep the value."""
-    try:
-        text = " ".join(_SHORT.repr(value).split())
-    except Exception:  # a value whose repr fails must not hide what is wrong with it
-        text = f"a {type(value).__name__}"
+    text = " ".join(_SHORT.repr(value).split())
     return text if len(text) <= 80 else text[:79] + "…"
 
 
-class _ShortRepr(reprlib.Repr):
-    def repr_instance(self, value: object, level: int) -> str:
-        """Return the whole `repr`; reprlib would replace one that fails by an address."""
-        return repr(value)
-
-
-_SHORT = _ShortRepr()
+_SHORT = reprlib.Repr()
 _SHORT.maxlevel = 8
 _SHORT.maxtuple = _SHORT.maxlist = _SHORT.maxarray = _SHORT.maxdict = 40
 _SHORT.maxset = _SHORT.maxfrozenset = _SHORT.maxdeque = 40
-_SHORT.maxstring = _SHORT.maxlong = 400
-
-
-def _numbered(problems: Sequence[Problem]) -> str:
-    lines = limited([f"{i}. {problem.message}" for i, problem in enumerate(problems, 1)])
-    return "\n  ".join([f"{counted(len(problems), 'problem')} found:", *lines])
+_SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 400

@@ -14,7 +14,7 @@ from typing import Any
 
 from .errors import counted, quoted, shown, suggest
 from .files import atomic_write, parse_json
-from .plots import curves, to_html
+from .plots import curves, data_url, to_svg
 from .stages import STAGE_OF_PREFIX, split_figure
 from .tables import UNLIMITED, html_table, table, terminal_width
 
@@ -68,7 +68,7 @@ class History(Mapping[str, "list[float]"]):
         """Return the last epoch's figures and, with matplotlib, the curves, for a notebook."""
         html = html_table(f"after epoch {self.epochs}", LAST_EPOCH_HEADERS, last_epoch_rows(self.last))
         with suppress(ImportError):
-            html += to_html(curves(self))
+            html += f'<img src="{data_url("image/svg+xml", to_svg(curves(self)))}">'
         return html
 
     @property

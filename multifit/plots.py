@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-LEARNING_RATE = "learning rate"
+LEARNING_RATE, LENGTHS = "learning rate", "lengths of gradients"  # titles of panels
 Figures = Mapping[str, Sequence[float]]  # the values per epoch of each figure
 Family = dict[tuple[str, str], Sequence[float]]  # the figures of one panel by (prefix, part)
 
@@ -67,9 +67,9 @@ def to_svg(figure: Figure) -> bytes:
     return data.getvalue()
 
 
-def to_html(figure: Figure) -> str:
-    """Return a figure as an HTML image that holds its SVG file."""
-    return f'<img src="data:image/svg+xml;base64,{base64.b64encode(to_svg(figure)).decode()}">'
+def data_url(media_type: str, data: bytes) -> str:
+    """Return the address of an image in HTML that holds its file."""
+    return f"data:{media_type};base64,{base64.b64encode(data).decode()}"
 
 
 def can_draw(value: float) -> bool:
@@ -247,10 +247,8 @@ def _matches(pattern: str, known: Sequence[str]) -> list[str]:
 
 def task_figures(history: Figures) -> list[str]:
     """Return the names of the figures that `task_curves` draws, none if tasks were not compared."""
-    weights, norms = _by_task(history, "weight"), _by_task(history, "gradnorm")
-    names = [*weights.values(), *norms.values(), *_cosines(history, list(norms)).values()]
-    conflict = figure_name(TRAIN, "conflict")
-    return [*names, conflict] if norms and conflict in history else names
+    panels, cosines = _task_panels(history)
+    return [*(name for figures in panels.values() for name in figures.values()), *cosines.values()]
 
 
 def task_curves(history: Figures) -> Figure:
@@ -259,21 +257,29 @@ def task_curves(history: Figures) -> Figure:
     The map has the cosines of the last epoch in which they were measured. Raises ImportError without
     matplotlib.
     """
-    weights, norms = _by_task(history, "weight"), _by_task(history, "gradnorm")
-    panels = {"weights": weights, "lengths of gradients": norms}
-    conflict = figure_name(TRAIN, "conflict")
-    if norms and conflict in history:
-        panels["share of pairs that conflict"] = {"conflict": conflict}
-    panels = {title: figures for title, figures in panels.items() if figures}
-    cosines = _last_cosines(history, list(norms))
+    panels, named = _task_panels(history)
+    measured = {pair: [v for v in history[name] if math.isfinite(v)] for pair, name in named.items()}
+    cosines = {pair: values[-1] for pair, values in measured.items() if values}
     count = len(panels) + bool(cosines)
     figure = new_figure(4.4 * count, 3.4)
     for number, (title, figures) in enumerate(panels.items(), 1):
         lines = [Line(task, history[name], i, False) for i, (task, name) in enumerate(figures.items())]
         draw_panel(figure.add_subplot(1, count, number), title, lines)
     if cosines:
-        _draw_map(figure.add_subplot(1, count, count), list(norms), cosines)
+        _draw_map(figure.add_subplot(1, count, count), list(panels[LENGTHS]), cosines)
     return figure
+
+
+def _task_panels(history: Figures) -> tuple[dict[str, dict[str, str]], dict[tuple[str, str], str]]:
+    """Return the figures of each panel by task, and those of the map of cosines by pairs of tasks."""
+    norms = _by_task(history, "gradnorm")
+    panels = {"weights": _by_task(history, "weight"), LENGTHS: norms}
+    conflict = figure_name(TRAIN, "conflict")
+    if norms and conflict in history:
+        panels["share of pairs that conflict"] = {"conflict": conflict}
+    pairs = {(a, b): figure_name(TRAIN, f"cosine_{a}_{b}") for a, b in combinations(norms, 2)}
+    cosines = {pair: name for pair, name in pairs.items() if name in history}
+    return {title: figures for title, figures in panels.items() if figures}, cosines
 
 
 def _by_task(history: Figures, kind: str) -> dict[str, str]:
@@ -282,19 +288,6 @@ def _by_task(history: Figures, kind: str) -> dict[str, str]:
     tasks = {name[len(start) :]: name for name in history if name.startswith(start)}
     tasks = {task: name for task, name in tasks.items() if evaluated + task not in history}
     return tasks if len(tasks) > 1 else {}
-
-
-def _cosines(history: Figures, tasks: Sequence[str]) -> dict[tuple[str, str], str]:
-    pairs = {(a, b): figure_name(TRAIN, f"cosine_{a}_{b}") for a, b in combinations(tasks, 2)}
-    return {pair: name for pair, name in pairs.items() if name in history}
-
-
-def _last_cosines(history: Figures, tasks: Sequence[str]) -> dict[tuple[str, str], float]:
-    values = {
-        pair: [value for value in history[name] if math.isfinite(value)]
-        for pair, name in _cosines(history, tasks).items()
-    }
-    return {pair: numbers[-1] for pair, numbers in values.items() if numbers}
 
 
 def _draw_map(axes: Axes, tasks: Sequence[str], cosines: Mapping[tuple[str, str], float]) -> None:

@@ -254,7 +254,11 @@ def profile(
             events.emit("epoch_begin", batches=batch_count(data))
             steps = TimedSteps(estimator.state, runner, _endless(runner, data), events, watch)
             steps.run(max(3, batches // 5))  # traces the graphs and allocates memory
-            wall = _seconds(runner, clock, lambda: steps.run(batches))
+            runner.wait()
+            start = clock()
+            steps.run(batches)
+            runner.wait()
+            wall = clock() - start
             watch.start()
             steps.run(batches)
             laps = watch.stop()
@@ -275,14 +279,6 @@ def _parts(laps: list[dict[str, float]]) -> Iterator[Part]:
     for name in sorted(names, key=lambda name: PARTS.index(name.partition("/")[0])):
         times = [lap.get(name, 0.0) for lap in laps]
         yield Part(name, median(times), mean(times))
-
-
-def _seconds(runner: Runner, clock: Clock, run: Callable[[], object]) -> float:
-    runner.wait()
-    start = clock()
-    run()
-    runner.wait()
-    return clock() - start
 
 
 def _endless(runner: Runner, data: Any) -> Iterator[Any]:

@@ -132,26 +132,18 @@ def find_learning_rate(
     L. N. Smith's range test ("Cyclical Learning Rates for Training Neural Networks", 2015), with fastai's
     rules for when to stop and what to suggest. It ends early if the loss diverges. Afterwards, and also after
     an error, net, trainers and random states are as before. `runner` is a fork, with its own figures. Data
-    that ends too early is read again. `trainer` is the one whose rate grows, while the others keep theirs;
-    None: all.
-
-    Raises SpecError, DataError or TrainerError if something does not fit, or the trainer is unknown, or
-    does not use a rate; ValueError if a number is not valid (at least 10 batches), or the loss of the first
-    batch is not finite.
+    that ends too early is read again. The other arguments and the errors are those of
+    :meth:`multifit.MultiEstimator.find_learning_rate`.
     """
-    rates = _rates(start, end, batches)
+    if not start < end:
+        raise ValueError(f"find_learning_rate: start is {start} and end is {end}; start must be below end")
+    rates = [float(rate) for rate in np.geomspace(start, end, batches)]
     with runner.trial_run(data, "data", "find_learning_rate") as (run, iterator):
         trainers = _select(runner.engine.trainers.get(), trainer)
         next(iterator)  # the first batch is in `run`
         rest = iterator if one_shot(data) else chain(iterator, runner.engine.readers[TRAIN].repeat(data))
         losses = _train(runner, run.train, rest, rates, trainers)
     return RateSearch(rates[: len(losses)], losses)
-
-
-def _rates(start: float, end: float, batches: int) -> list[float]:
-    if not start < end:
-        raise ValueError(f"find_learning_rate: start is {start} and end is {end}; start must be below end")
-    return [float(rate) for rate in np.geomspace(start, end, batches)]
 
 
 def _select(trainers: Mapping[str, Trainer], name: str | None) -> list[Trainer]:
@@ -191,15 +183,11 @@ def _train(
             optimizer.lr_scheduler, optimizer.lr = None, rates[len(losses) - 1]
         step.learn(result)
         runner.engine.state.step += 1  # trainers, weights and methods of balancing depend on it
-        result = _forward(step, raw, len(losses) + 1)
+        try:
+            result = step.forward(step.fetch(raw))
+        except Exception as error:
+            note_place(error, f"finding the learning rate, batch {len(losses) + 1}")
+            raise
     if not losses:
         raise ValueError("find_learning_rate: the first batch's loss is not finite; nothing was updated")
     return losses
-
-
-def _forward(step: Any, raw: Any, number: int) -> Any:
-    try:
-        return step.forward(step.fetch(raw))
-    except Exception as error:
-        note_place(error, f"finding the learning rate, batch {number}")
-        raise

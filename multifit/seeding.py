@@ -84,13 +84,3 @@ def preserve_rng() -> Iterator[None]:
         yield
     finally:
         set_random_state(before)
-
-
-def reseed(seed: int, epoch: int, step: int) -> None:
-    """Seed the generators of operators, on all devices, for a step of the run; arguments are at least 0."""
-    seed_operators(mixed(seed, STEP, epoch, step))
-
-
-def reseed_epoch(seed: int, epoch: int) -> None:
-    """Seed Python's, NumPy's and the operators' generators for an epoch; both arguments are at least 0."""
-    seed_everything(mixed(seed, EPOCH, epoch))

@@ -21,13 +21,7 @@ from contextlib import contextmanager, suppress
 from graphlib import CycleError, TopologicalSorter
 from importlib.util import decode_source
 from pathlib import Path
-from typing import (
-    Any,
-    Literal,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from .errors import nearest, quoted, suggest
 
@@ -157,7 +151,7 @@ class TaskFile:
             if not isinstance(each, ast.FunctionDef) or each.decorator_list or each.name in used:
                 continue
             near = nearest(each.name, lacking, _NEAR)
-            if near is not None and each.name not in self.functions and not each.name.startswith("_"):
+            if near is not None and not each.name.startswith("_"):
                 raise UsageError(
                     f'{self.path} has a function "{each.name}" that nothing uses (did you mean "{near}"?): a '
                     f"task file may have {quoted(OPTIONAL)}; names of other functions may begin with _"
@@ -203,9 +197,7 @@ class Resolver:
         self._values = {name: value for name, value in values.items() if name not in functions}
         self._path, self._before = path, before
         self._known = [*self._functions, *self._values]
-        for name, function in self._functions.items():
-            self._check_names(name, function)
-        self._check_circle()
+        self._check()
 
     def __getitem__(self, name: str) -> Any:
         """Return the value or the function's result with this name."""
@@ -217,19 +209,17 @@ class Resolver:
             self._values[name] = function(**results)
         return self._values[name]
 
-    def _check_names(self, name: str, function: Callable[..., Any]) -> None:
-        for parameter in _parameters(function):
-            if parameter.default is parameter.empty and parameter.name not in self._known:
-                raise UsageError(
-                    f'{name}() of {self._path} has an unknown parameter "{parameter.name}"'
-                    f"{suggest(parameter.name, self._known)}; valid are {quoted(self._known)}"
-                )
-
-    def _check_circle(self) -> None:
-        needs = {
-            name: [parameter.name for parameter in _parameters(function)]
-            for name, function in self._functions.items()
-        }
+    def _check(self) -> None:
+        needs: dict[str, list[str]] = {}
+        for name, function in self._functions.items():
+            parameters = _parameters(function)
+            needs[name] = [each.name for each in parameters]
+            for each in parameters:
+                if each.default is each.empty and each.name not in self._known:
+                    raise UsageError(
+                        f'{name}() of {self._path} has an unknown parameter "{each.name}"'
+                        f"{suggest(each.name, self._known)}; valid are {quoted(self._known)}"
+                    )
         try:
             TopologicalSorter(needs).prepare()
         except CycleError as error:

@@ -29,7 +29,7 @@ def test_an_event_reaches_the_handlers_that_implement_it() -> None:
     for event in EVENTS:
         listener = handler(**{event: lambda est, **arguments: calls.append((est, arguments))})
         events = EventDispatcher(estimator, [listener])
-        assert [each for each in EVENTS if events.listens(each)] == [event]
+        assert [each for each in EVENTS if events.methods(each)] == [event]
         for each in EVENTS:
             events.emit(each, fact=each)
         assert calls.pop() == (estimator, {"fact": event})
@@ -58,10 +58,10 @@ def test_the_base_class_has_every_method_and_none_is_called() -> None:
 
     for made in (Counts(), Every(2, "epoch", Counts())):
         events = EventDispatcher(SimpleNamespace(state=RunState(epoch=1)), made)
-        assert [each for each in (*EVENTS, *HOOKS) if events.listens(each)] == ["epoch_end"]
+        assert [each for each in (*EVENTS, *HOOKS) if events.methods(each)] == ["epoch_end"]
         events.emit("epoch_end", complete=True)
         assert made.count == 1 and not made.state_dict() and made.priority == Priority.NORMAL
-    assert EventDispatcher(SimpleNamespace(), Stopping()).listens("batch_end")
+    assert EventDispatcher(SimpleNamespace(), Stopping()).methods("batch_end")
     with pytest.raises(ValueError, match="Handler implements no event or hook\n"):
         EventDispatcher(SimpleNamespace(), Handler())
 

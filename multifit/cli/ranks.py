@@ -3,11 +3,11 @@
 import argparse
 import logging
 import os
-import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from socket import gethostname
+from tempfile import TemporaryDirectory
 
 from ..arguments import checked_value
 from ..distributed import KINDS, World, connect
@@ -54,34 +54,27 @@ def first_shows(world: World, output: Path) -> Iterator[Path]:
     if world.first:
         yield output
         return
-    with ExitStack() as stack:
-        logger = stack.enter_context(_logging_to(output / RANKS / f"rank-{world.rank:04}.log", world))
-        nothing = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
-        stack.enter_context(redirect_stdout(nothing))
-        logger.info("rank %d of %d: %s, process %d", world.rank, world.size, gethostname(), os.getpid())
-        try:
-            yield Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        except BaseException as error:
-            logger.error("the run ends with an error", exc_info=error)
-            raise
-
-
-@contextmanager
-def _logging_to(path: Path, world: World) -> Iterator[logging.Logger]:
-    """Log to a file instead of the console; if the file cannot be written, log to nothing."""
+    path = output / RANKS / f"rank-{world.rank:04}.log"
     file: logging.Handler = logging.NullHandler()
-    try:
+    with suppress(OSError):  # a file that cannot be written is not worth the run
         path.parent.mkdir(parents=True, exist_ok=True)
         file = logging.FileHandler(path, encoding="utf-8", errors="backslashreplace")
-    except OSError:
-        pass
     file.setFormatter(logging.Formatter(FORMAT))
     logger = get_logger()
     handlers, logger.handlers = logger.handlers, [file]
     child = logger.getChild(f"rank-{world.rank}")  # the estimator's
     child.setLevel(logging.INFO)
+    child.info("rank %d of %d: %s, process %d", world.rank, world.size, gethostname(), os.getpid())
     try:
-        yield child
+        with (
+            TemporaryDirectory() as folder,
+            open(os.devnull, "w", encoding="utf-8") as nothing,
+            redirect_stdout(nothing),
+        ):
+            yield Path(folder)
+    except BaseException as error:
+        child.error("the run ends with an error", exc_info=error)
+        raise
     finally:
         logger.handlers = handlers
         file.close()

@@ -128,7 +128,7 @@ class Task:
             {
                 **({"outputs": _predict} if "inputs" in self.file.functions else {}),
                 **self.file.functions,
-                **(functions or {"estimator": self._make_estimator, "history": self._train}),
+                **(functions or {"estimator": self.make_estimator, "history": self._train}),
             },
             {
                 **self.file.settings,
@@ -174,11 +174,20 @@ class Task:
         with as_usage_error(ValueError):
             return checked_handlers(self.results["handlers"], f"handlers() of {self.file.path}")
 
-    def make_estimator(self, net: Any, spec: Any, **more: Any) -> MultiEstimator:
+    def make_estimator(
+        self,
+        net: Any,
+        spec: Any,
+        trainers: Any = None,
+        initializer: Any = None,
+        frozen: Any = (),
+        balance: Any = None,
+    ) -> MultiEstimator:
         """Make an estimator on the chosen engine and devices."""
         chosen = self.choices
-        more |= {"engine": chosen.engine, "compile": chosen.compile, "precision": chosen.precision}
-        return MultiEstimator(net, spec, context=chosen.context, **more)
+        how: dict[str, Any] = {"frozen": frozen, "balance": balance, "world": self._world}
+        how |= {"engine": chosen.engine, "compile": chosen.compile, "precision": chosen.precision}
+        return MultiEstimator(net, spec, trainers, chosen.context, initializer, **how)
 
     def check(self, layers: bool = False) -> Plan:
         """Check everything on a batch and return the plan."""
@@ -232,19 +241,9 @@ class Task:
             )
         return pair
 
-    def _make_estimator(
-        self, net: Any, spec: Any, trainers: Any, initializer: Any, frozen: Any, balance: Any
-    ) -> MultiEstimator:
-        more = {"initializer": initializer, "frozen": frozen, "balance": balance, "world": self._world}
-        return self.make_estimator(net, spec, trainers=trainers, **more)
-
     def _train(self, estimator: MultiEstimator, data: Any, sampling: Any, handlers: Any) -> History:
         """Train; `handlers` are among those of the fit, and here so that they cannot need the history."""
-        how = {
-            "event_handlers": self._handlers,
-            "resume": self._resume,
-            "sampling": sampling,
-        }
+        how = {"event_handlers": self._handlers, "resume": self._resume, "sampling": sampling}
         return estimator.fit(*self._pair(data), epochs=self.epochs, **how)
 
 
@@ -277,8 +276,7 @@ def trained_run(options: argparse.Namespace) -> Task:
 
     with as_usage_error(ValueError):
         record = read_record(shown_folder, options.file)
-    choices = Choices(options, record)
-    task = Task(choices, {"estimator": estimator, "history": history})
+    task = Task(Choices(options, record), {"estimator": estimator, "history": history})
     return task
 
 

@@ -31,8 +31,7 @@ def run(options: argparse.Namespace) -> int:
     """
 
     def estimator(net: Any, spec: Any, trainers: Any, initializer: Any, frozen: Any) -> MultiEstimator:
-        more = {"initializer": initializer, "frozen": frozen, "balance": Sum()}
-        return task.make_estimator(net, spec, trainers=trainers, **more)
+        return task.make_estimator(net, spec, trainers, initializer, frozen, Sum())
 
     with quiet(True):
         task = Task(Choices(options), {"estimator": estimator, "history": lambda: None})

@@ -2,8 +2,7 @@
 
 import argparse
 import re
-import sys
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 from ..checkpoints import checkpoints_folder, list_checkpoints
@@ -75,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
                 get_logger(world).info("%s=%s is kept from the run, not the file's", name, shown(value))
             task.epochs  # noqa: B018, if nothing says how long, this raises before the data is made
             task.output.mkdir(parents=True, exist_ok=True)
-            with locked(task.output, lambda warning: print(f"multifit: {warning}", file=sys.stderr)):
+            with locked(task.output, get_logger(world).warning):
                 _train(task, record, resume, options)
     return 130 if task.estimator.state.interrupted else 0
 
@@ -87,19 +86,16 @@ def _earlier_record(options: argparse.Namespace, folder: Path, world: World) -> 
     """
     record = None
     with as_usage_error(ValueError):
-        if world.first and not options.resume and not is_unused(folder):
+        if world.first and options.resume:
+            if (folder / RECORD).exists() or list_checkpoints(checkpoints_folder(folder)):
+                record = read_record(folder, options.file)
+        elif world.first and not is_unused(folder):
             if not options.overwrite:
                 raise UsageError(
                     f"{folder} is not empty: --resume continues the run in it, --overwrite removes that run, "
                     "--output DIR writes elsewhere"
                 )
             read_record(folder, options.file)  # only a run of this file is removed
-        elif (
-            world.first
-            and options.resume
-            and ((folder / RECORD).exists() or list_checkpoints(checkpoints_folder(folder)))
-        ):
-            record = read_record(folder, options.file)
     fields = world.from_first(None if record is None else asdict(record))
     return None if fields is None else RunRecord(**fields)
 
@@ -107,7 +103,7 @@ def _earlier_record(options: argparse.Namespace, folder: Path, world: World) -> 
 def _train(task: Task, resumed: RunRecord | None, resume: Path | None, options: argparse.Namespace) -> None:
     """Train, write everything, then print the last figures and what was written, even if that is not all."""
     folder, every = task.output, options.checkpoint_every
-    writer = RunWriter(folder, _record(task, resumed, options), resumed.seconds if resumed else None)
+    writer = RunWriter(folder, _record(task, options), resumed)
     plan = task.check()
     given = task.handlers
     if every is not None and any(isinstance(unwrapped(each), CheckpointHandler) for each in given):
@@ -120,7 +116,8 @@ def _train(task: Task, resumed: RunRecord | None, resume: Path | None, options: 
         LoggingHandler(figures=options.figures),
         ProgressBar(enabled=False if options.quiet else None, figures=options.figures),
     ]
-    _print(f"{plan}\n", options)
+    if not options.quiet:
+        print(f"{plan}\n")
     if options.overwrite and task.results["world"].first:
         with as_usage_error(ValueError):
             remove_run(folder, options.file)
@@ -130,18 +127,19 @@ def _train(task: Task, resumed: RunRecord | None, resume: Path | None, options: 
     if resumed is None:
         writer.describe(task.estimator)
     history = task.fit(handlers, resume)
-    errors = writer.finish(task.estimator, task.plots, task.pictures)
-    _print(f"\nafter epoch {history.epochs}\n{history.summary()}\n", options)
-    interrupted = task.estimator.state.interrupted
-    end = f"interrupted in epoch {history.epochs}" if interrupted else counted(history.epochs, "epoch")
-    print(f"{end}; wrote {task.shown_output}: {', '.join(written(folder, writer.record))}")
-    if errors:
-        raise errors[0]
+    try:
+        writer.finish(task.estimator, task.plots, task.pictures)
+    finally:
+        if not options.quiet:
+            print(f"\nafter epoch {history.epochs}\n{history.summary()}\n")
+        interrupted = task.estimator.state.interrupted
+        end = f"interrupted in epoch {history.epochs}" if interrupted else counted(history.epochs, "epoch")
+        print(f"{end}; wrote {task.shown_output}: {', '.join(written(folder, writer.record))}")
 
 
-def _record(task: Task, resumed: RunRecord | None, options: argparse.Namespace) -> RunRecord:
+def _record(task: Task, options: argparse.Namespace) -> RunRecord:
     chosen = task.choices
-    record = RunRecord(
+    return RunRecord(
         file=task.file.path.name,
         settings=task.file.texts,
         seed=chosen.seed,
@@ -155,9 +153,6 @@ def _record(task: Task, resumed: RunRecord | None, options: argparse.Namespace) 
         command=options.command,
         versions=installed_versions(),
     )
-    if resumed is None:
-        return record
-    return replace(record, command=resumed.command, started=resumed.started, pictures=[*resumed.pictures])
 
 
 def _schedule(text: str) -> Every:
@@ -175,8 +170,3 @@ def _pattern(text: str) -> str:
     except re.error as error:
         raise argparse.ArgumentTypeError(f'"{text}" is not a regular expression: {error}') from None
     return text
-
-
-def _print(text: str, options: argparse.Namespace) -> None:
-    if not options.quiet:
-        print(text)

@@ -48,8 +48,11 @@ def check_data(
         )
         problems.append(Problem("data", f"{message} one; give a dict of loaders, or leave sampling= out"))
     raise_problems(problems)
-    val = _evaluated(engine.spec, val)
-    return (TaskLoaders(train, sampling, _sizes(world, train)) if several else train), val
+    if several:  # of which ranks may have parts of different sizes
+        ranks = world.gather({name: batch_count(unwrapped(loader)) for name, loader in train.items()})
+        sizes = {name: max(each.get(name, 0) for each in ranks) for name in train}
+        train = TaskLoaders(train, sampling, sizes)
+    return train, _evaluated(engine.spec, val)
 
 
 def check_evaluated(data: Any, engine: Any, what: str = "data", once: bool = True, endless: str = "") -> Any:
@@ -141,12 +144,6 @@ def _of_unknown_size(what: str, data: Mapping[str, Any]) -> list[Problem]:
         if (batch_count(unwrapped(loader)) is None or is_endless(loader))
         and (kind := type(unwrapped(loader)).__name__)
     ]
-
-
-def _sizes(world: World, data: Mapping[str, Any]) -> dict[str, int]:
-    """Return the loaders' numbers of batches; if ranks have parts of a loader, that of the largest part."""
-    ranks = world.gather({name: batch_count(unwrapped(loader)) for name, loader in data.items()})
-    return {name: max(sizes.get(name, 0) for sizes in ranks) for name in data}
 
 
 def _sampling_problems(engine: Any, sampling: Any, data: Mapping[str, Any]) -> list[Problem]:

@@ -64,9 +64,10 @@ from ..spec import TaskSpec, TrainerSpec
 from ..spec.plan import Plan
 from ..stages import EVALUATE, PREFIXES, STAGE_OF_PREFIX, TRAIN, figure_name, split_figure, split_set
 from ..state import RunState
-from .data import check_data, check_evaluated, endless_problems, first_of, rank_problems
+from ..threads import oversubscription
+from .data import check_data, check_evaluated, each_loader, endless_problems, first_of, rank_problems
 from .fit_loop import FitLoop
-from .fit_setup import fit_events, log_oversubscription, set_seed, start_together
+from .fit_setup import fit_events, set_seed, start_together
 from .handler_runner import HandlerRunner
 from .prediction_files import prediction_files
 from .resume import RunCheckpointer
@@ -325,7 +326,9 @@ class MultiEstimator:
         seed: int | None,
     ) -> History:
         train_data, val_data, val_batches = data
-        log_oversubscription(self._log_once, self._engine.readers[TRAIN], train_data)
+        loaders = each_loader("train_data", train_data).values()
+        if message := oversubscription(sum(map(self._engine.readers[TRAIN].workers, loaders))):
+            self._log_once(message)
         events, val_batch = fit_events(self, event_handlers, val_data, val_batches, self._runner)
         set_seed(self.state, events.handlers, seed)
         hooks = TrainingHooks(events)
@@ -335,10 +338,7 @@ class MultiEstimator:
             loop = self._fit_loop = self._new_loop(val_batch)
             self._run.start(epochs, batches)
             loop.read_tasks(train_data)
-            with (
-                hooks.around("fit"),
-                self._handlers.fit(events),
-            ):
+            with hooks.around("fit"), self._handlers.fit(events):
                 limits = {"epochs": epochs, "batches": batches, "seed": seed}
                 start_together(self._runner, events.handlers, self._log_once, **limits)
                 loop.check_tasks()
@@ -403,24 +403,19 @@ class MultiEstimator:
         SpecError, DataError or TrainerError with everything that does not fit.
         """
         with self._calls.running("check"), preserve_rng():
-            return self._check(data, val_data, batch_axis, sampling, layers)
-
-    def _check(
-        self, data: Loader, val_data: Loader | None, batch_axis: int, sampling: Any, layers: bool
-    ) -> Plan:
-        runner = self._runner.fork(self.state)
-        engine = runner.engine
-        with engine.samples_along(batch_axis):
-            data, val_data = check_data(data, val_data, sampling, engine, what="data")
-            if isinstance(data, TaskLoaders):
-                first: Any = runner.first_batches(TRAIN, data, "data")
-            else:
-                first = engine.readers[TRAIN].peek_first(data, "data")[0]
-            if isinstance(val_data, TaskLoaders):
-                val_data = runner.first_batches(EVALUATE, val_data, "val_data")
-            run = runner.dry_run(first, val_data, trained=False)
-        self._run.plan = runner.make_plan(run, False, layers)
-        return self._run.plan
+            runner = self._runner.fork(self.state)
+            engine = runner.engine
+            with engine.samples_along(batch_axis):
+                data, val_data = check_data(data, val_data, sampling, engine, what="data")
+                if isinstance(data, TaskLoaders):
+                    first: Any = runner.first_batches(TRAIN, data, "data")
+                else:
+                    first = engine.readers[TRAIN].peek_first(data, "data")[0]
+                if isinstance(val_data, TaskLoaders):
+                    val_data = runner.first_batches(EVALUATE, val_data, "val_data")
+                run = runner.dry_run(first, val_data, trained=False)
+            self._run.plan = runner.make_plan(run, False, layers)
+            return self._run.plan
 
     def freeze(self, params: Parameters | Sequence[Parameters]) -> list[str]:
         """Freeze parameters from the next batch on: nothing updates them, not even weight decay or momentum.
@@ -495,8 +490,7 @@ class MultiEstimator:
         within = self._calls.running("evaluate", within=True)
         with within, self._engine.model.evaluating():
             figures = self._evaluate(data, event_handlers, batch_axis, batches)
-        handlers = self._handlers
-        if handlers.running and self.history.epochs:  # there is no row before the first epoch
+        if self._handlers.running and self.history.epochs:  # there is no row before the first epoch
             self.history.record({figure_name(EVALUATE, name): value for name, value in figures.items()})
         return figures
 
@@ -712,9 +706,9 @@ class MultiEstimator:
         Raises
         ------
         SpecError, DataError, TrainerError
-            Something does not fit.
+            Something does not fit, or `trainer` is unknown, or its optimizer has no learning rate.
         ValueError
-            A rate or number is not valid.
+            A rate is not valid, there are fewer than 10 batches, or the first batch's loss is not finite.
         """
         with self._calls.running("find_learning_rate"):
             runner, _ = self._fork("find_learning_rate", None)
@@ -958,7 +952,7 @@ class MultiEstimator:
 
     def reseed_epoch(self) -> None:
         """Seed Python's, NumPy's and MXNet's generators from the run's seed and the epoch."""
-        self._run.agree_on_seed()
+        self.state.seed = self.world.from_first(self.state.seed)
         self._run.seed_epoch(self.state.epoch)
 
     def __repr__(self) -> str:

@@ -14,8 +14,7 @@ from ..sampling import TaskLoaders
 from ..seeding import preserve_rng, seed_everything, seed_of_rank
 from ..stages import EVALUATE, TRAIN, figure_name
 from ..state import RunState
-from ..threads import oversubscription
-from .data import check_evaluated, each_loader
+from .data import check_evaluated
 from .handler_runner import by_name, options_of
 
 
@@ -59,13 +58,6 @@ def set_seed(state: RunState, handlers: Iterable[object], seed: int | None) -> N
         raise ValueError(f"seed={seed} and CheckpointHandler(seed={other}) differ; leave the latter out")
     if seed is not None and any(each.every is not None for each in saving):
         state.seed = seed
-
-
-def log_oversubscription(log_once: Callable[[str], None], reader: Any, train_data: Any) -> None:
-    """Log once that OpenMP's threads and the loader's workers outnumber the cores, if they do."""
-    message = oversubscription(sum(map(reader.workers, each_loader("train_data", train_data).values())))
-    if message is not None:
-        log_once(message)
 
 
 def check_monitors(engine: Any, handlers: Iterable[Any], evaluated: bool, sets: Iterable[str]) -> None:
@@ -153,11 +145,7 @@ def _acting_everywhere(handlers: Iterable[object]) -> dict[str, dict[str, str]]:
     compared by its type alone.
     """
     named = by_name(handler for handler in handlers if not attribute(handler, "first_rank_only"))
-    return {name: _common_options(handler) if _is_own(handler) else {} for name, handler in named.items()}
-
-
-def _common_options(handler: object) -> dict[str, str]:
-    return {key: text for key, text in options_of(handler).items() if key != "val_data"}
+    return {name: options_of(handler) if _is_own(handler) else {} for name, handler in named.items()}
 
 
 def _is_own(handler: object) -> bool:

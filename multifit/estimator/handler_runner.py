@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +26,10 @@ def by_name(handlers: Iterable[Any]) -> dict[str, Any]:
 
 
 def options_of(handler: object) -> dict[str, str]:
-    """Return the constructor arguments that a handler keeps as attributes of the same names, as text."""
+    """Return the constructor's arguments that a handler of ours keeps as attributes, as text, but no data."""
     inner = unwrapped(handler)
-    names: list[str] = []
-    with suppress(ValueError):  # a compiled class may have no signature
-        names = list(inspect.signature(type(inner)).parameters)
-    attributes = getattr(inner, "__dict__", {})
+    attributes = {name: value for name, value in vars(inner).items() if name != "val_data"}
+    names = inspect.signature(type(inner)).parameters
     options = {name: _text(attributes[name]) for name in names if name in attributes}
     return options if inner is handler else {**options, "Every": repr(handler)}
 

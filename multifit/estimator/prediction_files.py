@@ -43,7 +43,7 @@ class PredictionFiles:
         self._counts[name] += size
 
     def finish(self) -> None:
-        """Write the headers, in which NumPy finds dtype and shape, and flush the files to the disk."""
+        """Write the headers, in which NumPy finds dtype and shape, and close and flush the files."""
         for name, file in self._files.items():
             shape, dtype = self._kinds[name]
             fields = {"descr": dtype.str, "fortran_order": False, "shape": (self._counts[name], *shape)}
@@ -52,7 +52,7 @@ class PredictionFiles:
             # of version 1.0 of the format: two bytes hold the length of what follows
             start = b"\x93NUMPY\x01\x00" + struct.pack("<H", HEADER - 10)
             file.write(start + text.ljust(HEADER - 11) + b"\n")
-            file.flush()
+            file.close()
             flush(Path(file.name))
 
     def close(self) -> None:
@@ -62,8 +62,8 @@ class PredictionFiles:
 
     def open(self, folder: Path) -> dict[str, np.memmap[Any, Any]]:
         """Return the outputs by name, as memory maps of their files, which are in `folder` by now."""
-        paths = {name: folder / Path(file.name).name for name, file in self._files.items()}
-        return {name: np.load(path, mmap_mode="r") for name, path in paths.items()}
+        files = self._files.items()
+        return {name: np.load(folder / Path(file.name).name, mmap_mode="r") for name, file in files}
 
 
 @contextmanager
@@ -84,7 +84,6 @@ def prediction_files(output: str | os.PathLike[str]) -> Iterator[PredictionFiles
         stack.callback(files.close)
         yield files
         files.finish()
-        files.close()
         flush(temporary)
         if folder.exists():  # an empty one, which not every system replaces
             folder.rmdir()

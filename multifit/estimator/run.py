@@ -12,10 +12,11 @@ from ..errors import NOTES_ARE_SHOWN, notes
 from ..history import History
 from ..seeding import (
     AHEAD,
+    EPOCH,
+    STEP,
     mixed,
     random_state,
-    reseed,
-    reseed_epoch,
+    seed_everything,
     seed_of_rank,
     seed_operators,
     set_random_state,
@@ -62,20 +63,16 @@ class Run:
 
     def reseed(self) -> None:
         """Seed the generators of operators from the run's seed and position."""
-        reseed(self._seed(), self.state.epoch, self.state.step)
+        seed_operators(mixed(self._seed(), STEP, self.state.epoch, self.state.step))
 
     def seed_read(self, number: int) -> None:
         """Seed the generators of operators for reading a batch of the epoch ahead, if the run has a seed."""
         if self.state.seed is not None:
             seed_operators(mixed(self._seed(), AHEAD, self.state.epoch, number))
 
-    def agree_on_seed(self) -> None:
-        """Take the first rank's seed; all ranks must call this."""
-        self.state.seed = self.world.from_first(self.state.seed)
-
     def seed_epoch(self, epoch: int) -> None:
         """Seed all generators from the run's seed and an epoch."""
-        reseed_epoch(self._seed(), epoch)
+        seed_everything(mixed(self._seed(), EPOCH, epoch))
 
     def remember_order(self) -> None:
         """Store the random states from which the loader is about to draw the order of an epoch."""

@@ -121,16 +121,20 @@ def _pictures(record: RunRecord) -> list[str]:
 class RunWriter(Handler):
     """Writes what a training leaves in its run's folder: for ``fit(output=...)`` and ``multifit train``.
 
-    Its `handlers` belong to the fit, and `finish` is called after it. `before` are the seconds that the run
-    was trained before it is resumed.
+    Its `handlers` belong to the fit, and `finish` is called after it. `earlier` is the record of the run that
+    is resumed, if one is.
     """
 
     first_rank_only = True
 
-    def __init__(self, folder: Path, record: RunRecord, before: float | None = None) -> None:
-        self.folder, self.record = folder, record
-        self._began, self._before = time.monotonic(), before or 0.0
-        self.described = False
+    def __init__(self, folder: Path, record: RunRecord, earlier: RunRecord | None) -> None:
+        self._began = time.monotonic()
+        if earlier is not None:
+            self._began -= earlier.seconds or 0.0
+            record = replace(
+                record, command=earlier.command, started=earlier.started, pictures=earlier.pictures
+            )
+        self.folder, self.record, self.described = folder, record, False
 
     def handlers(
         self, given: Sequence[Any], every: Every | None = None, seed: int | None = None
@@ -160,10 +164,11 @@ class RunWriter(Handler):
 
     batch_end = describe  # after the first batch, nothing refuses the run any more
 
-    def finish(self, estimator: MultiEstimator, *pictures: Callable[[], Any]) -> list[Exception]:
-        """Write the history, the parameters, the pictures and the final record; return the errors.
+    def finish(self, estimator: MultiEstimator, *pictures: Callable[[], Any]) -> None:
+        """Write the history, the parameters, the pictures and the final record.
 
-        What can be written is, though the disk may be full. Each of `pictures` returns figures by name.
+        What can be written is, though the disk may be full; then raises the first error. Each of `pictures`
+        returns figures by name.
         """
         record, history, interrupted = self.record, estimator.history, estimator.state.interrupted
 
@@ -174,7 +179,7 @@ class RunWriter(Handler):
                     record.pictures.append(name)
 
         def close() -> None:
-            seconds = round(self._before + time.monotonic() - self._began, 2)
+            seconds = round(time.monotonic() - self._began, 2)
             directions = {name: way for name in history if (way := estimator.direction(name))}
             epochs = record.epochs if interrupted else history.epochs
             write_record(self.folder, replace(record, epochs=epochs, seconds=seconds, directions=directions))
@@ -191,7 +196,8 @@ class RunWriter(Handler):
                 write()
             except Exception as error:
                 errors.append(error)
-        return errors
+        if errors:
+            raise errors[0]
 
 
 def run_plots(
@@ -266,18 +272,14 @@ def writing_run(
         if not world.first:
             folder = Path(stack.enter_context(TemporaryDirectory()))
         is_new = world.first and is_unused(folder)
-        if earlier is not None:
-            record = replace(record, started=earlier.started, pictures=list(earlier.pictures))
-        writer = RunWriter(folder, record, earlier.seconds if earlier else None)
+        writer = RunWriter(folder, record, earlier)
         try:
             yield writer.handlers(given)
         except BaseException:
             if is_new and not writer.described:
                 _remove(folder, FILES)
             raise
-        errors = writer.finish(estimator, pictures)
-        if errors:
-            raise errors[0]
+        writer.finish(estimator, pictures)
 
 
 def _remove_empty(folder: Path) -> None:

@@ -88,10 +88,6 @@ class EventDispatcher:
         }
         self._taking_views = {event for event in self._methods if self.accepts(event, *VIEWS)}
 
-    def listens(self, event: str) -> bool:
-        """Return whether any handler implements `event`."""
-        return bool(self._methods[event])
-
     def methods(self, event: str) -> list[HandlerMethod]:
         """Return the handlers' methods for `event`, in the order in which to :meth:`call` them."""
         return self._methods[event]
@@ -118,7 +114,7 @@ class EventDispatcher:
 
     def emit_result(self, event: str, batch: Any, views: Callable[[], Mapping[str, Any]]) -> None:
         """Call the handlers of a batch's end; `views` returns its arrays by name, if a handler takes them."""
-        if self.listens(event):
+        if self._methods[event]:
             self.emit(event, batch=batch, **(views() if event in self._taking_views else {}))
 
     def begin(self) -> None:
@@ -169,7 +165,7 @@ class TrainingHooks:
 
     def active(self, *hooks: str) -> bool:
         """Return whether any handler implements one of `hooks`."""
-        return any(self._events.listens(hook) for hook in hooks)
+        return any(self._events.methods(hook) for hook in hooks)
 
     def takes(self, hook: str, argument: str) -> bool:
         """Return whether any handler's method for a hook takes an argument of this name, such as "pred"."""

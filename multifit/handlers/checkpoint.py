@@ -97,10 +97,9 @@ class CheckpointHandler(Handler):
         self._monitor = Monitor(type(self).__name__, [] if monitor is None else monitor, mode)
         self._store = CheckpointStore(self.folder, keep_last, keep_best)
         self._disk_error = ""  # of the last checkpoint, if any
-        self._inexact_logged = False
         self._saved_every: str | None = None  # the resumed checkpoint's schedule, if it differs
         self._batches: int | None = None  # in a whole epoch, if known
-        self._partial_step: int | None = None  # step of the last checkpoint, if it was within an epoch
+        self._saved_step: int | None = None  # of the last checkpoint that was due after a batch
         self._started = False
 
     def around_fit(self, estimator: MultiEstimator) -> AbstractContextManager[None]:
@@ -115,8 +114,8 @@ class CheckpointHandler(Handler):
         Otherwise, the first checkpoint would fail, perhaps hours later.
         """
         self._monitor.begin(estimator)
-        self._partial_step = self._saved_every = None
-        self._started = self._inexact_logged = False
+        self._saved_step = self._saved_every = None
+        self._started = False
         if not estimator.world.first:
             return
         nearest = next(each for each in (self.folder, *self.folder.absolute().parents) if each.exists())
@@ -145,13 +144,18 @@ class CheckpointHandler(Handler):
     def batch_end(self, estimator: MultiEstimator, **_: Any) -> None:
         """Save a checkpoint if one is due."""
         if self._is_due(estimator, "batch", "batch_end"):
-            self._save_partial(estimator, exact=True)
+            if self._save(estimator, complete=False, exact=True) is not None:
+                self._saved_step = estimator.state.step
             estimator.reseed()  # also if the checkpoint could not be written
 
     def after_last_batch(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Save a checkpoint where the fit was asked to stop, unless one was due there."""
-        if self._partial_step != estimator.state.step:
-            self._save_partial(estimator, exact=False)
+        if self._saved_step == estimator.state.step:
+            return
+        name = self._save(estimator, complete=False, exact=False)
+        # After the last batch of an epoch, the checkpoint of the epoch's end follows.
+        if name is not None and estimator.state.batch + 1 != self._batches:
+            estimator.logger.info(_INEXACT, self.folder / name)
 
     def epoch_end(self, estimator: MultiEstimator, complete: bool = True, **arguments: Any) -> None:
         """Save a checkpoint if one is due, the figure improved, or the fit is asked to stop.
@@ -172,22 +176,11 @@ class CheckpointHandler(Handler):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned."""
-        self._monitor.load_best(state["best"])
+        self._monitor.best = dict(state["best"])
         self._saved_every = None if state["every"] == repr(self.every) else state["every"]
 
     def _is_due(self, estimator: MultiEstimator, unit: str, event: str) -> bool:
         return self.every is not None and self.every.unit == unit and self.every.due(estimator.state, event)
-
-    def _save_partial(self, estimator: MultiEstimator, exact: bool) -> None:
-        """Save a checkpoint within an epoch; log, once in a fit, that a resumed run would not be exact."""
-        name = self._save(estimator, complete=False, exact=exact)
-        if name is None:
-            return
-        self._partial_step = estimator.state.step
-        # After the last batch of an epoch, the checkpoint of the epoch's end follows.
-        if not exact and estimator.state.batch + 1 != self._batches and not self._inexact_logged:
-            self._inexact_logged = True
-            estimator.logger.info(_INEXACT, self.folder / name)
 
     def _save(self, estimator: MultiEstimator, complete: bool, exact: bool) -> str | None:
         """Write a checkpoint, then delete those that need not be kept; return its name.

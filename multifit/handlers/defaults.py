@@ -5,14 +5,7 @@ from typing import Any
 
 from ..distributed import World
 from ..errors import quoted, shown
-from ..events import (
-    Handler,
-    Priority,
-    attribute,
-    checked_handlers,
-    handler_name,
-    unwrapped,
-)
+from ..events import Handler, Priority, attribute, checked_handlers, handler_name, unwrapped
 from ..protocols import MultiEstimator
 from .interrupt import InterruptHandler
 from .metric import MetricHandler

@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import Any
 
 from ..arguments import FromZero, Mode, NotNegative, checked
-from ..events import Handler, Priority
+from ..events import Handler
 from ..history import figure_text
 from ..protocols import Array, MultiEstimator
 from ..stages import PREFIXES, TRAIN, split_figure
@@ -49,8 +49,6 @@ class EarlyStoppingHandler(Handler):
     ValueError
         An argument is not valid.
     """
-
-    priority = Priority.NORMAL
 
     @checked
     def __init__(
@@ -116,7 +114,7 @@ class EarlyStoppingHandler(Handler):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned."""
-        self._monitor.load_best(state["best"])
+        self._monitor.best = dict(state["best"])
         self._best_epoch, self._waited = state["best_epoch"], state["waited"]
         self._best_values = dict(state["best_values"])
         self._best_parameters = dict(state["kept"])

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from ..arguments import Count, checked, one_of
 from ..errors import shown
-from ..events import Handler, Priority
+from ..events import Handler
 from ..protocols import MultiEstimator
 from ..triggers import UNITS
 
@@ -36,22 +36,20 @@ class Freeze(Handler):
         TrainerError, if nothing is selected. If a fit ends before they learn, it warns.
     """
 
-    priority = Priority.NORMAL
-
     @checked
     def __init__(self, params: Any, until: Count, unit: Annotated[str, one_of(*UNITS)] = "epoch") -> None:
         self.params, self.until, self.unit = params, until, unit
-        self._names: list[str] = []
+        self._pattern = ""  # of their names
         self._first = 0  # the count when the fit began
         self._frozen: bool | None = False  # None after a checkpoint was loaded
 
     def train_begin(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Freeze the parameters, and start counting."""
         self._first, self._frozen = self._count(estimator), False
-        self._names = estimator.freeze(self.params)
-        if not self._names:
+        names = estimator.freeze(self.params)
+        if not names:
             raise ValueError(f"{self}: all of them are frozen already; leave one of both out")
-        self._frozen = True
+        self._pattern, self._frozen = "|".join(map(re.escape, names)), True
         limit = estimator.max_epoch if self.unit == "epoch" else estimator.max_batch
         if limit is not None and limit <= self.until:
             estimator.logger.warning("%s: the fit ends after %d, before they learn", self, limit)
@@ -76,19 +74,15 @@ class Freeze(Handler):
             estimator.unfreeze(self._pattern)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what is frozen, and the count when the fit began."""
-        return {"names": self._names, "first": self._first}
+        """Return the count when the fit began."""
+        return {"first": self._first}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned."""
-        self._names, self._first, self._frozen = list(state["names"]), state["first"], None
+        self._first, self._frozen = state["first"], None
 
     def __repr__(self) -> str:
         return f"Freeze({shown(self.params)}, until={self.until}, unit={self.unit!r})"
-
-    @property
-    def _pattern(self) -> str:
-        return "|".join(map(re.escape, self._names))
 
     def _count(self, estimator: MultiEstimator) -> int:
         return estimator.state.epoch if self.unit == "epoch" else estimator.state.step

@@ -26,20 +26,12 @@ class MetricHandler(Handler):
 
     priority = Priority.METRICS
 
-    def __init__(self) -> None:
-        self._warned = False
-
-    def train_begin(self, estimator: MultiEstimator, **arguments: Any) -> None:
-        """Forget an earlier fit."""
-        self._warned = False
-
     def epoch_end(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Read the figures and record them."""
         figures = estimator.figures(TRAIN)
         estimator.history.record({**figures, **estimator.learning_rates()})
-        objective = figures.get(OBJECTIVE, 0.0)
-        if not math.isfinite(objective) and not self._warned and estimator.world.first:
-            self._warned = True
+        *earlier, objective = estimator.history.get(OBJECTIVE, [0.0])
+        if not math.isfinite(objective) and all(map(math.isfinite, earlier)) and estimator.world.first:
             coverages = [value for name, value in figures.items() if name.startswith(COVERAGE)]
             why = LACKING if coverages and not any(coverages) else DIVERGED
             estimator.logger.warning(

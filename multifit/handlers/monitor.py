@@ -57,15 +57,12 @@ class Monitor:
         if name in history or name in self._missing or estimator.direction(name) is not None:
             return
         self._missing.add(name)
-        estimator.logger.warning(
-            '%s: there is no figure "%s"%s at the end of epoch %d; figures are %s; if a handler records it, '
-            "list that one first, or give it a lower priority",
-            self._owner,
-            name,
-            suggest(name, history),
-            estimator.state.epoch + 1,
-            quoted(history),
+        figure, epoch = f'"{name}"{suggest(name, history)}', estimator.state.epoch + 1
+        message = (
+            "%s: there is no figure %s at the end of epoch %d; figures are %s; if a handler records it, list "
+            "that one first, or give it a lower priority"
         )
+        estimator.logger.warning(message, self._owner, figure, epoch, quoted(history))
 
     def finite_values(self, estimator: MultiEstimator) -> dict[str, float]:
         """Return the epoch's values that are finite."""
@@ -73,22 +70,16 @@ class Monitor:
 
     def improved(self, values: Mapping[str, float]) -> bool:
         """Return whether any value is an improvement; every improvement becomes the best value."""
-        better = {name: value for name, value in values.items() if self._is_better(name, value)}
+        better = {}
+        for name, value in values.items():
+            sign = 1.0 if self.directions[name] == "min" else -1.0
+            if name not in self.best or sign * value < sign * self.best[name] - self.min_delta:
+                better[name] = value
         self.best.update(better)
         return bool(better)
 
-    def load_best(self, best: Mapping[str, float]) -> None:
-        """Restore the best values."""
-        self.best = dict(best)
-
     def reason(self, epochs: int) -> str:
         """Return a text that says that no figure has improved for a number of epochs."""
-        figures = [f"{name} has not improved on {self._text(name)}" for name in self.figures]
+        bests = {name: figure_text(self.best.get(name, math.nan)) for name in self.figures}
+        figures = [f"{name} has not improved on {best}" for name, best in bests.items()]
         return f"{', and '.join(figures)} for {counted(epochs, 'epoch')}"
-
-    def _is_better(self, name: str, value: float) -> bool:
-        sign = 1.0 if self.directions[name] == "min" else -1.0
-        return name not in self.best or sign * value < sign * self.best[name] - self.min_delta
-
-    def _text(self, name: str) -> str:
-        return figure_text(self.best.get(name, math.nan))

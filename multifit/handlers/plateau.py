@@ -1,13 +1,13 @@
 """Reduce the learning rate when a figure no longer improves."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ..arguments import FromZero, Mode, Names, NotNegative, OpenShare, checked
 from ..errors import Problem, quoted, raise_problems, suggest
-from ..events import Handler, Priority
+from ..events import Handler
 from ..history import figure_text
-from ..protocols import MultiEstimator, Trainer
+from ..protocols import MultiEstimator
 from .monitor import Monitor, Monitored
 
 
@@ -45,8 +45,6 @@ class PlateauHandler(Handler):
         exist or its optimizer has no learning rate.
     """
 
-    priority = Priority.NORMAL
-
     @checked
     def __init__(
         self,
@@ -70,8 +68,13 @@ class PlateauHandler(Handler):
         self._monitor.begin(estimator)
         self._waited = self._cooling = 0
         if estimator.learning_rates():  # if empty, the first batch reports what is wrong with the trainers
-            messages = self._unusable(estimator.trainers)
-            raise_problems(Problem("trainer", f"PlateauHandler: {message}") for message in messages)
+            known = estimator.trainers
+            message = 'PlateauHandler: there is no trainer "{}"{}; valid are {}'
+            raise_problems(
+                Problem("trainer", message.format(name, suggest(name, known), quoted(known)))
+                for name in self.trainers or ()
+                if name not in known
+            )
 
     def epoch_end(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Compare the epoch's values with the best, and reduce the rates if it is time."""
@@ -93,13 +96,8 @@ class PlateauHandler(Handler):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned."""
-        self._monitor.load_best(state["best"])
+        self._monitor.best = dict(state["best"])
         self._waited, self._cooling = state["waited"], state["cooling"]
-
-    def _unusable(self, trainers: Mapping[str, Trainer]) -> Iterator[str]:
-        for name in trainers if self.trainers is None else self.trainers:
-            if name not in trainers:
-                yield f'there is no trainer "{name}"{suggest(name, trainers)}; valid are {quoted(trainers)}'
 
     def _reduce(self, estimator: MultiEstimator) -> None:
         trainers = estimator.trainers

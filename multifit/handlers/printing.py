@@ -73,7 +73,7 @@ class LoggingHandler(Handler):
 
     def train_begin(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Log the limits of this fit and the learning rates."""
-        self._first, self._epochs, self._samples, self._in_epoch = estimator.state.epoch, 0, None, False
+        self._epochs, self._samples, self._in_epoch = 0, None, False
         self._began = self._clock()
         limits = ((estimator.max_epoch, "epoch", "epochs"), (estimator.max_batch, "batch", "batches"))
         goal = " or ".join(counted(n, unit, plural) for n, unit, plural in limits if n is not None)
@@ -93,14 +93,14 @@ class LoggingHandler(Handler):
         batch = estimator.state.batch + 1
         if self._trigger is not None and self._trigger.fires(batch):
             figures = estimator.figures()  # before the clock is read: this waits for all batches before
-            place = f"{_epoch(estimator, self._first)}  batch {_count(batch, self._batches)}"
+            place = f"{_epoch(estimator)}  batch {_count(batch, self._batches)}"
             self._log(estimator, f"{place}  {self._rate(estimator)}", figures)
 
     def epoch_end(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Log the epoch's figures from the history, without reading them a second time."""
         self._epochs, self._in_epoch = self._epochs + 1, False
         seconds = f"{self._clock() - self._epoch_began:8.2f} s"
-        head = f"{_epoch(estimator, self._first)}  {seconds}  {self._rate(estimator)}"
+        head = f"{_epoch(estimator)}  {seconds}  {self._rate(estimator)}"
         self._log(estimator, head, estimator.history.last)
 
     def train_end(self, estimator: MultiEstimator, **arguments: Any) -> None:
@@ -108,12 +108,9 @@ class LoggingHandler(Handler):
         history, state = estimator.history, estimator.state
         missing = select_figures(history, self._figures)[1]
         if missing and history:
-            estimator.logger.warning(
-                "LoggingHandler: no figure %s%s; there are %s",
-                quoted(missing),
-                suggest(missing[0], history),
-                quoted(history),
-            )
+            near = suggest(missing[0], history)
+            message = "LoggingHandler: no figure %s%s; there are %s"
+            estimator.logger.warning(message, quoted(missing), near, quoted(history))
         samples = 0 if self._samples is None else state.samples - self._samples
         estimator.logger.info(
             "trained %s, %s, in %.2f s; stopped: %s",
@@ -122,14 +119,6 @@ class LoggingHandler(Handler):
             self._clock() - self._began,
             state.stop_reason or "the data is exhausted",
         )
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the index of this fit's first epoch."""
-        return {"first": self._first}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
-        self._first = state["first"]
 
     def evaluate_begin(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Start the evaluation's clock."""
@@ -201,17 +190,13 @@ class ProgressBar(Handler):
             enabled = True
         self._disable = None if enabled is None else not enabled  # None disables tqdm outside of terminals
         self._figures = _patterns(figures)
-        self._read_at, self._first = clock(), 0
+        self._read_at = clock()
         self._bars: dict[str, Any] = {}
         self._titles: dict[str, str] = {}
 
-    def train_begin(self, estimator: MultiEstimator, **arguments: Any) -> None:
-        """Remember the first epoch of this fit."""
-        self._first = estimator.state.epoch
-
     def epoch_begin(self, estimator: MultiEstimator, batches: int | None = None, **arguments: Any) -> None:
         """Open the epoch's bar. If the number of batches is not known, it only counts."""
-        self._open(TRAIN, _epoch(estimator, self._first), batches)
+        self._open(TRAIN, _epoch(estimator), batches)
 
     def batch_end(self, estimator: MultiEstimator, batch: Any = None, **_: Any) -> None:
         """Advance the epoch's bar."""
@@ -224,14 +209,6 @@ class ProgressBar(Handler):
     def train_end(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Close all bars."""
         self._close(*self._bars)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the index of this fit's first epoch."""
-        return {"first": self._first}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
-        self._first = state["first"]
 
     def evaluate_begin(self, estimator: MultiEstimator, batches: int | None = None, **arguments: Any) -> None:
         """Open the evaluation's bar; within an epoch, it is drawn below the epoch's."""
@@ -384,11 +361,10 @@ def _count(number: int, total: int | None) -> str:
     return f"{number}" if total is None else f"{number:{len(str(total))}}/{total}"
 
 
-def _epoch(estimator: MultiEstimator, first: int) -> str:
+def _epoch(estimator: MultiEstimator) -> str:
     """Return the current epoch and the last one of this fit, counted over the whole run.
 
-    A second fit of 5 epochs after one of 20 begins with ``epoch 21/25``. `first` is the index of this fit's
-    first epoch.
+    A second fit of 5 epochs after one of 20 begins with ``epoch 21/25``; the history is that of this fit.
     """
-    last = None if estimator.max_epoch is None else first + estimator.max_epoch
-    return f"epoch {_count(estimator.state.epoch + 1, last)}"
+    epoch, most = estimator.state.epoch + 1, estimator.max_epoch
+    return f"epoch {_count(epoch, None if most is None else epoch - estimator.history.epochs + most)}"

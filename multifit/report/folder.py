@@ -40,7 +40,9 @@ def read_run(folder: Path) -> RunFolder:
         raise ValueError(f"{folder} is not the folder of a run: it has none of {', '.join(FILES)}")
     run = RunFolder(str(folder))
     run.record = _read(run, folder / SETTINGS, _parse_record) or {}
-    run.directions = _directions(run.record)
+    known = run.record.pop("directions", None)
+    ways = {name: str(way) for name, way in known.items()} if isinstance(known, dict) else {}
+    run.directions = {"train_loss": "min", "val_loss": "min", **ways}
     _read(run, folder / PLAN, lambda data: _parse_plan(run, parse_json(data)))
     run.plan_text = _read(run, folder / PLAN_TEXT, lambda data: data.decode("utf-8").strip()) or ""
     run.history = _read(run, folder / HISTORY, lambda _: History.from_json(folder / HISTORY)) or run.history
@@ -74,12 +76,6 @@ def _parse_record(data: bytes) -> dict[str, object]:
         raise ValueError("it must be an object")
     record.pop("pictures", None)  # the page shows them
     return record
-
-
-def _directions(record: dict[str, object]) -> dict[str, str]:
-    directions = record.pop("directions", None)
-    known = directions.items() if isinstance(directions, dict) else ()
-    return {"train_loss": "min", "val_loss": "min", **{name: str(way) for name, way in known}}
 
 
 def _check_png(data: bytes) -> bytes:

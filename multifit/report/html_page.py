@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jinja2
@@ -16,7 +15,7 @@ import jinja2
 from ..arguments import PathLike, checked
 from ..files import atomic_write
 from ..history import LAST_EPOCH_HEADERS, History, figure_text, last_epoch_rows
-from ..plots import compare_curves, curves, task_curves, task_figures, to_svg
+from ..plots import compare_curves, curves, data_url, task_curves, task_figures, to_svg
 from ..stages import split_figure
 from .folder import RunFolder, read_run
 
@@ -86,7 +85,7 @@ def _section(run: RunFolder, anchor: str) -> dict[str, Any]:
         "all_epochs": [
             _epochs(history, names[start : start + COLUMNS]) for start in range(0, len(names), COLUMNS)
         ],
-        "pictures": {name: _data_url("image/png", data) for name, data in run.pictures.items()},
+        "pictures": {name: data_url("image/png", data) for name, data in run.pictures.items()},
     }
 
 
@@ -154,8 +153,6 @@ def _facts(record: Mapping[str, object]) -> dict[str, dict[str, str]]:
     """Return what the run was trained with, by title; options that were not used are left out."""
     run = {name: value for name, value in record.items() if value not in (None, [], "", False)}
     groups = {name: value for name, value in run.items() if isinstance(value, dict)}
-    if "file" in run:
-        run["file"] = PurePath(str(run["file"])).name  # its folder says little on another machine
     seconds = run.pop("seconds", None)
     if isinstance(seconds, (int, float)):
         run["duration"] = f"{seconds:.1f} s" if seconds < 60 else str(timedelta(seconds=round(seconds)))
@@ -190,10 +187,6 @@ def _texts(settings: Mapping[str, object]) -> dict[str, str]:
 def _drawing(draw: Callable[[], Figure]) -> str | None:
     """Return the figure that `draw` returns as an SVG image, or None without matplotlib."""
     try:
-        return _data_url("image/svg+xml", to_svg(draw()))
+        return data_url("image/svg+xml", to_svg(draw()))
     except ImportError:
         return None
-
-
-def _data_url(media_type: str, data: bytes) -> str:
-    return f"data:{media_type};base64,{base64.b64encode(data).decode()}"

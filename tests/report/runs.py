@@ -49,7 +49,7 @@ def write_run(folder: Path, **settings: object) -> Path:
     (folder / "plan.json").write_text(json.dumps(PLAN.to_dict()))
     HISTORY.to_json(folder / "history.json")
     record = {
-        "file": "/somewhere/digits.py",
+        "file": "digits.py",
         "settings": {"rate": 0.1, **settings},
         "seed": 3,
         "devices": ["cpu(0)", "cpu(1)"],

@@ -6,10 +6,20 @@ from typing import Any
 import numpy as np
 import pytest
 
+from multifit.estimator.run import Run
 from multifit.gluon.snapshot.tree import read_tree, write_tree
-from multifit.seeding import random_state, reseed, reseed_epoch, set_random_state
+from multifit.seeding import random_state, set_random_state
+from multifit.state import RunState
 
 import mxnet as mx  # isort: skip
+
+
+def reseed(seed: int, epoch: int, step: int) -> None:
+    Run(RunState(epoch=epoch, step=step, seed=seed)).reseed()
+
+
+def reseed_epoch(seed: int, epoch: int) -> None:
+    Run(RunState(seed=seed)).seed_epoch(epoch)
 
 
 def drawn() -> list[bytes]:
