@@ -6,12 +6,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-
-from ...errors import last_line, suggest
+from ...errors import last_line
 from ..compat import mx
 from ..optim.gradients import fresh_flags, set_fresh
-from ..optim.parameters import listing
 from ..saved_net import save_arrays
 from ..waiting import wait_for_operators
 from .identity import parameter_differences
@@ -22,9 +19,9 @@ NONE: Mapping[Any, Any] = MappingProxyType({})
 
 
 def write_parameters(
-    folder: Path, net: mx.gluon.Block, parameters: Parameters, evaluated: Mapping[str, Any] = NONE
+    path: Path, net: mx.gluon.Block, parameters: Parameters, evaluated: Mapping[str, Any] = NONE
 ) -> None:
-    """Write the net's parameters to ``net.params``, and those of losses to ``losses.params``.
+    """Write the net's parameters to a file, and those of losses to ``losses.params`` beside it.
 
     ``net.load_parameters`` can read the first file. Parameters that have no shape yet, because no batch has
     reached them, are left out. Where evaluations use other values, those of `evaluated`, these files hold
@@ -32,24 +29,11 @@ def write_parameters(
     cannot be written completely.
     """
     used = {id(parameters[name]): value for name, value in evaluated.items()}
-    _write(folder / NET, net._collect_params_with_prefix(), used)
-    write_others(folder, net, parameters, used)
+    _write(path, net._collect_params_with_prefix(), used)
+    if others := _others(net, parameters):
+        _write(path.with_name(OTHERS), others, used)
     if evaluated:
-        _write(folder / TRAINED, {name: parameters[name] for name in evaluated})
-
-
-def write_others(
-    folder: Path, net: mx.gluon.Block, parameters: Parameters, used: Mapping[int, Any] = NONE
-) -> list[str]:
-    """Write the parameters that are not the net's, if there are any; return the names of the files.
-
-    `used` has other values of some parameters, by their identities.
-    """
-    others = _others(net, parameters)
-    if not others:
-        return []
-    _write(folder / OTHERS, others, used)
-    return [OTHERS]
+        _write(path.with_name(TRAINED), {name: parameters[name] for name in evaluated})
 
 
 def _others(net: mx.gluon.Block, parameters: Parameters) -> Parameters:
@@ -68,16 +52,12 @@ def read_parameters(folder: Path, parameters: Parameters, contexts: Sequence[mx.
     """Set all parameters, whether they are initialised, deferred or neither (then on `contexts`).
 
     They are set to what training continues with, where that differs from what evaluations use.
-
-    Raises ValueError, before any is set, if one is missing in the files, or has a different shape or dtype.
     """
     saved: dict[str, mx.nd.NDArray] = {}
     for file in (NET, OTHERS, TRAINED):
         if (folder / file).exists() or file == NET:
             saved.update(mx.nd.load(str(folder / file)) or {})
-    initialized = [name for name, parameter in parameters.items() if parameter._data is not None]
-    _check_missing([name for name in initialized if name not in saved], saved, folder)
-    _set_all(parameters, saved, folder, contexts)
+    _set_all(parameters, saved, contexts)
 
 
 def read_trained(
@@ -94,7 +74,7 @@ def read_trained(
     own = {**net._collect_params_with_prefix(), **others}
     differences = parameter_differences(saved, own)
     if not differences:
-        _set_all(own, saved, path, contexts)
+        _set_all(own, saved, contexts)
     return differences
 
 
@@ -111,22 +91,14 @@ def _read_named(path: Path) -> dict[str, mx.nd.NDArray]:
     return saved
 
 
-def _check_missing(missing: Sequence[str], saved: Iterable[str], path: Path) -> None:
-    if missing:
-        near = suggest(missing[0], saved)
-        raise ValueError(f"{path} has no parameters {listing(missing)}{near}")
-
-
 def _set_all(
-    parameters: Parameters, saved: Mapping[str, mx.nd.NDArray], path: Path, contexts: Sequence[mx.Context]
+    parameters: Parameters, saved: Mapping[str, mx.nd.NDArray], contexts: Sequence[mx.Context]
 ) -> None:
-    """Set those parameters that have a saved value; `path` is where these are from."""
-    present = {name: parameter for name, parameter in parameters.items() if name in saved}
-    for name, parameter in present.items():
-        _check(f'{path}: parameter "{name}"', parameter, saved[name])
-    for name, parameter in present.items():
-        fresh = parameter._data is None and not parameter._deferred_init
-        parameter._load_init(saved[name], list(contexts) if fresh else None)
+    """Set those parameters that have a saved value."""
+    for name, parameter in parameters.items():
+        if name in saved:
+            fresh = parameter._data is None and not parameter._deferred_init
+            parameter._load_init(saved[name], list(contexts) if fresh else None)
 
 
 def save_device_state(parameters: Parameters, trained: Iterable[str]) -> dict[str, Any]:
@@ -166,15 +138,6 @@ def _is_pending(parameter: mx.gluon.Parameter) -> bool:
 def _is_mean(parameter: mx.gluon.Parameter) -> bool:
     mean = parameter._reduce().asnumpy().tobytes()
     return all(values.asnumpy().tobytes() == mean for values in parameter.list_data())
-
-
-def _check(where: str, parameter: mx.gluon.Parameter, saved: mx.nd.NDArray) -> None:
-    shape = tuple(parameter.shape or saved.shape)  # a SymbolBlock's parameter may not know its own
-    if len(shape) != len(saved.shape) or any(a not in (0, -1, b) for a, b in zip(shape, saved.shape)):
-        raise ValueError(f"{where} is {tuple(saved.shape)} in the checkpoint, {shape} here")
-    here, there = np.dtype(parameter.dtype or saved.dtype), np.dtype(saved.dtype)
-    if here != there:
-        raise ValueError(f"{where} is {there} in the checkpoint, {here} here; cast the net first")
 
 
 def _set(arrays: Sequence[mx.nd.NDArray], saved: Sequence[mx.nd.NDArray]) -> None:
