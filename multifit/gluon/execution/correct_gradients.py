@@ -45,24 +45,26 @@ def uncorrected(symbol: Any, trained: Collection[str] | None = None) -> list[str
     MXNet 1.9.1 leaves the gradients of the branch that was not taken, and of inputs of a loop that need none,
     as they were in memory. `trained` names the variables that have a gradient; None means all.
     """
-    names, learns = [], list[bool]()
-    for node in json.loads(as_json(symbol))["nodes"]:
+    nodes = json.loads(as_json(symbol))["nodes"]
+    learning = [node["op"] for node, learns in zip(nodes, _learning(nodes, trained)) if learns]
+    return [operator[1:] for operator in learning if operator in ("_cond", "_while_loop")]
+
+
+def _learning(nodes: Sequence[Node], trained: Collection[str] | None) -> list[bool]:
+    """Return for each node whether its gradient reaches a variable that is trained."""
+    learns: list[bool] = []
+    for node in nodes:
         if node["op"] == "null":
             learns.append(trained is None or node["name"] in trained)
         else:
             learns.append(node["op"] != "BlockGrad" and any(learns[source] for source, *_ in node["inputs"]))
-        if node["op"] in ("_cond", "_while_loop") and learns[-1]:
-            names.append(node["op"][1:])
-    return names
+    return learns
 
 
 def _corrected(graph: dict[str, Any], trained: Collection[str]) -> dict[str, Any]:
     nodes = [_with_bodies(node) for node in graph["nodes"]]
     copied = _copied(nodes, trained)
-    learns: list[bool] = []
-    for node in nodes:
-        sources = [learns[source] for source, *_ in node["inputs"]]
-        learns.append(node["name"] in trained if node["op"] == "null" else any(sources))
+    learns = _learning(nodes, trained)
     apart = [learns_bias_alone(node, learns) for node in nodes]
     additions = [_CORRECTIONS.get(_kind(node), _unchanged) for node in nodes]
     same = all(one is other for one, other in zip(nodes, graph["nodes"]))
