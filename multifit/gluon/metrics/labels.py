@@ -163,12 +163,10 @@ def _taken(spec: TaskSpec, term: Term, arrays: Mapping[Ref, Any]) -> Iterator[La
     elif axis is None and isinstance(term.spec.class_weights, tuple):
         classes = len(term.spec.class_weights)
     if classes is not None:
+        others += [term.weights] if term.weights and term.spec.sample_weight is not None else []
         present = [ref for ref in others if arrays.get(ref) is not None]
         masks = [(ref, mask_kind(arrays[ref], arrays[label])) for ref in present]
         hiding = tuple((ref, how) for ref, how in masks if how)
-        weights = term.weights if term.spec.sample_weight is not None else None
-        if weights is not None and arrays.get(weights) is not None:
-            hiding = (*hiding, (weights, mask_kind(arrays[weights], arrays[label])))
         ignored = tuple(_ignored(spec, term, label.name))
         yield LabelRule(term.where, label, classes, None if axis is None else outputs[0], ignored, hiding)
 

@@ -1,5 +1,7 @@
 """Save and load parameters: in Gluon's format, with separate trees for what that format cannot hold."""
 
+import errno
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 from pathlib import Path
@@ -7,15 +9,16 @@ from types import MappingProxyType
 from typing import Any
 
 from ...errors import last_line
+from ...files import atomic_path
 from ..compat import mx
 from ..optim.gradients import fresh_flags, set_fresh
-from ..saved_net import save_arrays
 from ..waiting import wait_for_operators
 from .identity import parameter_differences
 
 NET, OTHERS, TRAINED = "net.params", "losses.params", "trained.params"
 Parameters = Mapping[str, mx.gluon.Parameter]
 NONE: Mapping[Any, Any] = MappingProxyType({})
+MORE = 1 << 20  # bytes
 
 
 def write_parameters(
@@ -45,7 +48,23 @@ def _write(path: Path, parameters: Parameters, used: Mapping[int, Any] = NONE) -
     wait_for_operators()
     values = {name: used.get(id(p)) for name, p in parameters.items() if p._data is not None}
     # as Block.save_parameters does it: the mean over the devices
-    save_arrays({name: parameters[name]._reduce() if v is None else v for name, v in values.items()}, path)
+    arrays = {name: parameters[name]._reduce() if v is None else v for name, v in values.items()}
+    with atomic_path(path) as temporary:
+        try:
+            mx.nd.save(str(temporary), arrays)
+            mx.nd.load(str(temporary))  # MXNet does not report that the disk is full for the last bytes
+        except mx.base.MXNetError as error:
+            raise _reason(temporary) from error
+
+
+def _reason(path: Path) -> OSError:
+    """Return why a file could not be written: MXNet does not say, but writing more fails for that reason."""
+    try:
+        with path.open("ab") as file:
+            file.write(bytes(MORE))
+    except OSError as error:
+        return error
+    return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def read_parameters(folder: Path, parameters: Parameters, contexts: Sequence[mx.Context]) -> None:
