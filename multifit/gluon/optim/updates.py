@@ -227,9 +227,7 @@ class FusedUpdate:
         gradients = [parameter._grad for parameter in trainer._params]
         if len(gradients) != len(self._checked) or not all(map(operator.is_, gradients, self._checked)):
             updated = [(i, p) for i, p in enumerate(trainer._params) if p._grad is not None]
-            if any(
-                p._grad_stype != "default" or p.dtype not in (np.float32, "float32") for _, p in updated
-            ):
+            if any(p._grad_stype != "default" or p.dtype not in (np.float32, "float32") for _, p in updated):
                 return None
             self._checked, self._parameters = gradients, updated
         return rule

@@ -69,12 +69,11 @@ def _layers(engine: Engine, batch: Batch) -> Iterator[Layer]:
     """Call the net once more, without the graphs of its blocks, and yield what each of them returns."""
     blocks, returned, counted = blocks_of(engine.model.net), dict[Any, str](), set[Any]()
     hybridized = [block for block in blocks.values() if is_hybridized(block)]
-    hooks = [
-        block.register_forward_hook(
-            lambda block, _, output: returned.setdefault(block, describe.structure(output))
-        )
-        for block in dict.fromkeys(blocks.values())
-    ]
+
+    def note(block: Any, _: Any, output: Any) -> None:
+        returned.setdefault(block, describe.structure(output))
+
+    hooks = [block.register_forward_hook(note) for block in set(blocks.values())]
     try:
         for block in hybridized:
             block._active = False
