@@ -170,11 +170,11 @@ class BatchSplitter:
         """
         axis = self.batch_axis
         counts = [next(a.shape[axis] for a in arrays.values() if a is not None) for arrays in parts]
-        if len(parts) > 1:  # some may be for other processes
+        if len(parts) == 1:
+            pieces = self._pieces(parts[0], counts[0])
+        else:  # split already, perhaps for several processes
             first = self._current.share.rank * len(self.contexts)
             pieces = [(arrays, n, None) for arrays, n in zip(parts[first:], counts[first:])]
-        else:
-            pieces = self._pieces(parts[0], counts[0])
         batch = Batch(raw, 0, axis=self.batch_axis, total=self._current.share.total(sum(counts)))
         for context, (arrays, size, rows) in zip(self.contexts, pieces):
             if size:
