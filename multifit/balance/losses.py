@@ -220,6 +220,7 @@ def softmax(rows: Numbers) -> Numbers:
 
 
 TINY = 1e-8
+LEAST = 1e-300  # sums are divided by at least this: they are 0 if no task is present
 
 
 class FAMO(LossMethod):
@@ -261,7 +262,7 @@ class FAMO(LossMethod):
     def weights(self, measured: Measured, state: State) -> tuple[Any, State]:
         """Return the weights; the logits change in `after_update`."""
         shares = self._shares(measured, state) / (measured.losses + TINY)
-        return shares / _at_least_tiny(measured, measured.total(shares)), state
+        return shares / measured.F.maximum(measured.total(shares), LEAST), state
 
     def after_update(self, measured: Measured, after: Any, state: State) -> State:
         """Return the new state; `after` are the losses of the same batch after the update."""
@@ -275,9 +276,4 @@ class FAMO(LossMethod):
         F = measured.F
         largest = measured.repeated(F.max(state["values"], axis=0, keepdims=True))
         powers = F.exp(state["values"] - largest) * measured.present
-        return powers / _at_least_tiny(measured, measured.total(powers))
-
-
-def _at_least_tiny(measured: Measured, total: Any) -> Any:
-    """Return a sum to divide by, but at least a tiny number: the sum is 0 if no task is present."""
-    return measured.F.maximum(total, 1e-300)
+        return powers / F.maximum(measured.total(powers), LEAST)

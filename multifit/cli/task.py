@@ -191,7 +191,7 @@ class Task:
         return history
 
     def pictures(self) -> Mapping[str, Any]:
-        """Return what the net confuses and what the file's ``pictures`` drew, if it has any: figures by name.
+        """Return what the file's ``pictures`` drew, figures by name; {} if it has no such function.
 
         Raises UsageError for anything else.
         """
@@ -201,7 +201,11 @@ class Task:
         for name, figure in drawn.items():
             if not (isinstance(name, str) and Path(name).name == name and hasattr(figure, "savefig")):
                 raise UsageError(f"{WANTED}; {name!r}: {figure!r} is not one, or its name has a folder")
-        return {**run_plots(self.estimator, self.data[1]), **drawn}
+        return drawn
+
+    def plots(self) -> Mapping[str, Any]:
+        """Return what the net confuses in the validation data, figures by name."""
+        return run_plots(self.estimator, self.data[1])
 
     def _seed(self, name: str) -> None:
         """Seed the generators for a function of the file, or of multifit."""

@@ -130,7 +130,7 @@ def _train(task: Task, resumed: RunRecord | None, resume: Path | None, options: 
     if resumed is None:
         writer.describe(task.estimator)
     history = task.fit(handlers, resume)
-    errors = writer.finish(task.estimator, task.pictures)
+    errors = writer.finish(task.estimator, task.plots, task.pictures)
     _print(f"\nafter epoch {history.epochs}\n{history.summary()}\n", options)
     interrupted = task.estimator.state.interrupted
     end = f"interrupted in epoch {history.epochs}" if interrupted else counted(history.epochs, "epoch")

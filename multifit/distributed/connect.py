@@ -16,21 +16,15 @@ class Library(NamedTuple):
     """A library that connects processes."""
 
     target: str  # module:class, imported when it is used
-    command: str  # starts a run with it
     variables: tuple[str, ...]  # its launcher sets one of them
 
 
 LIBRARIES = {
     "horovod": Library(
         "multifit.gluon.distributed.horovod:HorovodWorld",
-        "horovodrun -np 2 multifit train FILE",
         ("HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_RANK"),
     ),
-    "torch": Library(
-        "multifit.torch.world:TorchWorld",
-        "torchrun --nproc-per-node 2 -m multifit train FILE",
-        ("WORLD_SIZE",),
-    ),
+    "torch": Library("multifit.torch.world:TorchWorld", ("WORLD_SIZE",)),
 }
 LOCAL_SIZES = "HOROVOD_LOCAL_SIZE", "LOCAL_WORLD_SIZE"
 LOCAL_RANKS = "HOROVOD_LOCAL_RANK", "LOCAL_RANK"
@@ -73,7 +67,8 @@ def connect(kind: Annotated[str, one_of(*KINDS)] = "auto", timeout: Seconds = 60
     if kind == "torch" and launched != "torch":
         raise ValueError(
             f'"{kind}" connects processes that a launcher started, but no launcher started this one: '
-            f'{library.command} (without a launcher, "auto" trains in one process)'
+            "torchrun --nproc-per-node 2 -m multifit train FILE (without a launcher, "
+            '"auto" trains in one process)'
         )
     module, _, name = library.target.partition(":")
     try:

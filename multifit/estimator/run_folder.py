@@ -160,10 +160,10 @@ class RunWriter(Handler):
 
     batch_end = describe  # after the first batch, nothing refuses the run any more
 
-    def finish(self, estimator: MultiEstimator, pictures: Callable[[], Any]) -> list[Exception]:
+    def finish(self, estimator: MultiEstimator, *pictures: Callable[[], Any]) -> list[Exception]:
         """Write the history, the parameters, the pictures and the final record; return the errors.
 
-        What can be written is, though the disk may be full. `pictures` returns figures by name.
+        What can be written is, though the disk may be full. Each of `pictures` returns figures by name.
         """
         record, history, interrupted = self.record, estimator.history, estimator.state.interrupted
 
@@ -210,18 +210,19 @@ def run_plots(
 
 
 def write_pictures(
-    folder: Path, estimator: MultiEstimator, more: Callable[[], Mapping[str, Any]]
+    folder: Path, estimator: MultiEstimator, pictures: Sequence[Callable[[], Mapping[str, Any]]]
 ) -> Iterator[str]:
-    """Draw a run's curves, and the figures by name that `more` returns, as PNGs; yield the name of each file.
+    """Draw a run's curves, and what each of `pictures` returns, as PNGs; yield the name of each file.
 
-    Without matplotlib nothing is drawn, and a line in the log says so.
+    Those return figures by name; a later one replaces an earlier one. Without matplotlib nothing is drawn,
+    and a line in the log says so.
     """
     try:
         ours = {"curves": curves(estimator.history)}
     except ImportError as error:
         estimator.logger.warning("no pictures: %s", error)
         return
-    for figures in (lambda: ours, more):
+    for figures in (lambda: ours, *pictures):
         for name, figure in figures().items():
             draw(figure, folder / f"{name}.png")
             yield f"{name}.png"

@@ -14,7 +14,7 @@ from .names import LABELS, OUTPUTS, Ref, Tree
 from .terms import Declarations, MatchedAnchors, MetricTerm, Taker, Term
 
 ARRAYS = ("input", "output", "label")
-LAYER_HEADERS = "layer", "type", "output", "numbers"
+LAYER_HEADERS = "layer", "type", "output", "parameters"
 FEEDS, NORMALIZES, WEIGHS = "feeds", "normalises", "weighs"  # as plan.json spells them
 VALUE_WIDTH = 16  # of a metric's figures, which may be many
 

@@ -28,10 +28,11 @@ from tests.common.data import in_batches
 from tests.common.nets import normed_heads, two_heads
 from tests.common.specs import two_head_spec
 
-WRITTEN = [
-    "checkpoints", "curves.png", "final.params", "history.json", "log.txt", "plan.json", "plan.txt",
-    "settings.json", "tensorboard",
-]  # fmt: skip
+PICTURES = ["curves.png", "confusion_digit.png", "scatter_size.png"]
+WRITTEN = sorted([
+    "checkpoints", "final.params", "history.json", "log.txt", "plan.json", "plan.txt", "settings.json",
+    "tensorboard", *PICTURES,
+])  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +70,7 @@ def test_a_run_from_python_is_a_run(batches: Any, tmp_path: Path) -> None:
     assert [record[name] for name in ("file", "settings", "seed", "epochs", "engine", "precision")] == [
         None, {}, 3, 2, "mxnet", "float32",
     ]  # fmt: skip
-    assert record["directions"]["val_accuracy"] == "max" and record["pictures"] == ["curves.png"]
+    assert record["directions"]["val_accuracy"] == "max" and record["pictures"] == PICTURES
     assert record["seconds"] > 0 and {"multifit", "numpy", "mxnet"} <= set(record["versions"])
     other = make()
     assert other.load(folder) == folder / "final.params"
@@ -104,7 +105,7 @@ def test_without_tensorboardx_only_the_events_are_missing(
     batches: Any, tmp_path: Path, monkeypatch: Any
 ) -> None:
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
-    make().fit(batches, batches=2, output=tmp_path / "run")
+    make().fit(batches, batches, batches=2, output=tmp_path / "run")
     assert listed(tmp_path / "run") == [name for name in WRITTEN if name != "tensorboard"]
 
 
@@ -162,7 +163,7 @@ def test_a_run_that_was_cut_off_is_resumed_bit_for_bit(batches: Any, tmp_path: P
 
 def test_resume_in_a_new_folder_starts_there(batches: Any, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    history = make().fit(batches, epochs=1, output=folder, resume=folder)
+    history = make().fit(batches, batches, epochs=1, output=folder, resume=folder)
     assert history.epochs == 1 and listed(folder) == WRITTEN
 
 
@@ -172,7 +173,7 @@ def test_an_interrupted_run_keeps_how_long_it_was_to_train(batches: Any, tmp_pat
             estimator.state.stop("SIGINT", interrupted=True)
 
     make().fit(batches, epochs=9, event_handlers=Interrupt(), output=tmp_path / "run")
-    assert listed(tmp_path / "run") == [name for name in WRITTEN if name != "curves.png"]
+    assert listed(tmp_path / "run") == [name for name in WRITTEN if name not in PICTURES]
     record = record_of(tmp_path / "run")
     assert record["epochs"] == 9 and record["seconds"] is not None
 
@@ -232,7 +233,7 @@ def test_a_disk_that_is_full_at_the_end_costs_only_what_did_not_fit(
     monkeypatch.setattr("multifit.gluon.snapshot.snapshot.Snapshot.write_trained", save)
     made = make()
     with pytest.raises(OSError, match="No space left"):
-        made.fit(batches, epochs=1, output=tmp_path / "run")
+        made.fit(batches, batches, epochs=1, output=tmp_path / "run")
     assert made.history.epochs == 1
     assert listed(tmp_path / "run") == [name for name in WRITTEN if name != "final.params"]
 

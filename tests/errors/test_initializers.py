@@ -17,7 +17,7 @@ FAULTS = {
         "initializer: 'xavir' is not an initializer (did you mean \"xavier\"?); give an instance of one"),
     "pattern of nothing": ({"encoder.*": mx.init.One()},
         'initializer["encoder.*"]: the pattern "encoder.*" selects none of the net\'s parameters'),
-    "no pattern": ({3: mx.init.One()}, "initializer: 3 is not a pattern; give a string"),
+    "no pattern": ({3: mx.init.One()}, 'initializer["3"]: 3 selects no parameters; give a pattern'),
     "unknown by pattern": ({".*bias": "zro"},
         'initializer[".*bias"]: \'zro\' is not an initializer (did you mean "zero"'),
 }

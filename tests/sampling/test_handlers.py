@@ -16,6 +16,7 @@ from multifit import (
     CheckpointHandler,
     EarlyStoppingHandler,
     Every,
+    Freeze,
     LabelSmoothing,
     LogFile,
     LoggingHandler,
@@ -118,6 +119,7 @@ NAMES.remove("CutMix")  # mixes images; it is MixUp otherwise
 MADE: dict[str, Callable[[Path], Any]] = {  # those that need arguments
     "CheckpointHandler": lambda folder: CheckpointHandler(folder, Every(1, "batch"), "train_size", seed=0),
     "EarlyStoppingHandler": lambda folder: EarlyStoppingHandler("train_size", patience=9, restore_best=True),
+    "Freeze": lambda folder: Freeze("digit.*", until=2, unit="batch"),
     "LogFile": lambda folder: LogFile(folder / "log.txt"),
     "LogTo": lambda folder: LogTo(SimpleNamespace(log_figures=lambda *_: None), every=1),
     "LoggingHandler": lambda folder: LoggingHandler(1),

@@ -146,9 +146,6 @@ class TaskGradients(Protocol):
     def combine(self, features: Sequence[SharedFeatures], weights: Numbers) -> None:
         """Give the shared parameters the weighted sum of the tasks' gradients."""
 
-    def fork(self) -> TaskGradients:
-        """Return an object that continues from this one's state without changing it."""
-
 
 class FeatureGradients:
     """Compares the gradients with respect to features; there is one backward pass through the body."""
@@ -176,10 +173,6 @@ class FeatureGradients:
         """Pass the weighted sum of the features' gradients back."""
         for each in features:
             each.backward(weights)
-
-    def fork(self) -> FeatureGradients:
-        """Return this object, which has no state."""
-        return self
 
 
 def summed(world: World, losses: Numbers, gramian: Numbers) -> tuple[Numbers, Numbers]:
@@ -210,7 +203,13 @@ class ParameterGradients:
         """Return the losses and the Gramian of the gradients summed over all devices and ranks."""
         every = list(self._parameters.values())
         self._rows = [each.parameter_rows(len(tasks.names), every) for each in result.features]
-        return self._joined(tasks.read_losses(result, ALONE))
+        names = self._chosen.reached({self._names[parameter] for rows in self._rows for parameter in rows})
+        summed_rows = [self._of_devices(self._parameters[name], len(tasks.names)) for name in names]
+        all_reduce(self._world, summed_rows)
+        products = [mx.nd.dot(each, each, transpose_b=True).astype("float64") for each in summed_rows]
+        gramian = mx.nd.add_n(*products).asnumpy()  # on each rank, that of all ranks
+        losses = tasks.read_losses(result, ALONE)
+        return summed(self._world, losses, gramian if self._world.first else np.zeros_like(gramian))
 
     def combine(self, features: Sequence[SharedFeatures], weights: Numbers) -> None:
         """Combine the rows; if the batch was not measured, pass the weighted sum back through the body."""
@@ -223,19 +222,6 @@ class ParameterGradients:
                 factors = new_array(weights[np.newaxis], row.context, row.dtype)
                 mx.nd.dot(factors, row).reshape(gradient.shape).copyto(gradient)
         self._rows = []
-
-    def fork(self) -> ParameterGradients:
-        """Return a copy that does not change this one."""
-        return copy.copy(self)
-
-    def _joined(self, losses: Numbers) -> tuple[Numbers, Numbers]:
-        """Return the sum of the ranks' losses, and the Gramian of their summed rows of chosen parameters."""
-        names = self._chosen.reached({self._names[parameter] for rows in self._rows for parameter in rows})
-        rows = [self._of_devices(self._parameters[name], len(losses)) for name in names]
-        all_reduce(self._world, rows)
-        products = [mx.nd.dot(each, each, transpose_b=True).astype("float64") for each in rows]
-        gramian = mx.nd.add_n(*products).asnumpy()
-        return summed(self._world, losses, gramian if self._world.first else np.zeros_like(gramian))
 
     def _of_devices(self, parameter: Any, tasks: int) -> Array:
         """Return the sum of a parameter's rows over the devices; 0 if no sample on this rank reached it."""
@@ -275,17 +261,14 @@ class GradientBalancer:
         # a loss of weight 0 has no gradient, and must not change where the graph is cut
         self._weighed = [term.key for term in spec.terms if term.spec.weight != 0]
         self._count = len(self.tasks.names)
-        self._weights, self._memory, self._is_new = (
-            np.ones(self._count),
-            ask(method, "start", self._count),
-            True,
-        )
+        self._weights, self._memory = np.ones(self._count), ask(method, "start", self._count)
+        self._is_new = True
         self._new_figures()
 
     def fork(self) -> GradientBalancer:
         """Return a balancer that continues from this one's state without changing it."""
         fork = copy.copy(self)  # arrays are replaced, never changed
-        fork._gradients = self._gradients.fork()
+        fork._gradients = copy.copy(self._gradients)
         fork._new_figures()
         return fork
 
@@ -333,9 +316,7 @@ class GradientBalancer:
 
         The Gramian is added to the figures.
         """
-        return self._counted(*self._gradients.measure(result, self.tasks))
-
-    def _counted(self, losses: Numbers, gramian: Numbers) -> tuple[Numbers, Numbers]:
+        losses, gramian = self._gradients.measure(result, self.tasks)
         gramian = (gramian + gramian.T) / 2
         if np.isfinite(gramian).all():  # gradients in float16 overflow now and then
             self.gradient_figures.add_gramian(gramian)

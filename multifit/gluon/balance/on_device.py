@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ...balance import Balance, State
-from ...balance.answers import ask
+from ...balance.answers import Shape, ask
 from ...balance.protocol import Measured, measured_losses
 from ...balance.weighing import weigh_losses
 from ...distributed import World
@@ -22,49 +22,43 @@ from .tasks import Places, Tasks, tasks_with_labels
 Function = Callable[..., "tuple[Any, list[Any]]"]
 """``function(measured, rows, *losses) -> weights, rows``"""
 
+Graph = Callable[[Sequence[Any]], "list[Array]"]
+"""Takes the rows, the epoch and the arrays of losses; returns the new rows, then head gradients."""
 
-class WeighingGraph:
-    """Runs a function on losses as one operator, and returns head gradients.
+
+def weighing_graph(
+    arrays: Arrays,
+    function: Function,
+    rows: int,
+    tasks: int,
+    losses: Sequence[Places],
+    heads: Sequence[tuple[Sequence[int], str]],
+) -> Graph:
+    """Return a function on losses that runs as one operator.
 
     What is kept between batches are `rows` of a single array, because each further input or output costs
     time. `losses` are, for each argument of `function` that holds losses, the tasks of the elements of its
     arrays; `measured` has the first of them. `heads` are the tasks of the head gradients' elements, with the
     dtypes; they get the weights that the function returns.
     """
-
-    def __init__(
-        self,
-        arrays: Arrays,
-        function: Function,
-        rows: int,
-        tasks: int,
-        losses: Sequence[Places],
-        heads: Sequence[tuple[Sequence[int], str]],
-    ) -> None:
-        kept = mx.sym.var("rows", shape=(rows, tasks))
-        epoch = mx.sym.var("epoch", shape=(tasks,))
-        inputs = [
-            [mx.sym.var(f"losses{i}_{j}", shape=(len(places),)) for j, places in enumerate(each)]
-            for i, each in enumerate(losses)
-        ]
-        before = list(mx.sym.split(kept, num_outputs=rows, axis=0, squeeze_axis=True))
-        by_task = [_by_task(*pair, tasks) for pair in zip(inputs, losses)]
-        weights, after = function(measured_losses(mx.sym, tasks, by_task[0], epoch), before, *by_task)
-        outputs = [mx.sym.stack(*after, axis=0)]
-        for places, dtype in heads:
-            of_tasks = [_element(weights, task) for task in places]
-            outputs.append(mx.sym.cast(mx.sym.concat(*of_tasks, dim=0), dtype))
-        symbol = mx.sym.Group(outputs)
-        order = ["rows", "epoch", *(each.name for group in inputs for each in group)]
-        self._used = [order.index(name) for name in symbol.list_inputs()]
-        self._operator = arrays.operator(symbol)
-
-    def __call__(self, given: Sequence[Any]) -> list[Array]:
-        """Return the new rows, then the head gradients.
-
-        `given` are the rows, the epoch and the arrays of losses.
-        """
-        return as_list(self._operator(*[given[number] for number in self._used]))
+    kept = mx.sym.var("rows", shape=(rows, tasks))
+    epoch = mx.sym.var("epoch", shape=(tasks,))
+    inputs = [
+        [mx.sym.var(f"losses{i}_{j}", shape=(len(places),)) for j, places in enumerate(each)]
+        for i, each in enumerate(losses)
+    ]
+    before = list(mx.sym.split(kept, num_outputs=rows, axis=0, squeeze_axis=True))
+    by_task = [_by_task(*pair, tasks) for pair in zip(inputs, losses)]
+    weights, after = function(measured_losses(mx.sym, tasks, by_task[0], epoch), before, *by_task)
+    outputs = [mx.sym.stack(*after, axis=0)]
+    for places, dtype in heads:
+        of_tasks = [_element(weights, task) for task in places]
+        outputs.append(mx.sym.cast(mx.sym.concat(*of_tasks, dim=0), dtype))
+    symbol = mx.sym.Group(outputs)
+    order = ["rows", "epoch", *(each.name for group in inputs for each in group)]
+    used = [order.index(name) for name in symbol.list_inputs()]
+    operator = arrays.operator(symbol)
+    return lambda given: as_list(operator(*[given[number] for number in used]))
 
 
 def shape_of(value: Any) -> tuple[int, ...] | None:
@@ -111,11 +105,11 @@ class DeviceMethod:
         self._method, self._tasks, self._context, self._world = method, tasks, context, world
         self._arrays = arrays
         self._count = len(tasks.names)
-        start = {name: np.asarray(value) for name, value in ask(method, "start", self._count).items()}
-        self._check_shapes(f"start({self._count})", {name: value.shape for name, value in start.items()})
+        start = ask(method, "start", self._count)
         self._names = list(start)
-        self._rows = self._new_rows([np.ones(self._count), *start.values()])
-        self._graphs: dict[Any, WeighingGraph] = {}
+        memory = self._checked(f"start({self._count})", start, np.shape)
+        self._rows = self._new_rows([np.ones(self._count), *memory])
+        self._graphs: dict[Any, Graph] = {}
         self._constants: dict[tuple[float, ...], Any] = {}  # which tasks have labels, on the device
         self._epoch: tuple[int, Any] = -1, None  # its index, and its array for each task
         self._measured: Losses = [], None
@@ -159,9 +153,9 @@ class DeviceMethod:
     def _weigh(self, measured: Measured, rows: list[Any], losses: Any) -> tuple[Any, list[Any]]:
         _, _, last, *memory = rows
         weights, new = weigh_losses(self._method, measured, last, self._named(memory), shape_of)
-        state, there = self._checked("weights", new), losses != 0
+        there = losses != 0
         last = measured.F.where(measured.present == 1, weights, last)
-        return weights, [weights * there, there, last, *(state[name] for name in self._names)]
+        return weights, [weights * there, there, last, *self._checked("weights", new, shape_of)]
 
     def _keep(self, measured: Measured, rows: list[Any], there: Any) -> tuple[Any, list[Any]]:
         _, _, last, *memory = rows
@@ -170,8 +164,7 @@ class DeviceMethod:
     def _look_back(self, measured: Measured, rows: list[Any], _: Any, after: Any) -> tuple[Any, list[Any]]:
         weights, there, last, *memory = rows
         new = ask(self._method, "after_update", measured, after, self._named(memory))
-        state = self._checked("after_update", new)
-        return last, [weights, there, last, *(state[name] for name in self._names)]
+        return last, [weights, there, last, *self._checked("after_update", new, shape_of)]
 
     def _named(self, memory: Sequence[Any]) -> State:
         return dict(zip(self._names, memory))
@@ -215,20 +208,18 @@ class DeviceMethod:
             return outputs
         return [each.as_in_context(to.context) for each, to in zip(outputs, result.objectives)]
 
-    def _new_graph(self, function: Function, losses: Sequence[Losses], heads: Any) -> WeighingGraph:
+    def _new_graph(self, function: Function, losses: Sequence[Losses], heads: Any) -> Graph:
         all_tasks = (tuple(range(self._count)),)
         taken = [all_tasks if keys is None else self._tasks.places(keys) for _, keys in losses]
         keys, *dtypes = heads or ((),)
         pairs = list(zip(self._tasks.places(keys), dtypes))
         rows = FIGURES + 1 + len(self._names)
-        return WeighingGraph(self._arrays, function, rows, self._count, taken, pairs)
+        return weighing_graph(self._arrays, function, rows, self._count, taken, pairs)
 
-    def _checked(self, function: str, memory: State) -> State:
-        self._check_shapes(function, {name: shape_of(value) for name, value in memory.items()})
-        return memory
-
-    def _check_shapes(self, function: str, shapes: Mapping[str, tuple[int, ...] | None]) -> None:
-        for name, shape in shapes.items():
+    def _checked(self, function: str, memory: State, shape_of: Shape) -> list[Any]:
+        """Return what a function of the method returned to be remembered, in order."""
+        for name, value in memory.items():
+            shape = shape_of(value)
             if shape != (self._count,):
                 found = ", which measured.F did not compute" if shape is None else f" of shape {shape}"
                 raise SpecError(
@@ -236,3 +227,4 @@ class DeviceMethod:
                     f"device, a method remembers arrays of shape ({self._count},); with on_device = False, "
                     "anything"
                 )
+        return [memory[name] for name in self._names]

@@ -108,10 +108,7 @@ def _figures(gramians: Numbers) -> list[Numbers]:
 
 
 METHODS = "valid is a method of multifit.balance, such as UPGrad(), or an object with the members of Balance"
-
-
 NEEDS = ("nothing", "losses", "gramian")
-
 
 Places = tuple[tuple[int, ...], ...]
 """For each of several arrays of losses, the tasks of its elements."""

@@ -137,7 +137,6 @@ class Part(Slice):
         return self.whole
 
 
-Share = Slice | Part
 WHOLE = Slice()
 
 
@@ -145,4 +144,4 @@ WHOLE = Slice()
 class CurrentShare:
     """The share of the batch that was read last: set where batches are read, used where they are split."""
 
-    share: Share = WHOLE
+    share: Slice = WHOLE

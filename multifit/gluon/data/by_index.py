@@ -22,18 +22,12 @@ def by_index(data: Any) -> Iterator[Any] | None:
     own DataLoader, without workers and with the default batchify function, over dense arrays: an
     ArrayDataset, a SimpleDataset or an array.
     """
-    columns = columns_of(data._dataset) if _is_default_loader(data) else None
-    return None if columns is None else _gather_batches(data, columns)
-
-
-def columns_of(dataset: Any) -> list[Column] | None:
-    """Return the arrays whose rows are a data set's samples; None if it does not consist of arrays."""
-    dataset = _unwrap(dataset)
+    if not _is_default_loader(data):
+        return None
+    dataset = _unwrap(data._dataset)
     parts = dataset._data if type(dataset) is mx.gluon.data.ArrayDataset else [dataset]
     columns = [_unwrap(part) for part in parts]
-    if not all(map(_rows_are_samples, columns)) or len({len(column) for column in columns}) != 1:
-        return None
-    return columns
+    return _gather_batches(data, columns) if all(map(_rows_are_samples, columns)) else None
 
 
 def _is_default_loader(data: Any) -> bool:
@@ -67,17 +61,12 @@ def _gather_batches(data: Any, columns: list[Column]) -> Iterator[Any]:
     size = len(columns[0])
     for samples in data._batch_sampler:
         rows = np.asarray(samples)
-        if _are_valid(rows, size):
+        are_numbers = rows.ndim == 1 and rows.dtype.kind == "i" and len(rows) > 0
+        if are_numbers and -size <= rows.min() and rows.max() < size:
             batch = [_gather(column, rows) for column in columns]
             yield batch if len(batch) > 1 else batch[0]
         else:  # the data set itself understands the index, or raises
             yield data._batchify_fn([data._dataset[i] for i in samples])
-
-
-def _are_valid(rows: np.ndarray, size: int) -> bool:
-    if rows.ndim != 1 or rows.dtype.kind != "i" or not len(rows):
-        return False
-    return bool(-size <= rows.min() and rows.max() < size)
 
 
 def _gather(column: Any, rows: np.ndarray) -> Array:

@@ -25,7 +25,9 @@ def resolve_context(context: object, parameters: Iterable[Parameter]) -> list[Co
     contexts: list[Any] = list(context) if isinstance(context, (list, tuple)) else [context]
     messages = [f"{shown(c)} is not a context" for c in contexts if not isinstance(c, mx.Context)]
     valid = [c for c in contexts if isinstance(c, mx.Context)]
-    messages += missing_gpus(valid)
+    gpus = mx.context.num_gpus()
+    missing = [c for c in valid if c.device_type == "gpu" and c.device_id >= gpus]
+    messages += [f"{c} does not exist: this machine has {counted(gpus, 'GPU')}" for c in missing]
     messages += [f"{c} is given twice" for i, c in enumerate(valid) if c in valid[:i]]
     if messages or not contexts:
         raise ValueError(
@@ -33,13 +35,6 @@ def resolve_context(context: object, parameters: Iterable[Parameter]) -> list[Co
             "give an mx.Context or a list of different ones, such as mx.cpu(0) or [mx.gpu(0), mx.gpu(1)]"
         )
     return contexts
-
-
-def missing_gpus(contexts: Iterable[Context]) -> list[str]:
-    """Return which of the contexts do not exist on this machine, each with how many GPUs there are."""
-    gpus = mx.context.num_gpus()
-    missing = [c for c in contexts if c.device_type == "gpu" and c.device_id >= gpus]
-    return [f"{c} does not exist: this machine has {counted(gpus, 'GPU')}" for c in missing]
 
 
 def can_compute(context: object) -> bool:

@@ -30,9 +30,8 @@ class MissingLabels:
 
     def __init__(self, labels: Mapping[str, LabelSpec], known: KnownLabels | None = None) -> None:
         self._labels = {name: label for name, label in labels.items() if is_missable(label)}
-        self._masks = {label.missing for label in self._labels.values() if isinstance(label.missing, str)} - {
-            NAN
-        }
+        masks = {label.missing for label in self._labels.values() if isinstance(label.missing, str)} - {NAN}
+        self._optional = list(dict.fromkeys([*self._labels, *sorted(masks)]))
         self._known: KnownLabels = {} if known is None else known
 
     def __bool__(self) -> bool:
@@ -46,10 +45,10 @@ class MissingLabels:
         if batch_axis:
             message = "labels that may be missing need samples along axis 0, and batch_axis is"
             return arrays, [Problem("data", f"{message} {batch_axis}")]
-        for name in self._optional():
+        for name in self._optional:
             if arrays.get(name) is not None:
                 self._known[name] = tuple(arrays[name].shape), arrays[name].dtype
-        left_out = [name for name in self._optional() if name in arrays and arrays[name] is None]
+        left_out = [name for name in self._optional if name in arrays and arrays[name] is None]
         sizes = [array.shape[0] for array in arrays.values() if array is not None and array.shape]
         if not left_out or not sizes:
             return arrays, []
@@ -87,9 +86,6 @@ class MissingLabels:
                 replaced[name] = place(known, values.context, dtype)
                 replaced[presence(name)] = present
         return replaced
-
-    def _optional(self) -> list[str]:
-        return [*dict.fromkeys([*self._labels, *self._masks])]
 
     def _cannot_fill(self, name: str) -> Problem | None:
         why = "its shape is not known before a batch has it; begin with a batch that has it"

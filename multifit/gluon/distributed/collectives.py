@@ -23,7 +23,7 @@ def all_reduce(world: World, arrays: Sequence[Array]) -> None:
     if world.asynchronous:
         world.all_reduce(arrays)
         return
-    copies = _on_cpu(arrays)
+    copies = [array.as_in_context(mx.cpu()) for array in arrays]  # those on the CPU are not copied
     idle = sum(map(size_in_bytes, copies)) <= LITTLE
     if idle:
         mx.nd.waitall()
@@ -38,14 +38,9 @@ def broadcast(world: World, arrays: Sequence[Array]) -> None:
     if world.asynchronous:
         world.broadcast(arrays)
         return
-    copies = _on_cpu(arrays)
+    copies = [array.as_in_context(mx.cpu()) for array in arrays]  # those on the CPU are not copied
     world.broadcast([host_view(array) for array in copies])
     _copy_back(arrays, copies)
-
-
-def _on_cpu(arrays: Sequence[Array]) -> list[Any]:
-    """Return copies of the arrays on the CPU; those that are there are not copied."""
-    return [array.as_in_context(mx.cpu()) for array in arrays]
 
 
 def _copy_back(arrays: Sequence[Array], copies: Sequence[Any]) -> None:

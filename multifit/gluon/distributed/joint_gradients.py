@@ -1,6 +1,6 @@
 """The gradients of all ranks: which parameters any rank has reached, and the sums over the ranks."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import compress
 from typing import Any
 
@@ -61,14 +61,11 @@ class JointGradients:
 
     def problems(self, trainers: Trainers) -> list[Problem]:
         """Return why gradients cannot be added up over the ranks; all parameters must have shapes."""
-        return [] if self._world.alone else [Problem("trainer", line) for line in _problems(trainers)]
-
-
-def _problems(trainers: Mapping[str, Any]) -> Iterator[str]:
-    for name, trainer in trainers.items():
-        sparse = [p.name for p in updated_parameters(trainer) if p._grad_stype != "default"]
-        if sparse:
-            yield (
-                f'trainers: "{name}" updates {", ".join(sparse)}, whose gradients are sparse and cannot be '
-                "added up over processes; build the layer with sparse_grad=False"
-            )
+        problems: list[Problem] = []
+        for name, trainer in () if self._world.alone else trainers.items():
+            sparse = [p.name for p in updated_parameters(trainer) if p._grad_stype != "default"]
+            if sparse:
+                what = f'"{name}" updates {", ".join(sparse)}, whose gradients are sparse'
+                way_out = "cannot be added up over processes; build the layer with sparse_grad=False"
+                problems.append(Problem("trainer", f"trainers: {what} and {way_out}"))
+        return problems

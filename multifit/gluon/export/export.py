@@ -26,19 +26,17 @@ from ..steps.evaluation import batches_of, predict_batch
 from .onnx_model import onnx_model, require_onnx
 from .traced_net import PortType, TracedNet, trace
 
-INSTALL = "exporting to PyTorch needs torch, which is not installed: pip install torch"
 FUNCTIONS = {"torch": "write_module", "pt2": "write_program"}
 
 
 def require_torch() -> Any:
     """Return the module that writes files for torch; raises ImportError if torch is not installed."""
     if find_spec("torch") is None:
-        raise ImportError(INSTALL)
+        raise ImportError("exporting to PyTorch needs torch, which is not installed: pip install torch")
     return import_module("multifit.torch.export.write")
 
 
-def write_torch(format: str, net: TracedNet, record: dict[str, Any], folder: Path) -> list[Path]:
-    """Write a net in one of the formats in `FUNCTIONS`; `record` describes it for ``export.json``."""
+def _write_torch(format: str, net: TracedNet, folder: Path) -> list[Path]:
     writer = require_torch()
     plain = writer.PlainNet(
         symbol=mx.sym.Group(list(net.symbols.values())).tojson(),
@@ -51,7 +49,7 @@ def write_torch(format: str, net: TracedNet, record: dict[str, Any], folder: Pat
         arrays={name: value.asnumpy() for name, value in net.parameters.items()},
         names=net.names,
         trained=net.trained,
-        record=record,
+        record=_description(net),
     )
     paths: list[Path] = getattr(writer, FUNCTIONS[format])(plain, folder)
     return paths
@@ -70,8 +68,17 @@ def _write_gluon(net: TracedNet, folder: Path) -> list[Path]:
         record_file, parameter_file, symbol_file = (files.enter_context(atomic_path(path)) for path in paths)
         symbol_file.write_text(symbol.tojson(), "utf-8")
         mx.nd.save(str(parameter_file), values)
-        hashes = {PARAMETERS: sha256(parameter_file), SYMBOL: sha256(symbol_file)}
-        record_file.write_text(json.dumps(_record(net, hashes), indent=2) + "\n", "utf-8")
+        described = _description(net)
+        for output in described["outputs"]:
+            output["symbol"] = f"{output['name']}_output"
+        record = {
+            "format": "gluon",
+            "symbol": SYMBOL,
+            "parameters": PARAMETERS,
+            **described,
+            "sha256": {PARAMETERS: sha256(parameter_file), SYMBOL: sha256(symbol_file)},
+        }
+        record_file.write_text(json.dumps(record, indent=2) + "\n", "utf-8")
     return sorted(paths)
 
 
@@ -80,23 +87,11 @@ def _write_onnx(net: TracedNet, folder: Path) -> list[Path]:
     return [folder / ONNX]
 
 
-def _write_torch(format: str, net: TracedNet, folder: Path) -> list[Path]:
-    return write_torch(format, net, _description(net), folder)
-
-
 WRITERS: Mapping[str, Callable[[TracedNet, Path], list[Path]]] = {
     "gluon": _write_gluon,
     "onnx": _write_onnx,
     **{format: partial(_write_torch, format) for format in FUNCTIONS},
 }
-
-
-def _record(net: TracedNet, hashes: Mapping[str, str]) -> dict[str, Any]:
-    described = _description(net)
-    for output in described["outputs"]:
-        output["symbol"] = f"{output['name']}_output"
-    files = {"format": "gluon", "symbol": SYMBOL, "parameters": PARAMETERS}
-    return {**files, **described, "sha256": dict(hashes)}
 
 
 def _description(net: TracedNet) -> dict[str, Any]:

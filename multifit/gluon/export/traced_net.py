@@ -35,7 +35,9 @@ def trace(net: Net, spec: TaskSpec, signatures: Sequence[SlotSignature]) -> Trac
     paths, problems = bind_outputs(spec.outputs, result, "the net that is exported")
     raise_problems(problems)
     symbols = {name: at_path(result, paths[name]) for name in spec.output_names}
-    _check_symbols(net, symbols)
+    others = [f'"{n}" is {type(s).__name__}' for n, s in symbols.items() if not isinstance(s, mx.sym.Symbol)]
+    if others:
+        raise SpecError(_untraceable(net, f"the output {', '.join(others)}, not a symbol"))
     inputs = [name for name, variable in variables.items() if variable is not None]
     read = set(mx.sym.Group(list(symbols.values())).list_inputs())
     parameters = _parameter_values(net, read, inputs)
@@ -67,12 +69,6 @@ def _untraceable(net: Net, reason: str) -> str:
         f"({reason}); make it a HybridBlock whose hybrid_forward uses only F's operators, without arrays' "
         "shapes or values, or export a part that is one: TaskSpec(evaluate=TaskSpec(..., forward=...))"
     )
-
-
-def _check_symbols(net: Net, outputs: Mapping[str, Any]) -> None:
-    others = [f'"{name}" is {type(out).__name__}' for name, out in outputs.items() if not _is_symbol(out)]
-    if others:
-        raise SpecError(_untraceable(net, f"the output {', '.join(others)}, not a symbol"))
 
 
 def _parameter_values(net: Net, read: set[str], inputs: Sequence[str]) -> dict[str, Array]:
@@ -112,13 +108,9 @@ def _split_symbols(result: Any) -> Any:
         return {key: _split_symbols(item) for key, item in result.items()}
     if isinstance(result, (list, tuple)):
         return [_split_symbols(item) for item in result]
-    if _is_symbol(result) and len(result.list_outputs()) > 1:
+    if isinstance(result, mx.sym.Symbol) and len(result.list_outputs()) > 1:
         return list(result)
     return result
-
-
-def _is_symbol(value: Any) -> bool:
-    return isinstance(value, mx.sym.Symbol)
 
 
 BATCH = "N"  # stands for the size of the batch in a shape
@@ -185,8 +177,10 @@ def port_types(
     for size in (2 * samples, samples + 1):  # a net may only take an even number of samples
         with suppress(mx.base.MXNetError):
             larger, more = _infer_shapes(group, _with_samples(signatures[-1], size), parameters), size
-    # If no output grows with the batch, the net was written for batches of one size.
-    any_size = larger != output_shapes[-1] or any(_is_unknown(shape) for shape in larger)
+    # If no output grows with the batch, the net was written for batches of one size. MXNet's signs for sizes
+    # that it cannot infer are numbers below 1.
+    is_unknown = any(not shape or min(shape) < 1 for shape in larger)
+    any_size = larger != output_shapes[-1] or is_unknown
     batch = BATCH if any_size else samples
     inputs = {
         name: PortType((batch, *_common_sizes([shapes[name] for shapes in input_shapes])[1:]), dtype)
@@ -247,10 +241,6 @@ def _infer_dtypes(
     known.update({name: value.dtype for name, value in parameters.items()})
     dtypes = symbol.infer_type(**{name: known[name] for name in symbol.list_inputs()})[1]
     return [np.dtype(dtype).name for dtype in dtypes]
-
-
-def _is_unknown(shape: Shape) -> bool:
-    return not shape or min(shape) < 1  # MXNet's sign for sizes that it cannot infer
 
 
 def _open_size(size: int | str | None, size_of_larger: int, samples: int, more: int) -> int | str | None:

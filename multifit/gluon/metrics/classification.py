@@ -27,8 +27,12 @@ class MatchCount(DeviceMetric):
 
     counts_labels = True
 
-    def count_matches(self, F: ModuleType, label: Tensor, prediction: Tensor) -> list[Tensor]:
+    def count_matches(
+        self, F: ModuleType, label: Tensor, prediction: Tensor, flat: bool = False
+    ) -> list[Tensor]:
         """Return (matches, elements); if `returns_rows`, return the arrays for others to count."""
+        if flat:
+            label, prediction = F.reshape(label, (-1,)), F.reshape(prediction, (-1,))
         if self.returns_rows:
             return [prediction, label]
         matches = F.broadcast_equal(prediction, F.trunc(label))
@@ -66,10 +70,7 @@ class DeviceAccuracy(MatchCount):
     def _statistics(
         self, F: ModuleType, label: Tensor, output: Tensor, axis: int, flat: bool
     ) -> list[Tensor]:
-        classes, label = F.argmax(output, axis=axis), F.cast(label, "float32")
-        if flat:
-            classes, label = F.reshape(classes, (-1,)), F.reshape(label, (-1,))
-        return self.count_matches(F, label, classes)
+        return self.count_matches(F, F.cast(label, "float32"), F.argmax(output, axis=axis), flat)
 
     def _both_readings(self, F: ModuleType, label: Tensor, output: Tensor, axis: int | None) -> list[Tensor]:
         label, output = F.cast(label, "float32"), F.cast(F.BlockGrad(output), "float32")
@@ -129,9 +130,7 @@ class DeviceBinaryAccuracy(MatchCount):
         # compared in float32, because mxnet casts the threshold to the dtype of the array
         positive = F.cast(label, "float32") > 0.5
         prediction = F.cast(output, "float32") > self.metric.threshold
-        if flat:
-            positive, prediction = F.reshape(positive, (-1,)), F.reshape(prediction, (-1,))
-        return self.count_matches(F, positive, prediction)
+        return self.count_matches(F, positive, prediction, flat)
 
 
 class DeviceTopKAccuracy(DeviceMetric):

@@ -222,13 +222,8 @@ class StageFigures:
     def names(self) -> list[str]:
         """Return the names of all figures, without prefix; for a metric without names yet, its key."""
         losses = [figure for term in self._terms for figure in term.figures]
-        metrics = [name for metric in self.metrics for name in metric.names]
-        return [
-            *(["loss"] if self._terms else []),
-            *losses,
-            *metrics,
-            *(name for means in self.means for name in means.names),
-        ]
+        others = [name for each in (*self.metrics, *self.means) for name in each.names]
+        return [*(["loss"] if losses else []), *losses, *others]
 
     def direction(self, figure: str) -> str | None:
         """Return whether a figure is better "min" or "max"; None if unknown."""
@@ -241,10 +236,8 @@ class StageFigures:
         """Return the problems with metrics' names, such as missing or equal ones; needs a measured batch."""
         if self.on_host or any(listed(metric.term.spec.names) for metric in self.metrics):
             self.read()  # a metric knows how many figures it has once it has measured something
-        problems = [metric.problem() for metric in self.metrics]
-        return [problem for problem in problems if problem] or self._shared_names()
-
-    def _shared_names(self) -> list[Problem]:
+        if problems := [problem for metric in self.metrics if (problem := metric.problem())]:
+            return problems
         bearers: dict[str, list[str]] = {}
         for metric in self.metrics:
             for name in metric.names:

@@ -56,7 +56,9 @@ def declared_metrics(spec: TaskSpec) -> dict[str, list[StageMetric]]:
                 used |= _identities(metric)
                 metrics[name].append(StageMetric(term, metric))
         missable = [label for label, spec in declared.label_specs.items() if is_missable(spec)]
-        metrics[name] += [_coverage(label) for label in missable]
+        for label in missable:
+            metric, refs = Coverage(), (Ref(LABELS, presence(label)),)
+            metrics[name].append(StageMetric(MetricTerm(coverage(label), MetricSpec(metric), refs), metric))
     raise_problems(problems)
     return metrics
 
@@ -65,13 +67,6 @@ def _identities(metric: Any) -> set[int]:
     """Return the identities of a metric and of the metrics that it is composed of."""
     parts = metric.metrics if isinstance(metric, mx.metric.CompositeEvalMetric) else ()
     return {id(metric)}.union(*map(_identities, parts))
-
-
-def _coverage(label: str) -> StageMetric:
-    metric = Coverage()
-    return StageMetric(
-        MetricTerm(coverage(label), MetricSpec(metric), (Ref(LABELS, presence(label)),)), metric
-    )
 
 
 class Place(Enum):

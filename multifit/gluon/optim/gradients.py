@@ -113,18 +113,14 @@ def scale_gradients(parameters: Iterable[mx.gluon.Parameter], factor: float) -> 
 def clip_gradients(trainer: mx.gluon.Trainer, norm: float) -> None:
     """Scale a trainer's fresh gradients, which are reduced, so that their global norm is at most `norm`."""
     fresh = [p for p in updated_parameters(trainer) if is_fresh(replicas(p)[0])]
-    for context in fresh[0].list_ctx() if fresh else ():
-        # each device scales its own copy; checking the norm for infinity would wait for the device
-        _clip([p.grad(context) for p in fresh], norm)
-
-
-def _clip(gradients: list[Any], norm: float) -> None:
-    """Do what ``gluon.utils.clip_global_norm`` does, which fails for float64."""
     sparse = mx.nd.sparse.RowSparseNDArray
-    flat = [each.norm() if isinstance(each, sparse) else each.reshape((-1,)) for each in gradients]
-    scale = _scale(norm, tuple((each.size, np.dtype(each.dtype).name) for each in flat))(*flat)
-    for gradient in gradients:
-        gradient *= scale
+    # ``gluon.utils.clip_global_norm`` fails for float64, and waits for the device to check the norm
+    for context in fresh[0].list_ctx() if fresh else ():  # each device scales its own copy
+        gradients: list[Any] = [p.grad(context) for p in fresh]
+        flat = [each.norm() if isinstance(each, sparse) else each.reshape((-1,)) for each in gradients]
+        scale = _scale(norm, tuple((each.size, np.dtype(each.dtype).name) for each in flat))(*flat)
+        for gradient in gradients:
+            gradient *= scale
 
 
 @lru_cache(256)  # batches that reach other parameters need another operator

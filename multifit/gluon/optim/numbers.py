@@ -42,8 +42,10 @@ def set_values(parameters: Mapping[str, mx.gluon.Parameter], values: Mapping[str
                 written[value.dtype] += parameter._data
             else:
                 parameter.set_data(new_array(value, mx.cpu()))
+        # Operators of oneDNN keep a copy of weights in a layout of their own until an operator has written to
+        # them: one operator writes all arrays of a dtype to themselves.
         for arrays in written.values():
-            _mark_changed(arrays)
+            mx.nd.amp_multicast(*arrays, num_outputs=len(arrays), out=arrays)
 
 
 def _is_plain(parameter: mx.gluon.Parameter) -> bool:
@@ -56,14 +58,6 @@ def _takes(parameter: mx.gluon.Parameter, value: np.ndarray) -> bool:
     if parameter._data is None or not _is_plain(parameter):
         return False
     return parameter.shape == value.shape and parameter.dtype == value.dtype and value.size > 0
-
-
-def _mark_changed(arrays: list[mx.nd.NDArray]) -> None:
-    """Let one operator write arrays of one dtype to themselves.
-
-    Operators of oneDNN keep a copy of weights in a layout of their own until an operator has written to them.
-    """
-    mx.nd.amp_multicast(*arrays, num_outputs=len(arrays), out=arrays)
 
 
 class UpdateNumbers:
@@ -128,9 +122,7 @@ def _in_numpy(state: Any) -> Any:
     """Return a state in NumPy arrays."""
     if isinstance(state, (tuple, list)):
         return type(state)(_in_numpy(part) for part in state)
-    if state is None:
-        return None
-    return host_view(state, idle=True)
+    return None if state is None else host_view(state, idle=True)
 
 
 def _written(before: Any, state: Any) -> Any:

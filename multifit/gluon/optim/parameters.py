@@ -1,7 +1,7 @@
 """The parameters of a net and its losses: their names, how to select some of them, and initialisation."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,8 @@ from ...protocols import Context, Parameter
 from ..compat import mx
 from ..data.devices import placed_on
 
-Rules = list[tuple["re.Pattern[str]", Any]]
-"""Patterns of parameter names, each with its initializer."""
+Rules = list[tuple[Collection[str], Any]]
+"""Names of parameters, each group with its initializer."""
 
 
 class NamedParameters(dict[str, mx.gluon.Parameter]):
@@ -176,7 +176,7 @@ def initialize(
         return problems
     uninitialized = [name for name, parameter in parameters.items() if not placed_on([parameter])]
     for name in uninitialized:
-        value = next((value for pattern, value in rules if pattern.fullmatch(name)), None)
+        value = next((value for names, value in rules if name in names), None)
         parameter = parameters[name]
         if any(length < 0 for length in parameter.shape or ()):
             message = f'net: "{name}" has the shape {tuple(parameter.shape)}; give its layer sizes above 0'
@@ -204,19 +204,17 @@ def initialize(
 
 def _rules(initializer: Any, parameters: Mapping[str, mx.gluon.Parameter]) -> tuple[Rules, list[Problem]]:
     if not isinstance(initializer, Mapping):
-        return [(re.compile(".*", re.DOTALL), initializer)], _invalid("initializer", initializer)
-    problems = []
+        return [(parameters, initializer)], _invalid("initializer", initializer)
+    rules: Rules = []
+    problems: list[Problem] = []
     for pattern, value in initializer.items():
-        if isinstance(pattern, str):
-            where = f"initializer[{quoted([pattern])}]"
-            problems += select(where, pattern, parameters)[1] + _invalid(where, value)
-        else:
-            message = f"initializer: {shown(pattern)} is not a pattern; give a string"
-            problems.append(Problem("trainer", message))
-    if problems:
-        return [], problems
-    rules = [(re.compile(pattern), value) for pattern, value in initializer.items()]
-    return [(pattern, mx.init.create(v) if isinstance(v, str) else v) for pattern, v in rules], []
+        where = f"initializer[{quoted([pattern])}]"
+        names, wrong = select(where, pattern, parameters)
+        wrong += _invalid(where, value)
+        problems += wrong
+        if not wrong:
+            rules.append((names, mx.init.create(value) if isinstance(value, str) else value))
+    return rules, problems
 
 
 def _invalid(where: str, value: object) -> list[Problem]:

@@ -14,7 +14,7 @@ STARTS = {"zeros": 0, "ones": 1}  # of running statistics
 
 @contextmanager
 def preserve_state(
-    parameters: Iterable[mx.gluon.Parameter], trainers: Iterable[mx.gluon.Trainer | TrainerHandle]
+    parameters: Iterable[mx.gluon.Parameter], trainers: Iterable[TrainerHandle]
 ) -> Iterator[None]:
     """Restore parameters and trainers when the block ends, even by an exception.
 
@@ -25,9 +25,7 @@ def preserve_state(
     with ExitStack() as stack:
         stack.enter_context(_preserve_parameters([p for p in parameters if p._data is not None]))
         for trainer in trainers:
-            stack.enter_context(
-                _preserve_trainer(trainer.trainer if isinstance(trainer, TrainerHandle) else trainer)
-            )
+            stack.enter_context(_preserve_trainer(trainer.trainer))
         yield
 
 

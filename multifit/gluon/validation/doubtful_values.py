@@ -47,7 +47,7 @@ def doubtful_values(result: StepResult) -> Iterator[str]:
 
 def _softmax(term: Term, loss: Any, values: Values) -> Iterator[str]:
     scores = values[term.args[0]]
-    if not _has_axis(scores, loss._axis) or scores.shape[loss._axis] == 1:
+    if scores.shape[loss._axis] == 1:
         return
     if loss._from_logits:
         yield from _no_logarithms(term, loss, values, "for scores, leave from_logits=True out")
@@ -75,7 +75,8 @@ def _sigmoid(term: Term, loss: Any, values: Values) -> Iterator[str]:
 
 
 def _divergence(term: Term, loss: Any, values: Values) -> Iterator[str]:
-    if loss._from_logits and _has_axis(values[term.args[0]], loss._axis):
+    axes = values[term.args[0]].ndim
+    if loss._from_logits and -axes <= loss._axis < axes:  # it does not use the axis itself
         yield from _no_logarithms(term, loss, values, "for scores, give KLDivLoss(from_logits=False)")
     value = _no_probability(values[term.args[1]])
     if value is not None and not term.present:
@@ -113,10 +114,6 @@ def _probabilities(term: MetricTerm, arrays: Mapping[Ref, Any]) -> Iterator[str]
                 f"{term.where}: {_named(output)} holds {value:g}, but {kind} takes probabilities; for "
                 f"scores, give {columns}"
             )
-
-
-def _has_axis(values: np.ndarray[Any, Any], axis: int) -> bool:
-    return -values.ndim <= axis < values.ndim
 
 
 def _named(ref: Ref) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import compress
 from typing import Any
@@ -162,10 +161,6 @@ class ParameterGradients:
             else:
                 each.backward(weights)
         self._rows = {}
-
-    def fork(self) -> ParameterGradients:
-        """Return a copy that does not change this one: rows are replaced, never changed."""
-        return copy.copy(self)
 
     def _combined(self, rows: Tensors, weights: Numbers) -> Tensors:
         return {

@@ -137,10 +137,11 @@ def module_text(module: fx.GraphModule, outputs: Sequence[str], parameters: str)
     signature, body = _body(code.src, ours, outputs)
     listed = ", ".join(outputs).replace("\\", r"\\").replace('"', r"\"")  # in docstrings
     words = {"inputs": signature.removeprefix("self, "), "outputs": listed}
+    names = ", ".join(f"{each.__name__}={each.__name__}" for each in ours.values())
     sections = [
         HEADER.format(**words),
         collect_sources(ours.values()) + "\n",
-        _name_space(ours.values()),
+        f"_ops = SimpleNamespace({names})",  # in `forward`, tensors may have the names of functions
         _tensors(module),
         CLASS.format(**words, signature=signature, body=body),
         LOAD.format(parameters=parameters),
@@ -165,12 +166,6 @@ def _body(source: str, ours: Mapping[str, Any], outputs: Sequence[str]) -> tuple
     pairs = ", ".join(f"{name!r}: {value}" for name, value in zip(outputs, values))
     body = "".join(f"    {line}\n" for line in lines.splitlines() if line.strip())
     return signature, f"{body}        return {{{pairs}}}"
-
-
-def _name_space(functions: Iterable[Any]) -> str:
-    """Return a line that puts functions into a name space: in `forward`, tensors may have the same names."""
-    pairs = ", ".join(f"{each.__name__}={each.__name__}" for each in functions)
-    return f"_ops = SimpleNamespace({pairs})"
 
 
 def _tensors(module: torch.nn.Module) -> str:
@@ -254,7 +249,8 @@ def write_program(net: PlainNet, folder: Path) -> list[Path]:
     module = _translated(net)
     auto = getattr(torch.export.Dim, "AUTO", None)  # before torch 2.6, sizes are those of the batch
     sizes = tuple(dict.fromkeys(net.open_axes[name], auto) for name in net.example) if auto else None
-    times = 2 if auto and _has_one_sample(net) else 1  # torch.export treats a size of 1 as a constant
+    has_one = any(shape[axis] == 1 for n, (shape, _) in net.example.items() for axis in net.open_axes[n])
+    times = 2 if auto and has_one else 1  # torch.export treats a size of 1 as a constant
     try:
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
@@ -279,11 +275,6 @@ def _write(path: Path, save: Callable[[io.BytesIO], None]) -> None:
     file = io.BytesIO()
     save(file)
     path.write_bytes(file.getbuffer())
-
-
-def _has_one_sample(net: PlainNet) -> bool:
-    """Whether an axis that may have any size has the size 1 in the example."""
-    return any(shape[axis] == 1 for name, (shape, _) in net.example.items() for axis in net.open_axes[name])
 
 
 def _batch(net: PlainNet, times: int) -> tuple[torch.Tensor, ...]:

@@ -31,6 +31,12 @@ def of_type(result: Tensor, x: Tensor) -> Tensor:
     return result if x.is_floating_point() else result.to(x.dtype)
 
 
+def as_float32(number: float) -> float:
+    """Round to float32 without an array: reading one would split a graph that torch captures."""
+    mantissa, exponent = math.frexp(number)
+    return math.ldexp(round(mantissa * 2**24), exponent - 24)
+
+
 # ---- Operators on the elements of two or more tensors; shapes are broadcast
 
 

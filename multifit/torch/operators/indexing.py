@@ -107,14 +107,9 @@ def sizes(shape: Ints) -> list[int]:
     return [size or 1 for size in shape]
 
 
-def zeros(*, like: Tensor, shape: Ints, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Return zeros."""
-    return torch.zeros(sizes(shape), dtype=dtype, device=like.device)
-
-
-def ones(*, like: Tensor, shape: Ints, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Return ones."""
-    return torch.ones(sizes(shape), dtype=dtype, device=like.device)
+def constant(*, operator: str, like: Tensor, shape: Ints, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Return zeros or ones."""
+    return getattr(torch, operator.removeprefix("_"))(sizes(shape), dtype=dtype, device=like.device)
 
 
 def full(*, like: Tensor, shape: Ints, value: float, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -148,14 +143,9 @@ def arange_like(
     return numbers.reshape(x.shape) if axis is None else numbers
 
 
-def zeros_like(x: Tensor, *, dtype: str | None = None) -> Tensor:
-    """Return zeros in the shape and type of `x`; MXNet ignores the `dtype`."""
-    return torch.zeros_like(x)
-
-
-def ones_like(x: Tensor, *, dtype: str | None = None) -> Tensor:
-    """Return ones in the shape and type of `x`; MXNet ignores the `dtype`."""
-    return torch.ones_like(x)
+def constant_like(x: Tensor, *, operator: str, dtype: str | None = None) -> Tensor:
+    """Return zeros or ones in the shape and type of `x`; MXNet ignores the `dtype`."""
+    return getattr(torch, operator)(x)
 
 
 def shape_array(x: Tensor) -> Tensor:
@@ -171,13 +161,11 @@ def size_array(x: Tensor) -> Tensor:
 
 
 OPERATORS |= {
-    "_zeros": zeros,
-    "_ones": ones,
+    **dict.fromkeys(("_zeros", "_ones"), constant),
     "_full": full,
     "_arange": arange,
     "_contrib_arange_like": arange_like,
-    "zeros_like": zeros_like,
-    "ones_like": ones_like,
+    **dict.fromkeys(("zeros_like", "ones_like"), constant_like),
     "shape_array": shape_array,
     "size_array": size_array,
 }

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from ..attributes import Ints, Layout, Tensor
+from .elementwise import as_float32
 from .reductions import at_least_1d
 
 OPERATORS: dict[str, Callable[..., Any]] = {}
@@ -56,26 +57,17 @@ def batch_dot(
     *,
     transpose_a: bool = False,
     transpose_b: bool = False,
-    forward_stype: Literal[None, "default"] = None,
-) -> Tensor:
-    """Return the product of each pair of matrices."""
-    return torch.matmul(x.mT if transpose_a else x, y.mT if transpose_b else y)
-
-
-def gemm2(
-    x: Tensor,
-    y: Tensor,
-    *,
-    transpose_a: bool = False,
-    transpose_b: bool = False,
     alpha: float = 1.0,
     axis: Literal[-2] = -2,
+    forward_stype: Literal[None, "default"] = None,
 ) -> Tensor:
     """Return the product of each pair of matrices, times `alpha`."""
-    return torch.matmul(x.mT if transpose_a else x, y.mT if transpose_b else y) * alpha
+    product = torch.matmul(x.mT if transpose_a else x, y.mT if transpose_b else y)
+    return product if alpha == 1 else product * alpha
 
 
-OPERATORS |= {"FullyConnected": fully_connected, "dot": dot, "batch_dot": batch_dot, "_linalg_gemm2": gemm2}
+OPERATORS |= {"FullyConnected": fully_connected, "dot": dot}
+OPERATORS |= dict.fromkeys(("batch_dot", "_linalg_gemm2"), batch_dot)
 
 
 # ---- Convolutions, along one to three axes, channels first
@@ -252,12 +244,6 @@ def scaled(size: int, scale: float) -> int:
     """Return a size times a scale, rounded down; MXNet multiplies in float32, in which 100 · .29 is 29."""
     # __index__: torch.compile would make a size a symbol, and then leave the rounding out
     return int(as_float32(size.__index__() * as_float32(scale)))
-
-
-def as_float32(number: float) -> float:
-    """Round a number to the 24 bits of float32 by Dekker's splitting, as a tensor would have to be read."""
-    shifted = number * (2**29 + 1)
-    return shifted - (shifted - number)
 
 
 OPERATORS |= {"UpSampling": upsampling, "_contrib_BilinearResize2D": bilinear_resize}

@@ -69,32 +69,22 @@ def softmax_output(
     return Head.apply(x, value, gradient * grad_scale / divisor)
 
 
-def linear_regression_output(x: Tensor, label: Tensor, *, grad_scale: float = 1.0) -> Tensor:
-    """Return `x`; the gradient is that of half the squared error."""
-    return regression(x, x.detach(), x.detach() - label.reshape(x.shape), grad_scale)
+def regression_output(x: Tensor, label: Tensor, *, operator: str, grad_scale: float = 1.0) -> Tensor:
+    """Return `x`, or its sigmoid if the operator is logistic.
 
-
-def logistic_regression_output(x: Tensor, label: Tensor, *, grad_scale: float = 1.0) -> Tensor:
-    """Return the sigmoid; the gradient is that of the binary cross entropy."""
-    value = torch.sigmoid(x.detach())
-    return regression(x, value, value - label.reshape(x.shape), grad_scale)
-
-
-def mae_regression_output(x: Tensor, label: Tensor, *, grad_scale: float = 1.0) -> Tensor:
-    """Return `x`; the gradient is that of the absolute error."""
-    return regression(x, x.detach(), torch.sign(x.detach() - label.reshape(x.shape)), grad_scale)
-
-
-def regression(x: Tensor, value: Tensor, gradient: Tensor, grad_scale: float) -> Tensor:
-    """Return a value whose gradient is divided by the number of outputs of a sample."""
+    The gradient is that of half the squared error, the absolute error or the binary cross entropy, divided by
+    the number of outputs of a sample.
+    """
+    value = torch.sigmoid(x.detach()) if operator == "LogisticRegressionOutput" else x.detach()
+    gradient = value - label.reshape(x.shape)
+    if operator == "MAERegressionOutput":
+        gradient = torch.sign(gradient)
     return Head.apply(x, value, gradient * (grad_scale / max(1, x.numel() // x.shape[0])))
 
 
 OPERATORS |= {
     "SoftmaxOutput": softmax_output,
-    "LinearRegressionOutput": linear_regression_output,
-    "LogisticRegressionOutput": logistic_regression_output,
-    "MAERegressionOutput": mae_regression_output,
+    **{f"{kind}RegressionOutput": regression_output for kind in ("Linear", "Logistic", "MAE")},
 }
 
 

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from ..attributes import Ints, Tensor
+from .elementwise import as_float32
 
 OPERATORS: dict[str, Callable[..., Any]] = {}
 """By the names that MXNet writes into a symbol."""
@@ -45,7 +46,7 @@ def batch_norm(
         return _moved(F.batch_norm(x, running_mean, running_var, weight, beta, eps=eps), 1, axis)
     values = x.numel() // x.shape[1]  # of a channel
     learns = any(each.requires_grad for each in (x, gamma, beta))
-    share = _single(1 - _single(momentum))  # MXNet's momentum is a float32
+    share = as_float32(1 - as_float32(momentum))  # MXNet's momentum is a float32
     if values < 2:
         y = _norm_of_one_value(x, weight, beta)
         if learns:
@@ -74,12 +75,6 @@ def _norm_of_one_value(x: Tensor, gamma: Tensor | None, beta: Tensor) -> Tensor:
     shape = (1, -1, *[1] * (x.ndim - 2))
     scaled = x - x if gamma is None else (x - x) * gamma.reshape(shape)
     return (scaled + beta.reshape(shape)).to(x.dtype)
-
-
-def _single(number: float) -> float:
-    """Round to float32 without an array: reading one would split a graph that torch captures."""
-    mantissa, exponent = math.frexp(number)
-    return math.ldexp(round(mantissa * 2**24), exponent - 24)
 
 
 def layer_norm(
@@ -256,7 +251,7 @@ def heads_of(x: Tensor, heads: int, parts: int) -> tuple[Tensor, ...]:
     return tuple(part.transpose(0, 1) for part in x.unbind(2))
 
 
-def scaled(queries: Tensor, keys: Tensor) -> Tensor:
+def attention(queries: Tensor, keys: Tensor) -> Tensor:
     """Return the product of queries and keys, divided by the square root of their size."""
     return torch.bmm(queries / math.sqrt(queries.shape[-1]), keys.mT)
 
@@ -270,7 +265,7 @@ def weighted(weights: Tensor, values: Tensor, heads: int) -> Tensor:
 def selfatt_qk(x: Tensor, *, heads: int) -> Tensor:
     """Return how much each step attends to each other step."""
     queries, keys, _ = heads_of(x, heads, 3)
-    return scaled(queries, keys)
+    return attention(queries, keys)
 
 
 def selfatt_valatt(x: Tensor, weights: Tensor, *, heads: int) -> Tensor:
@@ -280,7 +275,7 @@ def selfatt_valatt(x: Tensor, weights: Tensor, *, heads: int) -> Tensor:
 
 def encdec_qk(x: Tensor, memory: Tensor, *, heads: int) -> Tensor:
     """Return how much each step attends to each step of the memory."""
-    return scaled(heads_of(x, heads, 1)[0], heads_of(memory, heads, 2)[0])
+    return attention(heads_of(x, heads, 1)[0], heads_of(memory, heads, 2)[0])
 
 
 def encdec_valatt(memory: Tensor, weights: Tensor, *, heads: int) -> Tensor:

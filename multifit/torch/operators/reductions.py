@@ -30,16 +30,12 @@ def at_least_1d(x: Tensor) -> Tensor:
     return x.reshape(1) if x.ndim == 0 else x
 
 
-def sum_(x: Tensor, *, axis: Ints | None = None, keepdims: bool = False, exclude: bool = False) -> Tensor:
-    """Return sums."""
+def sums(
+    x: Tensor, *, operator: str, axis: Ints | None = None, keepdims: bool = False, exclude: bool = False
+) -> Tensor:
+    """Return sums; with the operator "nansum", NaN counts as 0."""
     axes = reduced_axes(x, axis, exclude)
-    return at_least_1d(x.sum(axes, keepdim=keepdims, dtype=x.dtype)) if axes else x
-
-
-def nansum(x: Tensor, *, axis: Ints | None = None, keepdims: bool = False, exclude: bool = False) -> Tensor:
-    """Return sums, in which NaN counts as 0."""
-    axes = reduced_axes(x, axis, exclude)
-    return at_least_1d(x.nansum(axes, keepdim=keepdims, dtype=x.dtype)) if axes else x
+    return at_least_1d(getattr(x, operator)(axes, keepdim=keepdims, dtype=x.dtype)) if axes else x
 
 
 def mean(x: Tensor, *, axis: Ints | None = None, keepdims: bool = False, exclude: bool = False) -> Tensor:
@@ -55,7 +51,7 @@ def prod(x: Tensor, *, axis: Ints | None = None, keepdims: bool = False, exclude
     return at_least_1d(x)
 
 
-class Extreme(torch.autograd.Function):
+class ReducedExtreme(torch.autograd.Function):
     """The largest or smallest elements; all elements equal to one get its whole gradient."""
 
     @staticmethod
@@ -72,27 +68,20 @@ class Extreme(torch.autograd.Function):
         return gradient * is_extreme, None, None
 
 
-def extreme(x: Tensor, axes: list[int], keepdims: bool, largest: bool) -> Tensor:
-    """Return the largest or smallest elements along axes."""
+def extreme(
+    x: Tensor, *, operator: str, axis: Ints | None = None, keepdims: bool = False, exclude: bool = False
+) -> Tensor:
+    """Return the largest elements, or with the operator "min" the smallest ones."""
+    axes, largest = reduced_axes(x, axis, exclude), operator == "max"
     if not axes:
         return x
     if x.requires_grad:
-        reduced = Extreme.apply(x, axes, largest)
+        reduced = ReducedExtreme.apply(x, axes, largest)
     else:
         reduced = (torch.amax if largest else torch.amin)(x, axes, keepdim=True)
     if keepdims:
         return reduced
     return reduced.reshape([size for at, size in enumerate(x.shape) if at not in axes] or [1])
-
-
-def max_(x: Tensor, *, axis: Ints | None = None, keepdims: bool = False, exclude: bool = False) -> Tensor:
-    """Return the largest elements."""
-    return extreme(x, reduced_axes(x, axis, exclude), keepdims, True)
-
-
-def min_(x: Tensor, *, axis: Ints | None = None, keepdims: bool = False, exclude: bool = False) -> Tensor:
-    """Return the smallest elements."""
-    return extreme(x, reduced_axes(x, axis, exclude), keepdims, False)
 
 
 def norm(
@@ -119,14 +108,9 @@ def cumsum(x: Tensor, *, axis: int | None = None, dtype: Literal[None] = None) -
     return x.flatten().cumsum(0, dtype=x.dtype) if axis is None else x.cumsum(axis, dtype=x.dtype)
 
 
-def argmax(x: Tensor, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """Return the index of the first of the largest elements, in the type of `x`."""
-    return at_least_1d(x.argmax(axis, keepdim=keepdims)).to(x.dtype)
-
-
-def argmin(x: Tensor, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """Return the index of the first of the smallest elements, in the type of `x`."""
-    return at_least_1d(x.argmin(axis, keepdim=keepdims)).to(x.dtype)
+def arg_extreme(x: Tensor, *, operator: str, axis: int | None = None, keepdims: bool = False) -> Tensor:
+    """Return the index of the first of the largest or smallest elements, in the type of `x`."""
+    return at_least_1d(getattr(x, operator)(axis, keepdim=keepdims)).to(x.dtype)
 
 
 def argmax_channel(x: Tensor) -> Tensor:
@@ -135,17 +119,14 @@ def argmax_channel(x: Tensor) -> Tensor:
 
 
 OPERATORS |= {
-    "sum": sum_,
-    "nansum": nansum,
+    **dict.fromkeys(("sum", "nansum"), sums),
     "mean": mean,
     "prod": prod,
-    "max": max_,
-    "min": min_,
+    **dict.fromkeys(("max", "min"), extreme),
     "norm": norm,
     "moments": moments,
     "_np_cumsum": cumsum,
-    "argmax": argmax,
-    "argmin": argmin,
+    **dict.fromkeys(("argmax", "argmin"), arg_extreme),
     "argmax_channel": argmax_channel,
 }
 

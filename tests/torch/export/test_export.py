@@ -4,6 +4,7 @@ import errno
 import json
 import subprocess
 import sys
+from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import torch
 
 from multifit import MultiEstimator, SpecError
 from multifit.gluon.compat import mx
+from multifit.torch.operators.catalogue import OPERATORS
 from tests.common.full_disk import full_disk
 from tests.common.nets import sequential
 from tests.gluon.export.nets import Hybrid, spec
@@ -223,3 +225,19 @@ def test_inputs_whose_names_are_no_arguments(tmp_path):
     assert torch.allclose(
         load(tmp_path)(a_b=first, a_b_=second, class_=third)["out"], first + 2 * second - third
     )
+
+
+def test_definitions_of_operators_have_different_names():
+    """A module holds those of all its operators."""
+    modules = {
+        import_module(function.__module__)
+        for function in OPERATORS.values()
+        if "multifit" in function.__module__
+    }
+    names = [
+        name
+        for module in modules
+        for name, value in vars(module).items()
+        if getattr(value, "__module__", None) == module.__name__
+    ]
+    assert sorted(names) == sorted(set(names))
