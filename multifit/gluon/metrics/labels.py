@@ -190,11 +190,10 @@ def _ignored(spec: TaskSpec, term: Term, name: str) -> list[float]:
     That is the value that the loss ignores. A value that only the LabelSpec declares counts if the loss also
     takes a mask.
     """
-    by_loss = getattr(term.spec.fn, "_ignore_label", None)
-    label = spec.label_specs.get(name)
+    by_loss, label = getattr(term.spec.fn, "_ignore_label", None), spec.label_specs.get(name)
     takes_mask = len(term.args) > 2 or term.spec.sample_weight is not None
-    masked = takes_mask and label is not None and label.ignore is not None
-    return ([] if by_loss is None else [by_loss]) + ([label.ignore] if masked and label else [])
+    declared = label.ignore if takes_mask and label is not None else None
+    return [value for value in (by_loss, declared) if value is not None]
 
 
 class LabelChecks:
