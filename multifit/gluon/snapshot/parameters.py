@@ -18,7 +18,6 @@ from .identity import parameter_differences
 NET, OTHERS, TRAINED = "net.params", "losses.params", "trained.params"
 Parameters = Mapping[str, mx.gluon.Parameter]
 NONE: Mapping[Any, Any] = MappingProxyType({})
-MORE = 1 << 20  # bytes
 
 
 def write_parameters(
@@ -61,7 +60,7 @@ def _reason(path: Path) -> OSError:
     """Return why a file could not be written: MXNet does not say, but writing more fails for that reason."""
     try:
         with path.open("ab") as file:
-            file.write(bytes(MORE))
+            file.write(bytes(1 << 20))
     except OSError as error:
         return error
     return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
