@@ -13,13 +13,14 @@ def arity_problem(
     args: Sequence[str],
     skip: Sequence[str] = (),
     fix: str = "name as many outputs and labels, in that order",
+    keywords: Sequence[str] = (),
 ) -> str | None:
-    """Return what is wrong with calling `fn` with the arguments named `args`, or None; see `signature_of`."""
+    """Return what is wrong with calling `fn` with `args`, and by name with `keywords`; see `signature_of`."""
     signature = signature_of(fn, skip)
     if signature is None:
         return None
     try:
-        signature.bind(*args)
+        signature.bind(*args, **dict.fromkeys(keywords))
     except TypeError as error:
         call = f"{where}: is called with {counted(len(args), 'argument')} ({quoted(args)})"
         return f"{call}, but takes {signature}: {error}; {fix}"

@@ -33,18 +33,17 @@ class GraphBuilder:
 
     def add(self, node: int, inputs: list[Input], bias_apart: bool = False) -> None:
         """Add a node of the other graph with new inputs."""
-        self._at[node] = self.node(node, inputs, bias_apart)
+        self._at[node] = self.copy(self._graph["nodes"][node], inputs, bias_apart)
 
-    def node(self, node: int, inputs: list[Input], bias_apart: bool) -> int:
-        """Add a copy of a node of the other graph with new inputs; return its place.
+    def copy(self, node: Node, inputs: list[Input], bias_apart: bool = False) -> int:
+        """Add a copy of a node with new inputs; return its place.
 
         With `bias_apart`, the node must be a dense layer; its bias is then added by a separate operator.
         """
-        original = self._graph["nodes"][node]
         if not bias_apart:
-            return self.append({**original, "inputs": inputs})
-        name, attributes = original["name"], {**original["attrs"], "no_bias": "True"}
-        product = {**original, "name": f"{name}_product", "attrs": attributes, "inputs": inputs[:2]}
+            return self.append({**node, "inputs": inputs})
+        name, attributes = node["name"], {**node["attrs"], "no_bias": "True"}
+        product = {**node, "name": f"{name}_product", "attrs": attributes, "inputs": inputs[:2]}
         entry = [self.append(product), 0, 0]
         return self.append({"op": "broadcast_add", "name": name, "inputs": [entry, inputs[2]]})
 

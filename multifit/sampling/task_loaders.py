@@ -37,7 +37,8 @@ COUNTS = ("batches", "passes")
 class TaskLoaders:
     """A loader for each task, read as one loader: `sampling` says which of them each update takes from.
 
-    With `apart`, the loaders hold sets for validation instead, each with figures of its own.
+    With `apart`, the loaders hold sets for validation instead, each with figures of its own; `sets` are
+    their names.
 
     Without `sampling`, as in evaluations, the loaders are read one after the other, each once, or only the
     first `most` batches of each.
@@ -55,7 +56,8 @@ class TaskLoaders:
         sizes: Mapping[str, int] | None = None,
         apart: bool = False,
     ) -> None:
-        self.loaders, self.sampling, self.apart = dict(loaders), sampling, apart
+        self.loaders, self.sampling = dict(loaders), sampling
+        self.sets = tuple(self.loaders) if apart else ()
         # computed once: a loader that carries samples over to its next pass has another length then
         if sizes is None:
             sizes = {} if sampling is None else {name: len(loader) for name, loader in loaders.items()}
@@ -65,11 +67,6 @@ class TaskLoaders:
         self.taken = dict.fromkeys(self.loaders, 0)
         self.slots: Mapping[str, Mapping[str, str]] = {}
         self.most: int | None = None
-
-    @property
-    def sets(self) -> tuple[str, ...]:
-        """The names of the sets that are measured one by one; none if the loaders are measured together."""
-        return tuple(self.loaders) if self.apart else ()
 
     def each_set(self) -> dict[str, TaskLoaders]:
         """Return what is measured by itself, by what its figures' names begin with."""

@@ -45,11 +45,12 @@ class Taker:
     args: tuple[Ref, ...]
     present: tuple[Ref, ...] = ()  # for labels that may be missing: slots that say where they are present
     optional: frozenset[str] = frozenset()  # slots that some batches lack; it skips these batches
+    weights: Ref | None = None  # the slot with a loss's weights of classes and samples, if it declares any
 
     @property
     def refs(self) -> tuple[Ref, ...]:
         """Everything that it reads."""
-        return (*self.args, *self.present)
+        return (*self.args, *self.present, *([self.weights] if self.weights else []))
 
     @property
     def where(self) -> str:
@@ -79,12 +80,6 @@ class Term(Taker):
     spec: LossSpec
     parts: tuple[str, ...] = ("",)  # names of what it returns; one empty name for a single array
     minimized: int = 0  # index of the part that enters the objective
-    weights: Ref | None = None  # the slot with the weights of classes and samples, if it declares any
-
-    @property
-    def refs(self) -> tuple[Ref, ...]:
-        """Everything that it reads."""
-        return (*self.args, *self.present, *([self.weights] if self.weights else []))
 
     @property
     def counts_samples(self) -> bool:

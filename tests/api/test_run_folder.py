@@ -230,7 +230,7 @@ def test_a_disk_that_is_full_at_the_end_costs_only_what_did_not_fit(
     def save(*arguments: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("multifit.gluon.snapshot.snapshot.save_net", save)
+    monkeypatch.setattr("multifit.gluon.snapshot.snapshot.Snapshot.write_trained", save)
     made = make()
     with pytest.raises(OSError, match="No space left"):
         made.fit(batches, batches, epochs=1, output=tmp_path / "run")

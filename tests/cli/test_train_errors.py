@@ -79,10 +79,10 @@ def test_a_disk_that_is_full_at_the_end_costs_only_what_did_not_fit(write, multi
     assert "after epoch 2" in result.out and set(WRITTEN) <= set(os.listdir("runs/small"))
     assert result.out.endswith(f"2 epochs; wrote runs/small: {', '.join(WRITTEN)}\n")
 
-    def save(net, path, *_):
+    def save(_, path, *more):
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
-    monkeypatch.setattr("multifit.gluon.snapshot.snapshot.save_net", save)
+    monkeypatch.setattr("multifit.gluon.snapshot.snapshot.Snapshot.write_trained", save)
     monkeypatch.setattr("multifit.checkpoints.write_checkpoint", save)
     result = multifit("train", write(FULL), "--output", "half")
     assert result.code == 2 and "half/final.params'" in result.err  # the first error

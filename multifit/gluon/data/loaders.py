@@ -22,7 +22,7 @@ def iterate(data: Loader, number: int | None = None) -> Iterator[Any]:
     :func:`pass_seed`.
     """
     data = unwrapped(data)
-    if _is_resettable(data):
+    if callable(getattr(data, "reset", None)):
         yield from _read_pass(data)
     else:
         yield from _batches(data, seed_of_pass(data, number))
@@ -140,11 +140,6 @@ def _is_stateless(sampler: Any) -> bool:
         and type(sampler._sampler) in (gluon.RandomSampler, gluon.SequentialSampler)
         and sampler._last_batch != "rollover"
     )
-
-
-def _is_resettable(data: Any) -> bool:
-    """Whether a loader is an iterator that starts again when it is reset, such as MXNet's DataIters."""
-    return callable(getattr(data, "reset", None))
 
 
 def _read_pass(data: Any) -> Iterator[Any]:

@@ -170,7 +170,11 @@ class BatchSplitter:
         """
         axis = self.batch_axis
         counts = [next(a.shape[axis] for a in arrays.values() if a is not None) for arrays in parts]
-        pieces = self._split_already(parts, counts) if len(parts) > 1 else self._pieces(parts[0], counts[0])
+        if len(parts) == 1:
+            pieces = self._pieces(parts[0], counts[0])
+        else:  # split already, perhaps for several processes
+            first = self._current.share.rank * len(self.contexts)
+            pieces = [(arrays, n, None) for arrays, n in zip(parts[first:], counts[first:])]
         batch = Batch(raw, 0, axis=self.batch_axis, total=self._current.share.total(sum(counts)))
         for context, (arrays, size, rows) in zip(self.contexts, pieces):
             if size:
@@ -179,13 +183,6 @@ class BatchSplitter:
                 batch.sizes.append(size)
                 batch.slots.append({n: self._place(n, a, rows, context) for n, a in arrays.items()})
         return self._apply_change(batch)
-
-    def _split_already(
-        self, parts: Sequence[NamedArrays], counts: Sequence[int]
-    ) -> list[tuple[NamedArrays, int, slice | None]]:
-        """Return the parts for this process's devices."""
-        first = self._current.share.rank * len(self.contexts)
-        return [(arrays, n, None) for arrays, n in zip(parts[first:], counts[first:])]
 
     def _pieces(self, arrays: NamedArrays, count: int) -> list[tuple[NamedArrays, int, slice | None]]:
         """Return for each device the arrays, the number of samples that it gets, and their rows."""

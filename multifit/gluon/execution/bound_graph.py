@@ -4,8 +4,8 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from ..graph_builder import Entry, GraphBuilder, Input, Node
-from .graph_cut import as_json, learns_bias_alone, stops
+from ..graph_builder import Entry, GraphBuilder, Input
+from .graph_cut import as_json, learning, learns_bias_alone
 
 # The number of a group of outputs whose gradients reach the same parameters; None where no gradient flows.
 Group = int | None
@@ -21,7 +21,7 @@ def bound_graph(symbol: Any, reaches: Sequence[frozenset[str]], trained: Collect
     """
     graph = json.loads(as_json(symbol))
     groups = list(dict.fromkeys(reaches))
-    learns = [_learns(graph["nodes"], group) for group in groups]
+    learns = [learning(graph["nodes"], group) for group in groups]
     rewriting = _Rewriting(graph, learns, set(trained))
     heads = [((node, out), groups.index(group)) for (node, out, *_), group in zip(graph["heads"], reaches)]
     return rewriting.run(heads)
@@ -30,17 +30,8 @@ def bound_graph(symbol: Any, reaches: Sequence[frozenset[str]], trained: Collect
 def reaches_any(symbol: Any, reaches: Sequence[frozenset[str]]) -> list[bool]:
     """Return for each output whether its gradient reaches a parameter that `reaches` names for it."""
     graph = json.loads(as_json(symbol))
-    learns = {group: _learns(graph["nodes"], group) for group in set(reaches)}
+    learns = {group: learning(graph["nodes"], group) for group in set(reaches)}
     return [learns[group][node] for (node, *_), group in zip(graph["heads"], reaches)]
-
-
-def _learns(nodes: Sequence[Node], parameters: Collection[str]) -> list[bool]:
-    """Return for each node whether its gradient reaches one of the parameters."""
-    learns: list[bool] = []
-    for node in nodes:
-        passes = not stops(node) and any(learns[source] for source, *_ in node["inputs"])
-        learns.append(node["name"] in parameters if node["op"] == "null" else passes)
-    return learns
 
 
 class _Rewriting:
@@ -89,7 +80,7 @@ class _Rewriting:
     def _copy(self, node: int, inputs: list[Input], bias_apart: bool) -> int:
         key = node, tuple(map(tuple, inputs))
         if key not in self._copies:
-            self._copies[key] = self._builder.node(node, inputs, bias_apart)
+            self._copies[key] = self._builder.copy(self._nodes[node], inputs, bias_apart)
         return self._copies[key]
 
     def _entry(self, entry: Entry, group: Group) -> Input:

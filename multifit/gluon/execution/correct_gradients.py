@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from ..compat import mx
 from ..graph_builder import GraphBuilder, Input, Node, moved
-from .graph_cut import as_json, learns_bias_alone
+from .graph_cut import as_json, learning, learns_bias_alone
 
 Correction = Callable[[GraphBuilder, Node, "list[Input]"], int]
 
@@ -45,28 +46,22 @@ def uncorrected(symbol: Any, trained: Collection[str] | None = None) -> list[str
     MXNet 1.9.1 leaves the gradients of the branch that was not taken, and of inputs of a loop that need none,
     as they were in memory. `trained` names the variables that have a gradient; None means all.
     """
-    names, learns = [], list[bool]()
-    for node in json.loads(as_json(symbol))["nodes"]:
-        if node["op"] == "null":
-            learns.append(trained is None or node["name"] in trained)
-        else:
-            learns.append(node["op"] != "BlockGrad" and any(learns[source] for source, *_ in node["inputs"]))
-        if node["op"] in ("_cond", "_while_loop") and learns[-1]:
-            names.append(node["op"][1:])
-    return names
+    nodes = json.loads(as_json(symbol))["nodes"]
+    learns = learning(nodes, [node["name"] for node in nodes] if trained is None else trained)
+    operators = [node["op"] for node, each in zip(nodes, learns) if each]
+    return [operator[1:] for operator in operators if operator in ("_cond", "_while_loop")]
 
 
 def _corrected(graph: dict[str, Any], trained: Collection[str]) -> dict[str, Any]:
     nodes = [_with_bodies(node) for node in graph["nodes"]]
     copied = _copied(nodes, trained)
-    learns: list[bool] = []
-    for node in nodes:
-        sources = [learns[source] for source, *_ in node["inputs"]]
-        learns.append(node["name"] in trained if node["op"] == "null" else any(sources))
-    apart = [learns_bias_alone(node, learns) for node in nodes]
-    additions = [_CORRECTIONS.get(_kind(node), _unchanged) for node in nodes]
+    learns = learning(nodes, trained)
+    additions = [_CORRECTIONS.get(_kind(node), GraphBuilder.copy) for node in nodes]
+    for number, node in enumerate(nodes):
+        if learns_bias_alone(node, learns):
+            additions[number] = partial(GraphBuilder.copy, bias_apart=True)
     same = all(one is other for one, other in zip(nodes, graph["nodes"]))
-    if same and not copied and not any(apart) and all(add is _unchanged for add in additions):
+    if same and not copied and all(add is GraphBuilder.copy for add in additions):
         return graph
     builder = GraphBuilder(graph)
     places: list[int] = []  # in the new graph, by number in the old one
@@ -76,10 +71,7 @@ def _corrected(graph: dict[str, Any], trained: Collection[str]) -> dict[str, Any
         inputs = moved(node["inputs"], places)
         if _takes_copies(node):
             inputs = [copies.get(old, new) for (old, *_), new in zip(node["inputs"], inputs)]
-        if apart[number]:
-            places.append(builder.node(number, inputs, bias_apart=True))
-        else:
-            places.append(additions[number](builder, node, inputs))
+        places.append(additions[number](builder, node, inputs))
         if number in copied:
             copies[number] = builder.identity([places[number], 0, 0])
     return builder.graph(moved(graph["heads"], places))
@@ -117,10 +109,6 @@ def _kind(node: Node) -> str:
 
 def _attributes(node: Node) -> Mapping[str, str]:
     return node.get("attrs", {})
-
-
-def _unchanged(builder: GraphBuilder, node: Node, inputs: list[Input]) -> int:
-    return builder.append({**node, "inputs": inputs})
 
 
 def _prelu(builder: GraphBuilder, node: Node, inputs: list[Input]) -> int:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from ..compat import mx
 from .graph_cut import as_json
+from .recorder import blocks_of
 
 GLOBAL = "use_global_stats"
 OPERATORS = ("BatchNorm", "_contrib_BatchNormWithReLU", "_contrib_SyncBatchNorm")
@@ -36,9 +37,7 @@ class Frozen:
     ) -> None:
         self._parameters, self._all = parameters, list(parameters.values())
         self._frozen = {parameters[name] for name in frozen}
-        blocks: list[Any] = []
-        net.apply(blocks.append)
-        self._blocks = list(dict.fromkeys(blocks))  # the net may call one block in several places
+        self._blocks = list(dict.fromkeys(blocks_of(net).values()))  # each once
         self._norms = [norm for block in self._blocks for norm in _norms(block)]
         self._traced: dict[Any, dict[str, Any]] = {}  # graphs of blocks in which norms are frozen
         self._requests: list[str] = []  # for which they were traced

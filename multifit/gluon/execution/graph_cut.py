@@ -62,6 +62,15 @@ def stops(node: Node) -> bool:
     return node["op"] in STOPS
 
 
+def learning(nodes: Sequence[Node], parameters: Collection[str]) -> list[bool]:
+    """Return for each node whether its gradient reaches one of the parameters."""
+    learns: list[bool] = []
+    for node in nodes:
+        passes = not stops(node) and any(learns[source] for source, *_ in node["inputs"])
+        learns.append(node["name"] in parameters if node["op"] == "null" else passes)
+    return learns
+
+
 def learns_bias_alone(node: Node, learns: Sequence[bool]) -> bool:
     """Return whether an operator is a dense layer whose bias learns, but whose weight does not.
 
@@ -105,7 +114,7 @@ def cut_graph(symbol: str, tasks: Sequence[int | None], trained: Collection[str]
     graph = json.loads(symbol)
     nodes: list[Node] = graph["nodes"]
     reached = _reached(graph, tasks)
-    learns = _depend_on(nodes, {i for i, node in enumerate(nodes) if node["name"] in trained})
+    learns = learning(nodes, trained)
     is_shared = [len(each) > 1 and learned for each, learned in zip(reached, learns)]
     shared = [i for i, node in enumerate(nodes) if node["op"] == "null" and is_shared[i]]
     if not shared:
@@ -133,13 +142,6 @@ def _reached(graph: Mapping[str, Any], tasks: Sequence[int | None]) -> list[set[
             for source, *_ in nodes[i]["inputs"]:
                 reached[source] |= reached[i]
     return reached
-
-
-def _depend_on(nodes: Sequence[Node], roots: Collection[int]) -> list[bool]:
-    depends: list[bool] = []
-    for i, node in enumerate(nodes):
-        depends.append(i in roots or any(depends[source] for source, *_ in node["inputs"]))
-    return depends
 
 
 def _ancestors(nodes: Sequence[Node], of: Collection[int]) -> set[int]:

@@ -22,6 +22,7 @@ from ...spec.terms import Term
 from ..compat import mx
 from ..data.arrays import new_array
 from ..losses import SegmentationCELoss, SequenceCELoss, class_axis, is_kind, weighs_values, weighted
+from .recorder import run_by_python
 
 OURS = SegmentationCELoss, SequenceCELoss
 
@@ -119,13 +120,8 @@ def _weighted(F: Any, term: Term, values: Any, weight: Any) -> Any:
 
 def _without_cache(call: Any, *arguments: Any) -> Any:
     """Call a loss; a hybridized one keeps a graph for one number of arguments, and may have other users."""
-    if not getattr(call, "_active", False):
+    with run_by_python([call]):
         return call(*arguments)
-    call._active = False
-    try:
-        return call(*arguments)
-    finally:
-        call._active = True
 
 
 def _ignores_values(term: Term) -> bool:

@@ -309,7 +309,7 @@ def record(
     blocks = blocks_of(net)
     attributes = plain_attributes(blocks)
     stand_ins = [each if each is None else hollow(each.shape, each.dtype) for each in arrays]
-    with _run_by_python(blocks.values()):
+    with run_by_python(blocks.values()):
         first = _record_once(blocks, call, symbols, stand_ins)
         changed = plain_attributes(blocks).items() ^ attributes.items()
         if changed:
@@ -337,7 +337,7 @@ def _record_once(
 
 
 @contextmanager
-def _run_by_python(blocks: Iterable[Any]) -> Iterator[None]:
+def run_by_python(blocks: Iterable[Any]) -> Iterator[None]:
     """Run hybridized blocks as if they were not hybridized, and keep their graphs."""
     active = [block for block in blocks if getattr(block, "_active", False)]
     for block in active:

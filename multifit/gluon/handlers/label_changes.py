@@ -281,7 +281,7 @@ class MixUp(Handler):
                 raise SpecError(f'{owner}: there is no slot "{name}"{near}; valid are {valid}')
         self._inputs = spec.inputs if self.inputs is None else listed(self.inputs)
         terms = selected_terms(owner, spec, self.loss)
-        self._blend = LossBlend(spec, [term for term in terms if self._is_mixed(term)])
+        self._blend = LossBlend(spec, [term for term in terms if self._labels_of(term)])
         if not self._blend.terms:
             raise SpecError(
                 f"{owner}: no loss reads a label that is permuted with the inputs; name one with label=, or "
@@ -327,10 +327,9 @@ class MixUp(Handler):
         if not self._permutations:
             return objectives
         for arrays, permutation in zip(arguments, self._permutations):
-            for ref in [
-                Ref(LABELS, name) for name in self._labels if arrays.get(Ref(LABELS, name)) is not None
-            ]:
-                arrays[ref] = mx.nd.take(arrays[ref], permutation, estimator.batch_axis)
+            for ref in (Ref(LABELS, name) for name in self._labels):
+                if arrays.get(ref) is not None:
+                    arrays[ref] = mx.nd.take(arrays[ref], permutation, estimator.batch_axis)
         permuted: dict[str, list[Any]] = {term.key: [] for term in terms}
         for term in terms:
             for arrays, permutation in zip(arguments, self._permutations):
@@ -351,9 +350,6 @@ class MixUp(Handler):
     @property
     def _random(self) -> Any:
         return np.random if self._generator is None else self._generator
-
-    def _is_mixed(self, term: Term) -> bool:
-        return bool(self._labels_of(term))
 
     def _labels_of(self, term: Term) -> list[Ref]:
         slots = [ref for ref in term.labels if ref.name not in self._inputs]

@@ -163,12 +163,10 @@ def _taken(spec: TaskSpec, term: Term, arrays: Mapping[Ref, Any]) -> Iterator[La
     elif axis is None and isinstance(term.spec.class_weights, tuple):
         classes = len(term.spec.class_weights)
     if classes is not None:
+        others += [term.weights] if term.weights and term.spec.sample_weight is not None else []
         present = [ref for ref in others if arrays.get(ref) is not None]
         masks = [(ref, mask_kind(arrays[ref], arrays[label])) for ref in present]
         hiding = tuple((ref, how) for ref, how in masks if how)
-        weights = term.weights if term.spec.sample_weight is not None else None
-        if weights is not None and arrays.get(weights) is not None:
-            hiding = (*hiding, (weights, mask_kind(arrays[weights], arrays[label])))
         ignored = tuple(_ignored(spec, term, label.name))
         yield LabelRule(term.where, label, classes, None if axis is None else outputs[0], ignored, hiding)
 
@@ -192,11 +190,10 @@ def _ignored(spec: TaskSpec, term: Term, name: str) -> list[float]:
     That is the value that the loss ignores. A value that only the LabelSpec declares counts if the loss also
     takes a mask.
     """
-    by_loss = getattr(term.spec.fn, "_ignore_label", None)
-    label = spec.label_specs.get(name)
+    by_loss, label = getattr(term.spec.fn, "_ignore_label", None), spec.label_specs.get(name)
     takes_mask = len(term.args) > 2 or term.spec.sample_weight is not None
-    masked = takes_mask and label is not None and label.ignore is not None
-    return ([] if by_loss is None else [by_loss]) + ([label.ignore] if masked and label else [])
+    declared = label.ignore if takes_mask and label is not None else None
+    return [value for value in (by_loss, declared) if value is not None]
 
 
 class LabelChecks:

@@ -91,8 +91,7 @@ def _spec_messages(where: str, spec: TrainerSpec) -> list[str]:
             for alias, name in ALIASES.items()
             if {alias, name} <= options.keys()
         ]
-        if "lr_scheduler" in options:
-            schedules.append(options["lr_scheduler"])
+        schedules.append(options.get("lr_scheduler"))
         if "lr_scheduler" in options and spec.lr_scheduler is not None:
             messages.append(f"{where}: lr_scheduler is given twice; leave it out of optimizer_params")
     for schedule in schedules:

@@ -227,7 +227,7 @@ class FusedUpdate:
         gradients = [parameter._grad for parameter in trainer._params]
         if len(gradients) != len(self._checked) or not all(map(operator.is_, gradients, self._checked)):
             updated = [(i, p) for i, p in enumerate(trainer._params) if p._grad is not None]
-            if not all(_is_dense_float32(parameter) for _, parameter in updated):
+            if any(p._grad_stype != "default" or p.dtype not in (np.float32, "float32") for _, p in updated):
                 return None
             self._checked, self._parameters = gradients, updated
         return rule
@@ -300,7 +300,3 @@ def _state(updater: Any, index: int, weight: Array) -> Any:
         updater.states[index] = updater.sync_state_context(updater.states[index], weight.context)
     updater.states_synced[index] = True
     return updater.states[index]
-
-
-def _is_dense_float32(parameter: mx.gluon.Parameter) -> bool:
-    return parameter._grad_stype == "default" and parameter.dtype in (np.float32, "float32")

@@ -191,16 +191,14 @@ def parameter_differences(saved: Mapping[str, Any], parameters: Mapping[str, Any
 
 
 def _known_parameters(saved: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: {**each, "shape": _known_shape(each["shape"], saved.get(name))} for name, each in now.items()
-    }
-
-
-def _known_shape(shape: list[int], saved: Mapping[str, Any] | None) -> list[int]:
-    """Return a shape in which sizes that no batch has determined yet are those of the checkpoint."""
-    if saved is None or len(saved["shape"]) != len(shape):
-        return shape
-    return [known if size in (0, -1) else size for size, known in zip(shape, saved["shape"])]
+    """Return parameters, in which sizes that no batch has determined yet are those of the checkpoint."""
+    known = dict(now)
+    for name in saved.keys() & now.keys():
+        shape, there = now[name]["shape"], saved[name]["shape"]
+        if len(shape) == len(there):
+            sizes = [other if size in (0, -1) else size for size, other in zip(shape, there)]
+            known[name] = {**now[name], "shape": sizes}
+    return known
 
 
 def _compare(path: str, named: bool, saved: Any, now: Any, there: str, here: str) -> list[str]:

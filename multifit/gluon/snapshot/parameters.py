@@ -1,18 +1,17 @@
 """Save and load parameters: in Gluon's format, with separate trees for what that format cannot hold."""
 
+import errno
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-
-from ...errors import last_line, suggest
+from ...errors import last_line
+from ...files import atomic_path
 from ..compat import mx
 from ..optim.gradients import fresh_flags, set_fresh
-from ..optim.parameters import listing
-from ..saved_net import save_arrays
 from ..waiting import wait_for_operators
 from .identity import parameter_differences
 
@@ -22,9 +21,9 @@ NONE: Mapping[Any, Any] = MappingProxyType({})
 
 
 def write_parameters(
-    folder: Path, net: mx.gluon.Block, parameters: Parameters, evaluated: Mapping[str, Any] = NONE
+    path: Path, net: mx.gluon.Block, parameters: Parameters, evaluated: Mapping[str, Any] = NONE
 ) -> None:
-    """Write the net's parameters to ``net.params``, and those of losses to ``losses.params``.
+    """Write the net's parameters to a file, and those of losses to ``losses.params`` beside it.
 
     ``net.load_parameters`` can read the first file. Parameters that have no shape yet, because no batch has
     reached them, are left out. Where evaluations use other values, those of `evaluated`, these files hold
@@ -32,24 +31,11 @@ def write_parameters(
     cannot be written completely.
     """
     used = {id(parameters[name]): value for name, value in evaluated.items()}
-    _write(folder / NET, net._collect_params_with_prefix(), used)
-    write_others(folder, net, parameters, used)
+    _write(path, net._collect_params_with_prefix(), used)
+    if others := _others(net, parameters):
+        _write(path.with_name(OTHERS), others, used)
     if evaluated:
-        _write(folder / TRAINED, {name: parameters[name] for name in evaluated})
-
-
-def write_others(
-    folder: Path, net: mx.gluon.Block, parameters: Parameters, used: Mapping[int, Any] = NONE
-) -> list[str]:
-    """Write the parameters that are not the net's, if there are any; return the names of the files.
-
-    `used` has other values of some parameters, by their identities.
-    """
-    others = _others(net, parameters)
-    if not others:
-        return []
-    _write(folder / OTHERS, others, used)
-    return [OTHERS]
+        _write(path.with_name(TRAINED), {name: parameters[name] for name in evaluated})
 
 
 def _others(net: mx.gluon.Block, parameters: Parameters) -> Parameters:
@@ -61,23 +47,35 @@ def _write(path: Path, parameters: Parameters, used: Mapping[int, Any] = NONE) -
     wait_for_operators()
     values = {name: used.get(id(p)) for name, p in parameters.items() if p._data is not None}
     # as Block.save_parameters does it: the mean over the devices
-    save_arrays({name: parameters[name]._reduce() if v is None else v for name, v in values.items()}, path)
+    arrays = {name: parameters[name]._reduce() if v is None else v for name, v in values.items()}
+    with atomic_path(path) as temporary:
+        try:
+            mx.nd.save(str(temporary), arrays)
+            mx.nd.load(str(temporary))  # MXNet does not report that the disk is full for the last bytes
+        except mx.base.MXNetError as error:
+            raise _reason(temporary) from error
+
+
+def _reason(path: Path) -> OSError:
+    """Return why a file could not be written: MXNet does not say, but writing more fails for that reason."""
+    try:
+        with path.open("ab") as file:
+            file.write(bytes(1 << 20))
+    except OSError as error:
+        return error
+    return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def read_parameters(folder: Path, parameters: Parameters, contexts: Sequence[mx.Context]) -> None:
     """Set all parameters, whether they are initialised, deferred or neither (then on `contexts`).
 
     They are set to what training continues with, where that differs from what evaluations use.
-
-    Raises ValueError, before any is set, if one is missing in the files, or has a different shape or dtype.
     """
     saved: dict[str, mx.nd.NDArray] = {}
     for file in (NET, OTHERS, TRAINED):
         if (folder / file).exists() or file == NET:
             saved.update(mx.nd.load(str(folder / file)) or {})
-    initialized = [name for name, parameter in parameters.items() if parameter._data is not None]
-    _check_missing([name for name in initialized if name not in saved], saved, folder)
-    _set_all(parameters, saved, folder, contexts)
+    _set_all(parameters, saved, contexts)
 
 
 def read_trained(
@@ -94,7 +92,7 @@ def read_trained(
     own = {**net._collect_params_with_prefix(), **others}
     differences = parameter_differences(saved, own)
     if not differences:
-        _set_all(own, saved, path, contexts)
+        _set_all(own, saved, contexts)
     return differences
 
 
@@ -111,22 +109,14 @@ def _read_named(path: Path) -> dict[str, mx.nd.NDArray]:
     return saved
 
 
-def _check_missing(missing: Sequence[str], saved: Iterable[str], path: Path) -> None:
-    if missing:
-        near = suggest(missing[0], saved)
-        raise ValueError(f"{path} has no parameters {listing(missing)}{near}")
-
-
 def _set_all(
-    parameters: Parameters, saved: Mapping[str, mx.nd.NDArray], path: Path, contexts: Sequence[mx.Context]
+    parameters: Parameters, saved: Mapping[str, mx.nd.NDArray], contexts: Sequence[mx.Context]
 ) -> None:
-    """Set those parameters that have a saved value; `path` is where these are from."""
-    present = {name: parameter for name, parameter in parameters.items() if name in saved}
-    for name, parameter in present.items():
-        _check(f'{path}: parameter "{name}"', parameter, saved[name])
-    for name, parameter in present.items():
-        fresh = parameter._data is None and not parameter._deferred_init
-        parameter._load_init(saved[name], list(contexts) if fresh else None)
+    """Set those parameters that have a saved value."""
+    for name, parameter in parameters.items():
+        if name in saved:
+            fresh = parameter._data is None and not parameter._deferred_init
+            parameter._load_init(saved[name], list(contexts) if fresh else None)
 
 
 def save_device_state(parameters: Parameters, trained: Iterable[str]) -> dict[str, Any]:
@@ -166,15 +156,6 @@ def _is_pending(parameter: mx.gluon.Parameter) -> bool:
 def _is_mean(parameter: mx.gluon.Parameter) -> bool:
     mean = parameter._reduce().asnumpy().tobytes()
     return all(values.asnumpy().tobytes() == mean for values in parameter.list_data())
-
-
-def _check(where: str, parameter: mx.gluon.Parameter, saved: mx.nd.NDArray) -> None:
-    shape = tuple(parameter.shape or saved.shape)  # a SymbolBlock's parameter may not know its own
-    if len(shape) != len(saved.shape) or any(a not in (0, -1, b) for a, b in zip(shape, saved.shape)):
-        raise ValueError(f"{where} is {tuple(saved.shape)} in the checkpoint, {shape} here")
-    here, there = np.dtype(parameter.dtype or saved.dtype), np.dtype(saved.dtype)
-    if here != there:
-        raise ValueError(f"{where} is {there} in the checkpoint, {here} here; cast the net first")
 
 
 def _set(arrays: Sequence[mx.nd.NDArray], saved: Sequence[mx.nd.NDArray]) -> None:

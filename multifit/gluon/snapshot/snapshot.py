@@ -16,7 +16,6 @@ from ..compat import mx
 from ..engine import Engine
 from ..installed import installed_versions
 from ..optim.parameters import statistics
-from ..saved_net import save_net
 from .figures import load_figures, merge_figures, save_figures
 from .identity import differences, differing, identity
 from .parameters import (
@@ -26,7 +25,6 @@ from .parameters import (
     read_parameters,
     read_trained,
     save_device_state,
-    write_others,
     write_parameters,
 )
 from .trainers import load_settings, load_trainer, partly_saved, save_settings, save_trainer
@@ -77,7 +75,7 @@ class Snapshot:
             },
             **self._own_state(),
         }
-        write_parameters(folder, self._engine.model.net, self._engine.model.parameters, evaluated)
+        write_parameters(folder / NET, self._engine.model.net, self._engine.model.parameters, evaluated)
         for name, tree in trees.items():
             write_tree(folder, name, tree)
         (folder / IDENTITY).write_text(json.dumps(self.identity(), indent=1) + "\n", "utf-8")
@@ -139,8 +137,9 @@ class Snapshot:
 
     def write_trained(self, path: Path) -> None:
         """Write the net's parameters to a file, and those of losses beside it, for use after the training."""
-        save_net(self._engine.model.net, path)
-        write_others(path.parent, self._engine.model.net, self._engine.model.parameters)
+        for parameter in self._engine.model.net.collect_params().values():
+            parameter.list_data()  # raises if no batch has reached it
+        write_parameters(path, self._engine.model.net, self._engine.model.parameters)
 
     def read_trained(self, path: Path) -> None:
         """Set the parameters to those of a file that :meth:`write_trained` or :meth:`write` wrote.

@@ -48,14 +48,12 @@ def activations_of(spec: TaskSpec, declared: Any) -> dict[str, Activation]:
 
 def _class_axis(spec: TaskSpec, output: str) -> int:
     """Return the axis of the classes: that of a softmax loss of the output, or else the last one."""
-    for term in (*spec.evaluation.terms, *spec.terms):
-        fn = term.spec.fn
-        if output in {ref.name for ref in term.outputs}:
-            axis = class_axis(fn)
-            if axis is None and isinstance(fn, mx.gluon.loss.SoftmaxCrossEntropyLoss):  # of one-hot labels
-                axis = int(fn._axis)
-            if axis is not None:
-                return axis
+    terms = [*spec.evaluation.terms, *spec.terms]
+    for fn in [term.spec.fn for term in terms if output in {ref.name for ref in term.outputs}]:
+        if isinstance(fn, mx.gluon.loss.SoftmaxCrossEntropyLoss):  # of one-hot labels, too
+            return int(fn._axis)
+        if (axis := class_axis(fn)) is not None:
+            return axis
     return -1
 
 

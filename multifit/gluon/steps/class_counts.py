@@ -11,7 +11,7 @@ import numpy as np
 
 from ...checks import one_shot
 from ...distributed import unwrapped
-from ...errors import DataError, raise_problems
+from ...errors import DataError
 from ...log_once import LogOnce
 from ...sampling import TaskBatch, TaskLoaders
 from ...seeding import preserve_rng
@@ -69,20 +69,12 @@ def _count(
 ) -> None:
     """Add this rank's labels of a loader to the counts by loss; `name` is that of one of several loaders."""
     splitter = engine.splitter(TRAIN, changes=False)
-    read = {label.missing for label in engine.spec.label_specs.values()}
-    read |= {name for term in terms for name in (term.spec.sample_weight, *(ref.name for ref in term.labels))}
     for raw in engine.readers[TRAIN].iterate(loader, 0):
-        if raw is None:  # this rank has no samples of the batch
-            continue
-        batch = raw if name is None else TaskBatch({name: raw})
-        parts, problems = splitter.name_arrays(batch)
-        raise_problems(problems)
-        parts = [{slot: array for slot, array in part.items() if slot in read} for part in parts]
-        if any(array is not None for part in parts for array in part.values()):
-            for slots in splitter.distribute(batch, parts).slots:
-                for term in terms:
-                    occurrences = np.bincount(_classes(engine, term, slots)).tolist()
-                    counts[term.key].update(dict(enumerate(occurrences)))
+        batch = splitter.split(raw if name is None else TaskBatch({name: raw}))
+        for slots in batch.slots:
+            for term in terms:
+                occurrences = np.bincount(_classes(engine, term, slots)).tolist()
+                counts[term.key].update(dict(enumerate(occurrences)))
 
 
 def _classes(engine: Engine, term: Term, slots: Mapping[str, Any]) -> Any:

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from ...distributed import World
 from ...errors import raise_problems
 from ...stages import EVALUATE
 from ..data.arrays import joined, to_numpy
@@ -107,15 +106,10 @@ def predict(
                     write(name, array, size)
         if write is None:
             batches.append(pieces)
-    batches = _gather_pieces(engine.world, batches) if gather else batches
+    if gather and not engine.world.alone:  # for each batch, one piece per device, in the order of the ranks
+        gathered = zip(*engine.world.gather(batches))
+        batches = [[piece for own in ranks for piece in own] for ranks in gathered]
     pieces = [piece for batch in batches for piece in batch]
     names = pieces[0][0] if pieces else {}
     sizes, axis = [size for _, size in pieces], engine.batch_axis
     return {name: joined([outputs[name] for outputs, _ in pieces], sizes, axis) for name in names}
-
-
-def _gather_pieces(world: World, batches: list[list[Piece]]) -> list[list[Piece]]:
-    """Return the pieces of every batch from all ranks, in the order of the ranks; one piece per device."""
-    if world.alone:
-        return batches
-    return [[piece for pieces in ranks for piece in pieces] for ranks in zip(*world.gather(batches))]

@@ -43,7 +43,7 @@ def first_batches(engine: Engine, stage: str, data: TaskLoaders, what: str) -> F
                 peeked[name], batches = engine.readers[stage].peek(loader, where)
             if one_shot(loader):
                 data.loaders[name] = batches  # the first one is read again with the others
-            slots[name] = _slots_of(spec, name, peeked[name].raw, where, engine.batch_axis, data.apart)
+            slots[name] = _slots_of(spec, name, peeked[name].raw, where, engine.batch_axis, name in data.sets)
         except (DataError, SpecError) as error:
             problems += error.problems
     if not problems:

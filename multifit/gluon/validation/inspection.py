@@ -16,7 +16,7 @@ from ...checks import (
 )
 from ...errors import Problem, SpecError, counted, last_line
 from ...protocols import Array, Metric
-from ...signatures import arity_problem, signature_of
+from ...signatures import arity_problem
 from ...spec import TaskSpec
 from ...spec.names import Ref, listed
 from ...spec.parsing import label_of
@@ -151,13 +151,10 @@ def inspect_metric(stage_metric: StageMetric, arrays: Mapping[Ref, Any]) -> list
     elif isinstance(metric, PAIRING) and not term.losses:
         messages = list(_comparing(term, metric, arrays))
     elif is_function(metric):
-        weighs = ["sample_weight"] if term.spec.sample_weight is not None else []
-        names, fix = ["labels", "outputs"], "take both, in that order"
-        messages = [arity_problem(term.where, metric.function, names, weighs, fix)]
-        known = getattr(signature_of(metric.function), "parameters", {}).values()
-        takes = any(p.name in weighs or p.kind is p.VAR_KEYWORD for p in known)
-        if weighs and known and not takes:
-            messages.append(f"{term.where}: takes no sample_weight; let it, or leave sample_weight= out")
+        weights = [] if term.spec.sample_weight is None else ["sample_weight"]
+        fix = " and ".join(["take both, in that order", *weights])
+        names = ["labels", "outputs"]
+        messages = [arity_problem(term.where, metric.function, names, fix=fix, keywords=weights)]
     return [Problem("spec", message) for message in messages if message]
 
 

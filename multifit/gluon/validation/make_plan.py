@@ -14,8 +14,8 @@ from ..data.batch import Batch
 from ..engine import Engine
 from ..execution.graph_cut import as_json, learning_variables
 from ..execution.loss_calls import by_reference, call_loss
-from ..execution.network import Network, is_hybridized
-from ..execution.recorder import blocks_of
+from ..execution.network import Network
+from ..execution.recorder import blocks_of, run_by_python
 from ..execution.result import StepResult
 from ..execution.stage import Stage
 from ..metrics.stage_metric import Place, StageMetric
@@ -68,21 +68,16 @@ def make_plan(engine: Engine, run: DryRun, log_once: LogOnce, trained: bool, lay
 def _layers(engine: Engine, batch: Batch) -> Iterator[Layer]:
     """Call the net once more, without the graphs of its blocks, and yield what each of them returns."""
     blocks, returned, counted = blocks_of(engine.model.net), dict[Any, str](), set[Any]()
-    hybridized = [block for block in blocks.values() if is_hybridized(block)]
-    hooks = [
-        block.register_forward_hook(
-            lambda block, _, output: returned.setdefault(block, describe.structure(output))
-        )
-        for block in dict.fromkeys(blocks.values())
-    ]
+
+    def note(block: Any, _: Any, output: Any) -> None:
+        returned.setdefault(block, describe.structure(output))
+
+    hooks = [block.register_forward_hook(note) for block in set(blocks.values())]
     try:
-        for block in hybridized:
-            block._active = False
-        with batch.contexts[0], mx.autograd.train_mode(), kept_statistics(engine.model.parameters.values()):
+        kept = kept_statistics(engine.model.parameters.values())
+        with batch.contexts[0], mx.autograd.train_mode(), kept, run_by_python(blocks.values()):
             Network(engine.model.net, engine.spec, TRAIN)(batch.slots[0])
     finally:
-        for block in hybridized:
-            block._active = True
         for hook in hooks:
             hook.detach()
     for name, block in blocks.items():

@@ -188,9 +188,8 @@ class RAdam(Adam):
 class Lion(Rule):
     """Lion: the sign of a running mean, with decoupled weight decay.
 
-    As in multifit's ``lion``; Chen et al. 2023, https://arxiv.org/abs/2302.06675.
-
-    As there, the state is minus the mean.
+    As in multifit's ``lion``, whose state is minus the mean; Chen et al. 2023,
+    https://arxiv.org/abs/2302.06675.
     """
 
     @staticmethod

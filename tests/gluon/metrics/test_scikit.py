@@ -138,7 +138,10 @@ REFUSED = [
     (MetricSpec("sklearn.f1_scor", "o", "y"), "metric 'sklearn.f1_scor' .did you mean \"sklearn.f1_score\""),
     (MetricSpec("accuracy", **TAKES), "sample_weight is passed to functions, and accuracy is none; give one"),
     (MetricSpec(mx.metric.MSE(), **TAKES), "and MSE is none; give one that takes it, such as"),
-    (MetricSpec(lambda labels, outputs: 1.0, **TAKES), "takes no sample_weight; let it, or leave"),
+    (
+        MetricSpec(lambda labels, outputs: 1.0, **TAKES),
+        "unexpected keyword argument 'sample_weight'; take both, in",
+    ),
     (MetricSpec(sk.r2_score, **TAKES, transform=max), "sample_weight cannot be combined with transform="),
     (MetricSpec(sk.r2_score, "o", "y", sample_weight="u"), 'sample_weight: there is no label "u"'),
 ]
