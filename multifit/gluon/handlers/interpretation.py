@@ -10,7 +10,6 @@ from ...events import Handler
 from ...plots import draw_confusion, draw_scatter
 from ...protocols import MultiEstimator
 from ...spec import TaskSpec
-from ...spec.names import listed
 from ...spec.terms import Taker, Term
 from ..compat import mx
 from ..losses import class_axis, is_kind
@@ -156,7 +155,6 @@ def comparisons(spec: TaskSpec) -> dict[str, _Comparison]:
         how = _how(taker)
         if how is not None and len(taker.outputs) == 1 and taker.labels:
             label, *masks = (ref.name for ref in taker.labels)
-            masks += listed(taker.spec.sample_weight)
             declared = getattr(spec.label_specs.get(label), "ignore", None)
             by_loss = getattr(getattr(taker.spec, "fn", None), "_ignore_label", None)
             ignored = tuple(value for value in (declared, by_loss) if value is not None)
