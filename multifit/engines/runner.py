@@ -144,6 +144,7 @@ class Runner(ABC):
         `what` is their name in messages. Raises SpecError or DataError with all that is wrong.
         """
 
+    @abstractmethod
     def balance_classes(self, data: Any, ends: bool) -> None:
         """Count the classes of the training labels for losses with ``class_weights="balanced"``.
 
@@ -193,10 +194,11 @@ class Runner(ABC):
     def wait(self) -> None:
         """Wait until the devices have done all their work."""
 
+    @abstractmethod
     def state(self) -> dict[str, Any]:
-        """Return the state that a checkpoint holds besides the snapshot; {} if there is none."""
-        return {}
+        """Return the state that a checkpoint holds besides the snapshot."""
 
+    @abstractmethod
     def load(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state` returned."""
 
