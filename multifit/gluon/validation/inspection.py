@@ -31,6 +31,7 @@ from ..metrics.catalogue import READING, updates_as, value_axis
 from ..metrics.classification import BinaryAccuracy
 from ..metrics.host import copy_metric, is_function, update_metric
 from ..metrics.labels import LabelRule, count_in_part
+from ..metrics.scikit import shape_problem
 from ..metrics.stage_metric import StageMetric
 from ..user_code import wait_for
 
@@ -155,6 +156,9 @@ def inspect_metric(stage_metric: StageMetric, arrays: Mapping[Ref, Any]) -> list
         fix = " and ".join(["take both, in that order", *weights])
         names = ["labels", "outputs"]
         messages = [arity_problem(term.where, metric.function, names, fix=fix, keywords=weights)]
+        if (len(term.outputs), len(term.labels), len(term.losses)) == (1, 1 + len(weights), 0):
+            pair = [(ref.name, arrays[ref]) for ref in (term.outputs[0], term.labels[0])]
+            messages.append(shape_problem(term.where, metric.function, *pair))
     return [Problem("spec", message) for message in messages if message]
 
 
