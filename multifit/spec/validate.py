@@ -78,6 +78,7 @@ def _used(declarations: Declarations) -> set[Ref]:
 
 
 MODES = ("min", "max")
+OF_TENSORS = ("torch.", "torchmetrics.", "mxnet.")  # modules whose functions do not take NumPy arrays
 
 
 def declaration_messages(declarations: Declarations) -> Iterator[str]:
@@ -144,9 +145,9 @@ def _class_weights(term: Term) -> Iterator[str]:
         return
     if not term.labels:
         yield f"{where} need a label that holds class indices, and the loss takes none; name it with labels="
-    elif not isinstance(weights, (Mapping, list, tuple)) or not weights:
+    elif not isinstance(weights, (Mapping, list, tuple)) or not weights or weights == (0,) * len(weights):
         near = suggest(weights, [BALANCED])
-        valid = f'give "{BALANCED}", a number for each class, or {{class: number}}'
+        valid = f'give "{BALANCED}", a number for each class, or {{class: number}}; not all may be 0'
         yield f"{where} is {shown(weights)}{near}; {valid}"
     else:
         for key, value in weights.items() if isinstance(weights, Mapping) else enumerate(weights):
@@ -171,12 +172,12 @@ def _metric(metric: MetricTerm) -> Iterator[str]:
         yield f"{where}: {spec.metric.__name__} is a class; give an instance: {spec.metric.__name__}()"
     elif (
         not isinstance(spec.metric, str)
-        and not callable(spec.metric)
+        and (not callable(spec.metric) or str(getattr(spec.metric, "__module__", "")).startswith(OF_TENSORS))
         and not all(callable(getattr(spec.metric, method, None)) for method in ("update", "reset", "get"))
     ):
         yield (
-            f'{where}: {shown(spec.metric)} is not a metric; give a name, such as "accuracy", an '
-            "EvalMetric, such as mx.metric.Accuracy(), or a function (labels, outputs) -> float"
+            f'{where}: {shown(spec.metric)} is not a metric; give a name, such as "accuracy", an EvalMetric, '
+            "such as mx.metric.Accuracy(), or a function (labels, outputs) -> float of NumPy arrays"
         )
     if spec.sample_weight is not None and spec.transform is not None:
         yield f"{where}: sample_weight cannot be combined with transform=; let the function do both"

@@ -219,7 +219,9 @@ def test_a_graph_that_cannot_be_traced_is_refused() -> None:
 
 def test_tools_for_one_loader_say_so() -> None:
     for tool in (make().find_learning_rate, make().profile):
-        with pytest.raises(DataError, match="is a dict; only fit, check and evaluate take a loader for each"):
+        with pytest.raises(
+            DataError, match="is a dict, not a loader; only fit, check and evaluate take dicts"
+        ):
             tool(GOOD)
 
 

@@ -70,12 +70,18 @@ def check_call(term: Term) -> list[Problem]:
 
 
 def inspect_slots(spec: TaskSpec, devices: Sequence[Mapping[str, Any]]) -> list[Problem]:
-    """Check that no slot that a loss or metric takes is None."""
+    """Check that no slot that a loss or metric takes is None, and that no weight of a sample is negative."""
     first = devices[0]
     takers = [item for item in spec.takers if all(first.get(name) is not None for name in item.optional)]
     read = {ref.name for item in takers for ref in item.labels}
     absent = [name for name in first if first[name] is None and name in read]
-    return [Problem("data", f'the slot "{name}" is None, but {_needed(spec, name)}') for name in absent]
+    messages = [f'the slot "{name}" is None, but {_needed(spec, name)}' for name in absent]
+    for name in dict.fromkeys(term.spec.sample_weight for term in spec.terms):
+        weights: list[Any] = [slots[name] for slots in devices if name and slots.get(name) is not None]
+        least = min((array.asnumpy().min(initial=0) for array in weights), default=0)
+        if least < 0:
+            messages.append(f'sample_weight: the slot "{name}" holds {least:g}; weights must be at least 0')
+    return [Problem("data", message) for message in messages]
 
 
 def _needed(spec: TaskSpec, name: str) -> str:
