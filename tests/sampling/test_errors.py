@@ -80,7 +80,7 @@ FAULTS: dict[str, tuple[dict[str, Any], list[str]]] = {
          'there is no loader "sizes" (did you mean "size"?)', 'the loader "size" has no ratio',
          'val_data["digit"] is a list_iterator, which can be read only once', 'val_data["size"] is empty']),
     "a loader in a dict": (
-        {"train_data": {"digit": {"a": ONE}}}, ['train_data["digit"] is a dict; only fit']),
+        {"train_data": {"digit": {"a": ONE}}}, ['train_data["digit"] is a dict, not a loader; only fit']),
     "unknown length": (
         {"train_data": {"digit": Sharded(Unknown()), "size": Unknown()}},
         [f'train_data["{name}"] {NO_LENGTH}' for name in ("digit", "size")]),

@@ -81,25 +81,21 @@ def adapted(function: Callable[..., Any]) -> tuple[Callable[..., Any], str | Non
 def shape_problem(where: str, function: Any, output: tuple[str, Any], label: tuple[str, Any]) -> str | None:
     """Return why one of scikit-learn's functions cannot take an output and a label, each (name, array)."""
     _, name, module = _inner(function)
-    if not module.startswith(PREFIX):
-        return None
-    if module.endswith("_regression"):
+    if module == f"{PREFIX}metrics._regression":
         return elementwise_problem(where, output, label)
-    scores, labels, options = prod(output[1].shape), prod(label[1].shape), signature_of(function)
-    needed = {"average": ("binary", "macro"), "multi_class": ("raise", "ovr")} if scores > 2 * labels else {}
-    needed = {"average": ("binary", "macro")} if scores == labels > len(label[1]) else needed
-    for option, (default, other) in needed.items():
-        if f"{option}='{default}'" in str(options):
-            found = f'the output "{output[0]}" is {describe.array(output[1])}'
-            give = f'functools.partial(sklearn.metrics.{name}, {option}="{other}")'
-            return f'{where}: {name} takes two classes with {option}="{default}", and {found}; give {give}'
-    return None
+    scores, labels = prod(output[1].shape), prod(label[1].shape)
+    several, options, give = scores > 2 * labels, str(signature_of(function)), ""
+    if "average='binary'" in options and (several or scores == labels > len(label[1])):
+        give = f'functools.partial(sklearn.metrics.{name}, average="macro")'
+    elif "multi_class='raise'" in options and several:
+        give = f'functools.partial(sklearn.metrics.{name}, multi_class="ovr")'
+    found = f'{where}: {name} takes two classes, and the output "{output[0]}" is {describe.array(output[1])}'
+    return f"{found}; give {give}" if give and module.startswith(PREFIX) else None
 
 
 def _inner(function: Any) -> tuple[Any, str, str]:
-    """Return the function that partials call, its name and its module."""
-    while isinstance(function, partial):
-        function = function.func
+    """Return the function that a partial calls, its name and its module."""
+    function = function.func if isinstance(function, partial) else function
     return function, getattr(function, "__name__", ""), getattr(function, "__module__", None) or ""
 
 

@@ -159,7 +159,7 @@ def test_what_is_refused(metric: MetricSpec, match: str) -> None:
         (
             "sklearn.f1_score",
             THREE,
-            'f1_score takes two classes with average="binary", and the output "o" is',
+            'f1_score takes two classes, and the output "o" is .7, 3. float32; give functools',
         ),
         (partial(sk.jaccard_score, pos_label=2), THREE, 'give functools.*jaccard_score, average="macro"'),
         ("sklearn.f1_score", np.eye(3)[THREE], 'is .7, 3. float32; give functools.*average="macro"'),
