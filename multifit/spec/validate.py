@@ -78,7 +78,6 @@ def _used(declarations: Declarations) -> set[Ref]:
 
 
 MODES = ("min", "max")
-OF_TENSORS = ("torch.", "torchmetrics.", "mxnet.")  # modules whose functions do not take NumPy arrays
 
 
 def declaration_messages(declarations: Declarations) -> Iterator[str]:
@@ -168,11 +167,12 @@ def _minimize(where: str, minimize: object, parts: list[str]) -> str:
 
 def _metric(metric: MetricTerm) -> Iterator[str]:
     spec, where = metric.spec, metric.where
+    of_tensors = str(getattr(spec.metric, "__module__", "")).startswith(("torch.", "torchmetrics.", "mxnet."))
     if isinstance(spec.metric, type):
         yield f"{where}: {spec.metric.__name__} is a class; give an instance: {spec.metric.__name__}()"
     elif (
         not isinstance(spec.metric, str)
-        and (not callable(spec.metric) or str(getattr(spec.metric, "__module__", "")).startswith(OF_TENSORS))
+        and (not callable(spec.metric) or (of_tensors and not hasattr(spec.metric, "update")))
         and not all(callable(getattr(spec.metric, method, None)) for method in ("update", "reset", "get"))
     ):
         yield (

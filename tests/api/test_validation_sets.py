@@ -159,7 +159,7 @@ def test_two_sets_with_a_figure_of_the_same_name_are_refused() -> None:
             {"clean": CLEAN, "noisy": [batch[:2] for batch in NOISY]},
             'val_data["noisy"]: there is no task "noisy"',
         ),
-        ({"": CLEAN}, "keys are names of tasks or sets"),
+        ({"": CLEAN}, "give strings, the names of tasks or sets"),
         ({"clean": {"digit": CLEAN}}, 'val_data["clean"] is a dict, not a loader; only fit, check and eval'),
     ],
 )
