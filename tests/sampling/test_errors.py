@@ -72,7 +72,7 @@ OWN_INPUTS = [{"digit": digit} for _, digit in GOOD["digit"]]
 FAULTS: dict[str, tuple[dict[str, Any], list[str]]] = {
     "an empty dict": ({"train_data": {}}, ["train_data is an empty dict; give a loader for each task"]),
     "keys that are no names": (
-        {"train_data": {1: ONE}}, ['train_data is a dict with the keys "1"; keys are']),
+        {"train_data": {1: ONE}}, ['train_data is a dict with the keys "1"; give strings']),
     "several loaders": (
         {"train_data": {"digit": [], "size": 3}, "val_data": {"digit": iter(ONE), "size": []}, "epochs": 2,
          "sampling": Ratios(digit=1, sizes=2)},
