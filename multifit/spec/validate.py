@@ -129,7 +129,11 @@ def _loss(term: Term) -> Iterator[str]:
     if loss.minimize is not None and not (
         isinstance(loss.minimize, str) and loss.minimize and loss.minimize in term.parts
     ):
-        yield _minimize(where, loss.minimize, [part for part in term.parts if part])
+        parts = [part for part in term.parts if part]
+        fix = f"returns names {quoted(parts)}; name one of these"
+        if not parts:
+            fix = f"returns is not given; name what the loss returns: returns=[{shown(loss.minimize)}, ...]"
+        yield f"{where}: minimize is {shown(loss.minimize)}{suggest(loss.minimize, parts)}, but {fix}"
     yield from _strings(where, "trainers", loss.trainers)
     if loss.trainers is not None and not term.trainers:
         yield f"{where}: trainers is empty; name at least one, or leave it out to train all parameters"
@@ -154,15 +158,6 @@ def _class_weights(term: Term) -> Iterator[str]:
                 yield f"{where} has the key {shown(key)}; keys are class indices, whole numbers from 0"
             if not is_finite_number(value) or value < 0:
                 yield f"{where}[{key}] is {shown(value)}; it must be a finite number of at least 0"
-
-
-def _minimize(where: str, minimize: object, parts: list[str]) -> str:
-    fix = (
-        f"returns names {quoted(parts)}; name one of these"
-        if parts
-        else f"returns is not given; name what the loss returns: returns=[{shown(minimize)}, ...]"
-    )
-    return f"{where}: minimize is {shown(minimize)}{suggest(minimize, parts)}, but {fix}"
 
 
 def _metric(metric: MetricTerm) -> Iterator[str]:
