@@ -56,7 +56,7 @@ def _wrong(data: Any, once: bool) -> str:
     """
     kind = type(data).__name__
     if isinstance(data, Mapping):
-        return "is a dict; only fit, check and evaluate take a loader for each task"
+        return "is a dict, not a loader; only fit, check and evaluate take dicts of loaders"
     if is_array(data):
         way_out = "give multifit.batches(data, label, batch_size=32), or a list of batches"
         return f"is one array, {describe.array(data)}, not a loader of batches; {way_out}"

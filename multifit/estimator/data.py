@@ -117,7 +117,9 @@ def _problems(world: World, what: str, data: Any, once: bool, endless: str) -> l
             return [Problem("data", f"{what} is an empty dict; give a loader for each task")]
         strange = [name for name in data if not (isinstance(name, str) and name)]
         if strange:
-            message = f"{what} is a dict with the keys {quoted(strange)}; keys are names of tasks"
+            message = (
+                f"{what} is a dict with the keys {quoted(strange)}; give strings, the names of tasks or sets"
+            )
             return [Problem("data", message)]
     problems = []
     for name, loader in each_loader(what, data).items():

@@ -3,7 +3,7 @@
 from typing import Any
 
 from ..arguments import FigureName, checked
-from ..errors import counted
+from ..errors import counted, shown
 from ..events import Handler
 from ..protocols import MultiEstimator
 from .monitor import Monitor
@@ -26,8 +26,8 @@ class Prune(Handler):
     Raises
     ------
     ValueError
-        The study has several objectives. A fit raises it too if there is no such figure, or if the study
-        minimizes a figure of which higher values are better, or the reverse.
+        The study has several objectives. A fit raises it too if the first process has no trial, if there is
+        no such figure, or if the study minimizes a figure of which higher values are better, or the reverse.
     """
 
     @checked
@@ -44,6 +44,8 @@ class Prune(Handler):
     def train_begin(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Compare the figure's direction with the study's."""
         self._pruned = False
+        if estimator.world.first and not hasattr(self._trial, "should_prune"):
+            raise ValueError(f"Prune: {shown(self._trial)} is no trial; give the objective's argument")
         self._monitor.begin(estimator)
         better = estimator.direction(self.monitor)
         if self._study and better not in (None, self.mode):

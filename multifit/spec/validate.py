@@ -129,7 +129,11 @@ def _loss(term: Term) -> Iterator[str]:
     if loss.minimize is not None and not (
         isinstance(loss.minimize, str) and loss.minimize and loss.minimize in term.parts
     ):
-        yield _minimize(where, loss.minimize, [part for part in term.parts if part])
+        parts = [part for part in term.parts if part]
+        fix = f"returns names {quoted(parts)}; name one of these"
+        if not parts:
+            fix = f"returns is not given; name what the loss returns: returns=[{shown(loss.minimize)}, ...]"
+        yield f"{where}: minimize is {shown(loss.minimize)}{suggest(loss.minimize, parts)}, but {fix}"
     yield from _strings(where, "trainers", loss.trainers)
     if loss.trainers is not None and not term.trainers:
         yield f"{where}: trainers is empty; name at least one, or leave it out to train all parameters"
@@ -144,9 +148,9 @@ def _class_weights(term: Term) -> Iterator[str]:
         return
     if not term.labels:
         yield f"{where} need a label that holds class indices, and the loss takes none; name it with labels="
-    elif not isinstance(weights, (Mapping, list, tuple)) or not weights:
+    elif not isinstance(weights, (Mapping, list, tuple)) or not weights or weights == (0,) * len(weights):
         near = suggest(weights, [BALANCED])
-        valid = f'give "{BALANCED}", a number for each class, or {{class: number}}'
+        valid = f'give "{BALANCED}", a number for each class, or {{class: number}}; not all may be 0'
         yield f"{where} is {shown(weights)}{near}; {valid}"
     else:
         for key, value in weights.items() if isinstance(weights, Mapping) else enumerate(weights):
@@ -156,27 +160,19 @@ def _class_weights(term: Term) -> Iterator[str]:
                 yield f"{where}[{key}] is {shown(value)}; it must be a finite number of at least 0"
 
 
-def _minimize(where: str, minimize: object, parts: list[str]) -> str:
-    fix = (
-        f"returns names {quoted(parts)}; name one of these"
-        if parts
-        else f"returns is not given; name what the loss returns: returns=[{shown(minimize)}, ...]"
-    )
-    return f"{where}: minimize is {shown(minimize)}{suggest(minimize, parts)}, but {fix}"
-
-
 def _metric(metric: MetricTerm) -> Iterator[str]:
     spec, where = metric.spec, metric.where
+    of_tensors = str(getattr(spec.metric, "__module__", "")).startswith(("torch.", "torchmetrics.", "mxnet."))
     if isinstance(spec.metric, type):
         yield f"{where}: {spec.metric.__name__} is a class; give an instance: {spec.metric.__name__}()"
     elif (
         not isinstance(spec.metric, str)
-        and not callable(spec.metric)
+        and (not callable(spec.metric) or (of_tensors and not hasattr(spec.metric, "update")))
         and not all(callable(getattr(spec.metric, method, None)) for method in ("update", "reset", "get"))
     ):
         yield (
-            f'{where}: {shown(spec.metric)} is not a metric; give a name, such as "accuracy", an '
-            "EvalMetric, such as mx.metric.Accuracy(), or a function (labels, outputs) -> float"
+            f'{where}: {shown(spec.metric)} is not a metric; give a name, such as "accuracy", an EvalMetric, '
+            "such as mx.metric.Accuracy(), or a function (labels, outputs) -> float of NumPy arrays"
         )
     if spec.sample_weight is not None and spec.transform is not None:
         yield f"{where}: sample_weight cannot be combined with transform=; let the function do both"

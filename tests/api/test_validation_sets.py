@@ -159,7 +159,8 @@ def test_two_sets_with_a_figure_of_the_same_name_are_refused() -> None:
             {"clean": CLEAN, "noisy": [batch[:2] for batch in NOISY]},
             'val_data["noisy"]: there is no task "noisy"',
         ),
-        ({"": CLEAN}, "keys are names of tasks"),
+        ({"": CLEAN}, "give strings, the names of tasks or sets"),
+        ({"clean": {"digit": CLEAN}}, 'val_data["clean"] is a dict, not a loader; only fit, check and eval'),
     ],
 )
 def test_a_set_that_cannot_be_measured_is_refused_before_training(sets: Any, message: str) -> None:

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import LossSpec, SpecError
+from multifit import DataError, LossSpec, SpecError
 
 import mxnet as mx  # isort: skip
 
-from .setups import BOTH, CE, L2, Setup, around, fault
+from .setups import BOTH, CE, L2, Setup, around, arrays, fault
 
 WEIGHT = "it must be a finite number of at least 0, or a function of the state"
 
@@ -34,7 +34,7 @@ FAULTS = [
         'losses["digit"]: class_weights need a label that holds class indices, and the loss takes none'),
     *(fault(f"class weights {value!r}", lambda s, value=value: s.with_loss(CE(), class_weights=value),
         f'losses["digit"]: class_weights is {value!r}{near}; give "balanced", a number for each class, or')
-      for value, near in (("balance", ' (did you mean "balanced"?)'), (3, ""), ({}, ""))),
+      for value, near in (("balance", ' (did you mean "balanced"?)'), (3, ""), ({}, ""), ((0.0,) * 3, ""))),
     fault("a negative class weight", lambda s: s.with_loss(CE(), class_weights=[1, -2, float("nan")]),
         'losses["digit"]: class_weights[1] is -2.0; it must be a finite number of at least 0',
         "class_weights[2] is nan"),
@@ -191,3 +191,9 @@ def test_a_loss_may_have_its_gradient_in_training_alone(setup: Setup) -> None:
 def test_outputs_without_a_gradient_are_refused() -> None:
     net = around(lambda dense, x: paused(lambda: dense(x)), losses={"digit": CE()})
     net.refused(SpecError, "outputs: autograd has computed none of them from parameters that are trained")
+
+
+def test_a_negative_weight_of_a_sample_is_an_error(setup: Setup) -> None:
+    faulty = setup.with_loss(CE(), **BOTH, sample_weight="amount")
+    least = f"{arrays()[2].min():g}"
+    faulty.refused(DataError, f'sample_weight: the slot "amount" holds {least}; weights must be at least 0')

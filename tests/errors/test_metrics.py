@@ -32,6 +32,13 @@ class Three(mx.metric.EvalMetric):
         pass
 
 
+class MSELoss:
+    """A loss of PyTorch, whose tests need PyTorch."""
+
+    __module__ = "torch.nn.modules.loss"
+    __call__ = Three.update
+
+
 # fmt: off
 FAULTS = [
     fault("number", lambda s: s.with_metric(5, **BOTH),
@@ -40,6 +47,9 @@ FAULTS = [
             name: MetricSpec(name, **BOTH) for name in ("acuracy", "top_k_accuracy")}),
         'metrics["acuracy"]: there is no metric \'acuracy\' (did you mean "accuracy"?); valid are "acc", ',
         'metrics["top_k_accuracy"]: \'top_k_accuracy\' needs options', "; give mx.metric.TopKAccuracy(...)"),
+    *(fault(f"a loss of {kind.__module__}", lambda s, kind=kind: s.with_metric(kind(), **BOTH),
+        'metrics["figure"]: ', " is not a metric; give", "(labels, outputs) -> float of NumPy arrays")
+      for kind in (mx.gluon.loss.L2Loss, MSELoss)),
     fault("class", lambda s: s.with_metric(mx.metric.Accuracy, **BOTH),
         'metrics["figure"]: Accuracy is a class; give an instance: Accuracy()'),
     fault("mode", lambda s: s.with_metric(mx.metric.Accuracy(), **BOTH, mode="mx"),

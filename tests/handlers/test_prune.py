@@ -71,6 +71,13 @@ def test_the_studys_direction_must_be_the_figures(
         run.fit(Prune(study(direction).ask(), figure))
 
 
+def test_what_is_no_trial_is_refused(run: Any) -> None:
+    for trial in (None, 3, study()):
+        with pytest.raises(ValueError, match="^Prune: .* is no trial; give the objective's argument"):
+            run.fit(Prune(trial, "train_loss"))
+    assert not run.state.step
+
+
 def test_a_study_of_several_objectives_and_a_fixed_trial() -> None:
     several = optuna.create_study(directions=["minimize", "maximize"])
     with pytest.raises(ValueError, match="Prune: Optuna prunes for one objective, and the study has 2"):

@@ -72,7 +72,7 @@ OWN_INPUTS = [{"digit": digit} for _, digit in GOOD["digit"]]
 FAULTS: dict[str, tuple[dict[str, Any], list[str]]] = {
     "an empty dict": ({"train_data": {}}, ["train_data is an empty dict; give a loader for each task"]),
     "keys that are no names": (
-        {"train_data": {1: ONE}}, ['train_data is a dict with the keys "1"; keys are']),
+        {"train_data": {1: ONE}}, ['train_data is a dict with the keys "1"; give strings']),
     "several loaders": (
         {"train_data": {"digit": [], "size": 3}, "val_data": {"digit": iter(ONE), "size": []}, "epochs": 2,
          "sampling": Ratios(digit=1, sizes=2)},
@@ -80,7 +80,7 @@ FAULTS: dict[str, tuple[dict[str, Any], list[str]]] = {
          'there is no loader "sizes" (did you mean "size"?)', 'the loader "size" has no ratio',
          'val_data["digit"] is a list_iterator, which can be read only once', 'val_data["size"] is empty']),
     "a loader in a dict": (
-        {"train_data": {"digit": {"a": ONE}}}, ['train_data["digit"] is a dict; only fit']),
+        {"train_data": {"digit": {"a": ONE}}}, ['train_data["digit"] is a dict, not a loader; only fit']),
     "unknown length": (
         {"train_data": {"digit": Sharded(Unknown()), "size": Unknown()}},
         [f'train_data["{name}"] {NO_LENGTH}' for name in ("digit", "size")]),
@@ -219,7 +219,9 @@ def test_a_graph_that_cannot_be_traced_is_refused() -> None:
 
 def test_tools_for_one_loader_say_so() -> None:
     for tool in (make().find_learning_rate, make().profile):
-        with pytest.raises(DataError, match="is a dict; only fit, check and evaluate take a loader for each"):
+        with pytest.raises(
+            DataError, match="is a dict, not a loader; only fit, check and evaluate take dicts"
+        ):
             tool(GOOD)
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
+from math import prod
 from typing import Any
 
 import numpy as np
 
+from ...checks import describe, elementwise_problem
 from ...errors import SpecError, quoted, shown, suggest
 from ...signatures import signature_of
 
@@ -41,10 +43,7 @@ def adapted(function: Callable[..., Any]) -> tuple[Callable[..., Any], str | Non
     probabilities get these, of two classes the second one's. Those of ``y_score`` get the difference of two
     classes' scores, or the probabilities of more. Other functions are returned as they are.
     """
-    inner: Any = function
-    while isinstance(inner, partial):
-        inner = inner.func
-    name, module = getattr(inner, "__name__", ""), getattr(inner, "__module__", None) or ""
+    inner, name, module = _inner(function)
     if not module.startswith(PREFIX):
         return function, None
     takes = [*getattr(signature_of(inner), "parameters", ()), "", ""][1]
@@ -77,6 +76,27 @@ def adapted(function: Callable[..., Any]) -> tuple[Callable[..., Any], str | Non
         return function(labels, outputs, **options)
 
     return compute, DIRECTIONS.get(name.rpartition("_")[2])
+
+
+def shape_problem(where: str, function: Any, output: tuple[str, Any], label: tuple[str, Any]) -> str | None:
+    """Return why one of scikit-learn's functions cannot take an output and a label, each (name, array)."""
+    _, name, module = _inner(function)
+    if module == f"{PREFIX}metrics._regression":
+        return elementwise_problem(where, output, label)
+    scores, labels = prod(output[1].shape), prod(label[1].shape)
+    several, options, give = scores > 2 * labels, str(signature_of(function)), ""
+    if "average='binary'" in options and (several or scores == labels > len(label[1])):
+        give = f'functools.partial(sklearn.metrics.{name}, average="macro")'
+    elif "multi_class='raise'" in options and several:
+        give = f'functools.partial(sklearn.metrics.{name}, multi_class="ovr")'
+    found = f'{where}: {name} takes two classes, and the output "{output[0]}" is {describe.array(output[1])}'
+    return f"{found}; give {give}" if give and module.startswith(PREFIX) else None
+
+
+def _inner(function: Any) -> tuple[Any, str, str]:
+    """Return the function that a partial calls, its name and its module."""
+    function = function.func if isinstance(function, partial) else function
+    return function, getattr(function, "__name__", ""), getattr(function, "__module__", None) or ""
 
 
 def _softmax(scores: Any) -> Any:

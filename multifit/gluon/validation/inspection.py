@@ -31,6 +31,7 @@ from ..metrics.catalogue import READING, updates_as, value_axis
 from ..metrics.classification import BinaryAccuracy
 from ..metrics.host import copy_metric, is_function, update_metric
 from ..metrics.labels import LabelRule, count_in_part
+from ..metrics.scikit import shape_problem
 from ..metrics.stage_metric import StageMetric
 from ..user_code import wait_for
 
@@ -69,18 +70,23 @@ def check_call(term: Term) -> list[Problem]:
 
 
 def inspect_slots(spec: TaskSpec, devices: Sequence[Mapping[str, Any]]) -> list[Problem]:
-    """Check that no slot that a loss or metric takes is None."""
+    """Check that no slot that a loss or metric takes is None, and that no weight of a sample is negative."""
     first = devices[0]
     takers = [item for item in spec.takers if all(first.get(name) is not None for name in item.optional)]
     read = {ref.name for item in takers for ref in item.labels}
     absent = [name for name in first if first[name] is None and name in read]
-    return [Problem("data", f'the slot "{name}" is None, but {_needed(spec, name)}') for name in absent]
-
-
-def _needed(spec: TaskSpec, name: str) -> str:
     needed = "losses or metrics take it; the batch must hold an array"
-    declared = f'; if samples may lack this label, declare LabelSpec("{name}", missing=...)'
-    return needed + (declared if name in spec.labels else "")
+    fix = '; if samples may lack this label, declare LabelSpec("{}", missing=...)'
+    messages = [
+        f'the slot "{name}" is None, but {needed}{fix.format(name) * (name in spec.labels)}'
+        for name in absent
+    ]
+    for name in dict.fromkeys(term.spec.sample_weight for term in spec.terms):
+        weights: list[Any] = [slots[name] for slots in devices if name and slots.get(name) is not None]
+        least = min((array.asnumpy().min(initial=0) for array in weights), default=0)
+        if least < 0:
+            messages.append(f'sample_weight: the slot "{name}" holds {least:g}; weights must be at least 0')
+    return [Problem("data", message) for message in messages]
 
 
 def inspect_labels(rules: Sequence[LabelRule], batch: Batch) -> list[Problem]:
@@ -147,7 +153,9 @@ def inspect_metric(stage_metric: StageMetric, arrays: Mapping[Ref, Any]) -> list
     elif not stage_metric.takes_preds:
         messages = [arity_problem(f"{term.where}.update", metric.update, arguments)]
     elif isinstance(metric, PAIRING) and len(term.outputs) + len(term.losses) != len(term.labels):
-        messages = [_unpaired(term, metric)]
+        found = f"{counted(len(term.outputs) + len(term.losses), 'output')} and"
+        fix = f"{type(metric).__name__} compares each output with a label; name as many of both"
+        messages = [f"{term.where}: takes {found} {counted(len(term.labels), 'label')}, but {fix}"]
     elif isinstance(metric, PAIRING) and not term.losses:
         messages = list(_comparing(term, metric, arrays))
     elif is_function(metric):
@@ -155,14 +163,10 @@ def inspect_metric(stage_metric: StageMetric, arrays: Mapping[Ref, Any]) -> list
         fix = " and ".join(["take both, in that order", *weights])
         names = ["labels", "outputs"]
         messages = [arity_problem(term.where, metric.function, names, fix=fix, keywords=weights)]
+        if (len(term.outputs), len(term.labels), len(term.losses)) == (1, 1 + len(weights), 0):
+            pair = [(ref.name, arrays[ref]) for ref in (term.outputs[0], term.labels[0])]
+            messages.append(shape_problem(term.where, metric.function, *pair))
     return [Problem("spec", message) for message in messages if message]
-
-
-def _unpaired(term: MetricTerm, metric: Metric) -> str:
-    outputs = counted(len(term.outputs) + len(term.losses), "output")
-    labels, kind = counted(len(term.labels), "label"), type(metric).__name__
-    message = f"takes {outputs} and {labels}, but {kind} compares each output with a label"
-    return f"{term.where}: {message}; name as many of both"
 
 
 def _comparing(term: MetricTerm, metric: Metric, arrays: Mapping[Ref, Any]) -> Iterator[str | None]:

@@ -153,6 +153,34 @@ def test_what_is_refused(metric: MetricSpec, match: str) -> None:
         estimator(metric, weighted=metric.sample_weight == "w").fit(in_batches(X, TWO, WEIGHTS), epochs=1)
 
 
+@pytest.mark.parametrize(
+    ("function", "labels", "match"),
+    [
+        (
+            "sklearn.f1_score",
+            THREE,
+            'f1_score takes two classes, and the output "o" is .7, 3. float32; give functools',
+        ),
+        (partial(sk.jaccard_score, pos_label=2), THREE, 'give functools.*jaccard_score, average="macro"'),
+        ("sklearn.f1_score", np.eye(3)[THREE], 'is .7, 3. float32; give functools.*average="macro"'),
+        (
+            "sklearn.roc_auc_score",
+            THREE,
+            r'give functools.partial\(sklearn.metrics.roc_auc_score, multi_class="ovr"',
+        ),
+        ("sklearn.r2_score", X[:, 0], 'output "o" .7, 3. float32 and label "y" .7,. float32 differ in size'),
+    ],
+)
+@pytest.mark.parametrize("weight", [None, "w"])
+def test_what_takes_two_classes_is_refused_more_before_the_first_update(
+    function: Any, labels: np.ndarray, match: str, weight: str | None
+) -> None:
+    ours = estimator(MetricSpec(function, "o", "y", sample_weight=weight), (3,), weight is not None)
+    with pytest.raises(SpecError, match=match):
+        ours.fit(in_batches(X, labels, WEIGHTS), epochs=1)
+    assert not ours.state.step
+
+
 def test_scikit_learn_is_named_if_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.metrics", None)
     with pytest.raises(ImportError, match="m.*: 'sklearn.f1_score' needs scikit-learn: pip install scikit"):
