@@ -72,6 +72,13 @@ def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray[A
                 np.save(file, array, allow_pickle=False)
 
 
+def check_folder(argument: str, folder: Path) -> None:
+    """Raise ValueError if a folder to write to is a file, or within one."""
+    for path in (folder, *folder.absolute().parents):
+        if path.exists() and not path.is_dir():
+            raise ValueError(f"{argument}={str(folder)!r}: {path} is a file; give a folder")
+
+
 def flush(path: Path) -> None:
     """Flush a file's content, or a folder's list of names, to the disk. Raises OSError if that fails.
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from .distributed import ALONE, World
 
-_SAVED = ("epoch", "batch", "step", "samples", "seed")
+_SAVED = ("epoch", "batch", "step", "samples", "seed", "fit_seed")
 
 
 @dataclass
@@ -31,6 +31,8 @@ class RunState:
         Whether the fit was interrupted from outside (Ctrl-C, SIGTERM): finish soon, start nothing long.
     seed : int, optional
         The seed that the generators are reseeded from during the run. None: they are never reseeded.
+    fit_seed : int, optional
+        The seed that the fit was given, from which the generators were seeded at its beginning.
     world : World
         The processes that train together.
     """
@@ -42,6 +44,7 @@ class RunState:
     stop_reason: str | None = None
     interrupted: bool = False
     seed: int | None = None
+    fit_seed: int | None = None
     world: World = field(default=ALONE, repr=False, compare=False)
     _request: tuple[str, bool] | None = field(default=None, init=False, repr=False, compare=False)
 

@@ -29,6 +29,7 @@ NEEDED = ("net", "spec", "data")
 OPTIONAL = (
     "trainers", "initializer", "frozen", "balance", "sampling", "handlers", "pictures", "inputs", "show",
 )  # fmt: skip
+_ALIASES = {"callbacks": "handlers", "event_handlers": "handlers"}  # their names elsewhere
 _NEAR = 0.85  # how much a function's name must be like an optional one's to be a misspelling of it
 _SETTINGS: dict[type, str] = {  # the types of settings, in words
     bool: "True or False",
@@ -150,8 +151,8 @@ class TaskFile:
         for each in tree.body:
             if not isinstance(each, ast.FunctionDef) or each.decorator_list or each.name in used:
                 continue
-            near = nearest(each.name, lacking, _NEAR)
-            if near is not None and not each.name.startswith("_"):
+            near = _ALIASES.get(each.name) or nearest(each.name, lacking, _NEAR)
+            if near in lacking and not each.name.startswith("_"):
                 raise UsageError(
                     f'{self.path} has a function "{each.name}" that nothing uses (did you mean "{near}"?): a '
                     f"task file may have {quoted(OPTIONAL)}; names of other functions may begin with _"

@@ -80,7 +80,8 @@ def test_a_file_that_is_not_a_task_is_an_error(task, code, message):
     ("name", "near"),
     [
         ("trainer", "trainers"), ("balanced", "balance"), ("handler", "handlers"), ("picture", "pictures"),
-        ("initialiser", "initializer"), ("input", "inputs"), ("shown", "show"),
+        ("initialiser", "initializer"), ("input", "inputs"), ("shown", "show"), ("callbacks", "handlers"),
+        ("event_handlers", "handlers"),
     ],
 )  # fmt: skip
 def test_an_optional_function_that_is_misspelt_is_an_error(task, name, near):

@@ -244,7 +244,7 @@ class Task:
     def _train(self, estimator: MultiEstimator, data: Any, sampling: Any, handlers: Any) -> History:
         """Train; `handlers` are among those of the fit, and here so that they cannot need the history."""
         how = {"event_handlers": self._handlers, "resume": self._resume, "sampling": sampling}
-        return estimator.fit(*self._pair(data), epochs=self.epochs, **how)
+        return estimator.fit(*self._pair(data), epochs=self.epochs, seed=self.choices.seed, **how)
 
 
 def trained_run(options: argparse.Namespace) -> Task:

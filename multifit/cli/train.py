@@ -123,18 +123,17 @@ def _train(task: Task, resumed: RunRecord | None, resume: Path | None, options: 
             remove_run(folder, options.file)
     if every is None and resumed is not None and resumed.checkpoint_every is not None:
         every = _schedule(resumed.checkpoint_every)
-    handlers = writer.handlers(handlers, every, task.choices.seed)
-    if resumed is None:
-        writer.describe(task.estimator)
-    history = task.fit(handlers, resume)
+    history = None
     try:
-        writer.finish(task.estimator, task.plots, task.pictures)
+        with writer.writing(task.estimator, handlers, every, task.plots, task.pictures) as handlers:
+            history = task.fit(handlers, resume)
     finally:
-        if not options.quiet:
-            print(f"\nafter epoch {history.epochs}\n{history.summary()}\n")
-        interrupted = task.estimator.state.interrupted
-        end = f"interrupted in epoch {history.epochs}" if interrupted else counted(history.epochs, "epoch")
-        print(f"{end}; wrote {task.shown_output}: {', '.join(written(folder, writer.record))}")
+        if history is not None:
+            if not options.quiet:
+                print(f"\nafter epoch {history.epochs}\n{history.summary()}\n")
+            stopped = task.estimator.state.interrupted
+            end = f"interrupted in epoch {history.epochs}" if stopped else counted(history.epochs, "epoch")
+            print(f"{end}; wrote {task.shown_output}: {', '.join(written(folder, writer.record))}")
 
 
 def _record(task: Task, options: argparse.Namespace) -> RunRecord:

@@ -40,6 +40,7 @@ from ..engines import (
 )
 from ..errors import raise_problems
 from ..events import EVALUATION_EVENTS, TRAINING_EVENTS, TrainingHooks, checked_handlers
+from ..files import check_folder
 from ..history import History
 from ..log_once import LogOnce, get_logger
 from ..profiling import Profile, profile
@@ -254,7 +255,7 @@ class MultiEstimator:
             ``history.json``, ``plan.txt`` and ``plan.json``, ``settings.json``, ``log.txt``,
             ``final.params`` for :meth:`load`, ``curves.png``, events for TensorBoard, and checkpoints, the
             last one of which is saved without a schedule. Handlers among `event_handlers` replace those that
-            save checkpoints and events.
+            save checkpoints, which must go to the same folder, and events.
         seed : int, optional
             Seeds the generators of Python, NumPy and the engine before anything else: fits with the same seed
             end with the same numbers. It covers the initial values of parameters that are initialised in this
@@ -307,7 +308,7 @@ class MultiEstimator:
                     seed=seed, epochs=epochs, command="MultiEstimator.fit", versions=versions, **self._chosen
                 )
                 pictures = partial(run_plots, self, val_data, batch_axis, val_batches)
-                writing = writing_run(self, record, Path(output), resume, handlers, pictures)
+                writing = writing_run(self, record, Path(output).absolute(), resume, handlers, pictures)
             data = train_data, val_data, val_batches
             try:
                 with writing as handlers:
@@ -387,6 +388,7 @@ class MultiEstimator:
         self.state.count(result.batch.total)
         return result
 
+    @checked
     def check(
         self,
         data: Loader,
@@ -553,6 +555,7 @@ class MultiEstimator:
         with self._runner.session():
             return self._runner.evaluate_batch(batch)
 
+    @checked
     def predict(
         self,
         data: Loader | Array | Numbers,
@@ -655,9 +658,11 @@ class MultiEstimator:
     def save(self, folder: PathLike) -> Path:
         """Write the parameters of the net, and of losses that have some, to a folder, for :meth:`load`.
 
-        Returns the file of the net's, ``final.params``, which ``net.load_parameters`` reads too.
+        Returns the file of the net's, ``final.params``, which ``net.load_parameters`` reads too. Raises
+        ValueError if the folder is a file, or if parameters have no values yet.
         """
         path = Path(folder) / PARAMETERS
+        check_folder("folder", Path(folder))
         self._runner.publish()
         self._runner.snapshot.write_trained(path)
         return path

@@ -49,15 +49,16 @@ def fit_events(
 
 
 def set_seed(state: RunState, handlers: Iterable[object], seed: int | None) -> None:
-    """Give a fit's seed to a run that is seeded again while it trains, because checkpoints have a schedule.
+    """Note a fit's seed; a run whose checkpoints have a schedule is seeded again from it while it trains.
 
     Raises ValueError if a CheckpointHandler has another seed.
     """
     saving = [each for each in map(unwrapped, handlers) if isinstance(each, CheckpointHandler)]
     for other in (each.seed for each in saving if seed is not None and each.seed not in (None, seed)):
         raise ValueError(f"seed={seed} and CheckpointHandler(seed={other}) differ; leave the latter out")
-    if seed is not None and any(each.every is not None for each in saving):
-        state.seed = seed
+    state.fit_seed = seed
+    if seed is not None:  # not that of an earlier fit
+        state.seed = seed if any(each.every is not None for each in saving) else None
 
 
 def check_monitors(engine: Any, handlers: Iterable[Any], evaluated: bool, sets: Iterable[str]) -> None:

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from ..errors import DataError
-from ..files import flush
+from ..files import check_folder, flush
 
 HEADER = 512  # bytes, enough for any shape: it is written anew when the number of samples is known
 WAY_OUT = "without output=, predict returns a list of arrays"
@@ -31,6 +31,8 @@ class PredictionFiles:
         """Append the outputs of some samples; raises DataError if they do not continue those before."""
         if array.shape[:1] != (size,):
             raise DataError(f'output "{name}" has the shape {array.shape} for {size} samples; {WAY_OUT}')
+        if array.dtype.hasobject:
+            raise DataError(f'output "{name}" is an array of objects, not of numbers; {WAY_OUT}')
         kind = array.shape[1:], array.dtype
         if name not in self._files:
             self._files[name] = (self._folder / f"{name.replace('/', '.')}.npy").open("xb")
@@ -70,12 +72,12 @@ class PredictionFiles:
 def prediction_files(output: str | os.PathLike[str]) -> Iterator[PredictionFiles]:
     """Write files into a folder that appears, complete, when the block ends without an error.
 
-    Raises ValueError if the folder exists and is not empty.
+    Raises ValueError if the folder is a file, or exists and is not empty.
     """
     folder = Path(os.path.realpath(output))
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        what = "is not empty" if folder.is_dir() else "is a file"
-        raise ValueError(f"output={os.fspath(output)!r} {what}: remove it, or give another folder")
+    check_folder("output", folder)
+    if folder.exists() and any(folder.iterdir()):
+        raise ValueError(f"output={os.fspath(output)!r} is not empty: remove it, or give another folder")
     temporary = folder.with_name(f".{secrets.token_hex(8)}")
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, temporary, ignore_errors=True)

@@ -76,6 +76,7 @@ class RunCheckpointer:
             differences = snapshot.differences(checkpoint)
             tree = read_json(checkpoint / RUN)
             ranks, kept = tree["ranks"], tree["state"]["seed"]
+            kept = tree["state"]["fit_seed"] if kept is None else kept
             rank = world.rank if ranks == world.size else 0
             versions = self._other_versions(tree["versions"])
             states = snapshot.read_own_tree(checkpoint, rank, HANDLERS)

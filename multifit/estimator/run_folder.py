@@ -1,6 +1,7 @@
 """A run's folder: the names of its files, the record of what it was trained with, and what a fit writes."""
 
 import json
+import os
 import re
 import shutil
 import sys
@@ -15,11 +16,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ..arguments import PathLike
-from ..checkpoints import CHECKPOINTS
+from ..checkpoints import CHECKPOINTS, checkpoints_folder
 from ..checks import one_shot
 from ..errors import reason
 from ..events import Handler, unwrapped
-from ..files import atomic_path, atomic_write
+from ..files import atomic_path, atomic_write, check_folder
 from ..handlers import CheckpointHandler, LogFile, TensorBoardHandler
 from ..locks import locked
 from ..plots import curves
@@ -121,8 +122,7 @@ def _pictures(record: RunRecord) -> list[str]:
 class RunWriter(Handler):
     """Writes what a training leaves in its run's folder: for ``fit(output=...)`` and ``multifit train``.
 
-    Its `handlers` belong to the fit, and `finish` is called after it. `earlier` is the record of the run that
-    is resumed, if one is.
+    The fit runs within `writing`. `earlier` is the record of the run that is resumed, if one is.
     """
 
     first_rank_only = True
@@ -131,32 +131,50 @@ class RunWriter(Handler):
         self._began = time.monotonic()
         if earlier is not None:
             self._began -= earlier.seconds or 0.0
-            record = replace(
-                record, command=earlier.command, started=earlier.started, pictures=earlier.pictures
-            )
+            kept = {name: getattr(earlier, name) for name in ("command", "started", "pictures")}
+            record = replace(record, **kept)
         self.folder, self.record, self.described = folder, record, False
 
-    def handlers(
-        self, given: Sequence[Any], every: Every | None = None, seed: int | None = None
-    ) -> list[Any]:
-        """Return the handlers that are given, and those that write, but for kinds that are among them."""
+    @contextmanager
+    def writing(
+        self, estimator: MultiEstimator, given: Sequence[Any], every: Every | None, *pictures: Any
+    ) -> Iterator[list[Any]]:
+        """Let a fit write; yield the handlers that are given, and those that write, but for kinds among them.
+
+        All ranks call `pictures`, which return figures by name. A fit that is refused leaves no files; one
+        that Optuna prunes leaves all. Raises ValueError, on all ranks, if checkpoints are saved elsewhere.
+        """
+        is_new = not any((self.folder / name).exists() for name in FILES)
         inner = [unwrapped(each) for each in given]
         added: list[Any] = [self, LogFile(self.folder / LOG)]
         saving = next((each for each in inner if isinstance(each, CheckpointHandler)), None)
+        ours = checkpoints_folder(self.folder).resolve()
+        if estimator.world.from_first(saving is not None and saving.folder.resolve() != ours):
+            raise ValueError(f"CheckpointHandler: the run is resumed from its folder; save to {self.folder}")
         if saving is None:
-            added.append(saving := CheckpointHandler(self.folder, every, seed=seed))
+            added.append(saving := CheckpointHandler(self.folder, every))
         with suppress(ImportError):  # nobody asked for events
             if not any(isinstance(each, TensorBoardHandler) for each in inner):
                 added.append(TensorBoardHandler(self.folder / EVENTS))
         schedule = None if saving.every is None else f"{saving.every.n}{saving.every.unit}"
         self.record = replace(self.record, checkpoint_every=schedule)
-        return [*given, *added]
+        try:
+            yield [*given, *added]
+        except BaseException as error:
+            if not self.described and is_new:
+                with suppress(OSError):  # the fit's own error says more
+                    _remove(self.folder, FILES)
+            elif type(error).__name__ == "TrialPruned":
+                self.finish(estimator)
+            raise
+        self.finish(estimator, *pictures)
 
     def describe(self, estimator: MultiEstimator, **_: Any) -> None:
         """Write the record and the plan, unless that is done: as text and, for `multifit report`, as JSON."""
         if self.described:
             return
         self.described = True
+        self.record = replace(self.record, seed=estimator.state.fit_seed)  # which a resumed run keeps
         write_record(self.folder, self.record)
         if estimator.plan is not None:  # a run that had finished has none
             atomic_write(self.folder / PLAN_TEXT, f"{estimator.plan.to_text(PLAN_WIDTH)}\n")
@@ -170,19 +188,19 @@ class RunWriter(Handler):
         What can be written is, though the disk may be full; then raises the first error. Each of `pictures`
         returns figures by name.
         """
-        record, history, interrupted = self.record, estimator.history, estimator.state.interrupted
+        history, interrupted = estimator.history, estimator.state.interrupted
 
         def draw() -> None:
             if not interrupted:
-                record.pictures.clear()
-                for name in write_pictures(self.folder, estimator, pictures):
-                    record.pictures.append(name)
+                self.record.pictures.clear()
+                self.record.pictures.extend(write_pictures(self.folder, estimator, pictures))
 
         def close() -> None:
             seconds = round(time.monotonic() - self._began, 2)
             directions = {name: way for name in history if (way := estimator.direction(name))}
-            epochs = record.epochs if interrupted else history.epochs
-            write_record(self.folder, replace(record, epochs=epochs, seconds=seconds, directions=directions))
+            epochs = self.record.epochs if interrupted else history.epochs
+            record = replace(self.record, epochs=epochs, seconds=seconds, directions=directions)
+            write_record(self.folder, record)
 
         errors: list[Exception] = []
         for write in (
@@ -208,9 +226,8 @@ def run_plots(
     All processes must call it. It returns none if no output can be compared, or if the data can be read only
     once.
     """
-    found = None
-    if val_data is not None and not one_shot(val_data):
-        found = estimator.interpret(val_data, batch_axis, batches)
+    usable = val_data is not None and not one_shot(val_data)
+    found = estimator.interpret(val_data, batch_axis, batches) if usable else None
     plots = {} if found is None else found.plots()
     return {re.sub(r"[^\w.-]", "_", name): figure for name, figure in plots.items()}
 
@@ -249,48 +266,34 @@ def writing_run(
     given: Sequence[Any],
     pictures: Callable[[], Any],
 ) -> Iterator[list[Any]]:
-    """Let a fit write to its run's folder; yield the handlers that are given and those that write.
+    """Let a fit write to its run's folder, as :meth:`RunWriter.writing`; yield the handlers for it.
 
-    `pictures` returns figures by name; all ranks call it. Ranks but the first write to temporary folders. A
-    fit that is refused leaves the folder as it was. Raises ValueError, on all ranks, if another run writes
-    there, or if the folder is not empty and the run is not resumed from it.
+    Ranks but the first write to temporary folders. A fit that is refused leaves the folder as it was. Raises
+    ValueError, on all ranks, if another run writes there, or if the folder is not empty and the run is not
+    resumed from it.
     """
     world = estimator.world
     with ExitStack() as stack:
         earlier, refusal = None, None
         if world.first:
             if not folder.exists():
-                stack.callback(_remove_empty, folder)  # it is not, unless the fit is refused
+                stack.callback(lambda: folder.rmdir() if folder.is_dir() and not os.listdir(folder) else None)
             try:
                 stack.enter_context(locked(folder, estimator.logger.warning))
                 earlier = _earlier_record(folder, resume)
             except ValueError as error:
                 refusal = str(error)
-        refusal = world.from_first(refusal)
-        if refusal is not None:
+        if refusal := world.from_first(refusal):
             raise ValueError(refusal)
         if not world.first:
             folder = Path(stack.enter_context(TemporaryDirectory()))
-        is_new = world.first and is_unused(folder)
         writer = RunWriter(folder, record, earlier)
-        try:
-            yield writer.handlers(given)
-        except BaseException:
-            if is_new and not writer.described:
-                _remove(folder, FILES)
-            raise
-        writer.finish(estimator, pictures)
-
-
-def _remove_empty(folder: Path) -> None:
-    with suppress(OSError):
-        folder.rmdir()
+        yield stack.enter_context(writer.writing(estimator, given, None, pictures))
 
 
 def _earlier_record(folder: Path, resume: PathLike | None) -> RunRecord | None:
     """Return the record of the run that is resumed in its folder; raise ValueError for another one."""
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"output={str(folder)!r} is a file; give a folder")
+    check_folder("output", folder)
     place = None if resume is None else Path(resume).resolve()
     if place is None or folder.resolve() not in (place, *place.parents):
         if not is_unused(folder):

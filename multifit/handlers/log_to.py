@@ -141,8 +141,9 @@ def _check(logger: object, given: Sequence[str]) -> None:
 
 def _declared(estimator: MultiEstimator) -> dict[str, Any]:
     """Return what a run was declared with, as numbers and texts."""
-    plan = estimator.plan
-    settings: dict[str, Any] = {"estimator": repr(estimator), "seed": estimator.state.seed}
+    plan, state = estimator.plan, estimator.state
+    seed = state.seed if state.fit_seed is None else state.fit_seed
+    settings: dict[str, Any] = {"estimator": repr(estimator), "seed": seed}
     settings.update(epochs=estimator.max_epoch, batches=estimator.max_batch, ranks=estimator.world.size)
     if plan is not None:
         settings.update(plan=str(plan), batch_size=plan.samples, devices=", ".join(plan.devices))

@@ -244,6 +244,16 @@ def test_what_is_not_there_is_named(batches: Any, tmp_path: Path) -> None:
     assert_unchanged(made.net, before)
 
 
+def test_what_cannot_be_saved_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    made = MultiEstimator(other_net(), TaskSpec(outputs=["x"]))
+    with pytest.raises(ValueError, match=r"file is a file; give a folder"):
+        made.save(tmp_path / "file")
+    with pytest.raises(ValueError, match=r"has no values yet: initialise the net, or fit or check"):
+        made.save(tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_run_that_was_resumed_and_cut_off_gives_its_newest_checkpoint(batches: Any, tmp_path: Path) -> None:
     made = trained(tmp_path, batches, 1, 2)
     made.save(tmp_path)

@@ -209,8 +209,17 @@ def test_folders_that_cannot_be_used(tmp_path: Path) -> None:
     (tmp_path / "used" / "x.npy").write_text("mine")
     with pytest.raises(ValueError, match=r"output=.*used' is not empty: remove it, or give another folder"):
         made.predict(data, output=tmp_path / "used")
-    with pytest.raises(ValueError, match=r"output=.*x.npy' is a file: "):
-        made.predict(data, output=tmp_path / "used" / "x.npy")
+    for path in ("x.npy", "x.npy/new"):
+        with pytest.raises(ValueError, match=r"output=.*x.npy is a file; give a folder"):
+            made.predict(data, output=tmp_path / "used" / path)
+    with pytest.raises(ValueError, match="predict: output is 7; valid is a path or None"):
+        made.predict(data, output=7)
+    with pytest.raises(TypeError, match=r'predict has no argument "ouput" \(did you mean "output"\?\)'):
+        made.predict(data, ouput=tmp_path / "new")
+    with pytest.raises(TypeError, match=r'check has no argument "layer" \(did you mean "layers"\?\)'):
+        made.check(data, layer=True)
+    with pytest.raises(DataError, match='output "x" is an array of objects, not of numbers; without output='):
+        made.predict(data, activation=lambda array: array.astype(object), output=tmp_path / "new")
     with pytest.raises(ValueError, match="output= writes in one process, with samples along the first axis"):
         made.predict(data, batch_axis=1, output=tmp_path / "new")
     assert os.listdir(tmp_path) == ["used"] and (tmp_path / "used" / "x.npy").read_text() == "mine"

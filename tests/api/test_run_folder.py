@@ -17,6 +17,7 @@ from multifit import (
     CheckpointHandler,
     Every,
     LogFile,
+    LogTo,
     MultiEstimator,
     TensorBoardHandler,
     TrainerSpec,
@@ -161,6 +162,31 @@ def test_a_run_that_was_cut_off_is_resumed_bit_for_bit(batches: Any, tmp_path: P
     assert again.history == longer.history and record_of(folder)["epochs"] == 4
 
 
+def test_a_handler_may_change_the_working_directory(batches: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    class Moves:
+        def train_begin(self, estimator: Any) -> None:
+            os.chdir(tmp_path)
+
+    (tmp_path / "start").mkdir()
+    monkeypatch.chdir(tmp_path / "start")
+    make().fit(batches, epochs=1, output="run", event_handlers=Moves())
+    assert listed(tmp_path) == ["start"] and {"log.txt", "final.params"} <= {*listed(tmp_path / "start/run")}
+
+
+def test_a_pruned_trial_leaves_its_history_and_parameters(batches: Any, tmp_path: Path) -> None:
+    class TrialPruned(Exception):  # as Optuna's is named
+        pass
+
+    class Prunes:
+        def epoch_end(self, estimator: Any) -> None:
+            raise TrialPruned
+
+    with pytest.raises(TrialPruned):
+        make().fit(batches, epochs=2, output=tmp_path / "run", event_handlers=Prunes())
+    assert {"history.json", "final.params"} <= {*listed(tmp_path / "run")}
+    assert record_of(tmp_path / "run")["seconds"] > 0
+
+
 def test_resume_in_a_new_folder_starts_there(batches: Any, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     history = make().fit(batches, batches, epochs=1, output=folder, resume=folder)
@@ -192,8 +218,9 @@ def test_a_folder_that_is_not_empty_is_refused(batches: Any, tmp_path: Path) -> 
         ):
             made.fit(batches, epochs=1, output=folder, **options)
     assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    with pytest.raises(ValueError, match="is a file; give a folder"):
-        made.fit(batches, epochs=1, output=folder / "log.txt")
+    for file in (folder / "log.txt", folder / "log.txt" / "new"):
+        with pytest.raises(ValueError, match="log.txt is a file; give a folder"):
+            made.fit(batches, epochs=1, output=file)
     assert made.state.to_dict() == state
     (folder / "settings.json").write_text("{}")
     with pytest.raises(ValueError, match="is not the record of a run"):
@@ -216,7 +243,8 @@ def test_a_fit_that_is_refused_leaves_no_files(batches: Any, tmp_path: Path, exi
     wrong = in_batches([batch[0] for batch in batches[:1]])
     for data, options in (
         (wrong, {}),
-        (batches, {"event_handlers": CheckpointHandler(tmp_path / "other", monitor="val_los")}),
+        (batches, {"event_handlers": CheckpointHandler(folder, monitor="val_los")}),
+        (batches, {"event_handlers": CheckpointHandler(tmp_path / "other", every=1)}),  # not found by resume
         (batches, {"event_handlers": [print]}),
     ):
         with pytest.raises(ValueError):
@@ -327,3 +355,26 @@ def test_a_seed_that_is_not_that_of_the_checkpoints_is_refused(batches: Any, tmp
     other = make()
     other.fit(batches, epochs=3, event_handlers=saving[2], resume=tmp_path)
     assert other.state.seed == 1
+
+
+@pytest.mark.parametrize("every", [None, 1])
+def test_the_seed_is_recorded_logged_and_kept(batches: Any, tmp_path: Path, every: int | None) -> None:
+    seeds: list[Any] = []
+
+    class Notes:
+        def log_settings(self, settings: Any) -> None:
+            seeds.append(settings.get("seed"))
+
+    def fit(made: MultiEstimator, epochs: int, **options: Any) -> None:
+        handlers = [CheckpointHandler(tmp_path / "run", every), LogTo(Notes())]
+        made.fit(batches, epochs=epochs, output=tmp_path / "run", event_handlers=handlers, **options)
+        seeds.append(record_of(tmp_path / "run")["seed"])
+
+    made = make()
+    made.fit(batches, epochs=1, seed=1, event_handlers=CheckpointHandler(tmp_path / "other", 1))
+    fit(made, 1, seed=2)  # not that of the fit before
+    fit(make(), 3, resume=tmp_path / "run")
+    with pytest.raises(ValueError, match=r"is of a run with seed=2, which it keeps; leave out seed=9"):
+        fit(make(), 4, resume=tmp_path / "run", seed=9)
+    fit(make(), 4, resume=tmp_path / "run", seed=2)
+    assert seeds == [2] * 6

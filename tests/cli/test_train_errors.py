@@ -52,6 +52,19 @@ def test_what_does_not_fit_is_reported_without_a_traceback(write, multifit, more
     assert not Path("runs/small/history.json").exists()
 
 
+WRONG = "def handlers(): import multifit; return multifit.EarlyStoppingHandler('val_los')\n"
+
+
+@pytest.mark.parametrize("options", [[], ["--overwrite"]])
+def test_a_run_that_a_handler_refuses_leaves_no_files(write, multifit, options):
+    if options:
+        assert multifit("train", write()).code == 0
+    result = multifit("train", write(WRONG), *options)
+    assert result.code == 1 and 'there is no figure "val_los" (did you mean "val_loss"?)' in result.err
+    assert not os.listdir("runs/small")
+    assert multifit("train", write()).code == 0
+
+
 def test_a_folder_in_which_another_run_writes_is_an_error(write, multifit):
     Path("runs/small").mkdir(parents=True)
     with FileLock("runs/small/.lock"):

@@ -136,9 +136,10 @@ class Snapshot:
         return lines
 
     def write_trained(self, path: Path) -> None:
-        """Write the net's parameters to a file, and those of losses beside it, for use after the training."""
+        """Write the net's parameters to a file, and those of losses beside it. ValueError: some have none."""
         for parameter in self._engine.model.net.collect_params().values():
-            parameter.list_data()  # raises if no batch has reached it
+            if parameter._data is None:  # no batch has reached it
+                raise ValueError(f"{parameter.name} has no values yet: initialise the net, or fit or check")
         write_parameters(path, self._engine.model.net, self._engine.model.parameters)
 
     def read_trained(self, path: Path) -> None:
