@@ -101,9 +101,10 @@ def test_running_statistics_stay_too(affine: bool) -> None:
     assert {"body.0.weight", "body.1.running_mean", "body.1.running_var"} <= moved
 
 
+@pytest.mark.parametrize("accumulate", [1, 2])
 @pytest.mark.parametrize("how", [{"until": 1}, {"until": 6, "unit": "batch"}], ids=str)
-def test_it_resumes_bit_for_bit(tmp_path: Path, how: dict[str, Any]) -> None:
-    """Cut off in an epoch and after one, before and after the body began to learn."""
+def test_it_resumes_bit_for_bit(tmp_path: Path, how: dict[str, Any], accumulate: int) -> None:
+    """Cut off in an epoch and after one, before and after the body began to learn, and within a window."""
 
     def run(folder: Path, *handlers: Any, resume: Any = None) -> MultiEstimator:
         mx.random.seed(1)
@@ -111,7 +112,8 @@ def test_it_resumes_bit_for_bit(tmp_path: Path, how: dict[str, Any]) -> None:
         net = twins(lambda: Heads(body=body, digit=5, parity=1), BATCHES[0][0])[0]
         saving = CheckpointHandler(folder, every=Every(1, "batch"))
         frozen = Freeze("digit.*", until=2), Freeze("body.*", **how)
-        return fit(make(hybridized(net)), *frozen, saving, *handlers, resume=resume)
+        estimator = make(hybridized(net), accumulate=accumulate)
+        return fit(estimator, *frozen, saving, *handlers, resume=resume)
 
     assert_resumes_bit_for_bit(run, tmp_path, 2, 4, 5, 7, 10)
 
@@ -159,6 +161,15 @@ def test_counts_begin_with_each_fit() -> None:
 FAULTS: dict[str, tuple[Any, Any, Any, str]] = {
     "nothing": (Freeze("bodi.*", until=1), {}, TrainerError, "freeze: the pattern \"bodi.*\" selects none"),
     "no pattern": (Freeze(3, until=1), {}, TrainerError, "freeze: 3 selects no parameters"),
+    "no patterns": (Freeze([], until=1), {}, TrainerError, "freeze: [] selects no parameters"),
+    "everything": (
+        Freeze(".*", until=1), {}, TrainerError, "the net has no parameters to train: unfreeze() some"),
+    "what no trainer will update": (
+        Freeze("body.*", until=1), {"trainers": {"heads": TrainerSpec("(digit|parity).*")}}, TrainerError,
+        'no trainer updates "body.weight", "body.bias", so they would stay as they are'),
+    "what two trainers will update": (
+        Freeze("body.*", until=1), {"trainers": {"all": TrainerSpec(".*"), "body": TrainerSpec("body.*")}},
+        TrainerError, 'the trainers all and body would update "body.weight", "body.bias"; each parameter'),
     "frozen by name": (
         Freeze("body.*", until=1), {"frozen": ["body.bias"]}, TrainerError,
         'freeze: frozen= has taken "body.bias" from the trainers; leave frozen= out'),

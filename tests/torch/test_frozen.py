@@ -111,10 +111,12 @@ def test_between_fits_it_freezes_what_it_does_with_mxnet() -> None:
     assert_engines_agree(fit)
 
 
-@pytest.mark.parametrize("stop", [3, 7])
-def test_a_fit_with_freeze_resumes(stop: int, tmp_path: Path) -> None:
-    make = partial(estimator_of, "float64", trainers=TrainerSpec(".*", "adamw"))
-    assert_resumes(make, tmp_path, ("mxnet", "torch"), stop, handlers=lambda: [Freeze(BODY, 5, "batch")])
+@pytest.mark.parametrize(("stop", "until", "accumulate"), [(3, 5, 1), (7, 5, 1), (3, 2, 2)])
+def test_a_fit_with_freeze_resumes(stop: int, until: int, accumulate: int, tmp_path: Path) -> None:
+    """Also within a window of what learns again."""
+    make = partial(estimator_of, "float64", trainers=TrainerSpec(".*", "adamw"), accumulate=accumulate)
+    freeze = partial(Freeze, BODY, until, "batch")
+    assert_resumes(make, tmp_path, ("mxnet", "torch"), stop, handlers=lambda: [freeze()])
 
 
 class SlowsDown:

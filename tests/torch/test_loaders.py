@@ -90,6 +90,48 @@ class Noisy(Samples):
         return {**sample, "image": (sample["image"] + noise).astype("float32")}
 
 
+def seeded() -> torch.Generator:
+    return torch.Generator().manual_seed(0)
+
+
+def weighted() -> Any:
+    return torch.utils.data.WeightedRandomSampler([1.0] * len(ARRAYS["image"]), 24, generator=seeded())
+
+
+WORKERS = {"batch_size": 4, "num_workers": 2}
+PERSISTENT = {**WORKERS, "persistent_workers": True, "shuffle": True}
+CARRIED: dict[str, tuple[Any, Callable[[], dict[str, Any]]]] = {
+    "a generator, workers": (Noisy, lambda: {**WORKERS, "shuffle": True, "generator": seeded()}),
+    "a generator, in order": (Noisy, lambda: {**WORKERS, "generator": seeded()}),
+    "a generator, a stream": (Stream, lambda: {"batch_size": 4, "generator": seeded()}),
+    "a sampler's generator": (Noisy, lambda: {"batch_size": 4, "sampler": weighted()}),
+    "a batch sampler's": (
+        Noisy, lambda: {"batch_sampler": torch.utils.data.BatchSampler(weighted(), 4, False)}),
+    "persistent workers": (Samples, lambda: PERSISTENT),
+    "persistent workers, a generator": (Samples, lambda: {**PERSISTENT, "generator": seeded()}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "options"), CARRIED.values(), ids=CARRIED)
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_what_a_data_loader_carries_over_to_the_next_epoch_resumes(
+    kind: Any, options: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """But random numbers of persistent workers, which the log says."""
+    caplog.set_level("INFO", "multifit")
+
+    def train(folder: Path, *handlers: Any, **resume: Any) -> MultiEstimator:
+        seeding.seed_everything(0)
+        estimator = MultiEstimator(two_heads("hybridized"), two_head_spec(), TrainerSpec(".*", "sgd"))
+        torch.seed()  # as in another process
+        saving = CheckpointHandler(folder, Every(2, "batch"), seed=1)
+        estimator.fit(Loader(kind(), **options()), epochs=3, event_handlers=[saving, *handlers], **resume)
+        return estimator
+
+    assert_resumes_bit_for_bit(train, tmp_path, 9, 15)
+    assert ("cannot be seeded" in caplog.text) == ("persistent_workers" in options())
+
+
 @pytest.mark.parametrize(("engine", "workers"), [("mxnet", 0), ("mxnet", 2), ("torch", 2)])
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_data_loader_that_shuffles_resumes_bit_for_bit(

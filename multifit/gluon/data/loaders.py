@@ -122,20 +122,34 @@ def replay_epochs(data: Loader, epochs: int, seed_epoch: Callable[[int], None]) 
     """Bring a loader to the state that it has after a number of epochs.
 
     That matters for a sampler that shuffles the order of the previous epoch, or that carries samples over to
-    the next epoch. No batch is loaded. ``seed_epoch(epoch)`` seeds the generators as at the start of that
-    epoch.
+    the next epoch, and for PyTorch's loaders with a generator of their own or with persistent workers, which
+    alone load batches. ``seed_epoch(epoch)`` seeds the generators as at the start of that epoch.
     """
-    sampler = getattr(unwrapped(data), "_batch_sampler", None)
-    if sampler is not None and not _is_stateless(sampler):
-        for epoch in range(epochs):
-            seed_epoch(epoch)
-            deque(sampler, maxlen=0)
+    loader: Any = unwrapped(data)
+    for epoch in range(epochs) if not _is_stateless(loader) else ():
+        seed_epoch(epoch)
+        deque(_drawn(loader), maxlen=0)
 
 
-def _is_stateless(sampler: Any) -> bool:
-    """Whether each epoch of a batch sampler is independent of the previous epochs, as is usual."""
-    gluon = mx.gluon.data
-    return (
+def _drawn(loader: Any) -> Any:
+    """Begin a pass, and return the order that it draws."""
+    if hasattr(loader, "_batch_sampler"):
+        return loader._batch_sampler
+    if not loader.persistent_workers:
+        loader = copy.copy(loader)
+        loader.num_workers = loader.timeout = 0  # starts no processes
+    order = getattr(iter(loader), "_sampler_iter", ())  # iter() draws the seed of the workers
+    return order if hasattr(loader.sampler, "__len__") else ()  # that of an IterableDataset never ends
+
+
+def _is_stateless(loader: Any) -> bool:
+    """Whether each epoch of a loader is independent of the previous epochs, as is usual."""
+    if hasattr(loader, "persistent_workers"):  # PyTorch's
+        drawing = loader, loader.sampler, loader.batch_sampler, getattr(loader.batch_sampler, "sampler", None)
+        own = any(getattr(each, "generator", None) is not None for each in drawing)
+        return not own and not loader.persistent_workers
+    gluon, sampler = mx.gluon.data, getattr(loader, "_batch_sampler", None)
+    return sampler is None or (
         type(sampler) is gluon.BatchSampler
         and type(sampler._sampler) in (gluon.RandomSampler, gluon.SequentialSampler)
         and sampler._last_batch != "rollover"

@@ -104,7 +104,8 @@ class Reader:
     def repeats_workers(self, data: Any) -> bool:
         """Whether a loader's workers, if it has any, draw the same random numbers in a resumed run."""
         loader = unwrapped(data)
-        return not has_own_workers(loader) or seedable(loader)
+        persist = getattr(loader, "persistent_workers", False)  # PyTorch's, which are seeded only once
+        return not persist and (not has_own_workers(loader) or seedable(loader))
 
     def _iterate(
         self, data: Any, skip: int, before_rest: Callable[[], None], number: int | None

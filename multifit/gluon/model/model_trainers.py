@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ...errors import Problem, quoted, raise_problems, suggest
+from ...errors import Problem, quoted, raise_problems, shown, suggest
 from ...protocols import Array
 from ...spec.terms import Term
 from ..execution.frozen import Frozen
@@ -71,6 +71,7 @@ class ModelTrainers:
             self._trainers,
             problems,
             self._accumulate,
+            self._before,
         )
         if trainers is not None:
             if self._trainers is None:
@@ -100,6 +101,8 @@ class ModelTrainers:
         if never:
             message = f"{where}: frozen= has taken {listing(never)} from the trainers"
             problems.append(Problem("trainer", f"{message}; leave frozen= out, and freeze them later"))
+        if not names and not problems:
+            problems = [Problem("trainer", f"{where}: {shown(params)} selects no parameters; give a pattern")]
         raise_problems(problems)
         changed = self.frozen.set_statistics(names, frozen)
         for name in names & learnable(self._model.parameters).keys():

@@ -1,7 +1,7 @@
 """Build the trainers that are declared for a net: each trainable parameter has exactly one."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from ...errors import Problem, shown
@@ -25,6 +25,7 @@ def bind_trainers(
     built: Trainers | None = None,
     known: Sequence[Problem] = (),
     accumulate: int = 1,
+    resting: Container[str] = (),
 ) -> tuple[Trainers | None, list[Problem]]:
     """Build the trainers, and check that every trainable parameter has exactly one.
 
@@ -32,7 +33,8 @@ def bind_trainers(
     initialised; `frozen` selects those that no trainer updates. A trainer also holds the parameters that it
     selects but that are not trainable now, and updates them once they are. All trainers `accumulate` the
     gradients of that many batches. If the trainers are `built` already, only what may have become wrong since
-    is checked. Returns None and the problems if there are any, beginning with those `known` before.
+    is checked. Parameters that are `resting` will learn later, and count. Returns None and the problems if
+    there are any, beginning with those `known` before.
     """
     single = not isinstance(declared, Mapping)
     named = {"trainer": DEFAULT if declared is None else declared} if single else declared
@@ -40,14 +42,15 @@ def bind_trainers(
     where = {name: "trainers" if single else f'trainers["{name}"]' for name in named}
     problems = [*known, *_declared_problems(named, where)]
     valid = {name: value for name, value in named.items() if _is_trainer(value)}
-    candidates, can_learn = trainable(parameters), learnable(parameters)
+    can_learn = learnable(parameters)
+    candidates = {n: p for n, p in can_learn.items() if p.grad_req != "null" or n in resting}
     frozen_set, selection_problems = frozen_names("frozen", frozen, parameters)
     held: dict[str, list[str]] = {}
     for name, value in valid.items():
         held[name], more = _held_names(where[name], value, can_learn, frozen_set, parameters)
         selection_problems += more
-    if built is None and can_learn and not candidates:
-        message = 'the net has no parameters to train: all have grad_req="null"; set it to "write"'
+    if built is None and can_learn and not trainable(parameters):
+        message = 'the net has no parameters to train: unfreeze() some, freeze fewer, or set grad_req="write"'
         selection_problems.append(Problem("trainer", f"trainers: {message}"))
     updated = {name: [each for each in names if each in candidates] for name, names in held.items()}
     # parameters without a trainer are reported only if all trainers are valid: else they may belong to those

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Mapping
+from inspect import signature
 from typing import Any
 
 from ...arguments import Count, NotNegative, Share, as_float, checked_value, is_finite_number
@@ -12,6 +13,7 @@ from .schedules import with_base_rate
 
 KNOWN = ("mxnet.", "gluonnlp.", "multifit.")  # modules of optimizers whose options are known
 ALIASES = {"lr": "learning_rate", "weight_decay": "wd"}  # PyTorch's names
+NO_OPTIONS = {"self", "args", "kwargs", "options", "param_idx2name", "param_dict", "sym"}  # but arguments
 # The valid values of some options of these optimizers.
 LIMITS: dict[str, Any] = {
     **dict.fromkeys(("learning_rate", "wd", "epsilon", "eps"), NotNegative),
@@ -56,6 +58,10 @@ def _build(where: str, kind: Any, options: dict[str, Any], scheduler: Any) -> tu
     limits = LIMITS if stock else {"learning_rate": NotNegative}  # another may take anything
     named = [(name, value) for name, value in options.items() if name in limits]
     messages = [each for name, value in named for each in _invalid(f"{where}: {name}", value, limits[name])]
+    valid = {each for base in kind.__mro__ for each in signature(base.__init__).parameters} - NO_OPTIONS
+    has = f"; {kind.__name__.lower()} has {quoted(sorted(valid))}"
+    unknown = [name for name in options if name not in valid] if stock else []
+    messages += [f"{where}: unknown option {shown(n)}{suggest(n, [*valid, *ALIASES])}{has}" for n in unknown]
     if messages:
         return None, messages
     scheduler = options.get("lr_scheduler") if scheduler is None else scheduler

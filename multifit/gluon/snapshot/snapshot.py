@@ -113,6 +113,7 @@ class Snapshot:
                 f'trainers["{name}"]: {kind} {NO_STATE}, so only numbers among its attributes are restored'
                 for kind in partly_saved(trainer.optimizer)
             ]
+        trainers.added_gradients.begin()  # of what was frozen when the fit began
         load_device_state(
             engine.model.parameters, engine.trainers.updated(), read_own_tree(folder, rank, DEVICES)
         )
