@@ -150,7 +150,9 @@ class RunWriter(Handler):
         saving = next((each for each in inner if isinstance(each, CheckpointHandler)), None)
         ours = checkpoints_folder(self.folder).resolve()
         if estimator.world.from_first(saving is not None and saving.folder.resolve() != ours):
-            raise ValueError(f"CheckpointHandler: the run is resumed from its folder; save to {self.folder}")
+            raise ValueError(
+                f"CheckpointHandler saves outside of the run's folder, from which it is resumed; give {ours}"
+            )
         if saving is None:
             added.append(saving := CheckpointHandler(self.folder, every))
         with suppress(ImportError):  # nobody asked for events
