@@ -43,7 +43,8 @@ class RateSearch:
     suggestion: float | None = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "smoothed", _smoothed(self.losses))
+        mean = RunningMean()
+        object.__setattr__(self, "smoothed", [mean.add(loss) for loss in self.losses])
         object.__setattr__(self, "suggestion", _suggestion(self.rates, self.losses, self.smoothed))
 
     def __repr__(self) -> str:
@@ -89,11 +90,6 @@ class RunningMean:
         self._sum = MEMORY * self._sum + (1 - MEMORY) * value
         self._weight = MEMORY * self._weight + (1 - MEMORY)
         return self._sum / self._weight
-
-
-def _smoothed(losses: Sequence[float]) -> list[float]:
-    mean = RunningMean()
-    return [mean.add(loss) for loss in losses]
 
 
 def _suggestion(rates: Sequence[float], losses: Sequence[float], smoothed: Sequence[float]) -> float | None:

@@ -361,8 +361,7 @@ class MultiEstimator:
         self.logger.info("overfit=%d: trains on the first batches alone, the same ones in each epoch", count)
         train_data = first_of(self._engine.readers[TRAIN], train_data, count)
         if val_data is not None and self.spec.evaluate is None:
-            several = isinstance(train_data, TaskLoaders)
-            val_data = TaskLoaders(train_data.loaders) if several else train_data
+            val_data = TaskLoaders(train_data.loaders) if isinstance(train_data, TaskLoaders) else train_data
         return train_data, val_data
 
     def _new_loop(self, val_batch: Peeked | FirstBatches | None) -> FitLoop:

@@ -1,6 +1,7 @@
 """Find the parameters that a training has left, for use."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from ..checkpoints import best_checkpoint, checkpoint_paths, newest_checkpoint, read_info, verify
@@ -32,22 +33,19 @@ def find_trained(folder: Path, which: str, net_file: str, warn: Callable[[str], 
         warn(line)
     if found is None:
         lines = "".join(f"\n  {line}" for line in damaged)
-        lacks = f"neither {PARAMETERS} of a finished run nor an intact checkpoint"
-        if which == BEST:
-            lacks = (
-                'no intact checkpoint with a figure: CheckpointHandler(folder, monitor="val_loss") saves some'
-            )
-        raise ValueError(f"{folder} holds {lacks}{lines}")
+        lacks = {
+            LAST: f"neither {PARAMETERS} of a finished run nor an intact checkpoint",
+            BEST: 'no intact checkpoint with a figure: CheckpointHandler(folder, monitor=…) saves some',
+        }
+        raise ValueError(f"{folder} holds {lacks[which]}{lines}")
     return found.path / net_file
 
 
 def _is_finished(folder: Path) -> bool:
     """Whether a run has written its parameters, and was not resumed since."""
-    try:
-        record = read_json(folder / RECORD, finite=False)
-    except (OSError, ValueError):
-        record = None
-    resumed = isinstance(record, dict) and record.get("seconds", 0) is None
+    resumed = False
+    with suppress(OSError, ValueError, TypeError, KeyError):  # without a record, or with a damaged one
+        resumed = read_json(folder / RECORD, finite=False)["seconds"] is None
     return (folder / PARAMETERS).exists() and not resumed
 
 

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
+from ...checks import describe
 from ...distributed import World
 from ...errors import DataError, Problem, SpecError, counted, limited, raise_problems
 from ..compat import mx
@@ -78,7 +77,8 @@ class SharedParameters:
 
     def _compare(self) -> None:
         """Raise SpecError if the names, shapes or dtypes of parameters differ between ranks."""
-        forms = {name: _form(p) for name, p in self._parameters.items() if p._data is not None}
+        present = {name: p for name, p in self._parameters.items() if p._data is not None}
+        forms = {name: describe.array(parameter.list_data()[0]) for name, parameter in present.items()}
         every = self._world.gather(forms)
         lines = [
             f"{name}: {every[0].get(name, 'none')} on rank 0, {other.get(name, 'none')} on rank {rank}"
@@ -89,11 +89,6 @@ class SharedParameters:
         if lines:
             found = "; ".join(limited(lines, SHOWN))
             raise SpecError(f"the net's parameters are not the same on all ranks: {found}")
-
-
-def _form(parameter: mx.gluon.Parameter) -> str:
-    array = parameter.list_data()[0]
-    return f"{np.dtype(array.dtype).name} {tuple(array.shape)}"
 
 
 def _copy_to_devices(parameters: Iterable[Any]) -> None:

@@ -54,12 +54,13 @@ def adapted(function: Callable[..., Any]) -> tuple[Callable[..., Any], str | Non
         if isinstance(labels, list) or isinstance(outputs, list):  # several of them
             return function(labels, outputs, **options)
         labels = labels[:, 0] if labels.shape[1:] == (1,) else labels
+        outputs = outputs.astype("float64") if outputs.dtype.kind == "f" else outputs
         shape, axes = outputs.shape, (outputs.ndim - 1, 1)
         axis = next((each for each in axes if shape[:each] + shape[each + 1 :] == labels.shape), None)
         if outputs.size == labels.size:
             outputs = outputs.reshape(labels.shape)
             if probable:
-                outputs = _softmax(np.stack([0 * outputs, outputs], axis=-1))[..., 1]
+                outputs = softmax(np.stack([0.0 * outputs, outputs], axis=-1))[..., 1]
             elif classes and np.isin(labels, (0, 1)).all():
                 outputs = (outputs > 0).astype("int64")
         elif axis is not None and (classes or probable or takes in ("y_score", "pred_decision")):
@@ -67,9 +68,9 @@ def adapted(function: Callable[..., Any]) -> tuple[Callable[..., Any], str | Non
             if classes and not probable:
                 outputs = scores.argmax(axis=1)
             elif shape[axis] == 2:
-                outputs = _softmax(scores)[:, 1] if probable else scores[:, 1] - scores[:, 0]
+                outputs = softmax(scores)[:, 1] if probable else scores[:, 1] - scores[:, 0]
             else:
-                outputs = scores if takes == "pred_decision" else _softmax(scores)
+                outputs = scores if takes == "pred_decision" else softmax(scores)
         if "sample_weight" in options:
             weights = options["sample_weight"].reshape(-1)
             options["sample_weight"] = np.repeat(weights, max(len(labels) // len(weights), 1))
@@ -99,6 +100,7 @@ def _inner(function: Any) -> tuple[Any, str, str]:
     return function, getattr(function, "__name__", ""), getattr(function, "__module__", None) or ""
 
 
-def _softmax(scores: Any) -> Any:
-    powers = np.exp(scores.astype("float64") - scores.max(axis=-1, keepdims=True))
-    return powers / powers.sum(axis=-1, keepdims=True)
+def softmax(scores: Any, axis: int = -1) -> Any:
+    """Return probabilities for scores, in their dtype."""
+    powers = np.exp(scores - scores.max(axis=axis, keepdims=True))
+    return powers / powers.sum(axis=axis, keepdims=True)

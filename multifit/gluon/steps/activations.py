@@ -10,6 +10,7 @@ from ...errors import Problem, SpecError, quoted, raise_problems, shown, suggest
 from ...spec import TaskSpec
 from ..compat import mx
 from ..losses import class_axis
+from ..metrics.scikit import softmax
 
 Activation = Callable[[np.ndarray], Any]
 NAMES = ("softmax", "sigmoid")
@@ -63,8 +64,7 @@ def _softmax(array: np.ndarray, name: str, axis: int) -> np.ndarray:
             f'activation of output "{name}": a softmax along axis {axis} of {array.shape} is 1 everywhere '
             'or impossible; for a single score, give "sigmoid"'
         )
-    powers = np.exp(array - array.max(axis, keepdims=True))
-    return powers / powers.sum(axis, keepdims=True)
+    return softmax(array, axis)
 
 
 def _sigmoid(array: np.ndarray) -> np.ndarray:
