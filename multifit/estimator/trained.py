@@ -35,7 +35,7 @@ def find_trained(folder: Path, which: str, net_file: str, warn: Callable[[str], 
         lines = "".join(f"\n  {line}" for line in damaged)
         lacks = {
             LAST: f"neither {PARAMETERS} of a finished run nor an intact checkpoint",
-            BEST: 'no intact checkpoint with a figure: CheckpointHandler(folder, monitor=…) saves some',
+            BEST: "no intact checkpoint with a figure: CheckpointHandler(folder, monitor=…) saves some",
         }
         raise ValueError(f"{folder} holds {lacks[which]}{lines}")
     return found.path / net_file
