@@ -81,7 +81,7 @@ def test_an_error_of_the_net(batches: Any, log: Any) -> None:
     estimator = MultiEstimator(net, two_head_spec())
     with pytest.raises(ZeroDivisionError, match="forward pass"):
         estimator.fit(batches, epochs=1)
-    assert log()[-1].endswith("stopped: ZeroDivisionError")
+    assert any(line.endswith("stopped: ZeroDivisionError") for line in log())  # on 3.10, notes follow
     net.size._forward_hooks.clear()
     assert estimator.fit(batches, epochs=1).epochs == 1
 
