@@ -491,7 +491,7 @@ class MultiEstimator:
         within = self._calls.running("evaluate", within=True)
         with within, self._engine.model.evaluating():
             figures = self._evaluate(data, event_handlers, batch_axis, batches)
-        if self._handlers.running and self.history.epochs:  # there is no row before the first epoch
+        if self._handlers.running and self.history.epochs:  # before the first epoch, the history has no row
             self.history.record({figure_name(EVALUATE, name): value for name, value in figures.items()})
         return figures
 

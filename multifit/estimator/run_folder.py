@@ -68,8 +68,8 @@ def write_record(folder: Path, record: RunRecord) -> None:
 def read_record(folder: Path, file: str | None) -> RunRecord:
     """Return the record of a run of a task file, or with None of one from Python.
 
-    The file's name is compared, its folder is not. Raises ValueError if there is no record, if it cannot be
-    read, or if it is of another file.
+    The folder that the file is in does not matter. Raises ValueError if there is no record, if it cannot be
+    read, or if it is of a file with another name.
     """
     try:
         record = RunRecord(**json.loads((folder / RECORD).read_text("utf-8")))

@@ -69,7 +69,8 @@ class LogTo(Handler):
     ) -> None:
         given = {"every": every, "settings": settings, "pictures": pictures, "files": files}
         _check(logger, [name for name, value in given.items() if value])
-        self.logger, self.settings, self.pictures = logger, dict(settings or {}), pictures
+        self.logger: Any = logger
+        self.settings, self.pictures = dict(settings or {}), pictures
         self.files = [Path(path) for path in files]
         self._trigger = None if every is None else Every(every, "batch")
         self._begun = self._failed = False
@@ -118,8 +119,8 @@ class LogTo(Handler):
             getattr(self.logger, method)(*arguments)
         except Exception as error:
             self._failed = True
-            with suppress(Exception):
-                getattr(self.logger, "close", int)()
+            with suppress(Exception):  # it may fail, too, or be missing
+                self.logger.close()
             where = getattr(self.logger, "name", type(self.logger).__name__)
             message = "%s: %s failed (%s: %s); training continues, and nothing more is logged there"
             estimator.logger.warning(message, where, method, type(error).__name__, last_line(error))

@@ -407,7 +407,7 @@ class CutMix(MixUp):
     ------
     ValueError
         An argument is not valid. At the beginning of a fit, a SpecError is raised if the spec has no such
-        slot or loss; at a batch, if an input is no such image, or if a label is one of pixels.
+        slot or loss; in a batch, if an input has another shape, or a label has a value for each pixel.
 
     References
     ----------
