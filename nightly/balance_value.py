@@ -1,24 +1,23 @@
 """What methods of balancing are worth, compared with the sum of the losses and with nets for single tasks.
 
 ``python -m nightly.balance_value [--problem NAME …] [--method NAME …] [--seeds N] [--epochs N]`` writes
-``runs/nightly/balance.md``. Figures are measured on validation data after the last epoch, and are means over
-the seeds. The last column, Δm, is the relative change of a figure against the single-task net, as the mean
-over the tasks, with its standard deviation over the seeds. The sign of Δm is such that more is better.
+``runs/nightly/balance.md``. Every method of gradients is tried on features and on parameters, and with
+gradients scaled to equal length. Figures are measured on validation data after the last epoch. Δm is the
+relative change of a figure against the mean of the single-task nets, as the mean over the tasks, and given
+as mean ± standard deviation over the seeds. Its sign is such that more is better. Each fit's figures are kept
+in ``runs/nightly/balance/``: what was stopped goes on where it was.
 """
 
 import argparse
+import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from multifit import (
-    LoggingHandler,
-    MultiEstimator,
-    ProgressBar,
-)
+from multifit import LoggingHandler, MultiEstimator, ProgressBar, balance
 from multifit.files import atomic_write
 from multifit.tables import table
 from multifit.taskfile import TaskFile
@@ -32,6 +31,16 @@ METHODS = (
     "Uncertainty", "DWA", "RLW", "GLS", "IMTLL", "FAMO", "GradNorm", "PCGrad", "MGDA", "CAGrad", "IMTLG",
     "FairGrad", "AlignedMTL", "UPGrad", "DualProj", "ConFIG",
 )  # fmt: skip
+FORMS = {  # of methods of gradients
+    "features": {"on": "features"},
+    "features, normalized": {"on": "features", "normalize": True},
+    "parameters": {"on": "parameters"},
+    "parameters, normalized": {"on": "parameters", "normalize": True},
+}
+OF_LOSSES = "losses"  # the form of all others
+
+Values = Mapping[tuple[str, str], np.ndarray]
+"""The figures of each contender, a method in a form, of shape (seeds, tasks)."""
 
 
 class Problem(NamedTuple):
@@ -40,37 +49,49 @@ class Problem(NamedTuple):
     Attributes
     ----------
     task : str
-        The file, without ``.py``. It has the settings `method` and `only`.
+        The file, without ``.py``. It has the setting `only`.
     settings : str
         Further settings, separated by spaces.
     epochs : int
         The number of epochs.
     figures : mapping of str to (str, bool)
         The validation figure of each task, and whether more of it is better.
+    forms : sequence of str
+        The forms in which methods of gradients can be tried.
+    rounds : mapping of str to int
+        How often a single task's loader is read in an epoch of all tasks, if that is not once.
     """
 
     task: str
     settings: str
     epochs: int
     figures: Mapping[str, tuple[str, bool]]
+    forms: Sequence[str] = tuple(FORMS)
+    rounds: Mapping[str, int] = {}
 
-    def fitted(self, seed: int, epochs: int, method: str | None, only: str) -> Mapping[str, Sequence[float]]:
+    def fitted(self, seed: int, epochs: int, method: Any, only: str) -> Mapping[str, Sequence[float]]:
         """Train with a method, or the sum of the losses if it is None; only one task if `only` names it."""
         file = TaskFile(Path(__file__).parents[1] / "tasks" / f"{self.task}.py")
-        file.set([*self.settings.split(), f"method={method or ''}", f"only={only}"])
-        task = file.module
+        file.set([*self.settings.split(), f"only={only}"])
+        task: Any = file.module
         np.random.seed(seed)
         mx.random.seed(seed)
         train, val = task.data()
         net = task.net()
         net.initialize(task.initializer())
         quiet = [LoggingHandler(figures=()), ProgressBar(enabled=False)]
-        estimator = MultiEstimator(net, task.spec(), task.trainers(), balance=task.balance())
-        return estimator.fit(train, val, epochs, event_handlers=quiet)
+        frozen, sampling = (getattr(task, name, lambda: None)() for name in ("frozen", "sampling"))
+        estimator = MultiEstimator(
+            net, task.spec(), task.trainers(), frozen=frozen or (), balance=None if only else method
+        )
+        return estimator.fit(
+            train, val, epochs * self.rounds.get(only, 1), event_handlers=quiet, sampling=sampling
+        )
 
 
 # The digits' tasks compete for a small body. The patients' tasks can help each other: each has few labels,
-# and none of them follows from the other measures, as the lipids nearly do.
+# and none of them follows from the other measures, as the lipids nearly do. The third problem has a loader
+# for each task: no sample has the labels of both, so that there are no features to compare.
 PROBLEMS = {
     "two digits": Problem(
         "two_digits",
@@ -88,31 +109,48 @@ PROBLEMS = {
         60,
         {name: (f"val_{name}", False) for name in ("progression", "mass", "pressure", "glucose")},
     ),
+    "few digits": Problem(
+        "few_digits",
+        "joint=True",
+        8,
+        {name: (f"val_{name}_accuracy", True) for name in ("digit", "parity")},
+        ("parameters", "parameters, normalized"),
+        {"digit": 22},
+    ),
 }
 
 
 def measured(
-    problem: Problem, methods: Sequence[str], seeds: int, epochs: int | None = None
-) -> dict[str, np.ndarray]:
-    """Return the figures of each contender, of shape (seeds, tasks)."""
+    problem: Problem,
+    methods: Sequence[str],
+    seeds: int,
+    epochs: int | None = None,
+    folder: Path | None = None,
+) -> Values:
+    """Return the figures of each contender; `folder` keeps those of each fit."""
     epochs = epochs or problem.epochs
 
-    def figures(seed: int, method: str | None) -> list[float]:
-        history = problem.fitted(seed, epochs, method, "")
-        return [history[figure][-1] for figure, _ in problem.figures.values()]
+    def figures(seed: int, name: str, form: str) -> list[float]:
+        kept = folder and folder / f"{problem.task}-{epochs}-{seed}-{name}-{form}.json".replace(" ", "_")
+        if kept and kept.exists():
+            return list(json.loads(kept.read_text()))
+        wanted = [(task, figure) for task, (figure, _) in problem.figures.items()]
+        if name == SINGLE:
+            values = [problem.fitted(seed, epochs, None, task)[figure][-1] for task, figure in wanted]
+        else:
+            method = None if name == SUM else getattr(balance, name)(**FORMS.get(form, {}))
+            history = problem.fitted(seed, epochs, method, "")
+            values = [history[figure][-1] for _, figure in wanted]
+        if kept:
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            atomic_write(kept, json.dumps(values))
+        return values
 
-    def alone(seed: int) -> list[float]:
-        tasks = problem.figures.items()
-        return [problem.fitted(seed, epochs, None, task)[figure][-1] for task, (figure, _) in tasks]
-
-    contenders = {SUM: None, **{method: method for method in methods}}
-    return {
-        SINGLE: np.array([alone(seed) for seed in range(seeds)]),
-        **{
-            name: np.array([figures(seed, method) for seed in range(seeds)])
-            for name, method in contenders.items()
-        },
-    }
+    contenders = [(SINGLE, OF_LOSSES), (SUM, OF_LOSSES)]
+    for name in methods:
+        of_gradients = issubclass(getattr(balance, name), balance.GramianMethod)
+        contenders += [(name, form) for form in (problem.forms if of_gradients else [OF_LOSSES])]
+    return {each: np.array([figures(seed, *each) for seed in range(seeds)]) for each in contenders}
 
 
 def delta_m(values: np.ndarray, single: np.ndarray, more_is_better: Sequence[bool]) -> np.ndarray:
@@ -122,22 +160,28 @@ def delta_m(values: np.ndarray, single: np.ndarray, more_is_better: Sequence[boo
     return np.asarray((signs * (values - baseline) / baseline).mean(axis=1))
 
 
-def written(name: str, problem: Problem, values: Mapping[str, np.ndarray]) -> str:
-    """Return a table of one problem."""
+def written(name: str, problem: Problem, values: Values) -> str:
+    """Return the tables of one problem: the figures without a method, and Δm in % of every contender."""
     better = [more for _, more in problem.figures.values()]
+    single = values[SINGLE, OF_LOSSES]
+
+    def change(each: np.ndarray | None) -> str:
+        if each is None:
+            return ""
+        percent = 100 * delta_m(each, single, better)
+        return f"{percent.mean():+.1f}" + (f" ± {percent.std(ddof=1):.1f}" if len(percent) > 1 else "")
 
     def rows() -> Iterator[list[str]]:
-        for contender, each in values.items():
-            change = 100 * delta_m(each, values[SINGLE], better)
-            spread = f" ± {change.std(ddof=1):.1f}" if len(change) > 1 else ""
-            yield [
-                contender,
-                *(f"{mean:.3f}" for mean in each.mean(axis=0)),
-                f"{change.mean():+.1f} %{spread}",
-            ]
+        for method in dict.fromkeys(method for method, _ in values):
+            yield [method, *(change(values.get((method, form))) for form in (OF_LOSSES, *problem.forms))]
 
-    headers = ["", *(figure for figure, _ in problem.figures.values()), "Δm"]
-    return f"{name}, {len(values[SINGLE])} seeds\n\n{table(headers, list(rows()), 200)}\n"
+    plain = [
+        [method, *(f"{mean:.3f}" for mean in values[method, OF_LOSSES].mean(axis=0))]
+        for method in (SINGLE, SUM)
+    ]
+    figures = table(["", *(figure for figure, _ in problem.figures.values())], plain, 200)
+    changes = table(["Δm in %", OF_LOSSES, *problem.forms], list(rows()), 200)
+    return f"{name}, {len(single)} seeds\n\n{figures}\n\n{changes}\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -145,19 +189,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="What methods of balancing are worth.")
     parser.add_argument("--problem", nargs="+", choices=PROBLEMS, default=list(PROBLEMS))
     parser.add_argument("--method", nargs="*", choices=METHODS, default=METHODS)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=6)
     parser.add_argument("--epochs", type=int, help="default: as many as the problem needs")
     parser.add_argument("--output", default="runs/nightly", help="the folder of balance.md")
     options = parser.parse_args(arguments)
     logging.getLogger("multifit").setLevel(logging.ERROR)
-    texts = []
+    folder, texts = Path(options.output), []
     for name in options.problem:
         problem = PROBLEMS[name]
-        texts.append(written(name, problem, measured(problem, options.method, options.seeds, options.epochs)))
+        values = measured(problem, options.method, options.seeds, options.epochs, folder / "balance")
+        texts.append(written(name, problem, values))
         print(texts[-1], flush=True)
-    Path(options.output).mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     body = "\n".join(f"```text\n{text}```\n" for text in texts)
-    atomic_write(Path(options.output) / "balance.md", f"# What balancing is worth\n\n{body}")
+    atomic_write(folder / "balance.md", f"# What balancing is worth\n\n{body}")
     return 0
 
 

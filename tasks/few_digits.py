@@ -1,7 +1,8 @@
 """Which digit is it, from few labels, and is it odd, from many labels: a loader for each task.
 
 The class is known of 50 images only. The net learns it better together with the parity of 1387 other images.
-``Proportional(temperature=3)`` takes more of the small data set than its share. ``--set only=digit`` trains
+``Proportional(temperature=3)`` takes more of the small data set than its share. ``--set joint=True`` instead
+trains on a batch of each loader in every update, which methods of balancing need; ``--set only=digit`` trains
 on the small data set alone. The data are scikit-learn's 1797 real digits, 8 by 8 pixels.
 """
 
@@ -11,8 +12,8 @@ from typing import Literal
 
 import numpy as np
 
-from multifit import MetricSpec, TaskSpec, TrainerSpec
-from multifit.sampling import Proportional
+from multifit import LabelSpec, MetricSpec, TaskSpec, TrainerSpec
+from multifit.sampling import Proportional, Together
 
 # On Python 3.12, multifit must be imported before mxnet.
 # isort: split
@@ -24,7 +25,8 @@ batch_size = 32
 rate = 2e-3
 few = 50  # images whose digit is known
 temperature = 3.0  # of the mix of loaders; 1 takes each of their batches once
-only: Literal["", "digit"] = ""
+joint = False  # whether every update is made by a batch of each loader
+only: Literal["", "digit", "parity"] = ""
 
 TASKS = ("digit", "parity")
 
@@ -72,7 +74,7 @@ def spec():
     return TaskSpec(
         inputs=["image"],
         outputs=list(TASKS),
-        labels=list(tasks),
+        labels=[LabelSpec(task, missing=-1) if joint and not only else task for task in tasks],
         losses={task: gluon.loss.SoftmaxCrossEntropyLoss() for task in tasks},
         metrics={f"{task}_accuracy": MetricSpec(metric.Accuracy(), task, task) for task in tasks},
         unused=[f"outputs.{task}" for task in TASKS if task not in tasks],
@@ -85,8 +87,10 @@ def trainers():
 
 
 def sampling():
-    """Return how the loaders take turns; None if there is only one."""
-    return None if only else Proportional(temperature=temperature)
+    """Return how the loaders are mixed; None if there is only one."""
+    if only:
+        return None
+    return Together("longest") if joint else Proportional(temperature=temperature)
 
 
 def data():
@@ -97,12 +101,11 @@ def data():
     order = np.random.RandomState(0).permutation(len(digit))  # the same split for every seed
     image, digit = pixels[order].reshape(-1, 1, 8, 8).astype("float32") / 16, digit[order].astype("int32")
     digits = _loader(image[:few], digit[:few], shuffle=True)
-    val = [image[1437:], digit[1437:], digit[1437:] % 2]
+    parities = _loader(image[few:1437], digit[few:1437] % 2, shuffle=True)
+    held_out = {"digit": digit[1437:], "parity": digit[1437:] % 2}
     if only:
-        return digits, _loader(*val[:2])
-    return {"digit": digits, "parity": _loader(image[few:1437], digit[few:1437] % 2, shuffle=True)}, _loader(
-        *val
-    )
+        return {"digit": digits, "parity": parities}[only], _loader(image[1437:], held_out[only])
+    return {"digit": digits, "parity": parities}, _loader(image[1437:], *held_out.values())
 
 
 def _loader(*columns, shuffle=False):
