@@ -1,4 +1,4 @@
-"""Train with every method of balancing on two problems, over three seeds; write ``balance.md``."""
+"""Train with every method of balancing on three problems, over six seeds; write ``balance.md``."""
 
 from pathlib import Path
 

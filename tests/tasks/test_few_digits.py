@@ -27,8 +27,16 @@ def test_beside_it_is_the_small_loader_alone(tmp_path):
     assert not [name for name in history if "parity" in name or "batches" in name]
 
 
-@pytest.mark.parametrize("only", ["", "digit"])
-def test_no_image_is_in_two_sets(only):
+def test_loaders_are_joined(tmp_path):
+    history = train(FILE, tmp_path, "epochs=1", "joint=True", "batch_size=256")
+    assert history["train_batches_digit"] == history["train_batches_parity"] == [6]
+    assert np.isfinite(history["val_digit_accuracy"]).all()
+
+
+@pytest.mark.parametrize(
+    ("only", "expected"), [("", [360, 50, 1387]), ("digit", [360, 50]), ("parity", [360, 1387])]
+)
+def test_no_image_is_in_two_sets(only, expected):
     from multifit.taskfile import TaskFile
 
     file = TaskFile(FILE)
@@ -36,4 +44,4 @@ def test_no_image_is_in_two_sets(only):
     train_data, val_data = file.module.data()
     loaders = [val_data, *(train_data.values() if isinstance(train_data, dict) else [train_data])]
     sizes = [sum(len(batch[0]) for batch in loader) for loader in loaders]
-    assert sizes == ([360, 50] if only else [360, 50, 1387])
+    assert sizes == expected
