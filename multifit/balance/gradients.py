@@ -163,10 +163,9 @@ class CAGrad(GramianMethod):
         w = \arg\min_{w \ge 0,\; \sum_k w_k = 1} \langle g_w, g_0 \rangle + c \|g_0\| \|g_w\|
 
     where :math:`g_w = \sum_k w_k g_k`, and :math:`g_0` is the mean of the gradients, weighted by the
-    preference. Solved exactly. The sum
-    of the weights is not fixed: the gradient is at most :math:`1 + c` times as long as the mean, which is 1/K
-    of the sum of the gradients. Where gradients cancel, so that :math:`g_w` is only rounding, its direction
-    means nothing, and the mean is taken.
+    preference. Solved exactly. The sum of the weights is not fixed: the gradient is at most :math:`1 + c`
+    times as long as the mean, which is 1/K of the sum of the gradients. Where gradients cancel, so that
+    :math:`g_w` is only rounding, its direction means nothing, and the mean is taken.
 
     Parameters
     ----------
@@ -237,11 +236,11 @@ class IMTLG(GramianMethod):
     .. math:: w = v / \sum_k v_k, \qquad v = D^{-1} R^+ p
 
     where D has the gradients' lengths and R their cosines, and p is the preference, to which the projections
-    are proportional: ones by default. Then this is :math:`M^{-1} \sqrt{\mathrm{diag}\, M}`, but accurate
-    even where the lengths differ by many powers of ten. Weights may be negative. Their sum is 1:
-    with K tasks, the gradient is about 1/K of the gradient of the summed losses, so a learning rate that was
-    tuned for the sum is too low. Where the sum of v is 0, v cannot be scaled to a sum of 1, and the mean of
-    the gradients is taken.
+    are proportional: ones by default. Then this is :math:`M^{-1} \sqrt{\mathrm{diag}\, M}`, but accurate even
+    where the lengths differ by many powers of ten. Weights may be negative. Their sum is 1: with K tasks, the
+    gradient is about 1/K of the gradient of the summed losses, so a learning rate that was tuned for the sum
+    is too low. Where the sum of v is 0, v cannot be scaled to a sum of 1, and the mean of the gradients is
+    taken.
 
     References
     ----------
@@ -268,11 +267,10 @@ class FairGrad(GramianMethod):
     .. math:: M w = (w / p)^{-1/\alpha}, \qquad w > 0
 
     where p is the preference: a task counts as if there were :math:`p_k` tasks of its kind.
-    ``FairGrad(alpha=1)`` is :class:`NashMTL`. Solved by Newton's method for the cosines
-    of the gradients, so that their lengths do not matter. The sum of the weights is not fixed: with
-    orthogonal gradients and :math:`\alpha = 1`, the weights are :math:`1 / \|g_k\|`, so the net's learning
-    rate is in units of normalised gradients. Opposite gradients cannot be balanced this way; the weights are
-    then large.
+    ``FairGrad(alpha=1)`` is :class:`NashMTL`. Solved by Newton's method for the cosines of the gradients, so
+    that their lengths do not matter. The sum of the weights is not fixed: with orthogonal gradients and
+    :math:`\alpha = 1`, the weights are :math:`1 / \|g_k\|`, so the net's learning rate is in units of
+    normalised gradients. Opposite gradients cannot be balanced this way; the weights are then large.
 
     Parameters
     ----------
@@ -473,8 +471,8 @@ class ConFIG(GramianMethod):
     .. math:: w = a \, \frac{1^T M a}{a^T M a}, \qquad a = D^{-1} R^+ p
 
     where D has the gradients' lengths and R their cosines, and p is the preference, to which the cosines are
-    proportional: ones by default. The sum of the weights is not fixed: without
-    conflicts, the gradient is about as long as the sum of the gradients projected on it.
+    proportional: ones by default. The sum of the weights is not fixed: without conflicts, the gradient is
+    about as long as the sum of the gradients projected on it.
 
     References
     ----------

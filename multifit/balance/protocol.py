@@ -23,7 +23,8 @@ class Measured(NamedTuple):
         Every task's loss, times its declared weight; 1 for a task that is absent.
     present : array of shape (K,)
         1 for the tasks that take part in the batch, else 0. A task is absent if its loss is exactly 0, such
-        as when no sample has a label. If any loss is not finite, all tasks are absent.
+        as when no sample has a label. If any loss is not finite, all tasks are absent. What the weights of
+        the other tasks become is up to the method's attribute `averages`; see :class:`LossMethod`.
     epoch : array of shape (K,)
         The index of the epoch, K times.
     step : int
@@ -130,8 +131,8 @@ class Balance(Protocol):
 
 
 PREFERRED = (
-    "methods of gradients have it, such as UPGrad; DWA and RLW keep to LossSpec(weight=2); other methods of "
-    "losses undo whatever multiplies a loss"
+    "methods of gradients, such as UPGrad, have it. With DWA and RLW, LossSpec(weight=2) does the same; most "
+    "other methods of losses undo what multiplies a loss"
 )
 
 
@@ -199,7 +200,8 @@ class GramianMethod(LossMethod):
         tasks that are not named. Only ratios matter: the numbers are scaled to a mean of 1. A method uses
         them where it computes the weights, so that they count whatever scale the losses have. Each method's
         documentation has the formula. The weights of a method of your own are multiplied by them, unless its
-        `solve` takes a third argument, `preference`, or it overrides `weights`.
+        `solve` has a third argument, `preference`, or it overrides `weights`: then it has to use
+        ``measured.preference``.
     smooth : float
         The share of the weights before in an exponential moving average of the weights over the batches in
         which they are computed, such as 0.9 against the noise of small batches; 0 for none. The average

@@ -319,7 +319,9 @@ def test_an_unknown_option_is_named_with_those_there_are() -> None:
     )
     with pytest.raises(TypeError, match='^NashMTL has no argument "alpha"; valid are "on", "normalize", '):
         NashMTL(alpha=2)
-    with pytest.raises(TypeError, match='^GLS has no argument "preference"; methods of gradients have it'):
+    with pytest.raises(
+        TypeError, match='^GLS has no argument "preference"; methods of gradients, such as UPGrad'
+    ):
         GLS(preference={"a": 2})
     with pytest.raises(TypeError, match=r'^RLW has no argument "on"; valid are "seed", "every", "tasks"$'):
         RLW(on="features")
@@ -381,7 +383,7 @@ def test_the_minimum_for_two_variables(seed: int) -> None:
 
 
 def preferred(method: Any, gradients: np.ndarray, preference: Any, there: Any = None) -> np.ndarray:
-    """Return the weights with a preference, whose mean is not yet 1; `there` is 0 for tasks that are absent."""
+    """Return the weights with a preference, whose mean need not be 1; `there` is 0 for absent tasks."""
     tasks = len(gradients)
     gradients = gradients if there is None else gradients * np.array(there)[:, np.newaxis]
     preference = tasks * np.array(preference) / np.sum(preference)
@@ -460,7 +462,7 @@ def test_a_preference_is_kept_by_cagrad_near_its_mean() -> None:
 
 
 def test_gradnorm_comes_to_lengths_in_proportion_to_the_preference() -> None:
-    """With all losses at their first values; in a batch without a task, the sum of the others' weights stays."""
+    """All losses have their first values. Where a task is absent, the sum of the others' weights stays."""
     method, state, ones = GradNorm(learning_rate=0.002), GradNorm().start(3), np.ones(3)
     gramian, preference = np.diag([1.0, 4.0, 9.0]), np.array([1.5, 1.0, 0.5])
     for step in range(2000):
@@ -620,13 +622,12 @@ def test_what_multiplies_a_loss_has_no_effect_on_what_stch_minimises() -> None:
 def test_the_reference_of_stch_is_a_mean_over_the_last_epoch_of_the_warm_up() -> None:
     """A task that was absent from it has its first loss after it."""
     method, state = STCH(warmup=2), STCH().start(3)
-    for epoch, losses in enumerate(
-        [[9.0, 9, 9], [1.0, 8, 0], [3.0, 2, 0], [4.0, 1, 0], [5.0, 5, 7], [1, 1, 9]]
-    ):
-        batch = min(max(epoch - 1, 0), 1) + (epoch > 2)
-        weights, state = weigh(method, losses, np.ones(3), state, [0, 1, 1, 2, 2, 2][epoch])
-        if batch < 2:
-            np.testing.assert_allclose(weights, [1 / loss if loss else 0 for loss in losses])
+    epochs = [[[9, 9, 9]], [[1, 8, 0], [3, 2, 0]], [[4, 1, 0], [5, 5, 7], [1, 1, 9]]]
+    for epoch, batches in enumerate(epochs):
+        for losses in batches:
+            weights, state = weigh(method, np.array(losses, float), np.ones(3), state, epoch)
+            if epoch < 2:
+                np.testing.assert_allclose(weights, [1 / loss if loss else 0 for loss in losses])
     assert (state["sums"] / state["counts"]).tolist() == [2.0, 5.0, 7.0]
     relative = np.array([1 / 2, 1 / 5, 9 / 7])
     np.testing.assert_allclose(weights, 3 * relative / relative.sum() / [1, 1, 9])
