@@ -13,11 +13,12 @@ from .gradients import (
     DualProj,
     FairGrad,
     GradNorm,
+    NashMTL,
     PCGrad,
     Sum,
     UPGrad,
 )
-from .losses import DWA, FAMO, GLS, IMTLL, RLW, Uncertainty
+from .losses import DWA, FAMO, GLS, IMTLL, RLW, STCH, Uncertainty
 from .protocol import Balance, GramianMethod, LossMethod, Measured, State
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "IMTLL",
     "MGDA",
     "RLW",
+    "STCH",
     "AlignedMTL",
     "Balance",
     "CAGrad",
@@ -38,6 +40,7 @@ __all__ = [
     "GramianMethod",
     "LossMethod",
     "Measured",
+    "NashMTL",
     "PCGrad",
     "State",
     "Sum",

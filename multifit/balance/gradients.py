@@ -4,19 +4,20 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from ..arguments import NotNegative, Positive, Seed, checked, one_of
+from ..arguments import NotNegative, Positive, Seed, checked, known_arguments, one_of
 from ..protocols import Numbers
-from .protocol import GramianMethod, Measured, State
+from .protocol import GramianMethod, Measured, State, options_of
 from .solvers import equal_projections, minimum, projected, rank, regularized
 
 
 class Sum(GramianMethod):
     r"""Leaves all weights at 1, so that training is as without a method, and measures the gradients.
 
-    .. math:: w_k = 1
+    .. math:: w_k = p_k
 
-    With ``Sum(every=50)``, the figures of norms, cosines and conflicts are measured in every fiftieth batch,
-    at hardly any cost. The sum of the weights is K.
+    where p is the preference, 1 for each task by default. With ``Sum(every=50)``, the figures of norms,
+    cosines and conflicts are measured in every fiftieth batch, at hardly any cost. The sum of the weights is
+    K.
 
     References
     ----------
@@ -24,9 +25,9 @@ class Sum(GramianMethod):
     Deep Multi-Task Learning. 2022, arXiv:2201.04122.
     """
 
-    def solve(self, gramian: Numbers, step: int = 0) -> Numbers:
-        """Return ones."""
-        return np.ones(len(gramian))
+    def solve(self, gramian: Numbers, step: int = 0, preference: Numbers | float = 1.0) -> Numbers:
+        """Return the preference: ones by default."""
+        return np.ones(len(gramian)) * preference
 
 
 LEAST = 1e-8  # replaces a weight that a step would make 0 or negative
@@ -36,11 +37,11 @@ ROUNDING = 1e-9  # relative difference up to which two lengths count as equal
 class GradNorm(GramianMethod):
     r"""Keeps the tasks' weighted gradients near a common length, longer for tasks that train more slowly.
 
-    .. math:: \min_w \sum_k \bigl| w_k \|g_k\| - \bar G r_k^\alpha \bigr|, \qquad
+    .. math:: \min_w \sum_k \bigl| w_k \|g_k\| - \bar G p_k r_k^\alpha \bigr|, \qquad
         r_k = \frac{\ell_k / \ell_k(0)}{\mathrm{mean}_j\; \ell_j / \ell_j(0)}
 
-    where :math:`\bar G`, the mean of :math:`w_k \|g_k\|`, counts as constant. The weights take a step of
-    gradient descent after each batch, and are then scaled so that their sum is K.
+    where :math:`\bar G`, the mean of :math:`w_k \|g_k\|`, counts as constant, and p is the preference. The
+    weights take a step of gradient descent after each batch, and are then scaled so that their sum is K.
 
     Parameters
     ----------
@@ -72,22 +73,23 @@ class GradNorm(GramianMethod):
         first = np.where(np.isnan(first), measured.losses, first)
         norms = np.sqrt(np.diag(measured.gramian))
         rates = measured.losses / first
-        targets = np.mean(weights * norms) * (rates / rates.mean()) ** self.alpha
+        preference = measured.preference / np.mean(measured.preference)
+        targets = np.mean(weights * norms) * preference * (rates / rates.mean()) ** self.alpha
         excess = weights * norms - targets
         excess[np.abs(excess) <= ROUNDING * targets] = 0  # however small it is, its step is as long
         updated = weights - self.learning_rate * np.sign(excess) * norms
         updated = np.maximum(updated, LEAST)
-        return weights, {"weights": updated * len(updated) / updated.sum(), "first": first}
+        return weights, {"weights": updated * weights.sum() / updated.sum(), "first": first}
 
 
 class PCGrad(GramianMethod):
     r"""Removes from each task's gradient what conflicts with the other tasks' gradients, one after the other.
 
     .. math:: c_i \leftarrow c_i - \min\bigl(0, \langle c_i, g_j \rangle\bigr) / \|g_j\|^2 \; g_j
-        \quad \text{for all } j \ne i \text{ in random order}, \qquad g = \sum_i c_i
+        \quad \text{for all } j \ne i \text{ in random order}, \qquad g = \sum_i p_i c_i
 
-    The order depends on the seed and the number of batches trained before. The sum of the weights is at least
-    K, and K if no two gradients conflict.
+    where p is the preference. The order depends on the seed and the number of batches trained before. The sum
+    of the weights is at least K, and K if no two gradients conflict.
 
     Parameters
     ----------
@@ -106,15 +108,15 @@ class PCGrad(GramianMethod):
         super().__init__(**options)
         self.seed = seed
 
-    def solve(self, gramian: Numbers, step: int = 0) -> Numbers:
-        """Return the sum of the rows c, each a combination of the gradients."""
+    def solve(self, gramian: Numbers, step: int = 0, preference: Numbers | float = 1.0) -> Numbers:
+        """Return the weighted sum of the rows c, each a combination of the gradients."""
         rows = np.eye(len(gramian))
         for i, order in enumerate(self.orders(step, len(gramian))):
             for j in order:
                 product = gramian[j] @ rows[i]
                 if j != i and product < 0:
                     rows[i, j] -= product / gramian[j, j]
-        return np.asarray(rows.sum(axis=0))
+        return np.asarray(np.sum(rows.T * preference, axis=1))
 
     def orders(self, step: int, tasks: int) -> list[Any]:
         """Return, for each task, the order in which its conflicts with the other tasks are removed."""
@@ -131,7 +133,8 @@ class MGDA(GramianMethod):
 
     No task's loss grows along it, to first order. Solved exactly. The sum of the weights is 1: with K tasks,
     the gradient is at most 1/K of the gradient of the summed losses, so a learning rate that was tuned for
-    the sum is too low. Tasks with small gradients get the most weight.
+    the sum is too low. Tasks with small gradients get the most weight. With a preference p, the gradients are
+    divided by it: the losses that limit the mean then fall in proportion to p.
 
     References
     ----------
@@ -140,9 +143,13 @@ class MGDA(GramianMethod):
     arXiv:1810.04650.
     """
 
-    def solve(self, gramian: Numbers, step: int = 0) -> Numbers:
+    averages = True
+
+    def solve(self, gramian: Numbers, step: int = 0, preference: Numbers | float = 1.0) -> Numbers:
         """Return the weights of the shortest mean."""
-        return minimum(gramian / np.trace(gramian), np.zeros(len(gramian)), total=1.0)
+        inner = gramian / np.outer(preference, preference)
+        weights = minimum(inner / np.trace(inner), np.zeros(len(inner)), total=1.0) / preference
+        return np.asarray(weights * np.mean(preference) / weights.sum())
 
 
 CAGRAD_ITERATIONS = 100
@@ -155,10 +162,10 @@ class CAGrad(GramianMethod):
     .. math:: g = g_0 + c \|g_0\| \frac{g_w}{\|g_w\|}, \qquad
         w = \arg\min_{w \ge 0,\; \sum_k w_k = 1} \langle g_w, g_0 \rangle + c \|g_0\| \|g_w\|
 
-    where :math:`g_w = \sum_k w_k g_k`, and :math:`g_0` is the mean of the gradients. Solved exactly. The sum
-    of the weights is not fixed: the gradient is at most :math:`1 + c` times as long as the mean, which is 1/K
-    of the sum of the gradients. Where gradients cancel, so that :math:`g_w` is only rounding, its direction
-    means nothing, and the mean is taken.
+    where :math:`g_w = \sum_k w_k g_k`, and :math:`g_0` is the mean of the gradients, weighted by the
+    preference. Solved exactly. The sum of the weights is not fixed: the gradient is at most :math:`1 + c`
+    times as long as the mean, which is 1/K of the sum of the gradients. Where gradients cancel, so that
+    :math:`g_w` is only rounding, its direction means nothing, and the mean is taken.
 
     Parameters
     ----------
@@ -174,24 +181,27 @@ class CAGrad(GramianMethod):
     arXiv:2110.14048.
     """
 
+    averages = True
+
     @checked
     def __init__(self, c: NotNegative = 0.5, **options: Any) -> None:
         super().__init__(**options)
         self.c = c
 
-    def solve(self, gramian: Numbers, step: int = 0) -> Numbers:
+    def solve(self, gramian: Numbers, step: int = 0, preference: Numbers | float = 1.0) -> Numbers:
         """Return the weights of the mean plus those of the direction that is added to it."""
         tasks, inner = len(gramian), gramian / np.trace(gramian)
-        radius = self.c * float(np.sqrt(max(inner.mean(), 0.0)))
+        mean = np.full(tasks, 1 / tasks) * preference
+        radius = self.c * float(np.sqrt(max(mean @ inner @ mean, 0.0)))
         if not radius:
-            return np.full(tasks, 1 / tasks)
-        mixture, length = _mixture(inner, radius)
+            return mean
+        mixture, length = _mixture(inner, radius, mean)
         if length <= NOISE * float(mixture @ np.sqrt(np.diag(inner))):
-            return np.full(tasks, 1 / tasks)
-        return 1 / tasks + radius / length * mixture
+            return mean
+        return np.asarray(mean + radius / length * mixture)
 
 
-def _mixture(inner: Numbers, radius: float) -> tuple[Numbers, float]:
+def _mixture(inner: Numbers, radius: float, mean: Numbers) -> tuple[Numbers, float]:
     r"""Return w and the length of :math:`g_w`.
 
     As :math:`\|g_w\| = \min_q (\|g_w\|^2 / q + q) / 2`, w minimises a quadratic function for the right q,
@@ -200,7 +210,7 @@ def _mixture(inner: Numbers, radius: float) -> tuple[Numbers, float]:
     """
 
     def solved(q: float) -> tuple[Numbers, float]:
-        w = minimum(inner * radius / q, inner.mean(axis=1), total=1.0)
+        w = minimum(inner * radius / q, inner @ mean, total=1.0)
         return w, float(np.sqrt(max(float(w @ inner @ w), 1e-300)))
 
     low, high = 1e-150, float(np.sqrt(np.diag(inner).max())) * 2
@@ -223,26 +233,29 @@ def _mixture(inner: Numbers, radius: float) -> tuple[Numbers, float]:
 class IMTLG(GramianMethod):
     r"""Takes the combination of gradients with equal projections on all of them.
 
-    .. math:: w = v / \sum_k v_k, \qquad v = D^{-1} R^+ 1
+    .. math:: w = v / \sum_k v_k, \qquad v = D^{-1} R^+ p
 
-    where D has the gradients' lengths and R their cosines. This is :math:`M^{-1} \sqrt{\mathrm{diag}\, M}`,
-    but accurate even where the lengths differ by many powers of ten. Weights may be negative. Their sum is 1:
-    with K tasks, the gradient is about 1/K of the gradient of the summed losses, so a learning rate that was
-    tuned for the sum is too low. Where the sum of v is 0, v cannot be scaled to a sum of 1, and the mean of
-    the gradients is taken.
+    where D has the gradients' lengths and R their cosines, and p is the preference, to which the projections
+    are proportional: ones by default. Then this is :math:`M^{-1} \sqrt{\mathrm{diag}\, M}`, but accurate even
+    where the lengths differ by many powers of ten. Weights may be negative. Their sum is 1: with K tasks, the
+    gradient is about 1/K of the gradient of the summed losses, so a learning rate that was tuned for the sum
+    is too low. Where the sum of v is 0, v cannot be scaled to a sum of 1, and the mean of the gradients is
+    taken.
 
     References
     ----------
     L. Liu et al.: Towards Impartial Multi-Task Learning. 2021, ICLR.
     """
 
-    def solve(self, gramian: Numbers, step: int = 0) -> Numbers:
+    averages = True
+
+    def solve(self, gramian: Numbers, step: int = 0, preference: Numbers | float = 1.0) -> Numbers:
         """Return the weights with equal projections."""
-        lengths, weights = np.sqrt(np.diag(gramian)), equal_projections(gramian)
+        lengths, weights = np.sqrt(np.diag(gramian)), equal_projections(gramian, preference)
         total = float(weights.sum())
-        if abs(total) <= 1e-12 * float(np.sum(1 / lengths)):
-            return np.full(len(gramian), 1 / len(gramian))
-        return np.asarray(weights / total)
+        if abs(total) <= 1e-12 * float(np.sum(preference / lengths)):
+            return np.full(len(gramian), 1 / len(gramian)) * preference
+        return np.asarray(weights * np.mean(preference) / total)
 
 
 FAIRGRAD_ITERATIONS, TOLERANCE, LARGEST = 200, 1e-12, 1e8
@@ -251,13 +264,13 @@ FAIRGRAD_ITERATIONS, TOLERANCE, LARGEST = 200, 1e-12, 1e8
 class FairGrad(GramianMethod):
     r"""Shares the total decrease of the losses among the tasks, :math:`\alpha`-fairly.
 
-    .. math:: M w = w^{-1/\alpha}, \qquad w > 0
+    .. math:: M w = (w / p)^{-1/\alpha}, \qquad w > 0
 
-    ``FairGrad(alpha=1)`` is Nash-MTL, the Nash bargaining solution. Solved by Newton's method for the cosines
-    of the gradients, so that their lengths do not matter. The sum of the weights is not fixed: with
-    orthogonal gradients and :math:`\alpha = 1`, the weights are :math:`1 / \|g_k\|`, so the net's learning
-    rate is in units of normalised gradients. Opposite gradients cannot be balanced this way; the weights are
-    then large.
+    where p is the preference: a task counts as if there were :math:`p_k` tasks of its kind.
+    ``FairGrad(alpha=1)`` is :class:`NashMTL`. Solved by Newton's method for the cosines of the gradients, so
+    that their lengths do not matter. The sum of the weights is not fixed: with orthogonal gradients and
+    :math:`\alpha = 1`, the weights are :math:`1 / \|g_k\|`, so the net's learning rate is in units of
+    normalised gradients. Opposite gradients cannot be balanced this way; the weights are then large.
 
     Parameters
     ----------
@@ -268,8 +281,7 @@ class FairGrad(GramianMethod):
 
     References
     ----------
-    H. Ban, K. Ji: Fair Resource Allocation in Multi-Task Learning. 2024, arXiv:2402.15638. A. Navon et al.:
-    Multi-Task Learning as a Bargaining Game. 2022, arXiv:2202.01017.
+    H. Ban, K. Ji: Fair Resource Allocation in Multi-Task Learning. 2024, arXiv:2402.15638.
     """
 
     @checked
@@ -277,12 +289,12 @@ class FairGrad(GramianMethod):
         super().__init__(**options)
         self.alpha = alpha
 
-    def solve(self, gramian: Numbers, step: int = 0) -> Numbers:
+    def solve(self, gramian: Numbers, step: int = 0, preference: Numbers | float = 1.0) -> Numbers:
         """Return the solution, by damped Newton steps that start at the one for orthogonal gradients."""
         power = 1 / self.alpha
         lengths = np.sqrt(np.diag(gramian))
         cosines = gramian / np.outer(lengths, lengths)
-        shares = lengths ** (power - 1)
+        shares = lengths ** (power - 1) * preference**power
         x = shares ** (1 / (1 + power))  # the weights times the lengths
         for _ in range(FAIRGRAD_ITERATIONS):
             residual = cosines @ x - shares * x**-power
@@ -292,6 +304,25 @@ class FairGrad(GramianMethod):
             if np.abs(change / x).max() < TOLERANCE or x.max() > LARGEST:
                 break
         return np.asarray(x / lengths)
+
+
+class NashMTL(FairGrad):
+    r"""Takes the Nash bargaining solution: :class:`FairGrad` with :math:`\alpha = 1`, solved exactly.
+
+    .. math:: M w = p / w, \qquad w > 0
+
+    This maximizes :math:`\prod_k \langle g, g_k \rangle^{p_k}` over combinations g of the gradients of a
+    given length, p being the preference. The sum of the weights is not fixed, and is that of
+    :class:`FairGrad`.
+
+    References
+    ----------
+    A. Navon et al.: Multi-Task Learning as a Bargaining Game. 2022, arXiv:2202.01017.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        known_arguments(type(self).__name__, options, options_of(GramianMethod))
+        super().__init__(1.0, **options)
 
 
 def _length(
@@ -321,11 +352,11 @@ SCALES = one_of("min", "median", "rmse")
 class AlignedMTL(GramianMethod):
     r"""Makes the gradients orthogonal and equally long, with the least change, and takes their mean.
 
-    .. math:: w = \sqrt{\sigma}\; V \Lambda^{-1/2} V^T u, \qquad M = V \Lambda V^T, \quad u_k = 1/K
+    .. math:: w = \sqrt{\sigma}\; V \Lambda^{-1/2} V^T u, \qquad M = V \Lambda V^T, \quad u_k = p_k/K
 
-    over the eigenvalues that are not 0, of which :math:`\sigma` is the smallest, the median or the mean. The
-    sum of the weights is not fixed; with orthogonal gradients of equal length it is 1: with K tasks, a
-    learning rate that was tuned for the sum of the losses is then too low.
+    p being the preference, over the eigenvalues that are not 0, of which :math:`\sigma` is the smallest, the
+    median or the mean. The sum of the weights is not fixed; with orthogonal gradients of equal length it is
+    1: with K tasks, a learning rate that was tuned for the sum of the losses is then too low.
 
     Parameters
     ----------
@@ -340,12 +371,14 @@ class AlignedMTL(GramianMethod):
     Learning. 2023, arXiv:2305.19000.
     """
 
+    averages = True
+
     @checked
     def __init__(self, scale: Annotated[str, SCALES] = "min", **options: Any) -> None:
         super().__init__(**options)
         self.scale = scale
 
-    def solve(self, gramian: Numbers, step: int = 0) -> Numbers:
+    def solve(self, gramian: Numbers, step: int = 0, preference: Numbers | float = 1.0) -> Numbers:
         """Return the weights of the aligned gradients' mean."""
         tasks = len(gramian)
         values, vectors = np.linalg.eigh(gramian, UPLO="U")
@@ -354,18 +387,19 @@ class AlignedMTL(GramianMethod):
         positive[: tasks - rank(gramian)] = False
         values, vectors = values[positive], vectors[:, positive]
         scales = {"min": values[0], "median": values[(len(values) - 1) // 2], "rmse": values.mean()}
-        mean = np.full(tasks, 1 / tasks)
+        mean = np.full(tasks, 1 / tasks) * preference
         return np.asarray(np.sqrt(scales[self.scale]) * (vectors / np.sqrt(values)) @ vectors.T @ mean)
 
 
 class UPGrad(GramianMethod):
     r"""Projects each task's gradient, so that it conflicts with no other task's, and takes the mean.
 
-    .. math:: w = \sum_i \arg\min_{v \ge e_i / K} v^T M' v, \qquad M' = M / \mathrm{tr}(M) + \varepsilon I
+    .. math:: w = \sum_i \arg\min_{v \ge p_i e_i / K} v^T M' v, \qquad M' = M / \mathrm{tr}(M) + \varepsilon I
 
-    No task's loss grows along the mean, to first order, and tasks count in proportion to their gradients. The
-    sum of the weights is at least 1, and 1 if no two gradients conflict: with K tasks, the gradient is then
-    1/K of the gradient of the summed losses, so a learning rate that was tuned for the sum is too low.
+    where p is the preference, 1 for each task by default. No task's loss grows along the mean, to first
+    order, and tasks count in proportion to their gradients. The sum of the weights is at least 1, and 1 if no
+    two gradients conflict: with K tasks, the gradient is then 1/K of the gradient of the summed losses, so a
+    learning rate that was tuned for the sum is too low.
 
     Parameters
     ----------
@@ -380,28 +414,31 @@ class UPGrad(GramianMethod):
     P. Quinton, V. Rey: Jacobian Descent for Multi-Objective Optimization. 2024, arXiv:2406.16232.
     """
 
+    averages = True
+
     @checked
     def __init__(self, regularization: Positive = 1e-12, **options: Any) -> None:
         super().__init__(**options)
         self.regularization = regularization
 
-    def solve(self, gramian: Numbers, step: int = 0) -> Numbers:
+    def solve(self, gramian: Numbers, step: int = 0, preference: Numbers | float = 1.0) -> Numbers:
         """Return the sum of the projected gradients' weights."""
-        tasks = len(gramian)
+        mean = np.full(len(gramian), 1 / len(gramian)) * preference
         if gramian.min() >= 0:  # no conflict: the projection changes nothing
-            return np.array([1 / tasks] * tasks)
+            return mean
         definite = regularized(gramian, self.regularization)
-        return np.asarray(sum(projected(definite, each) for each in np.eye(tasks) / tasks))
+        return np.asarray(sum(projected(definite, each) for each in np.diag(mean)))
 
 
 class DualProj(GramianMethod):
     r"""Projects the mean of the gradients, so that it conflicts with no task's gradient.
 
-    .. math:: w = \arg\min_{v \ge u} v^T M' v, \qquad M' = M / \mathrm{tr}(M) + \varepsilon I, \quad u_k = 1/K
+    .. math:: w = \arg\min_{v \ge p / K} v^T M' v, \qquad M' = M / \mathrm{tr}(M) + \varepsilon I
 
-    No task's loss grows along it, to first order. The sum of the weights is at least 1, and 1 if the mean
-    conflicts with no gradient: with K tasks, the gradient is then 1/K of the gradient of the summed losses,
-    so a learning rate that was tuned for the sum is too low.
+    where p is the preference, 1 for each task by default. No task's loss grows along it, to first order. The
+    sum of the weights is at least 1, and 1 if the mean conflicts with no gradient: with K tasks, the gradient
+    is then 1/K of the gradient of the summed losses, so a learning rate that was tuned for the sum is too
+    low.
 
     Parameters
     ----------
@@ -415,24 +452,27 @@ class DualProj(GramianMethod):
     D. Lopez-Paz, M. Ranzato: Gradient Episodic Memory for Continual Learning. 2017, arXiv:1706.08840.
     """
 
+    averages = True
+
     @checked
     def __init__(self, regularization: Positive = 1e-12, **options: Any) -> None:
         super().__init__(**options)
         self.regularization = regularization
 
-    def solve(self, gramian: Numbers, step: int = 0) -> Numbers:
+    def solve(self, gramian: Numbers, step: int = 0, preference: Numbers | float = 1.0) -> Numbers:
         """Return the weights of the projected mean."""
-        mean = np.full(len(gramian), 1 / len(gramian))
+        mean = np.full(len(gramian), 1 / len(gramian)) * preference
         return projected(regularized(gramian, self.regularization), mean)
 
 
 class ConFIG(GramianMethod):
     r"""Takes the direction with equal cosines to all gradients, and the sum of their projections as length.
 
-    .. math:: w = a \, \frac{1^T M a}{a^T M a}, \qquad a = D^{-1} R^+ 1
+    .. math:: w = a \, \frac{1^T M a}{a^T M a}, \qquad a = D^{-1} R^+ p
 
-    where D has the gradients' lengths and R their cosines. The sum of the weights is not fixed: without
-    conflicts, the gradient is about as long as the sum of the gradients projected on it.
+    where D has the gradients' lengths and R their cosines, and p is the preference, to which the cosines are
+    proportional: ones by default. The sum of the weights is not fixed: without conflicts, the gradient is
+    about as long as the sum of the gradients projected on it.
 
     References
     ----------
@@ -440,8 +480,8 @@ class ConFIG(GramianMethod):
     2024, arXiv:2408.11104.
     """
 
-    def solve(self, gramian: Numbers, step: int = 0) -> Numbers:
+    def solve(self, gramian: Numbers, step: int = 0, preference: Numbers | float = 1.0) -> Numbers:
         """Return the weights of the conflict-free direction."""
-        direction = equal_projections(gramian)
+        direction = equal_projections(gramian, preference)
         square = float(direction @ gramian @ direction)
         return np.asarray(direction * float(np.sum(gramian @ direction)) / square)

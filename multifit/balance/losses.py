@@ -5,9 +5,9 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from ..arguments import NotNegative, Positive, Seed, checked
+from ..arguments import Count, NotNegative, Positive, Seed, checked
 from ..protocols import Numbers
-from .protocol import LossMethod, Measured, State
+from .protocol import LARGEST, LossMethod, Measured, State
 from .solvers import OPTIMIZERS, descended, started
 
 
@@ -111,6 +111,8 @@ class GLS(LossMethod):
     S. Chennupati et al.: MultiNet++: Multi-Stream Feature Aggregation and Geometric Loss Strategy for
     Multi-Task Learning. 2019, arXiv:1904.08492.
     """
+
+    averages = True
 
     def weights(self, measured: Measured, state: State) -> tuple[Any, State]:
         """Return the derivatives of the geometric mean."""
@@ -248,6 +250,8 @@ class FAMO(LossMethod):
     B. Liu, Y. Feng, P. Stone, Q. Liu: FAMO: Fast Adaptive Multitask Optimization. 2023, arXiv:2306.03792.
     """
 
+    averages = True
+
     @checked
     def __init__(
         self, learning_rate: Positive = 0.025, weight_decay: NotNegative = 1e-3, **options: Any
@@ -261,19 +265,71 @@ class FAMO(LossMethod):
 
     def weights(self, measured: Measured, state: State) -> tuple[Any, State]:
         """Return the weights; the logits change in `after_update`."""
-        shares = self._shares(measured, state) / (measured.losses + TINY)
+        shares = _shares(measured, state["values"]) / (measured.losses + TINY)
         return shares / measured.F.maximum(measured.total(shares), LEAST), state
 
     def after_update(self, measured: Measured, after: Any, state: State) -> State:
         """Return the new state; `after` are the losses of the same batch after the update."""
-        F, shares = measured.F, self._shares(measured, state)
+        F, shares = measured.F, _shares(measured, state["values"])
         after = F.where(measured.present == 1, after, F.ones_like(after))
         falls = F.log(measured.losses + TINY) - F.log(after + TINY)
         gradient = shares * (falls - measured.total(shares * falls)) + self.weight_decay * state["values"]
         return descended(measured, state, gradient, self.learning_rate)
 
-    def _shares(self, measured: Measured, state: State) -> Any:
-        F = measured.F
-        largest = measured.repeated(F.max(state["values"], axis=0, keepdims=True))
-        powers = F.exp(state["values"] - largest) * measured.present
-        return powers / F.maximum(measured.total(powers), LEAST)
+
+class STCH(LossMethod):
+    r"""Minimises a smooth maximum of the losses, each relative to its mean in a reference epoch.
+
+    .. math:: L = K \mu \log \sum_k (\ell_k / \ell^0_k)^{1/\mu}, \qquad
+        w_k = \partial L / \partial \ell_k = K \, \mathrm{softmax}(z)_k / \ell_k, \qquad
+        z_k = \log(\ell_k / \ell^0_k) / \mu
+
+    where K is the number of tasks that are present: smooth Tchebycheff scalarization of the logarithms, as
+    its authors use it for several tasks. Before, in the epochs of the warm-up, the sum of the logarithms is
+    minimised: :math:`w_k = 1 / \ell_k`. The mean of a task's losses over the batches of the last of these
+    epochs is :math:`\ell^0_k`; if it was absent from them all, its first loss after them. All losses must be
+    positive; one that is not makes the weights NaN. The sum of the weights is not fixed; that of the weighted
+    losses is K. Whatever multiplies a loss, such as its declared weight, has no effect.
+
+    Parameters
+    ----------
+    mu : float
+        :math:`\mu`: the smaller, the more the task with the largest relative loss counts alone. 1 is the
+        authors' choice for several tasks.
+    warmup : int
+        The number of epochs of the warm-up; 5 in the authors' code.
+    **options
+        Those of :class:`LossMethod`.
+
+    References
+    ----------
+    X. Lin et al.: Smooth Tchebycheff Scalarization for Multi-Objective Optimization. 2024, arXiv:2402.19078.
+    """
+
+    @checked
+    def __init__(self, mu: Positive = 1.0, warmup: Count = 1, **options: Any) -> None:
+        super().__init__(**options)
+        self.mu, self.warmup = mu, warmup
+
+    def start(self, tasks: int) -> State:
+        """Return the sums of the losses in the reference epoch, and the numbers of batches."""
+        return {"sums": np.zeros(tasks), "counts": np.zeros(tasks)}
+
+    def weights(self, measured: Measured, state: State) -> tuple[Any, State]:
+        """Return the derivatives of the smooth maximum, and the state with the reference's losses added."""
+        F, losses, is_later = measured.F, measured.losses, measured.epoch >= self.warmup
+        counts_now = F.maximum(measured.epoch == self.warmup - 1, is_later * (state["counts"] == 0))
+        counts_now = counts_now * measured.present
+        state = {"sums": state["sums"] + counts_now * losses, "counts": state["counts"] + counts_now}
+        reference = F.where(state["counts"] > 0, state["sums"] / F.maximum(state["counts"], 1.0), losses)
+        shares = _shares(measured, F.log(losses / reference) / self.mu)
+        tasks = measured.total(F.ones_like(losses))
+        return F.where(is_later, tasks * shares, F.ones_like(losses)) / losses, state
+
+
+def _shares(measured: Measured, logits: Any) -> Any:
+    """Return the softmax over the tasks that are present; 0 for the others."""
+    F, there = measured.F, measured.present
+    largest = measured.repeated(F.max(logits * there - LARGEST * (1 - there), axis=0, keepdims=True))
+    powers = F.exp((logits - largest) * there) * there
+    return powers / F.maximum(measured.total(powers), LEAST)

@@ -1,12 +1,12 @@
 """What a method of balancing is, and what it gets in a batch."""
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from ..arguments import Count, Valid, checked_value, known_arguments
+from ..arguments import Count, Share, Valid, checked_value, is_finite_number, known_arguments, one_of
 from ..protocols import Numbers
 
 LARGEST = 1e300  # a loss beyond it, or NaN, is not finite
@@ -23,7 +23,8 @@ class Measured(NamedTuple):
         Every task's loss, times its declared weight; 1 for a task that is absent.
     present : array of shape (K,)
         1 for the tasks that take part in the batch, else 0. A task is absent if its loss is exactly 0, such
-        as when no sample has a label. If any loss is not finite, all tasks are absent.
+        as when no sample has a label. If any loss is not finite, all tasks are absent. What the weights of
+        the other tasks become is up to the method's attribute `averages`; see :class:`LossMethod`.
     epoch : array of shape (K,)
         The index of the epoch, K times.
     step : int
@@ -31,6 +32,9 @@ class Measured(NamedTuple):
     gramian : array of shape (K, K), optional
         The inner products of the tasks' gradients, for methods that need them. Its diagonal is positive, as
         tasks without a gradient are left out.
+    preference : array of shape (K,) or 1.0
+        How much the tasks count, from the option `preference` of a method of gradients. The mean over all
+        tasks is 1, whichever are present.
     F : module
         The operators for the arrays, which are float64: NumPy or, on a device, an engine's module with
         operators of the same names. On a device, all arithmetic must be between arrays of shape (K,), or with
@@ -44,6 +48,7 @@ class Measured(NamedTuple):
     step: int = 0
     gramian: Any = None
     F: Any = np
+    preference: Any = 1.0
 
     def total(self, values: Any) -> Any:
         """Return the sum of `values` over the tasks that are present, K times."""
@@ -69,6 +74,14 @@ Groups = Annotated[
     Valid('a dict of lists of losses, such as {{"detection": ["cls", "box"]}}', lambda groups: bool(groups)),
 ]
 On = Annotated[str, Valid('"features", "parameters" or a pattern of parameters', lambda on: on != "")]
+Normalize = bool | Annotated[str, one_of("largest", "mean")]
+Preference = Annotated[
+    Mapping[str, float],
+    Valid(
+        'a dict of numbers above 0 by task, such as {{"detection": 2}}',
+        lambda given: bool(given) and all(is_finite_number(each) and each > 0 for each in given.values()),
+    ),
+]
 
 
 class Balance(Protocol):
@@ -111,7 +124,16 @@ class Balance(Protocol):
         gradient in the batch: all other tasks are left out, together with their rows of the state, and get a
         weight of 0. For methods of losses, K is the number of all tasks, and ``measured.present`` says which
         of them take part.
+
+        The weights of a method with an attribute ``averages = True`` are multiplied by the share of the tasks
+        that are present; see :class:`LossMethod`.
         """
+
+
+PREFERRED = (
+    "methods of gradients, such as UPGrad, have it. With DWA and RLW, LossSpec(weight=2) does the same; most "
+    "other methods of losses undo what multiplies a loss"
+)
 
 
 class LossMethod:
@@ -124,6 +146,14 @@ class LossMethod:
     tasks : mapping of str to sequence of str, optional
         The names of each task's losses, whose sum is the task's loss. By default, each loss is a task.
 
+    Attributes
+    ----------
+    averages : bool
+        Whether the weights of K tasks add up to about 1, as in a mean. If K' of K tasks are present in a
+        batch, the weights of such a method are multiplied by K'/K, so that a task's weight stays near 1/K,
+        whichever other tasks are absent. Tasks with a declared weight of 0 do not count. False by default:
+        the weights are used as they are.
+
     Raises
     ------
     TypeError
@@ -132,13 +162,15 @@ class LossMethod:
         An option is not valid.
     """
 
-    needs, on_device = "losses", True
+    needs, on_device, averages = "losses", True, False
 
     def __init__(
         self, every: int = 1, tasks: Mapping[str, Sequence[str]] | None = None, **unknown: Any
     ) -> None:
         owner = type(self).__name__
-        known_arguments(owner, unknown, _options(type(self)))
+        if "preference" in unknown:
+            raise TypeError(f'{owner} has no argument "preference"; {PREFERRED}')
+        known_arguments(owner, unknown, options_of(type(self)))
         self.every: int = checked_value(f"{owner}: every", every, Count)
         self.groups = None if tasks is None else checked_value(f"{owner}: tasks", tasks, Groups)
 
@@ -158,10 +190,23 @@ class GramianMethod(LossMethod):
     on : {"features", "parameters"} or str
         The gradients that are compared: those of the features where the tasks branch, of all parameters
         that the tasks share, or of the parameters whose names match a pattern.
-    normalize : bool
-        Whether the gradients are scaled to a length of 1 before they are compared and combined.
+    normalize : bool or {"largest", "mean"}
+        Whether the gradients are scaled to a length of 1 before they are compared and combined; or to the
+        largest or the mean length of the gradients in the batch, which leaves a learning rate in its units.
     every, tasks
         As for :class:`LossMethod`.
+    preference : mapping of str to float, optional
+        How important tasks are, such as ``{"detection": 2}`` for twice as important as any other; 1 for
+        tasks that are not named. Only ratios matter: the numbers are scaled to a mean of 1. A method uses
+        them where it computes the weights, so that they count whatever scale the losses have. Each method's
+        documentation has the formula. The weights of a method of your own are multiplied by them, unless its
+        `solve` has a third argument, `preference`, or it overrides `weights`: then it has to use
+        ``measured.preference``.
+    smooth : float
+        The share of the weights before in an exponential moving average of the weights over the batches in
+        which they are computed, such as 0.9 against the noise of small batches; 0 for none. The average
+        starts at a task's first weight, and stays as it is in batches without the task. If gradients are
+        scaled, it is that of the weights of scaled gradients.
 
     Raises
     ------
@@ -169,6 +214,12 @@ class GramianMethod(LossMethod):
         An option does not exist.
     ValueError
         An option is not valid.
+
+    References
+    ----------
+    "largest": B. Lin et al.: Dual-Balancing for Multi-Task Learning. 2023, arXiv:2308.12029. `smooth`:
+    S. Zhou et al.: On the Convergence of Stochastic Multi-Objective Gradient Manipulation and Beyond. 2022,
+    NeurIPS.
     """
 
     needs, on_device = "gramian", False
@@ -176,19 +227,29 @@ class GramianMethod(LossMethod):
     def __init__(
         self,
         on: str = "features",
-        normalize: bool = False,
+        normalize: bool | str = False,
         every: int = 1,
         tasks: Mapping[str, Sequence[str]] | None = None,
+        preference: Mapping[str, float] | None = None,
+        smooth: float = 0.0,
         **unknown: Any,
     ) -> None:
         super().__init__(every, tasks, **unknown)
         owner = type(self).__name__
         self.on: str = checked_value(f"{owner}: on", on, On)
-        self.normalize: bool = checked_value(f"{owner}: normalize", normalize, bool)
+        self.normalize: bool | str = checked_value(f"{owner}: normalize", normalize, Normalize)
+        self.preference = checked_value(f"{owner}: preference", preference, Preference | None)
+        self.smooth: float = checked_value(f"{owner}: smooth", smooth, Share)
 
     def weights(self, measured: Measured, state: State) -> tuple[Numbers, State]:
-        """Return the weights that the Gramian alone determines."""
-        return self.solve(measured.gramian, measured.step), state
+        """Return the weights that the Gramian and the preference determine."""
+        solve: Callable[..., Numbers] = self.solve
+        arguments, preference = (measured.gramian, measured.step), measured.preference
+        if isinstance(preference, float):
+            return solve(*arguments), state
+        if "preference" in inspect.signature(solve).parameters:
+            return solve(*arguments, preference=preference), state
+        return solve(*arguments) * preference, state
 
     def solve(self, gramian: Numbers, step: int = 0) -> Numbers:
         """Return the weights (K,) for a Gramian (K, K) with a positive diagonal.
@@ -200,7 +261,7 @@ class GramianMethod(LossMethod):
         raise NotImplementedError
 
 
-def _options(method: type) -> list[str]:
+def options_of(method: type) -> list[str]:
     """Return the names of all options of a method, its own first."""
     constructors = [vars(each)["__init__"] for each in method.__mro__[:-1] if "__init__" in vars(each)]
     parameters = (p for each in constructors for p in list(inspect.signature(each).parameters.values())[1:])

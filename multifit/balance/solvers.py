@@ -94,13 +94,13 @@ def rank(gramian: Numbers) -> int:
     return len(_independent(gramian)[1])
 
 
-def equal_projections(gramian: Numbers) -> Numbers:
-    """Return, up to a factor, the weights of a sum on which all gradients have the same projection.
+def equal_projections(gramian: Numbers, targets: Numbers | float = 1.0) -> Numbers:
+    """Return, up to a factor, the weights of a sum whose projections on the gradients are the `targets`.
 
-    The weights are :math:`D^{-1} R^+ 1`, D being the gradients' lengths and R their cosines.
+    The weights are :math:`D^{-1} R^+ p`, D being the gradients' lengths, R their cosines and p the targets.
     """
     lengths, values, vectors = _independent(gramian)
-    return np.asarray(vectors @ (vectors.sum(axis=0) / values) / lengths)
+    return np.asarray(vectors @ (np.sum(vectors.T * targets, axis=1) / values) / lengths)
 
 
 def _independent(gramian: Numbers) -> tuple[Numbers, Numbers, Numbers]:

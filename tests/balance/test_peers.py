@@ -13,10 +13,13 @@ from multifit.balance import (
     GLS,
     IMTLL,
     RLW,
+    STCH,
     AlignedMTL,
+    ConFIG,
     DualProj,
     FairGrad,
     GradNorm,
+    NashMTL,
     PCGrad,
     Uncertainty,
     UPGrad,
@@ -30,7 +33,7 @@ PEERS = json.loads((Path(__file__).parent / "peers.json").read_text())
 OTHERS = {
     "UPGrad 1e-4": UPGrad(1e-4), "UPGrad of LibMTL": UPGrad(1e-4), "DualProj 1e-4": DualProj(1e-4),
     "AlignedMTL median": AlignedMTL("median"), "AlignedMTL rmse": AlignedMTL("rmse"),
-    "NashMTL": FairGrad(1), "FairGrad 1": FairGrad(1),
+    "NashMTL": NashMTL(), "FairGrad 1": FairGrad(1),
 }  # fmt: skip
 NAMES = dict.fromkeys(name for vectors in PEERS["vectors"].values() for name in vectors)
 METHODS: dict[str, Any] = {name: OTHERS.get(name) or methods()[name.split()[0]] for name in NAMES}
@@ -104,14 +107,46 @@ def test_ours_is_at_least_as_good_where_a_peer_stopped_early(case: str, name: st
 
 @pytest.mark.parametrize("name", sorted(METHODS))
 def test_a_task_without_gradient_is_left_out(name: str) -> None:
-    """Peers return NaN, a weight of 572, or 0 for all."""
+    """Peers return NaN, a weight of 572, or 0 for all. Averages keep to two of three shares."""
     rows, method = gradients("zero_row"), METHODS[name]
     if isinstance(method, PCGrad):
         method = PCGrad()
     others = rows[[0, 2]]
     weights, _ = weigh_gradients(method, np.ones(3), rows @ rows.T, np.ones(3), {})
     assert weights[1] == 0
-    np.testing.assert_array_equal(weights[[0, 2]], method.solve(others @ others.T))
+    share = 2 / 3 if method.averages else 1.0
+    np.testing.assert_allclose(weights[[0, 2]], share * method.solve(others @ others.T), rtol=1e-15)
+
+
+PREFERRED = {
+    "UPGrad 1e-4": UPGrad, "DualProj 1e-4": DualProj, "AlignedMTL min": AlignedMTL,
+    "AlignedMTL median": AlignedMTL, "ConFIG": ConFIG,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", PEERS["preference"]["vectors"])
+@pytest.mark.parametrize("name", PREFERRED)
+def test_preferences_are_those_of_torchjd(name: str, case: str) -> None:
+    """TorchJD's default vector is 1/K, but 1 in ConFIG, whose length does not depend on it."""
+    rows = gradients(case)
+    preference = np.array(PEERS["preference"]["pref_vector"][: len(rows)])
+    given = {} if name == "ConFIG" else {"regularization": 1e-4}
+    given = {"scale": name.split()[1]} if name.startswith("Aligned") else given
+    method = PREFERRED[name](**given)
+    arguments = np.ones(len(rows)), rows @ rows.T, np.ones(len(rows)), {}
+    weights, _ = weigh_gradients(method, *arguments, preference=preference / preference.mean())
+    theirs = np.array(PEERS["preference"]["vectors"][case][name])
+    expected = theirs if name == "ConFIG" else theirs / preference.sum()
+    np.testing.assert_allclose(weights @ rows, expected, rtol=1e-8, atol=1e-12)
+
+
+def test_the_average_of_weights_is_that_of_torchjd() -> None:
+    method, state = DualProj(1e-4, smooth=0.7), {}
+    pairs = zip(PEERS["smooth"]["matrices"], PEERS["smooth"]["DualProj 1e-4, 0.7"])
+    for matrix, expected in pairs:
+        rows = np.array(matrix)
+        weights, state = weigh_gradients(method, np.ones(3), rows @ rows.T, np.ones(3), state)
+        np.testing.assert_allclose(weights, expected, rtol=1e-8)
 
 
 SEQUENCES = {
@@ -155,6 +190,21 @@ def test_dwa_is_that_of_the_peers(temperature: str) -> None:
             measured = measured_losses(np, 3, np.array(losses), np.full(3, epoch))
             weights, state = weigh_losses(method, measured, weights, state)
             np.testing.assert_allclose(weights, PEERS["dwa"][temperature][epoch], rtol=1e-8)
+
+
+@pytest.mark.parametrize("name", [name for name in PEERS["stch"] if name != "epochs"])
+def test_stch_is_that_of_the_peers(name: str) -> None:
+    """LibMTL has the warm-up; TorchJD's scalarizer gets the logarithms, their reference and weights of 1."""
+    peer, mu, warmup = name.split()
+    method, expected = STCH(float(mu), int(warmup)), iter(PEERS["stch"][name])
+    weights, state = np.ones(3), method.start(3)
+    for epoch, batches in enumerate(PEERS["stch"]["epochs"]):
+        for losses in batches:
+            measured = measured_losses(np, 3, np.array(losses), np.full(3, float(epoch)))
+            weights, state = weigh_losses(method, measured, weights, state)
+            theirs = next(expected)
+            if peer == "LibMTL" or epoch >= method.warmup:
+                np.testing.assert_allclose(weights, theirs, rtol=1e-8, atol=1e-30)
 
 
 def test_gradnorm_is_that_of_the_paper() -> None:

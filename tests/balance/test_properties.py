@@ -7,10 +7,12 @@ import pytest
 
 from multifit.balance import (
     DWA,
+    FAMO,
     GLS,
     IMTLG,
     MGDA,
     RLW,
+    STCH,
     AlignedMTL,
     CAGrad,
     ConFIG,
@@ -19,7 +21,9 @@ from multifit.balance import (
     GradNorm,
     GramianMethod,
     LossMethod,
+    NashMTL,
     PCGrad,
+    Sum,
     Uncertainty,
     UPGrad,
 )  # fmt: skip
@@ -223,7 +227,10 @@ def test_a_loss_that_is_not_finite_changes_nothing(method: LossMethod) -> None:
 
 @pytest.mark.parametrize("method", LOSSES, ids=name)
 def test_an_absent_task_is_out_of_the_batch(method: Any) -> None:
-    """Its weight is 0, what is remembered of it stays, and the others are weighed as if it did not exist."""
+    """Its weight is 0, what is remembered of it stays, and the others are weighed as if it did not exist.
+
+    Averages give them two of three shares.
+    """
     losses, state, fewer = np.array([2.0, 0.0, 3.0]), method.start(3), method.start(2)
     weights, pair = np.ones(3), np.ones(2)
     for _ in range(3):
@@ -233,7 +240,8 @@ def test_an_absent_task_is_out_of_the_batch(method: Any) -> None:
         arrays = {key: value for key, value in new.items() if isinstance(value, np.ndarray)}
         for key, value in arrays.items():
             assert key in ("epoch", "done") or value[1] == state[key][1]
-        np.testing.assert_allclose(weights[[0, 2]], pair)
+        share = 2 / 3 if method.averages else 1.0
+        np.testing.assert_allclose(weights[[0, 2]], share * pair)
         state = new
 
 
@@ -275,7 +283,17 @@ OPTIONS = [
         {"on": ""},
         """UPGrad: on is ''; valid is "features", "parameters" or a pattern of parameters""",
     ),
-    (MGDA, {"normalize": 1}, "MGDA: normalize is 1; valid is True or False"),
+    (MGDA, {"normalize": 1}, 'MGDA: normalize is 1; valid is True or False, "largest" or "mean"'),
+    (MGDA, {"normalize": "larges"}, """normalize is 'larges' (did you mean "largest"?)"""),
+    (Sum, {"smooth": 1}, "Sum: smooth is 1; valid is a finite number of at least 0 and below 1"),
+    (
+        Sum,
+        {"preference": {"a": 0}},
+        "Sum: preference is {'a': 0}; valid is a dict of numbers above 0 by task",
+    ),
+    (Sum, {"preference": {"a": "2"}}, 'such as {"detection": 2} or None'),
+    (Sum, {"preference": {}}, "Sum: preference is {}"),
+    (STCH, {"warmup": 0}, "STCH: warmup is 0"),
     (GLS, {"tasks": {}}, "GLS: tasks is {}; valid is a dict of lists of losses"),
     (Uncertainty, {"optimizer": "adm"}, """Uncertainty: optimizer is 'adm' (did you mean "adam"?)"""),
     (FairGrad, {"alpha": 0}, "FairGrad: alpha is 0; valid is a finite number above 0"),
@@ -297,8 +315,14 @@ def test_an_unknown_option_is_named_with_those_there_are() -> None:
         GradNorm(alfa=1, evry=2)
     assert str(raised.value) == (
         'GradNorm has no argument "alfa" (did you mean "alpha"?), "evry" (did you mean "every"?); '
-        'valid are "alpha", "learning_rate", "on", "normalize", "every", "tasks"'
+        'valid are "alpha", "learning_rate", "on", "normalize", "every", "tasks", "preference", "smooth"'
     )
+    with pytest.raises(TypeError, match='^NashMTL has no argument "alpha"; valid are "on", "normalize", '):
+        NashMTL(alpha=2)
+    with pytest.raises(
+        TypeError, match='^GLS has no argument "preference"; methods of gradients, such as UPGrad'
+    ):
+        GLS(preference={"a": 2})
     with pytest.raises(TypeError, match=r'^RLW has no argument "on"; valid are "seed", "every", "tasks"$'):
         RLW(on="features")
 
@@ -353,3 +377,257 @@ def test_the_minimum_for_two_variables(seed: int) -> None:
     w = minimum(Q, b)
     slope = Q @ w + b
     assert (w >= 0).all() and (slope >= -1e-12).all() and abs(w @ slope) < 1e-12
+
+
+# ---- how much a task counts --------------------------------------------------------------------------------
+
+
+def preferred(method: Any, gradients: np.ndarray, preference: Any, there: Any = None) -> np.ndarray:
+    """Return the weights with a preference, whose mean need not be 1; `there` is 0 for absent tasks."""
+    tasks = len(gradients)
+    gradients = gradients if there is None else gradients * np.array(there)[:, np.newaxis]
+    preference = tasks * np.array(preference) / np.sum(preference)
+    state, ones = method.start(tasks), np.ones(tasks)
+    return weigh_gradients(method, ones, gradients @ gradients.T, ones, state, preference=preference)[0]
+
+
+ALL = [*GRAMIAN, PCGrad()]
+IMMEDIATE = [method for method in ALL if not isinstance(method, GradNorm)]
+
+
+@pytest.mark.parametrize("normalize", [False, True, "largest", "mean"])
+@pytest.mark.parametrize("method", ALL, ids=name)
+def test_equal_preferences_are_none(method: Any, normalize: Any) -> None:
+    gradients, kind = rows(4, 6), type(method)
+    scaled = kind(normalize=normalize)
+    expected = weights_of(scaled, gradients)
+    np.testing.assert_allclose(preferred(scaled, gradients, [3, 3, 3, 3]), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("method", IMMEDIATE, ids=name)
+def test_a_preference_does_not_depend_on_the_scale_of_a_normalised_loss(method: Any) -> None:
+    gradients, scale = rows(4, 6), np.array([1.0, 1e4, 1e-3, 7.0])
+    scaled = type(method)(normalize=True)
+    expected = preferred(scaled, gradients, [2, 1, 1, 0.5])
+    found = preferred(scaled, gradients * scale[:, np.newaxis], [2, 1, 1, 0.5]) * scale
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9 * np.abs(expected).max())
+
+
+RATIOS = {"FairGrad": 2 ** (1 / 3), "NashMTL": 2**0.5}
+
+
+@pytest.mark.parametrize("method", [each for each in IMMEDIATE if not getattr(each, "c", 0)], ids=name)
+def test_twice_as_important_is_twice_the_weight_of_orthogonal_gradients(method: Any) -> None:
+    """In FairGrad, it is as if there were two such tasks."""
+    weights = preferred(method, np.eye(3), [2, 1, 1])
+    assert weights[0] / weights[1] == pytest.approx(RATIOS.get(name(method), 2.0))
+    assert weights[1] == pytest.approx(weights[2])
+
+
+@pytest.mark.parametrize("method", [IMTLG(), ConFIG(), MGDA()], ids=name)
+def test_projections_are_proportional_to_the_preference(method: Any) -> None:
+    """MGDA equals decreases, and leaves tasks out whose losses fall faster."""
+    gradients, preference = rows(4, 12, scale=0.1), np.array([3.0, 1.0, 2.0, 0.5])
+    weights = preferred(method, gradients, preference)
+    shares = gradients @ (weights @ gradients) / preference
+    if not isinstance(method, MGDA):
+        shares /= np.linalg.norm(gradients, axis=1)
+    assert (weights > 0).sum() >= 3
+    np.testing.assert_allclose(shares[weights > 0], shares.min(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("alpha", [1.0, 2.0])
+def test_fairgrad_with_a_preference_solves_its_equation(alpha: float) -> None:
+    gradients, preference = rows(4, 12), np.array([2.0, 1.0, 0.5, 0.5])
+    weights = preferred(NashMTL() if alpha == 1 else FairGrad(alpha), gradients, preference)
+    expected = (weights / preference) ** (-1 / alpha)
+    np.testing.assert_allclose(gradients @ (gradients.T @ weights), expected, rtol=1e-7)
+
+
+def test_pcgrad_weighs_the_gradients_from_which_conflicts_were_removed() -> None:
+    one, other = gradients = np.array([[1.0, 0.2], [-1.0, 1.0]])
+    inner = one @ other
+    projected = [one - inner / (other @ other) * other, other - inner / (one @ one) * one]
+    expected = (3 * projected[0] + projected[1]) / 2
+    np.testing.assert_allclose(preferred(PCGrad(), gradients, [3, 1]) @ gradients, expected)
+
+
+def test_a_preference_is_kept_by_cagrad_near_its_mean() -> None:
+    """At a distance of c from the weighted mean; and the smallest decrease is no smaller than the mean's."""
+    gradients, preference = rows(3, 6), np.array([2.0, 0.5, 0.5])
+    mean = preference @ gradients / 3
+    vector = preferred(CAGrad(0.3), gradients, preference) @ gradients
+    assert np.linalg.norm(vector - mean) == pytest.approx(0.3 * np.linalg.norm(mean))
+    assert (gradients @ vector).min() > (gradients @ mean).min()
+
+
+def test_gradnorm_comes_to_lengths_in_proportion_to_the_preference() -> None:
+    """All losses have their first values. Where a task is absent, the sum of the others' weights stays."""
+    method, state, ones = GradNorm(learning_rate=0.002), GradNorm().start(3), np.ones(3)
+    gramian, preference = np.diag([1.0, 4.0, 9.0]), np.array([1.5, 1.0, 0.5])
+    for step in range(2000):
+        there = np.array([step % 5 != 0, 1.0, 1.0])
+        given = gramian * np.outer(there, there)
+        _, state = weigh_gradients(method, ones, given, ones, state, preference=preference)
+        assert state["weights"].sum() == pytest.approx(3)
+    lengths = state["weights"] * [1, 2, 3]
+    np.testing.assert_allclose(lengths / lengths.sum(), preference / 3, rtol=0.05)
+
+
+class Inverse(GramianMethod):
+    """A user's own method, for equally long gradients."""
+
+    def solve(self, gramian: Any, step: int = 0) -> Any:
+        return (1 / np.sqrt(np.diag(gramian))).tolist()
+
+
+class Powers(GramianMethod):
+    """A user's own method that uses the preference itself."""
+
+    def solve(self, gramian: Any, step: int = 0, preference: Any = 1.0) -> Any:
+        return np.ones(len(gramian)) * preference**2
+
+
+def test_preferences_of_methods_of_your_own() -> None:
+    gradients = np.diag([1.0, 2.0, 4.0])
+    np.testing.assert_allclose(preferred(Inverse(), gradients, [2, 1, 1]), [1.5, 0.375, 0.1875])
+    np.testing.assert_allclose(preferred(Powers(), gradients, [2, 1, 1]), [2.25, 0.5625, 0.5625])
+    assert weights_of(Inverse(), gradients).tolist() == [1.0, 0.5, 0.25]
+
+
+# ---- batches in which tasks are absent ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("preference", [None, [2.0, 1.0, 1.0]], ids=["equal", "preferred"])
+@pytest.mark.parametrize("method", [*ALL, Inverse()], ids=name)
+def test_the_share_of_the_tasks_is_kept(method: Any, preference: Any) -> None:
+    """Averages get K'/K of what they give K' tasks; the others exactly that. GradNorm has no weights yet."""
+    gradients, given = rows(3, 8), np.ones(3) if preference is None else np.array(preference)
+    for there in ([1, 1, 1], [1, 0, 1], [0, 1, 0]):
+        kept = np.array(there) == 1
+        share = kept.mean() if getattr(method, "averages", False) else 1.0
+        # of the tasks alone, with the preferences that are scaled to a mean of 1 over all of them
+        alone = gradients[kept] @ gradients[kept].T, np.ones(kept.sum())
+        expected = weigh_gradients(
+            method, alone[1], *alone, method.start(kept.sum()), preference=3 * given[kept] / given.sum()
+        )[0]
+        weights = preferred(method, gradients, given, there)
+        np.testing.assert_allclose(weights[kept], share * expected, rtol=1e-9)
+        assert not weights[~kept].any()
+
+
+@pytest.mark.parametrize("method", [UPGrad(), DualProj(), AlignedMTL(), MGDA(), IMTLG()], ids=name)
+def test_a_weight_does_not_jump_where_tasks_are_absent(method: Any) -> None:
+    for there in ([1, 1, 1], [1, 0, 1], [0, 0, 1]):
+        weights = preferred(method, 2 * np.eye(3), np.ones(3), there)
+        np.testing.assert_allclose(weights, np.array(there) / 3, rtol=1e-9)
+    gramian, ones = np.diag([1.0, 1.0, 0.0]), np.ones(3)  # the third has a declared weight of 0
+    weights, _ = weigh_gradients(method, ones, gramian, ones, {}, counted=2)
+    np.testing.assert_allclose(weights, [0.5, 0.5, 0], rtol=1e-9)
+
+
+@pytest.mark.parametrize("kind", [GLS, FAMO])
+def test_a_weight_of_a_loss_does_not_jump_where_tasks_are_absent(kind: Any) -> None:
+    method = kind()
+    for losses in ([2.0, 2.0, 2.0], [2.0, 0.0, 2.0], [0.0, 0.0, 2.0]):
+        weights, _ = weigh(method, losses, np.ones(3), method.start(3))
+        np.testing.assert_allclose(weights, np.array(losses) / 2 / 3)
+    measured = measured_losses(np, 3, np.array([2.0, 2.0, 0.0]), np.zeros(3))
+    weights, _ = weigh_losses(method, measured, np.ones(3), method.start(3), counted=2)
+    np.testing.assert_allclose(weights, [0.5, 0.5, 0])
+
+
+# ---- lengths, and averages over batches --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("normalize", "length"), [(True, 1.0), ("largest", 4.0), ("mean", 3.0)])
+def test_gradients_are_scaled_to_one_length(normalize: Any, length: float) -> None:
+    """Of the tasks that are present: here, the second is not."""
+    gradients = np.diag([2.0, 0.0, 4.0])
+    lengths = weights_of(Sum(normalize=normalize), gradients) * np.diag(gradients)
+    np.testing.assert_allclose(lengths, [length, 0, length])
+
+
+def test_a_method_sees_the_scaled_gradients() -> None:
+    gradients = rows(3, 5)
+    largest = np.linalg.norm(gradients, axis=1, keepdims=True)
+    scaled = gradients / largest * largest.max()
+    expected = weights_of(UPGrad(), scaled) @ scaled
+    np.testing.assert_allclose(weights_of(UPGrad(normalize="largest"), gradients) @ gradients, expected)
+
+
+@pytest.mark.parametrize("normalize", [False, "largest"])
+@pytest.mark.parametrize("kind", [DualProj, Inverse, IMTLG, GradNorm], ids=lambda kind: kind.__name__)
+def test_smooth_weights_are_the_average_by_hand(kind: Any, normalize: Any) -> None:
+    """That of a task stays where the task is absent, and all stay where a number is not finite."""
+    method, plain, ones = kind(smooth=0.8, normalize=normalize), kind(normalize=normalize), np.ones(3)
+    state, other, average = method.start(3), plain.start(3), np.full(3, np.nan)
+    presence = [[1, 0, 1], [1, 1, 1], [0, 1, 1], [1, 1, 1]]
+    for seed, there in enumerate(presence):
+        gradients = rows(3, 5, seed) * np.array(there)[:, np.newaxis]
+        gramian = gradients @ gradients.T
+        lengths = np.linalg.norm(gradients, axis=1)
+        scale = np.where(lengths > 0, lengths / lengths.max(), 1) if normalize else ones
+        raw, other = weigh_gradients(plain, ones, gramian, ones, other)
+        now = 0.8 * average + 0.2 * raw * scale
+        average = np.where(there, np.where(np.isnan(average), raw * scale, now), average)
+        weights, state = weigh_gradients(method, ones, gramian, ones, state)
+        np.testing.assert_allclose(weights, np.where(there, average / scale, 0), rtol=1e-9)
+        _, same = weigh_gradients(method, ones, np.full((3, 3), np.nan), ones, state)
+        assert same is state
+
+
+# ---- smooth Tchebycheff ------------------------------------------------------------------------------------
+
+REFERENCE = np.array([2.0, 0.5, 30.0])
+
+
+def stch(mu: float, losses: Any) -> np.ndarray:
+    method = STCH(mu)
+    _, state = weigh(method, REFERENCE, np.ones(3), method.start(3))
+    return weigh(method, losses, np.ones(3), state, epoch=1)[0]
+
+
+def smooth_maximum(mu: float, losses: np.ndarray) -> float:
+    return float(3 * mu * np.log(np.sum((losses / REFERENCE) ** (1 / mu))))
+
+
+@pytest.mark.parametrize("mu", [0.1, 1.0, 5.0])
+def test_stch_is_the_derivative_of_a_smooth_maximum(mu: float) -> None:
+    losses = np.array([1.5, 0.45, 33.0])
+    moved = np.eye(3) * losses * 1e-6
+    slopes = [
+        (smooth_maximum(mu, losses + each) - smooth_maximum(mu, losses - each)) / (2 * each.sum())
+        for each in moved
+    ]
+    np.testing.assert_allclose(stch(mu, losses), slopes, rtol=1e-6)
+    assert (stch(mu, losses) * losses).sum() == pytest.approx(3)
+
+
+def test_with_a_small_mu_stch_minimises_the_largest_relative_loss() -> None:
+    np.testing.assert_allclose(stch(1e-4, [1.5, 0.45, 20.0]), [0, 3 / 0.45, 0], atol=1e-12)
+    np.testing.assert_allclose(stch(1e6, [1.5, 0.45, 20.0]), 1 / np.array([1.5, 0.45, 20.0]), rtol=1e-5)
+
+
+def test_what_multiplies_a_loss_has_no_effect_on_what_stch_minimises() -> None:
+    scale, weighed = np.array([1e-3, 5.0, 1e4]), []
+    for factor in (np.ones(3), scale):
+        method, state = STCH(), STCH().start(3)
+        for epoch, losses in enumerate([REFERENCE, REFERENCE * [0.5, 0.9, 0.7]]):
+            weights, state = weigh(method, factor * losses, np.ones(3), state, epoch)
+        weighed.append(weights * factor)
+    np.testing.assert_allclose(*weighed)
+
+
+def test_the_reference_of_stch_is_a_mean_over_the_last_epoch_of_the_warm_up() -> None:
+    """A task that was absent from it has its first loss after it."""
+    method, state = STCH(warmup=2), STCH().start(3)
+    epochs = [[[9, 9, 9]], [[1, 8, 0], [3, 2, 0]], [[4, 1, 0], [5, 5, 7], [1, 1, 9]]]
+    for epoch, batches in enumerate(epochs):
+        for losses in batches:
+            weights, state = weigh(method, np.array(losses, float), np.ones(3), state, epoch)
+            if epoch < 2:
+                np.testing.assert_allclose(weights, [1 / loss if loss else 0 for loss in losses])
+    assert (state["sums"] / state["counts"]).tolist() == [2.0, 5.0, 7.0]
+    relative = np.array([1 / 2, 1 / 5, 9 / 7])
+    np.testing.assert_allclose(weights, 3 * relative / relative.sum() / [1, 1, 9])

@@ -257,7 +257,7 @@ CASES: dict[str, dict[str, Any]] = {
     "balance of features that adds up": {"balance": PCGrad(), "data": ragged, "rhythm": ADDING},
     "balance of parameters": {"balance": GradNorm(on="body.weight", every=2), "data": ragged},
     "balance of parameters where labels are missing": {
-        "balance": UPGrad(on="parameters"), "data": ragged, "labels": MISSING
+        "balance": UPGrad(on="parameters"), "data": ragged, "labels": MISSING, "dtype": "float64"
     },
     "float64": {"dtype": "float64"},
     "two devices": {"context": [mx.cpu(0), mx.cpu(1)]},

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from multifit import LabelSpec, LossSpec, MultiEstimator, TrainerSpec
-from multifit.balance import DWA, FAMO, MGDA, RLW, GradNorm, LossMethod, PCGrad, Uncertainty, UPGrad
+from multifit.balance import DWA, FAMO, MGDA, RLW, STCH, GradNorm, LossMethod, PCGrad, Uncertainty, UPGrad
 from multifit.gluon.compat import mx
 from multifit.sampling import RoundRobin, Together
 from multifit.seeding import seed_everything
@@ -87,6 +87,10 @@ METHODS: dict[str, tuple[Any, ...]] = {
     "missing labels": (UPGrad(), missing, some_missing),
     "missing labels, parameters": (MGDA(on="parameters"), missing, some_missing),
     "missing labels, losses": (Uncertainty(), missing, some_missing),
+    "missing labels, STCH": (STCH(0.5), missing, some_missing),
+    "missing labels, preferred": (
+        UPGrad(preference={"digit": 2}, smooth=0.5, normalize="largest"), missing, some_missing
+    ),
     "several trainers": (UPGrad(), two_head_spec, lambda: BATCHES, several),
     "several trainers, losses": (FAMO(), two_head_spec, lambda: BATCHES, several),
 }  # fmt: skip
@@ -135,7 +139,11 @@ def test_loaders_are_balanced_as_with_mxnet(method: Any) -> None:
     assert_engines_agree(lambda engine: fit(engine, method, spec, loaders, sampling=sampling))
 
 
-@pytest.mark.parametrize("method", [FAMO(), RLW(), UPGrad(on="parameters")], ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize(
+    "method",
+    [FAMO(), RLW(), STCH(), UPGrad(on="parameters", preference={"digit": 2}, smooth=0.9)],
+    ids=lambda m: type(m).__name__,
+)
 @pytest.mark.parametrize("first", ["torch", "mxnet"])
 def test_a_run_resumes_on_either_engine(first: str, method: Any, tmp_path: Path) -> None:
     kind = "dropout" if first == "torch" else "normed"

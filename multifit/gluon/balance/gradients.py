@@ -258,6 +258,7 @@ class GradientBalancer:
         on = getattr(method, "on", "features")
         self._gradients = self._arrays.task_gradients(on, parameters, world)
         self.method, self.tasks = method, tasks_of(method, spec)
+        self._preference = self.tasks.preference(method)
         # a loss of weight 0 has no gradient, and must not change where the graph is cut
         self._weighed = [term.key for term in spec.terms if term.spec.weight != 0]
         self._count = len(self.tasks.names)
@@ -294,7 +295,7 @@ class GradientBalancer:
 
         Returns 1 for the tasks with a gradient, else 0; None if a number is not finite: all weights stay.
         """
-        state = self._weights, self._memory, epoch, step
+        state = self._weights, self._memory, epoch, step, len(self.tasks.weighed), self._preference
         weights, self._memory = weigh_gradients(self.method, losses, gramian, *state)
         self._is_new = False
         if not np.isfinite(gramian.sum() + losses.sum()):

@@ -117,7 +117,9 @@ class HostMethod:
             return self.keep(result)
         losses = self._tasks.read_losses(result, self._world)
         measured = self._measured = measured_losses(np, count, losses, epochs, state.step)
-        weights, self._memory = weigh_losses(self._method, measured, self._weights, self._memory)
+        weights, self._memory = weigh_losses(
+            self._method, measured, self._weights, self._memory, counted=len(self._tasks.weighed)
+        )
         self._weights = np.where(measured.present == 1, weights, self._weights)
         self.figures = weight_rows(weights, (losses != 0).astype(np.float64))
         return self._heads(result, weights)

@@ -152,7 +152,8 @@ class DeviceMethod:
 
     def _weigh(self, measured: Measured, rows: list[Any], losses: Any) -> tuple[Any, list[Any]]:
         _, _, last, *memory = rows
-        weights, new = weigh_losses(self._method, measured, last, self._named(memory), shape_of)
+        counted = len(self._tasks.weighed)
+        weights, new = weigh_losses(self._method, measured, last, self._named(memory), shape_of, counted)
         there = losses != 0
         last = measured.F.where(measured.present == 1, weights, last)
         return weights, [weights * there, there, last, *self._checked("weights", new, shape_of)]

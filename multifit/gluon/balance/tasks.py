@@ -115,10 +115,14 @@ Places = tuple[tuple[int, ...], ...]
 
 
 class Tasks(NamedTuple):
-    """The tasks by name, in order, and the index of the task of every loss."""
+    """The tasks by name, in order, and the index of the task of every loss.
+
+    `weighed` are the indices of the tasks that have a loss of a declared weight other than 0.
+    """
 
     names: tuple[str, ...]
     of_loss: dict[str, int]
+    weighed: tuple[int, ...]
 
     def places(self, losses: Sequence[Sequence[str]]) -> Places:
         """Return the tasks of the losses of each objective."""
@@ -129,6 +133,12 @@ class Tasks(NamedTuple):
         options = {name: value for name, value in vars(method).items() if name[0] != "_" and name != "groups"}
         arguments = ", ".join(f"{name}={shown(value)}" for name, value in sorted(options.items()))
         return f"{type(method).__name__}({arguments}): the tasks {quoted(self.names)}"
+
+    def preference(self, method: Balance) -> Numbers | None:
+        """Return how much each task counts, whose mean over the weighed tasks is 1; None if all count 1."""
+        given = getattr(method, "preference", None) or {}
+        values = np.array([given.get(name, 1.0) for name in self.names])
+        return values / values[list(self.weighed)].mean() if given else None
 
     def read_losses(self, result: StepResult, world: World) -> Numbers:
         """Return the tasks' losses over all devices and ranks; this waits for them."""
@@ -153,7 +163,9 @@ def tasks_of(method: Balance, spec: TaskSpec) -> Tasks:
     raise_problems(Problem("spec", f"balance: {message}") for message in _group_problems(groups, keys))
     grouped = {loss: name for name, losses in groups.items() for loss in losses}
     order = tuple(dict.fromkeys(grouped.get(key, key) for key in keys))
-    tasks = Tasks(order, {key: order.index(grouped.get(key, key)) for key in keys})
+    of_loss = {key: order.index(grouped.get(key, key)) for key in keys}
+    weighed = {of_loss[term.key] for term in spec.terms if term.spec.weight != 0}
+    tasks = Tasks(order, of_loss, tuple(sorted(weighed)))
     raise_problems(Problem("spec", f"balance: {message}") for message in _task_problems(method, tasks, spec))
     return tasks
 
@@ -195,11 +207,14 @@ def _group_problems(groups: dict[str, list[str]], keys: Sequence[str]) -> Iterat
 
 
 def _task_problems(method: Balance, tasks: Tasks, spec: TaskSpec) -> Iterator[str]:
-    with_gradient = {tasks.of_loss[term.key] for term in spec.terms if term.spec.weight != 0}
+    for name in getattr(method, "preference", None) or {}:
+        if name not in tasks.names:
+            near = suggest(name, tasks.names)
+            yield f'preference: there is no task "{name}"{near}; valid are {quoted(tasks.names)}'
     if len(tasks.names) < 2:
         yield f"there is one task, {quoted(tasks.names)}, and nothing to weigh it against; leave balance= out"
-    elif method.needs == "gramian" and len(with_gradient) < 2:
-        left = [tasks.names[task] for task in with_gradient]
+    elif method.needs == "gramian" and len(tasks.weighed) < 2:
+        left = [tasks.names[task] for task in tasks.weighed]
         what = f"one task, {quoted(left)}, and nothing to weigh it against" if left else "no task to weigh"
         yield f"losses of weight 0 have no gradient, which leaves {what}; leave balance= out"
     figures = {figure for term in spec.terms for figure in term.figures}

@@ -18,7 +18,20 @@ from multifit import (
     SkipNonFinite,
     TrainerSpec,
 )
-from multifit.balance import DWA, GLS, RLW, GradNorm, LossMethod, PCGrad, Sum, Uncertainty, UPGrad
+from multifit.balance import (
+    DWA,
+    FAMO,
+    GLS,
+    IMTLG,
+    RLW,
+    AlignedMTL,
+    GradNorm,
+    LossMethod,
+    PCGrad,
+    Sum,
+    Uncertainty,
+    UPGrad,
+)  # fmt: skip
 from tests.common.compare import assert_same_parameters, twins
 from tests.common.data import digit_batches
 from tests.common.grids import TWO
@@ -38,6 +51,9 @@ KINDS: dict[str, Callable[..., Any]] = {
     "losses, in NumPy": Halving,
     "features": UPGrad,
     "parameters": partial(UPGrad, on="parameters"),
+    "features, preferred and smooth": partial(
+        IMTLG, preference={"digit": 2}, smooth=0.5, normalize="largest"
+    ),
 }
 of_every_kind = pytest.mark.parametrize("kind", KINDS)
 
@@ -76,6 +92,18 @@ def test_a_task_of_weight_0_is_out(kind: str) -> None:
     assert_same_parameters(beside, without)
     assert np.isnan(history["train_weight_other"]).all()
     assert "losses" in kind or np.isnan(history["train_cosine_other_parity"]).all()
+
+
+@pytest.mark.parametrize("kind", [GLS, FAMO, UPGrad, partial(AlignedMTL, on="parameters", normalize=True)])
+@pytest.mark.parametrize("preference", [{}, {"preference": {"parity": 3}}], ids=["equal", "preferred"])
+def test_a_task_keeps_its_share_where_another_has_no_labels(kind: Any, preference: Any) -> None:
+    """It has the weight that tasks without conflict have together: its share, 1/2 or 3/4."""
+    if preference and kind in (GLS, FAMO):
+        kind = Sum  # its weights add up to 2
+    last = fitted_with_missing(two_heads(), kind(**preference), [without_digits(BATCHES[0])])
+    norm = last.get("train_gradnorm_parity", 1.0) if isinstance(kind, partial) else 1.0
+    share = (0.75 if preference else 0.5) * (2 if kind is Sum else 1)
+    assert last["train_weight_parity"] * norm == pytest.approx(share, rel=1e-5)
 
 
 class Ones(LossMethod):
@@ -162,6 +190,8 @@ RESUMED = {
     **{name: METHODS[name] for name in ("Uncertainty", "DWA", "RLW", "FAMO, every other batch", LOOKS_BACK)},
     "GradNorm, every third batch": GradNorm(every=3),
     "PCGrad": PCGrad(),
+    "STCH": METHODS["STCH"],
+    "a preference, smooth": UPGrad(preference={"digit": 3}, smooth=0.8, normalize="mean"),
 }
 
 

@@ -82,6 +82,16 @@ ERRORS: dict[str, tuple[Any, Any, Any, str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("tasks", [None, {"digits": ["digit"]}], ids=["losses", "groups"])
+def test_a_preference_for_no_task_is_refused_when_the_estimator_is_made(tasks: Any) -> None:
+    method = UPGrad(preference={"house": 2, "digti": 2, "size": 3}, tasks=tasks)
+    with pytest.raises(SpecError) as raised:
+        MultiEstimator(nested(), three_tasks(), balance=method)
+    name, text = "digits" if tasks else "digit", str(raised.value)
+    assert f'balance: preference: there is no task "house"; valid are "{name}", "parity", "size"' in text
+    assert f'there is no task "digti" (did you mean "{name}"?); valid are' in text
+
+
 @pytest.mark.parametrize("name", ERRORS)
 def test_what_cannot_be_compared_is_refused(name: str) -> None:
     make, method, changes, message = ERRORS[name]

@@ -7,7 +7,19 @@ import numpy as np
 import pytest
 
 from multifit import LabelSpec, LossSpec, MultiEstimator, TrainerSpec
-from multifit.balance import IMTLL, MGDA, DualProj, GradNorm, GramianMethod, PCGrad, Sum, Uncertainty, UPGrad
+from multifit.balance import (
+    IMTLG,
+    IMTLL,
+    MGDA,
+    STCH,
+    DualProj,
+    GradNorm,
+    GramianMethod,
+    PCGrad,
+    Sum,
+    Uncertainty,
+    UPGrad,
+)  # fmt: skip
 from multifit.balance.weighing import weigh_gradients
 from multifit.gluon.balance.tasks import CHUNK, GradientFigures
 from multifit.gluon.execution.stage import RERUN_STEP
@@ -94,6 +106,7 @@ def train_by_hand(net: Any, method: Any, batches: list, parts: int = 1) -> dict[
     """Train a net of two heads as the papers do; `parts` batches make one update."""
     trainer = mx.gluon.Trainer(net.collect_params(), "sgd", dict(SGD))
     weights, state = np.ones(2), method.start(2)
+    preference = method.preference and np.array([1.5, 0.5])
     used: dict[str, list] = {"weights": [], "norms": [], "cosine": []}
     for parameter in net.collect_params().values():
         parameter.grad_req = "add"
@@ -114,7 +127,9 @@ def train_by_hand(net: Any, method: Any, batches: list, parts: int = 1) -> dict[
         gramian = rows @ rows.T
         if step % method.every == 0:
             numbers = np.array([loss.asscalar() for loss in losses], "float64")
-            weights, state = weigh_gradients(method, numbers, gramian, weights, state, 0, step)
+            weights, state = weigh_gradients(
+                method, numbers, gramian, weights, state, 0, step, preference=preference
+            )
             norms = np.sqrt(np.diag(gramian))
             used["norms"].append(norms)
             used["cosine"].append(gramian[0, 1] / norms.prod())
@@ -132,6 +147,7 @@ METHODS = {
     "MGDA, every other batch": MGDA(every=2),
     "GradNorm": GradNorm(learning_rate=0.5),
     "PCGrad": PCGrad(),
+    "preferred and smooth": IMTLG(preference={"digit": 3}, smooth=0.6, normalize="largest"),
 }
 
 
@@ -186,7 +202,7 @@ def of_parity(array: Any) -> Any:
 
 @pytest.mark.parametrize(
     "method",
-    [UPGrad(), GradNorm(learning_rate=0.5), IMTLL(learning_rate=0.5)],
+    [UPGrad(smooth=0.5), GradNorm(learning_rate=0.5), IMTLL(learning_rate=0.5), STCH()],
     ids=lambda method: type(method).__name__,
 )
 def test_a_batch_without_a_label_of_a_task_leaves_the_task_out(method: Any) -> None:
