@@ -28,8 +28,8 @@ __all__ = ["METHODS", "PROBLEMS", "Problem", "delta_m", "main", "measured", "wri
 
 SINGLE, SUM = "single-task nets", "sum of losses"
 METHODS = (
-    "Uncertainty", "DWA", "RLW", "GLS", "IMTLL", "FAMO", "GradNorm", "PCGrad", "MGDA", "CAGrad", "IMTLG",
-    "FairGrad", "AlignedMTL", "UPGrad", "DualProj", "ConFIG",
+    "Uncertainty", "DWA", "RLW", "GLS", "IMTLL", "STCH", "FAMO", "GradNorm", "PCGrad", "MGDA", "CAGrad",
+    "IMTLG", "FairGrad", "AlignedMTL", "UPGrad", "DualProj", "ConFIG",
 )  # fmt: skip
 FORMS = {  # of methods of gradients
     "features": {"on": "features"},
