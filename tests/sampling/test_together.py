@@ -116,7 +116,7 @@ def test_gradients_are_compared_as_those_of_whole_batches(engine: str) -> None:
     spec, histories = two_head_spec(labels=MISSING), []
     nets = twins(lambda: two_heads("hybridized"), data["digit"][0][0])
     for net, loader, sampling in zip(nets, (data, whole), (Together(), None)):
-        estimator = MultiEstimator(net, spec, SGD, engine=engine, balance=Sum())
+        estimator = MultiEstimator(net, spec, SGD, engine=engine, balance=Sum(on="parameters"))
         history = estimator.fit(loader, epochs=2, event_handlers=SILENT, sampling=sampling)
         histories.append({name: history[name] for name in history if "grad" in name or "cosine" in name})
     assert len(histories[0]) == 3 and np.isfinite([*histories[0].values()]).all()
