@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -160,15 +161,14 @@ class FeatureGradients:
     def measure(self, result: StepResult, tasks: Tasks) -> tuple[Numbers, Numbers]:
         """Return the losses and the comparison, each summed over devices and ranks."""
         count, one_device = len(tasks.names), len(result.features) == 1
-        comparison = np.zeros((3, count, count))
+        gramian, common, met = comparison = np.zeros((3, count, count))
         for features in result.features:
             gramians, values = features.measure(result.objectives if one_device else ())
             for number, (of_tasks, products) in enumerate(gramians):
-                met, there = products != 0, products.diagonal() > 0
-                if not met[there][:, there].all():  # either orthogonal, or nowhere both other than 0
-                    met = features.met(number)
-                pairs = slice(None) if len(of_tasks) == count else np.ix_(range(3), of_tasks, of_tasks)
-                comparison[pairs] += [products, np.ones_like(products), met]
+                pairs = ... if len(of_tasks) == count else np.ix_(of_tasks, of_tasks)
+                gramian[pairs] += products
+                common[pairs] += 1
+                met[pairs] += 1 if products.all() else _met(products, partial(features.met, number))
         losses = tasks.losses(result, values) if one_device else tasks.read_losses(result, ALONE)
         return summed(self._world, losses, comparison)
 
@@ -176,6 +176,13 @@ class FeatureGradients:
         """Pass the weighted sum of the features' gradients back."""
         for each in features:
             each.backward(weights)
+
+
+def _met(products: Numbers, look: Callable[[], Numbers]) -> Numbers:
+    """Return numbers above 0 where gradients with these inner products met; `look` closer if need be."""
+    others, there = products != 0, products.diagonal() > 0
+    is_sure = others[there][:, there].all()  # otherwise two are orthogonal, or nowhere both other than 0
+    return others if is_sure else look()
 
 
 def summed(world: World, losses: Numbers, comparison: Numbers) -> tuple[Numbers, Numbers]:
@@ -329,10 +336,10 @@ class GradientBalancer:
         The Gramian is added to the figures.
         """
         losses, comparison = self._gradients.measure(result, self.tasks)
-        comparison = (comparison + comparison.swapaxes(1, 2)) / 2
-        if np.isfinite(comparison).all():  # gradients in float16 overflow now and then
+        gramian = comparison[0] = (comparison[0] + comparison[0].T) / 2
+        if np.isfinite(gramian).all():  # gradients in float16 overflow now and then
             self.gradient_figures.add_comparison(comparison)
-        return losses, comparison[0]
+        return losses, gramian
 
     def never_met(self) -> str | None:
         """Return a warning if, in the epoch that ends, gradients of some tasks were never compared."""
