@@ -254,12 +254,12 @@ def task_figures(history: Figures) -> list[str]:
 def task_curves(history: Figures) -> Figure:
     """Draw weights, lengths of gradients and the share of conflicts over the epochs, and a map of cosines.
 
-    The map has the cosines of the last epoch in which they were measured. Raises ImportError without
-    matplotlib.
+    The map has the cosines of the last epoch in which they were measured, and a dash for tasks that were
+    never compared. Raises ImportError without matplotlib.
     """
     panels, named = _task_panels(history)
     measured = {pair: [v for v in history[name] if math.isfinite(v)] for pair, name in named.items()}
-    cosines = {pair: values[-1] for pair, values in measured.items() if values}
+    cosines = {pair: values[-1] if values else math.nan for pair, values in measured.items()}
     count = len(panels) + bool(cosines)
     figure = new_figure(4.4 * count, 3.4)
     for number, (title, figures) in enumerate(panels.items(), 1):
@@ -294,6 +294,7 @@ def _draw_map(axes: Axes, tasks: Sequence[str], cosines: Mapping[tuple[str, str]
     rows = [
         [1.0 if a == b else cosines.get((a, b), cosines.get((b, a), math.nan)) for b in tasks] for a in tasks
     ]
+    axes.set_facecolor("0.75")  # seen where there is no number, and no colour of the map
     image = axes.imshow(rows, cmap="RdBu", vmin=-1, vmax=1)
     axes.figure.colorbar(image, ax=axes, shrink=0.8)
     axes.set_title("cosines of gradients", fontsize=11)
@@ -302,7 +303,8 @@ def _draw_map(axes: Axes, tasks: Sequence[str], cosines: Mapping[tuple[str, str]
     for y, row in enumerate(rows if len(tasks) <= WRITTEN else ()):
         for x, value in enumerate(row):
             colour = "white" if abs(value) > 0.6 else "black"
-            axes.text(x, y, f"{value:.2f}", ha="center", va="center", fontsize=8, color=colour)
+            text = "-" if math.isnan(value) else f"{value:.2f}"
+            axes.text(x, y, text, ha="center", va="center", fontsize=8, color=colour)
 
 
 def draw_confusion(title: str, counts: Any, names: Sequence[str] | None = None) -> Figure:

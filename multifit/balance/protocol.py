@@ -10,6 +10,7 @@ from ..arguments import Count, Share, Valid, checked_value, is_finite_number, kn
 from ..protocols import Numbers
 
 LARGEST = 1e300  # a loss beyond it, or NaN, is not finite
+PULL_APART = -0.1  # two tasks whose gradients have a cosine below it are said to pull apart, or to conflict
 
 
 class Measured(NamedTuple):

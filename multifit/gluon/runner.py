@@ -15,7 +15,9 @@ from ..log_once import LogOnce
 from ..protocols import Array
 from ..sampling import TaskLoaders
 from ..spec.plan import Plan
+from ..stages import TRAIN
 from ..state import RunState
+from .balance.make import of_kind
 from .compat import mx
 from .data.devices import can_compute as has
 from .distributed.figures import join_figures
@@ -95,6 +97,10 @@ class Runner(engines.Runner):
 
     def join_figures(self, stage: str, ended: bool = True) -> None:
         join_figures(self.engine.world, self.engine.stages[stage].figures, ended)
+        _, balancer = of_kind(self.engine.balancer)
+        judged = stage == TRAIN and ended and self.engine.world.first
+        if judged and balancer is not None and (message := balancer.never_met()):
+            self._log_once.warning(message)
 
     def wait(self) -> None:
         mx.nd.waitall()

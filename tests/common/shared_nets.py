@@ -128,3 +128,16 @@ class Pretrained(gluon.HybridBlock):
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
         return self.rest(self.back(x))
+
+
+class Chain(gluon.HybridBlock):
+    """The first task shares a layer with the second, which shares another one with the third."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = nn.Dense(6, activation="tanh"), nn.Dense(6, activation="tanh")
+        self.digit, self.parity, self.size = nn.Dense(5), nn.Dense(1), nn.Dense(1)
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        one, other = self.one(x), self.other(x)
+        return self.digit(one), self.parity(one + other), self.size(other)

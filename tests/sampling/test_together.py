@@ -116,7 +116,7 @@ def test_gradients_are_compared_as_those_of_whole_batches(engine: str) -> None:
     spec, histories = two_head_spec(labels=MISSING), []
     nets = twins(lambda: two_heads("hybridized"), data["digit"][0][0])
     for net, loader, sampling in zip(nets, (data, whole), (Together(), None)):
-        estimator = MultiEstimator(net, spec, SGD, engine=engine, balance=Sum())
+        estimator = MultiEstimator(net, spec, SGD, engine=engine, balance=Sum(on="parameters"))
         history = estimator.fit(loader, epochs=2, event_handlers=SILENT, sampling=sampling)
         histories.append({name: history[name] for name in history if "grad" in name or "cosine" in name})
     assert len(histories[0]) == 3 and np.isfinite([*histories[0].values()]).all()
@@ -211,3 +211,61 @@ def test_methods_of_gradients_need_it() -> None:
     message = "balance: UPGrad compares the gradients of tasks in one batch, but with RoundRobin each b"
     with pytest.raises(DataError, match=message):
         estimator.fit(parts(), epochs=1, sampling=RoundRobin())
+
+
+def fit_together(spec: Any, data: Any, balance: Any, **options: Any) -> Any:
+    net = hybridized(two_heads("hybrid") if "image" in spec.inputs else Pair())
+    estimator = MultiEstimator(net, spec, SGD, initializer=mx.init.Xavier(), balance=balance, **options)
+    try:
+        return estimator.fit(data, epochs=1, event_handlers=SILENT, sampling=Together())
+    except SpecError:
+        assert estimator.state.step == 0
+        raise
+
+
+@pytest.mark.parametrize("engine", ["mxnet", "torch"])
+@pytest.mark.parametrize("method", [Sum, UPGrad])
+def test_features_of_tasks_without_a_common_sample_are_not_compared(method: Any, engine: str) -> None:
+    if engine == "torch":
+        pytest.importorskip("torch")
+    spec = two_head_spec(labels=MISSING)
+    message = (
+        f"balance: {method.__name__} compares gradients of features, but with Together no sample has labels "
+        f'of both "digit" and "size", so that theirs never meet; give {method.__name__}(on="parameters")'
+    )
+    with pytest.raises(SpecError) as caught:
+        fit_together(spec, parts(), method(on="features"), engine=engine)
+    assert [problem.message for problem in caught.value.problems] == [message]
+
+
+def test_each_pair_of_tasks_that_a_loader_lacks_is_named() -> None:
+    """Tasks are groups of losses here; a loss of weight 0 belongs to none."""
+    digit, size = LossSpec(CE, "digit", "digit"), LossSpec(L2, "size", "size")
+    idle = LossSpec(L2, "size", "size", weight=0)
+    losses = {"kind": digit, "again": digit, "size": size, "idle": idle}
+    spec = two_head_spec(labels=MISSING, losses=losses)
+    method = UPGrad(on="features", tasks={"all kinds": ["kind"], "sizes": ["size"]})
+    with pytest.raises(SpecError) as caught:
+        fit_together(spec, {"kind": parts()["digit"], "size": parts()["size"]}, method)
+    pairs = [problem.message.split("labels of both ")[1][:24] for problem in caught.value.problems]
+    assert [pair.split(",")[0] for pair in pairs] == ['"all kinds" and "sizes"', '"again" and "sizes"']
+
+
+def test_features_are_compared_if_a_loader_has_the_labels_of_both_tasks() -> None:
+    """The other loader adds samples with one label alone."""
+    data = parts()
+    image, size = data["size"][0]
+    both = [{"image": image, "size": size, "digit": np.zeros(len(image), "float32")}] * 4
+    labelled = {"both": both, "size": data["size"]}
+    history = fit_together(two_head_spec(labels=MISSING), labelled, UPGrad(on="features"))
+    assert np.isfinite(history["train_cosine_digit_size"]).all()
+
+
+def test_features_are_compared_side_by_side() -> None:
+    """The tasks share no array but the body's parameters, which then are what features are."""
+    histories = []
+    for on in ("features", "parameters"):
+        mx.random.seed(3)
+        histories.append(fit_together(pair_spec(), parts(digits=16, sizes=16), Sum(on=on)))
+    for figure in ("train_cosine_digit/out_size/out", "train_gradnorm_size/out"):
+        assert histories[0][figure] == pytest.approx(histories[1][figure], rel=1e-4)

@@ -9,14 +9,17 @@ import pytest
 
 from multifit import LabelSpec, LossSpec, MultiEstimator, TrainerSpec
 from multifit.balance import DWA, FAMO, MGDA, RLW, STCH, GradNorm, LossMethod, PCGrad, Uncertainty, UPGrad
+from multifit.distributed import World
 from multifit.gluon.compat import mx
 from multifit.sampling import RoundRobin, Together
 from multifit.seeding import seed_everything
 from tests.common.balance_methods import methods
+from tests.common.compared import CASES, assert_compared, figures, fitted
 from tests.common.data import in_batches, two_head_arrays
+from tests.common.joint_training import assert_as_alone
 from tests.common.nets import normed_heads
 from tests.common.specs import CE, L2, two_head_spec
-from tests.torch.fits import assert_engines_agree
+from tests.torch.fits import assert_close, assert_engines_agree
 from tests.torch.runs import PAIRS, assert_resumes, values
 
 ARRAYS = two_head_arrays(40)
@@ -186,3 +189,28 @@ def test_a_run_resumes_amid_the_batches_of_an_update(engines: tuple[str, str], t
         return MultiEstimator(net_of(), two_head_spec(), balance=UPGrad(), engine=engine, **how)
 
     assert_resumes(make, tmp_path, engines, 7)
+
+
+# ---- tasks that are not compared ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("on", ["features", "parameters"])
+@pytest.mark.parametrize("case", CASES)
+def test_what_was_not_compared_is_nan(case: str, on: str) -> None:
+    *_, on_features, on_parameters = CASES[case]
+    histories = {engine: fitted(case, on, engine).history for engine in ("mxnet", "torch")}
+    assert_compared(histories["torch"], on_features if on == "features" else on_parameters)
+    assert_close(*map(figures, histories.values()), tolerance=1e-4)
+
+
+def test_ranks_compare_what_one_process_does() -> None:
+    def train(world: World) -> dict[str, Any]:
+        return figures(fitted("labels that meet in one half", "features", "torch", world=world).history)
+
+    assert_as_alone(train)
+
+
+def test_tasks_that_never_meet_in_an_epoch_are_named_once(caplog: Any) -> None:
+    fitted("labels that never meet in a sample", "features", "torch")
+    (warning,) = (record.getMessage() for record in caplog.records if record.levelname == "WARNING")
+    assert 'in a whole epoch those of "digit" and "parity" never met' in warning

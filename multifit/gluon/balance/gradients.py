@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,7 +14,7 @@ from ...balance import GramianMethod
 from ...balance.answers import ask
 from ...balance.weighing import weigh_gradients
 from ...distributed import ALONE, World
-from ...errors import SpecError, suggest
+from ...errors import SpecError, limited, suggest
 from ...protocols import Array, Context, Numbers
 from ...spec import TaskSpec
 from ...state import RunState
@@ -138,9 +139,11 @@ class TaskGradients(Protocol):
     repeats: bool  # whether there is a backward pass through the body for each task
 
     def measure(self, result: StepResult, tasks: Tasks) -> tuple[Numbers, Numbers]:
-        """Return a batch's losses (K,) and Gramian (K, K) over all devices and ranks; this waits for them.
+        """Return a batch's losses (K,) and a comparison (3, K, K) over all devices and ranks; this waits.
 
-        All ranks must call this, even without samples.
+        The comparison is the Gramian; then numbers above 0 for the pairs of tasks that have an array of
+        features or a parameter in common; then numbers above 0 for those whose gradients met in one. All
+        ranks must call this, even without samples.
         """
 
     def combine(self, features: Sequence[SharedFeatures], weights: Numbers) -> None:
@@ -156,18 +159,18 @@ class FeatureGradients:
         self._world = world
 
     def measure(self, result: StepResult, tasks: Tasks) -> tuple[Numbers, Numbers]:
-        """Return the losses and the Gramian, each summed over devices and ranks."""
+        """Return the losses and the comparison, each summed over devices and ranks."""
         count, one_device = len(tasks.names), len(result.features) == 1
-        gramian = np.zeros((count, count))
+        gramian, common, met = comparison = np.zeros((3, count, count))
         for features in result.features:
             gramians, values = features.measure(result.objectives if one_device else ())
-            for of_tasks, products in gramians:
-                if len(of_tasks) == count:
-                    gramian += products
-                else:
-                    gramian[np.ix_(of_tasks, of_tasks)] += products
+            for number, (of_tasks, products) in enumerate(gramians):
+                pairs = ... if len(of_tasks) == count else np.ix_(of_tasks, of_tasks)
+                gramian[pairs] += products
+                common[pairs] += 1
+                met[pairs] += 1 if products.all() else _met(products, partial(features.met, number))
         losses = tasks.losses(result, values) if one_device else tasks.read_losses(result, ALONE)
-        return summed(self._world, losses, gramian)
+        return summed(self._world, losses, comparison)
 
     def combine(self, features: Sequence[SharedFeatures], weights: Numbers) -> None:
         """Pass the weighted sum of the features' gradients back."""
@@ -175,12 +178,29 @@ class FeatureGradients:
             each.backward(weights)
 
 
-def summed(world: World, losses: Numbers, gramian: Numbers) -> tuple[Numbers, Numbers]:
-    """Return the sums of the ranks' losses and Gramians."""
+def _met(products: Numbers, look: Callable[[], Numbers]) -> Numbers:
+    """Return numbers above 0 where gradients with these inner products met; `look` closer if need be."""
+    others, there = products != 0, products.diagonal() > 0
+    is_sure = others[there][:, there].all()  # otherwise two are orthogonal, or nowhere both other than 0
+    return others if is_sure else look()
+
+
+def summed(world: World, losses: Numbers, comparison: Numbers) -> tuple[Numbers, Numbers]:
+    """Return the sums of the ranks' losses and comparisons."""
     if world.alone:
-        return losses, gramian
-    count, sums = len(losses), world.sum(np.append(losses, gramian))
-    return sums[:count], sums[count:].reshape(count, count)
+        return losses, comparison
+    count, sums = len(losses), world.sum(np.append(losses, comparison))
+    return sums[:count], sums[count:].reshape(comparison.shape)
+
+
+def compared_parameters(world: World, gramians: Numbers) -> Numbers:
+    """Return the comparison (3, K, K) for Gramians (parameters, K, K); 0 on all ranks but the first.
+
+    The gradients were summed over the ranks. Those of two tasks meet if a parameter has both.
+    """
+    there = (gramians.diagonal(axis1=1, axis2=2) > 0).astype(np.float64)
+    comparison = np.stack([gramians.sum(axis=0), there.T @ there, there.T @ there])
+    return comparison if world.first else np.zeros_like(comparison)
 
 
 class ParameterGradients:
@@ -200,16 +220,15 @@ class ParameterGradients:
         self._rows: list[Rows] = []  # by device, in the batches that are measured
 
     def measure(self, result: StepResult, tasks: Tasks) -> tuple[Numbers, Numbers]:
-        """Return the losses and the Gramian of the gradients summed over all devices and ranks."""
+        """Return the losses and the comparison of the gradients summed over all devices and ranks."""
         every = list(self._parameters.values())
         self._rows = [each.parameter_rows(len(tasks.names), every) for each in result.features]
         names = self._chosen.reached({self._names[parameter] for rows in self._rows for parameter in rows})
         summed_rows = [self._of_devices(self._parameters[name], len(tasks.names)) for name in names]
         all_reduce(self._world, summed_rows)
         products = [mx.nd.dot(each, each, transpose_b=True).astype("float64") for each in summed_rows]
-        gramian = mx.nd.add_n(*products).asnumpy()  # on each rank, that of all ranks
-        losses = tasks.read_losses(result, ALONE)
-        return summed(self._world, losses, gramian if self._world.first else np.zeros_like(gramian))
+        comparison = compared_parameters(self._world, mx.nd.stack(*products).asnumpy())
+        return summed(self._world, tasks.read_losses(result, ALONE), comparison)
 
     def combine(self, features: Sequence[SharedFeatures], weights: Numbers) -> None:
         """Combine the rows; if the batch was not measured, pass the weighted sum back through the body."""
@@ -317,11 +336,22 @@ class GradientBalancer:
 
         The Gramian is added to the figures.
         """
-        losses, gramian = self._gradients.measure(result, self.tasks)
-        gramian = (gramian + gramian.T) / 2
+        losses, comparison = self._gradients.measure(result, self.tasks)
+        gramian = comparison[0] = (comparison[0] + comparison[0].T) / 2
         if np.isfinite(gramian).all():  # gradients in float16 overflow now and then
-            self.gradient_figures.add_gramian(gramian)
+            self.gradient_figures.add_comparison(comparison)
         return losses, gramian
+
+    def never_met(self) -> str | None:
+        """Return a warning if, in the epoch that ends, gradients of some tasks were never compared."""
+        pairs = [f'"{one}" and "{other}"' for one, other in self.gradient_figures.never_met()]
+        if not pairs:
+            return None
+        return (
+            f"balance: {type(self.method).__name__} compares gradients of features, and in a whole epoch "
+            f"those of {', '.join(limited(pairs))} never met, as if no sample had labels of both; "
+            'on="parameters" compares them'
+        )
 
     def _new_figures(self) -> None:
         names = self.tasks.names

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...balance import Balance
+from ...balance.protocol import PULL_APART
 from ...distributed import World
 from ...errors import Problem, quoted, raise_problems, shown, suggest
 from ...protocols import Array, Numbers
@@ -54,18 +55,27 @@ class GradientFigures(Means):
 
     def __init__(self, tasks: Sequence[str]) -> None:
         self._pending: list[Numbers] = []
+        self._pairs = list(combinations(tasks, 2))
         super().__init__(gradient_figures(tasks))
 
     def reset(self) -> None:
         """Discard everything, as at the beginning of an epoch."""
         self._pending = []
+        self._unmet = np.zeros(len(self._pairs), bool)  # in some batch, though both tasks had a gradient
         super().reset()
 
-    def add_gramian(self, gramian: Numbers) -> None:
-        """Add the inner products of a batch, of shape (tasks, tasks)."""
-        self._pending.append(gramian)
+    def add_comparison(self, comparison: Numbers) -> None:
+        """Add a batch's numbers, of shape (3, tasks, tasks); see :meth:`TaskGradients.measure`."""
+        self._pending.append(comparison)
         if len(self._pending) == CHUNK:
             self._flush()
+
+    def never_met(self) -> list[tuple[str, str]]:
+        """Return the pairs of tasks whose gradients could have met in some batch, but did in none."""
+        self._flush()
+        measured = dict(zip(self.names, self._host_sum[1] > 0))
+        pairs = zip(self._pairs, self._unmet)
+        return [pair for pair, unmet in pairs if unmet and not measured[cosine_figure(*pair)]]
 
     def read(self) -> dict[str, float]:
         """Return the means by name, NaN for those that no batch has measured."""
@@ -79,32 +89,43 @@ class GradientFigures(Means):
 
     def _flush(self) -> None:
         if self._pending:
-            for row in _figures(np.stack(self._pending)):
+            rows, unmet = _figures(np.stack(self._pending, axis=1))
+            self._unmet |= unmet
+            for row in rows:
                 self.add(row)
         self._pending = []
 
 
 def gradient_figures(names: Sequence[str]) -> list[str]:
     """Return the names of the figures: norms, cosines of pairs, and the share of pairs that conflict."""
-    cosines = [f"cosine_{one}_{other}" for one, other in combinations(names, 2)]
+    cosines = [cosine_figure(*pair) for pair in combinations(names, 2)]
     return [*[f"gradnorm_{name}" for name in names], *cosines, "conflict"]
 
 
-def _figures(gramians: Numbers) -> list[Numbers]:
+def cosine_figure(one: str, other: str) -> str:
+    """Return the name of the figure of two tasks' cosine."""
+    return f"cosine_{one}_{other}"
+
+
+def _figures(comparisons: Numbers) -> tuple[list[Numbers], Numbers]:
     """Return the figures of each batch as the rows that :class:`Means` adds up, in the order of their names.
 
-    A task whose gradient is 0, such as one without labels in the batch, has no figures there.
+    A task whose gradient is 0, such as one without labels in the batch, has no figures there. Nor have two
+    tasks whose gradients did not meet; also returns for each pair whether that was so in a batch.
     """
+    gramians, common, met = comparisons
     norms = np.sqrt(np.diagonal(gramians, axis1=1, axis2=2).clip(min=0))
     there = norms > 0
     lengths = np.where(there, norms, 1.0)
     one, other = np.triu_indices(norms.shape[1], 1)
     cosines = gramians[:, one, other] / (lengths[:, one] * lengths[:, other])
-    pairs = there[:, one] & there[:, other]
+    both = there[:, one] & there[:, other]
+    pairs = both & (met[:, one, other] > 0)
+    unmet = (both & (common[:, one, other] > 0) & ~pairs).any(axis=0)
     counts = pairs.sum(axis=1, keepdims=True)
-    conflicts = ((cosines < 0) & pairs).sum(axis=1, keepdims=True) / counts.clip(min=1)
+    conflicts = ((cosines < PULL_APART) & pairs).sum(axis=1, keepdims=True) / counts.clip(min=1)
     figures, measured = np.hstack([norms, cosines, conflicts]), np.hstack([there, pairs, counts > 0])
-    return [measured_rows(*each) for each in zip(figures, measured.astype(np.float64))]
+    return [measured_rows(*each) for each in zip(figures, measured.astype(np.float64))], unmet
 
 
 METHODS = "valid is a method of multifit.balance, such as UPGrad(), or an object with the members of Balance"

@@ -1,6 +1,7 @@
 """Read the first batches of several loaders, and check which slots each loader has."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
 from ...checks import one_shot
@@ -13,6 +14,7 @@ from ...spec.parsing import is_missable
 from ...spec.plan import LoaderPlan
 from ...spec.terms import TaskSlots, task_slots, with_optional
 from ...stages import TRAIN
+from ..balance.make import of_kind
 from ..data.batch import Shards
 from ..data.splitter import arrays_in
 from ..engine import Engine
@@ -50,6 +52,7 @@ def first_batches(engine: Engine, stage: str, data: TaskLoaders, what: str) -> F
         messages = [] if data.joins else list(_without_inputs(spec, slots, what))
         if stage == TRAIN:
             messages += _lacking_messages(spec, slots, data.joins)
+            messages += _not_compared(engine, slots) if data.joins else ()
         problems = [Problem("spec", message) for message in messages]
     raise_problems(problems)
     firsts = [Peeked(TaskBatch({name: each.raw}), each.share) for name, each in peeked.items()]
@@ -139,6 +142,31 @@ def _lacking_messages(spec: TaskSpec, slots: Mapping[str, TaskSlots], joined: bo
             f"sampling: Together joins batches that each have all inputs, {quoted(spec.inputs)}, or batches "
             f"that have no slot in common and make up a whole batch; {found}"
         )
+
+
+def _not_compared(engine: Engine, slots: Mapping[str, TaskSlots]) -> Iterator[str]:
+    """Yield the tasks that have no sample in common, if gradients of features are to be compared.
+
+    If each loader has inputs of its own, a sample is one of every loader.
+    """
+    spec, (_, balancer) = engine.spec, of_kind(engine.balancer)
+    per_loader = [set(own.values()) for own in slots.values()]
+    whole = all(set(spec.inputs) <= own for own in per_loader)
+    if balancer is None or getattr(balancer.method, "on", "features") != "features" or not whole:
+        return
+    tasks: dict[str, list[bool]] = {}  # whether each loader has samples of it
+    for term in with_optional(spec, spec.slot_names).terms:
+        if term.spec.weight != 0:
+            task = balancer.tasks.names[balancer.tasks.of_loss[term.key]]
+            known = [term.optional <= own for own in per_loader]
+            tasks[task] = [a or b for a, b in zip(known, tasks.get(task, known))]
+    for one, other in combinations(tasks, 2):
+        if not any(a and b for a, b in zip(tasks[one], tasks[other])):
+            kind = type(balancer.method).__name__
+            yield (
+                f"balance: {kind} compares gradients of features, but with Together no sample has labels of "
+                f'both "{one}" and "{other}", so that theirs never meet; give {kind}(on="parameters")'
+            )
 
 
 def _without_inputs(spec: TaskSpec, slots: Mapping[str, TaskSlots], what: str) -> Iterator[str]:
