@@ -227,7 +227,7 @@ class GramianMethod(LossMethod):
 
     def __init__(
         self,
-        on: str = "features",
+        on: str = "parameters",
         normalize: bool | str = False,
         every: int = 1,
         tasks: Mapping[str, Sequence[str]] | None = None,

@@ -274,7 +274,7 @@ class GradientBalancer:
         arrays: Arrays,
     ) -> None:
         self._arrays = arrays
-        on = getattr(method, "on", "features")
+        on = getattr(method, "on", "parameters")
         self._gradients = self._arrays.task_gradients(on, parameters, world)
         self.method, self.tasks = method, tasks_of(method, spec)
         self._preference = self.tasks.preference(method)

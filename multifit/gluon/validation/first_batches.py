@@ -152,7 +152,7 @@ def _not_compared(engine: Engine, slots: Mapping[str, TaskSlots]) -> Iterator[st
     spec, (_, balancer) = engine.spec, of_kind(engine.balancer)
     per_loader = [set(own.values()) for own in slots.values()]
     whole = all(set(spec.inputs) <= own for own in per_loader)
-    if balancer is None or getattr(balancer.method, "on", "features") != "features" or not whole:
+    if balancer is None or getattr(balancer.method, "on", "parameters") != "features" or not whole:
         return
     tasks: dict[str, list[bool]] = {}  # whether each loader has samples of it
     for term in with_optional(spec, spec.slot_names).terms:

@@ -49,10 +49,10 @@ BATCHES = digit_batches(SIZES)
 KINDS: dict[str, Callable[..., Any]] = {
     "losses": GLS,
     "losses, in NumPy": Halving,
-    "features": UPGrad,
-    "parameters": partial(UPGrad, on="parameters"),
+    "features": partial(UPGrad, on="features"),
+    "parameters": UPGrad,
     "features, preferred and smooth": partial(
-        IMTLG, preference={"digit": 2}, smooth=0.5, normalize="largest"
+        IMTLG, on="features", preference={"digit": 2}, smooth=0.5, normalize="largest"
     ),
 }
 of_every_kind = pytest.mark.parametrize("kind", KINDS)
@@ -94,7 +94,9 @@ def test_a_task_of_weight_0_is_out(kind: str) -> None:
     assert "losses" in kind or np.isnan(history["train_cosine_other_parity"]).all()
 
 
-@pytest.mark.parametrize("kind", [GLS, FAMO, UPGrad, partial(AlignedMTL, on="parameters", normalize=True)])
+@pytest.mark.parametrize(
+    "kind", [GLS, FAMO, partial(UPGrad, on="features"), partial(AlignedMTL, normalize=True)]
+)
 @pytest.mark.parametrize("preference", [{}, {"preference": {"parity": 3}}], ids=["equal", "preferred"])
 def test_a_task_keeps_its_share_where_another_has_no_labels(kind: Any, preference: Any) -> None:
     """It has the weight that tasks without conflict have together: its share, 1/2 or 3/4."""
@@ -129,7 +131,7 @@ def fitted_with_missing(net: Any, method: Any, batches: Any, rate: float = 0.0, 
 MEASURING: dict[str, Callable[[], Any]] = {
     **KINDS,
     "losses, every other batch": partial(GLS, every=2),
-    "features, every other batch": partial(UPGrad, every=2),
+    "features, every other batch": partial(UPGrad, on="features", every=2),
     "random weights": RLW,
     "a user's own that needs nothing": Constant,
 }
@@ -152,7 +154,7 @@ def test_figures_of_a_task_are_means_over_the_batches_with_its_labels(kind: str,
 
 
 @pytest.mark.parametrize(
-    "make", [DWA, Ones, Sum, partial(Sum, on="parameters")], ids=["device", "NumPy", "features", "parameters"]
+    "make", [DWA, Ones, partial(Sum, on="features"), Sum], ids=["device", "NumPy", "features", "parameters"]
 )
 def test_a_task_without_labels_when_weights_are_computed_keeps_its_last_one(make: Any) -> None:
     """These methods give weights of 1, whether they compute them in every batch or in every other."""
@@ -165,7 +167,9 @@ def test_a_task_without_labels_when_weights_are_computed_keeps_its_last_one(make
 
 
 @pytest.mark.parametrize(
-    "method", [Uncertainty(learning_rate=0.5), GradNorm(learning_rate=0.5)], ids=["losses", "features"]
+    "method",
+    [Uncertainty(learning_rate=0.5), GradNorm(on="features", learning_rate=0.5)],
+    ids=["losses", "features"],
 )
 def test_checks_searches_and_profiles_leave_a_method_as_it_is(method: Any) -> None:
     plain, used = twins(two_heads, BATCHES[0][0])

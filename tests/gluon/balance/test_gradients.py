@@ -84,7 +84,7 @@ def test_with_weights_of_1_a_fit_is_that_of_the_sum_bit_for_bit(name: str, devic
     make, spec = NETS[name]
     plain, cut = twins(make, BATCHES[0][0])
     batches = BATCHES if devices is None else BATCHES[:-1]
-    for net, method in ((plain, None), (cut, Sum())):
+    for net, method in ((plain, None), (cut, Sum(on="features"))):
         fitted(net, method, devices=devices, batches=batches, spec=spec())
     if name == "skips":  # the gradients of more than two places may be added in another order
         assert_same_parameters(cut, plain, rtol=1e-6, atol=1e-7)
@@ -96,7 +96,7 @@ def test_the_first_batch_counts_once_for_statistics_that_it_initialises() -> Non
     nets = [
         hybridized(Heads(body=sequential(nn.Dense(8), nn.BatchNorm()), digit=5, parity=1)) for _ in range(2)
     ]
-    for net, method in zip(nets, (None, Sum())):
+    for net, method in zip(nets, (None, Sum(on="features"))):
         net.initialize(mx.init.Constant(0.1))
         fitted(net, method, 1)
     assert_unchanged(nets[1], snapshot(nets[0]))
@@ -143,11 +143,11 @@ def train_by_hand(net: Any, method: Any, batches: list, parts: int = 1) -> dict[
 
 
 METHODS = {
-    "UPGrad": UPGrad(normalize=True),
-    "MGDA, every other batch": MGDA(every=2),
-    "GradNorm": GradNorm(learning_rate=0.5),
-    "PCGrad": PCGrad(),
-    "preferred and smooth": IMTLG(preference={"digit": 3}, smooth=0.6, normalize="largest"),
+    "UPGrad": UPGrad(on="features", normalize=True),
+    "MGDA, every other batch": MGDA(on="features", every=2),
+    "GradNorm": GradNorm(on="features", learning_rate=0.5),
+    "PCGrad": PCGrad(on="features"),
+    "preferred and smooth": IMTLG(on="features", preference={"digit": 3}, smooth=0.6, normalize="largest"),
 }
 
 
@@ -170,8 +170,8 @@ def test_a_fit_is_the_loop_by_hand(name: str, devices: list, hybrid: bool) -> No
 def test_accumulated_batches() -> None:
     """Every batch is weighed by itself, and counts with its samples."""
     by_hand, net = twins(two_heads, BATCHES[0][0])
-    train_by_hand(by_hand, UPGrad(), BATCHES[:4], parts=2)
-    fitted(hybridized(net), UPGrad(), 1, batches=BATCHES[:4], accumulate=2)
+    train_by_hand(by_hand, UPGrad(on="features"), BATCHES[:4], parts=2)
+    fitted(hybridized(net), UPGrad(on="features"), 1, batches=BATCHES[:4], accumulate=2)
     assert_same_parameters(net, by_hand)
 
 
@@ -190,7 +190,7 @@ def test_several_trainers_and_clipping() -> None:
 
     plain, cut = twins(two_heads, BATCHES[0][0])
     fitted(hybridized(plain), None, trainers=trainers(0.1, 0.02))
-    fitted(hybridized(cut), Halves(), trainers=trainers(0.2, 0.01))
+    fitted(hybridized(cut), Halves(on="features"), trainers=trainers(0.2, 0.01))
     assert_same_parameters(cut, plain)
 
 
@@ -202,7 +202,12 @@ def of_parity(array: Any) -> Any:
 
 @pytest.mark.parametrize(
     "method",
-    [UPGrad(smooth=0.5), GradNorm(learning_rate=0.5), IMTLL(learning_rate=0.5), STCH()],
+    [
+        UPGrad(on="features", smooth=0.5),
+        GradNorm(on="features", learning_rate=0.5),
+        IMTLL(learning_rate=0.5),
+        STCH(),
+    ],
     ids=lambda method: type(method).__name__,
 )
 def test_a_batch_without_a_label_of_a_task_leaves_the_task_out(method: Any) -> None:
@@ -220,14 +225,14 @@ def test_a_batch_without_a_label_of_a_task_leaves_the_task_out(method: Any) -> N
 
 def test_one_read_a_batch(waits: Waits) -> None:  # noqa: F811
     batches = placed(digit_batches([8] * 8))
-    fitted(hybridized(two_heads()), DualProj(), 1, batches=batches, handlers=[waits])
+    fitted(hybridized(two_heads()), DualProj(on="features"), 1, batches=batches, handlers=[waits])
     assert waits.count == 7
 
 
 @pytest.mark.bfloat16
 def test_in_bfloat16() -> None:
     plain, cut = twins(lambda: heads(nn.Dense(16, in_units=8)), BATCHES[0][0])
-    for net, method in ((plain, None), (cut, Sum())):
+    for net, method in ((plain, None), (cut, Sum(on="features"))):
         fitted(net, method, precision="bfloat16")
     assert_same_parameters(cut, plain, rtol=0.05, atol=0.01)
 
@@ -280,7 +285,7 @@ def test_a_task_counts_in_the_batches_in_which_it_has_a_gradient() -> None:
 
 def test_the_plan_names_the_method_and_its_tasks() -> None:
     for method, name, option in (
-        (UPGrad(every=2), "UPGrad", "every=2"),
+        (UPGrad(on="features", every=2), "UPGrad", "every=2"),
         (Uncertainty(), "Uncertainty", "every=1"),
     ):
         plan = MultiEstimator(hybridized(two_heads()), digit_spec(), balance=method).check(BATCHES)
@@ -297,13 +302,15 @@ def test_the_plan_says_what_is_shared() -> None:
         assert "tasks share 7 parameters and branch at 3 arrays" in plan
         assert 'shared: "scale", "first.weight", "first.bias", "second.weight", ' in plan
         assert f"the tasks' gradients take {gradients}" in plan
-    plan = MultiEstimator(hybridized(Nested()), three_tasks(), balance=UPGrad()).check(BATCHES)
+    plan = MultiEstimator(hybridized(Nested()), three_tasks(), balance=UPGrad(on="features")).check(BATCHES)
     expected = "branch at 2 arrays; 2 pairs of tasks have none of these in common and count as orthogonal"
     assert expected in " ".join(str(plan).split())
 
 
 def test_a_check_finds_which_losses_reach_which_trainer() -> None:
     trainers = {name: TrainerSpec(f"{name}.*") for name in ("body", "digit", "parity")}
-    plan = MultiEstimator(hybridized(two_heads()), digit_spec(), trainers, balance=UPGrad()).check(BATCHES)
+    plan = MultiEstimator(
+        hybridized(two_heads()), digit_spec(), trainers, balance=UPGrad(on="features")
+    ).check(BATCHES)
     reached = {trainer.name: trainer.losses for trainer in plan.trainers}
     assert reached == {"body": ("digit", "parity"), "digit": ("digit",), "parity": ("parity",)}
