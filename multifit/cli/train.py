@@ -16,7 +16,7 @@ from ..locks import locked
 from ..log_once import get_logger
 from ..taskfile import UsageError, as_usage_error
 from ..triggers import Every
-from .common import add_task_arguments, count, quiet
+from .common import add_only_argument, add_task_arguments, count, quiet
 from .ranks import add_distributed_arguments, connected, first_shows
 from .task import Choices, Task, output_folder
 
@@ -24,6 +24,7 @@ from .task import Choices, Task, output_folder
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
     add_task_arguments(parser)
+    add_only_argument(parser)
     parser.add_argument("--epochs", type=count, help="how long to train (default: the file's epochs)")
     parser.add_argument(
         "--output", metavar="DIR", help="folder for results (default: runs/<name of the file>)"
@@ -141,6 +142,7 @@ def _record(task: Task, options: argparse.Namespace) -> RunRecord:
     return RunRecord(
         file=task.file.path.name,
         settings=task.file.texts,
+        only=chosen.only,
         seed=chosen.seed,
         file_seed=chosen.file_seed,
         epochs=task.epochs,

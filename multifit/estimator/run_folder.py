@@ -41,6 +41,7 @@ class RunRecord:
 
     file: str | None = None  # the task file's name; None for a run from Python
     settings: dict[str, str] = field(default_factory=dict)  # as --set takes them
+    only: list[str] = field(default_factory=list)  # the tasks that were trained; empty for all
     seed: int | None
     file_seed: int | None = None  # the seed under which the file was executed
     epochs: int | None  # how long the run is to be trained

@@ -12,6 +12,7 @@ from ..protocols import Array, Loss, Metric, Net
 from .combine import combine_messages, combined_fields, part_slots, shared_slots
 from .parsing import FieldParser, state_messages
 from .plan import one_line, summary
+from .restrict import restricted
 from .specs import LabelSpec, LossSpec, MetricSpec
 from .terms import Declarations, changed
 from .validate import declaration_messages, routing_messages
@@ -97,6 +98,26 @@ class TaskSpec(Declarations):
         """The spec that is used in evaluation and prediction."""
         return self.evaluate or self
 
+    def only(self, *tasks: str) -> TaskSpec:
+        """Return the spec of some of the tasks, to train them without the others on the same net and data.
+
+        It has their losses and metrics. A metric stays if it takes no output, label or loss that only left-out
+        losses take; a part of a combined spec keeps all of its metrics. Everything else is unused, also in
+        `evaluate`. Where the net is hybridized, a fit freezes the parameters that only the left-out losses
+        reach; elsewhere, these get no gradient and stay as they are.
+
+        Parameters
+        ----------
+        *tasks : str
+            Names of losses, or of parts of a combined spec.
+
+        Raises
+        ------
+        SpecError
+            There is no such task, or none is given.
+        """
+        return restricted(self, tasks)
+
     def summary(self) -> str:
         """Return the declarations as tables that fit the terminal: a plan without arrays."""
         return summary(self)
@@ -135,4 +156,5 @@ class TaskSpec(Declarations):
             slots = {slot for spec in evaluations.values() for slot in (*spec.slot_names, *spec.batch)}
             evaluate = cls.combine(shared=[name for name in common if name in slots], **evaluations)
         combined = cls(**combined_fields(parts, common), evaluate=evaluate)
-        return changed(combined, parts=part_slots(parts, common))
+        left_out = any(part.restricted for part in parts.values())
+        return changed(combined, parts=part_slots(parts, common), restricted=left_out)

@@ -10,8 +10,10 @@ from ...sampling import TaskBatch
 from ...seeding import preserve_rng
 from ...spec.plan import LoaderPlan
 from ...stages import EVALUATE, TRAIN
+from ..compat import mx
 from ..data.batch import Batch
 from ..engine import Engine
+from ..execution.graph_cut import as_json, learning_variables
 from ..execution.result import StepResult
 from ..model.model_trainers import bound_problems
 from .first_batch import check_first_batch
@@ -69,6 +71,9 @@ def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
         raise
     raise_problems(problems)
     raise_problems(engine.model.ran() + engine.trainers.unreached())
+    if engine.spec.restricted and (still := without_gradient(engine)):  # of the tasks that were left out
+        engine.trainers.set_frozen("only", [engine.model.parameters[name] for name in still], True)
+        raise_problems(engine.trainers.build())
     raise_problems(engine.gradients.problems(engine.trainers.get()) + _out_of_step(engine))
     results = {  # training last, as a fit then computes its gradients
         stage: [_run(engine, *each) for each in checked if each[0] == stage] for stage in (EVALUATE, TRAIN)
@@ -77,6 +82,21 @@ def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
         engine.stages[TRAIN].reset()
         return DryRun(results, raw.plans)
     return DryRun(results)
+
+
+def without_gradient(engine: Engine) -> list[str]:
+    """Return the parameters that trainers update, but that no loss's gradient reaches; none without a trace."""
+    outputs = engine.stages[TRAIN].network.traced_outputs
+    terms = [term for term in engine.spec.terms if term.spec.weight != 0]
+    taken = {ref.name for term in terms for ref in term.outputs}
+    if not taken & outputs.keys():
+        return []
+    graph = mx.sym.Group(list(outputs.values()))
+    learning = learning_variables(as_json(graph), [name in taken for name in outputs])
+    losses = [term.spec.fn for term in terms if isinstance(term.spec.fn, mx.gluon.Block)]
+    learning |= {name for loss in losses for name in loss.collect_params()}  # it may use a layer of the net
+    used, parameters = set(graph.list_arguments()), engine.model.parameters
+    return [name for name in engine.trainers.updated() if parameters[name].name in used - learning]
 
 
 def _fetch(engine: Engine, name: str, data: Any) -> tuple[Batch | None, list[Problem]]:
