@@ -2,14 +2,13 @@
 
 import argparse
 
-from .common import add_only_argument, add_task_arguments, print_result, quiet
+from .common import add_task_arguments, print_result, quiet
 from .task import Choices, Task
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
     add_task_arguments(parser)
-    add_only_argument(parser)
     parser.add_argument(
         "--layers", action="store_true", help="also list the net's layers, their outputs and parameters"
     )

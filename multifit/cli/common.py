@@ -82,17 +82,6 @@ def add_task_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="print only results and what was written")
 
 
-def add_only_argument(parser: argparse.ArgumentParser) -> None:
-    """Add the argument of commands that can leave tasks out."""
-    parser.add_argument(
-        "--only",
-        metavar="TASK",
-        nargs="+",
-        help="train only these tasks: losses, groups of the file's balance, or parts of a combined spec; without "
-        "the file's balance",
-    )
-
-
 def add_trained_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of every command on a trained run."""
     add_task_arguments(parser)

@@ -2,21 +2,33 @@
 
 import argparse
 import re
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from ..checkpoints import checkpoints_folder, list_checkpoints
+from ..delta_m import DeltaM
 from ..distributed import World
 from ..errors import counted, shown
-from ..estimator.run_folder import RECORD, RunRecord, RunWriter, is_unused, read_record, remove_run, written
+from ..estimator.run_folder import (
+    HISTORY,
+    RECORD,
+    RunRecord,
+    RunWriter,
+    is_unused,
+    read_record,
+    remove_run,
+    written,
+)
 from ..events import unwrapped
 from ..gluon.installed import installed_versions
 from ..handlers import CheckpointHandler, LoggingHandler, ProgressBar
+from ..history import LAST_EPOCH_HEADERS, History, last_epoch_rows, over_seeds, seed_folders
 from ..locks import locked
 from ..log_once import get_logger
+from ..tables import table
 from ..taskfile import UsageError, as_usage_error
 from ..triggers import Every
-from .common import add_only_argument, add_task_arguments, count, quiet
+from .common import add_task_arguments, count, quiet
 from .ranks import add_distributed_arguments, connected, first_shows
 from .task import Choices, Task, output_folder
 
@@ -24,7 +36,6 @@ from .task import Choices, Task, output_folder
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
     add_task_arguments(parser)
-    add_only_argument(parser)
     parser.add_argument("--epochs", type=count, help="how long to train (default: the file's epochs)")
     parser.add_argument(
         "--output", metavar="DIR", help="folder for results (default: runs/<name of the file>)"
@@ -43,6 +54,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_schedule,
         help="save a checkpoint every 1epochs or 500batches, for example; runs resume from it bit for bit",
     )
+    text = "train only these tasks: losses, groups of the file's balance, or parts of a combined spec"
+    parser.add_argument("--only", metavar="TASK", nargs="+", help=text)
+    text = "train N runs, with seed, seed + 1, …, in the folders seed-0, seed-1, … of the output folder"
+    parser.add_argument("--seeds", metavar="N", type=count, help=text)
+    text = "runs of single tasks, against which the figure delta_m is the mean relative change, in percent"
+    parser.add_argument("--baseline", metavar="RUN", nargs="+", type=Path, help=text)
     add_distributed_arguments(parser)
     used = parser.add_mutually_exclusive_group()
     used.add_argument(
@@ -54,13 +71,47 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    """Train one run, or one for each of several seeds; returns the exit status of the last."""
+    world, folder = connected(options), output_folder(options)
+    if options.seeds is None:
+        return _run(options, world)
+    there = seed_folders(folder)
+    own = int(there[0].name[5:]) if there and options.resume else options.seed
+    first: int = world.from_first(Choices(options).seed if own is None else own)
+    runs = [folder / f"seed-{seed}" for seed in range(first, first + options.seeds)]
+    if (folder / RECORD).exists():
+        raise UsageError(f"{folder} is itself a run: give several seeds another --output")
+    for each in runs:
+        _earlier_record(options, each, world)  # refuses folders that are in use
+    for each in there if options.overwrite and world.first else ():
+        if each not in runs:
+            remove_run(each, options.file)
+    for seed, each in enumerate(runs, first):
+        single = argparse.Namespace(**vars(options) | {"seed": seed, "output": str(each)})
+        if not (options.resume and world.from_first(_has_ended(single))) and (status := _run(single, world)):
+            return status
+    if world.first:
+        mean, spread = over_seeds([History.from_json(each / HISTORY) for each in runs])
+        title = f"after the last epoch, mean ± standard deviation of {counted(len(runs), 'seed')}"
+        print(f"\n{title}\n{table(LAST_EPOCH_HEADERS, last_epoch_rows(mean.last, spread.last))}")
+    return 0
+
+
+def _has_ended(options: argparse.Namespace) -> bool:
+    """Return whether the run has trained all its epochs."""
+    path = Path(options.output, HISTORY)
+    epochs = path.exists() and (options.epochs or read_record(path.parent, options.file).epochs)
+    return bool(epochs) and History.from_json(path).epochs >= int(epochs)
+
+
+def _run(options: argparse.Namespace, world: World) -> int:
     """Check, train, and write the plan, the history, the parameters and the pictures.
 
     With several processes, only the first one prints and writes. Returns 0, or 130 if Ctrl-C, SIGTERM or
     SIGHUP ended the training early; the figures so far are written all the same. What does not fit is
     refused before the folder changes.
     """
-    world, folder = connected(options), output_folder(options)
+    folder = output_folder(options)
     resume = folder.absolute() if options.resume else None  # the file may change the working directory
     with quiet(options.quiet):
         record = _earlier_record(options, folder, world)
@@ -104,7 +155,9 @@ def _earlier_record(options: argparse.Namespace, folder: Path, world: World) -> 
 def _train(task: Task, resumed: RunRecord | None, resume: Path | None, options: argparse.Namespace) -> None:
     """Train, write everything, then print the last figures and what was written, even if that is not all."""
     folder, every = task.output, options.checkpoint_every
-    writer = RunWriter(folder, _record(task, options), resumed)
+    baseline = DeltaM(*options.baseline).baseline if options.baseline else resumed and resumed.baseline
+    record = replace(_record(task, options), baseline=baseline or {})
+    writer = RunWriter(folder, record, resumed)
     plan = task.check()
     given = task.handlers
     if every is not None and any(isinstance(unwrapped(each), CheckpointHandler) for each in given):
@@ -114,6 +167,7 @@ def _train(task: Task, resumed: RunRecord | None, resume: Path | None, options: 
         )
     handlers = [
         *given,
+        *([DeltaM(baseline)] if baseline else []),
         LoggingHandler(figures=options.figures),
         ProgressBar(enabled=False if options.quiet else None, figures=options.figures),
     ]

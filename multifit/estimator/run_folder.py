@@ -22,6 +22,7 @@ from ..errors import reason
 from ..events import Handler, unwrapped
 from ..files import atomic_path, atomic_write, check_folder
 from ..handlers import CheckpointHandler, LogFile, TensorBoardHandler
+from ..handlers.printing import key_figures
 from ..locks import locked
 from ..plots import curves
 from ..protocols import MultiEstimator
@@ -55,6 +56,8 @@ class RunRecord:
     started: str = field(default_factory=lambda: f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S %z}")
     pictures: list[str] = field(default_factory=list)  # the files that were drawn at the end
     seconds: float | None = None  # how long it was trained, without what a kill cut off; None while it runs
+    baseline: dict[str, float] = field(default_factory=dict)  # of DeltaM, by figure
+    tasks: list[str] = field(default_factory=list)  # the validation figure that says most of each
     directions: dict[str, str] = field(default_factory=dict)  # "min" or "max" by figure, where known
     versions: dict[str, str] = field(default_factory=dict)
 
@@ -202,8 +205,13 @@ class RunWriter(Handler):
             seconds = round(time.monotonic() - self._began, 2)
             directions = {name: way for name in history if (way := estimator.direction(name))}
             epochs = self.record.epochs if interrupted else history.epochs
-            record = replace(self.record, epochs=epochs, seconds=seconds, directions=directions)
-            write_record(self.folder, record)
+            keys = key_figures(directions, estimator.spec, estimator.validation_sets)
+            of_tasks = [
+                [name for name in names if name.startswith("val_") and name != "val_loss"]
+                for names in (keys, directions)  # of a single task without a metric, the keys have no figure
+            ]
+            known: Any = {"directions": directions, "tasks": of_tasks[0] or of_tasks[1]}
+            write_record(self.folder, replace(self.record, epochs=epochs, seconds=seconds, **known))
 
         errors: list[Exception] = []
         for write in (

@@ -77,11 +77,13 @@ def _section(run: RunFolder, anchor: str) -> dict[str, Any]:
         "run": run,
         "anchor": anchor,
         "facts": _facts(run.record),
-        "curves": _drawing(lambda: curves(others)) if history else None,
+        "curves": _drawing(lambda: compare_curves(run.seeds) if run.seeds else curves(others))
+        if history
+        else None,
         "compares_tasks": bool(of_tasks),
         "tasks": _drawing(lambda: task_curves(undeclared)) if of_tasks else None,
         "best": best_epoch(history, run.directions),
-        "results": _results(history, run.directions),
+        "results": _results(run),
         "all_epochs": [
             _epochs(history, names[start : start + COLUMNS]) for start in range(0, len(names), COLUMNS)
         ],
@@ -100,7 +102,12 @@ def _comparison(runs: Sequence[RunFolder]) -> dict[str, Any]:
         }
         for run, values in settings.items()
     }
-    figures = {run.name: {name: figure_text(v) for name, v in run.history.last.items()} for run in runs}
+    figures = {
+        run.name: {
+            name: figure_text(v, run.spread.last.get(name, math.nan)) for name, v in run.history.last.items()
+        }
+        for run in runs
+    }
     return {
         "settings": _side_by_side("setting", differing),
         "figures": _side_by_side("figure", figures),
@@ -119,11 +126,11 @@ def best_epoch(history: History, directions: Mapping[str, str]) -> str:
     return ""
 
 
-def _results(history: History, directions: Mapping[str, str]) -> Grid:
+def _results(run: RunFolder) -> Grid:
     """Return the figures of the last epoch, training beside validation, and the best with their epochs."""
     rows = []
-    for row in last_epoch_rows(history.last):
-        bests = [_best(f"{prefix}_{row[0]}", history, directions) for prefix in ("val", "train")]
+    for row in last_epoch_rows(run.history.last, run.spread.last):
+        bests = [_best(f"{prefix}_{row[0]}", run.history, run.directions) for prefix in ("val", "train")]
         epoch, value = next(filter(None, bests), (None, math.nan))
         rows.append([*row, *(["", ""] if epoch is None else [figure_text(value), str(epoch)])])
     return Grid([*LAST_EPOCH_HEADERS, "best", "in epoch"], rows)

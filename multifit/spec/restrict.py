@@ -1,13 +1,13 @@
 """A spec of some of its tasks."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 from ..errors import Problem, quoted, raise_problems, shown, suggest
-from .names import LABELS, OUTPUTS, Ref
+from .names import LABELS, LOSSES, OUTPUTS, Ref
 from .specs import LabelSpec
-from .terms import Declarations, Declared, Taker, Term, changed, slots_of
+from .terms import Declared, MetricTerm, Taker, Term, changed, slots_of
 
 
 def restricted(
@@ -20,68 +20,51 @@ def restricted(
     known: dict[str, Sequence[str]] = {loss: [loss] for loss in spec.losses}
     known |= {part: [loss for loss in spec.losses if _part(spec, loss) == part] for part in spec.parts}
     known |= groups or {}
-    tasks = [name for task in tasks for name in (groups or {}).get(str(task), [task])]
-    wrong = [task for task in tasks if not isinstance(task, str) or task not in known]
-    messages = [f"there is no task {shown(task)}{suggest(task, known)}" for task in wrong]
+    messages = [f"no task {shown(task)}{suggest(task, known)}" for task in tasks if task not in known]
     messages += [] if tasks else ["no task is given"]
     raise_problems(Problem("spec", f"only: {each}; tasks are {quoted(known)}") for each in messages)
     kept = {loss for task in tasks for loss in known[task]}
-    terms = [(each, term) for each in (spec, spec.evaluate) if each for term in each.terms]
-    ours = {ref for each, term in terms if term.key in kept for ref in _takes(each, term)}
-    theirs = {ref for each, term in terms if term.key not in kept for ref in _takes(each, term)} - ours
-    rule = _Rule(kept, {part for part in tasks if part in spec.parts}, theirs, set(spec.losses))
-    evaluate = None if spec.evaluate is None else rule.applied(spec.evaluate)
-    return changed(rule.applied(spec), evaluate=evaluate, restricted=True)
+    parts = {_part(spec, loss) for loss in kept}
+    ours, theirs = set[Ref](), set[Ref]()  # the metrics of other parts are left out anyway
+    for each in (spec, spec.evaluate or spec):
+        for term in (term for term in each.terms if _part(spec, term.key) in parts):
+            (ours if term.key in kept else theirs).update(_takes(each, term))
 
+    def stays(each: Any, taker: Taker) -> bool:
+        if isinstance(taker, Term) and taker.key in spec.losses:
+            return taker.key in kept
+        return _part(each, taker.key) in parts and (theirs - ours).isdisjoint(_takes(each, taker))
 
-@dataclass(frozen=True)
-class _Rule:
-    """Which losses and metrics stay: `kept` losses, what whole `parts` declare, and nothing of `theirs`."""
-
-    kept: set[str]
-    parts: set[str]
-    theirs: set[Ref]
-    losses: set[str]  # all of training
-
-    def applied(self, spec: Declared) -> Declared:
-        takers = [taker for taker in spec.takers if self._stays(spec, taker)]
+    def of(each: Any) -> Any:
+        takers = [taker for taker in each.takers if stays(each, taker)]
         terms = tuple(taker for taker in takers if isinstance(taker, Term))
-        metrics = tuple(taker for taker in takers if not isinstance(taker, Term))
-        used = {ref for taker in takers for ref in _takes(spec, taker)}
-        names = [Ref(OUTPUTS, name) for name in spec.output_names if name not in spec.state]
-        names += [Ref(LABELS, name) for name in spec.labels if name not in spec.inputs]
-        labels = {
-            name: label if Ref(LABELS, name) in used else LabelSpec(name)
-            for name, label in spec.label_specs.items()
-        }
-        parts = self.parts | {_part(spec, loss) for loss in self.kept}
+        metrics = tuple(taker for taker in takers if isinstance(taker, MetricTerm))
+        used = {str(ref) for taker in takers for ref in _takes(each, taker)}
+        names = [f"{OUTPUTS}.{name}" for name in each.output_names if name not in each.state]
+        names += [f"{LABELS}.{name}" for name in each.labels if name not in each.inputs]
+        labels = {n: v if f"{LABELS}.{n}" in used else LabelSpec(n) for n, v in each.label_specs.items()}
         return changed(
-            spec,
-            losses=MappingProxyType({term.key: spec.losses[term.key] for term in terms}),
-            metrics=MappingProxyType({metric.key: spec.metrics[metric.key] for metric in metrics}),
+            each,
+            losses=MappingProxyType({term.key: each.losses[term.key] for term in terms}),
+            metrics=MappingProxyType({metric.key: each.metrics[metric.key] for metric in metrics}),
             terms=terms,
             metric_terms=metrics,
             label_specs=MappingProxyType(labels),
-            unused=tuple(dict.fromkeys([*spec.unused, *(str(ref) for ref in names if ref not in used)])),
-            parts={part: slots for part, slots in spec.parts.items() if part in parts},
+            unused=(*each.unused, *(name for name in names if name not in used and name not in each.unused)),
+            parts={part: slots for part, slots in each.parts.items() if part in parts},
+            restricted=True,
         )
 
-    def _stays(self, spec: Declarations, taker: Taker) -> bool:
-        part = _part(spec, taker.key)
-        if part in self.parts or (isinstance(taker, Term) and taker.key in self.losses):
-            return part in self.parts or taker.key in self.kept
-        if part and all(_part(spec, loss) != part for loss in self.kept):
-            return False
-        figures = {figure for term in spec.terms if self._stays(spec, term) for figure in term.figures}
-        return figures.issuperset(getattr(taker, "losses", ())) and self.theirs.isdisjoint(_takes(spec, taker))
+    return changed(of(spec), evaluate=spec.evaluate and of(spec.evaluate))  # type: ignore[no-any-return]
 
 
-def _takes(spec: Declarations, taker: Taker) -> Iterator[Ref]:
-    """Yield the outputs and the labels of a loss or metric; an input is no task's own."""
+def _takes(spec: Any, taker: Taker) -> Iterator[Ref]:
+    """Yield the outputs, labels and losses that are a loss's or metric's own; an input is no task's."""
     yield from taker.outputs
     yield from (Ref(LABELS, name) for name in slots_of(spec, taker) if name not in spec.inputs)
+    yield from (Ref(LOSSES, name) for name in getattr(taker, "figures", None) or getattr(taker, "losses", ()))
 
 
-def _part(spec: Declarations, key: str) -> str:
+def _part(spec: Any, key: str) -> str:
     """Return the part of a combined spec that a loss or metric belongs to, "" without parts."""
     return next((part for part in spec.parts if key.startswith(f"{part}/")), "")

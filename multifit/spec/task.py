@@ -99,22 +99,17 @@ class TaskSpec(Declarations):
         return self.evaluate or self
 
     def only(self, *tasks: str) -> TaskSpec:
-        """Return the spec of some of the tasks, to train them without the others on the same net and data.
+        """Return the spec of some of the tasks, to train the same net without the others, on the same data.
 
-        It has their losses and metrics. A metric stays if it takes no output, label or loss that only left-out
-        losses take; a part of a combined spec keeps all of its metrics. Everything else is unused, also in
-        `evaluate`. Where the net is hybridized, a fit freezes the parameters that only the left-out losses
-        reach; elsewhere, these get no gradient and stay as they are.
+        It has their losses, and the metrics that take no output, label or loss that only left-out losses
+        take; of a combined spec, all metrics of the part. All else is unused, also in `evaluate`. A fit
+        freezes the parameters that only left-out losses reach if the net is hybridized; if not, these get no
+        gradient.
 
         Parameters
         ----------
         *tasks : str
-            Names of losses, or of parts of a combined spec.
-
-        Raises
-        ------
-        SpecError
-            There is no such task, or none is given.
+            Names of losses, or of parts of a combined spec. SpecError is raised for other names.
         """
         return restricted(self, tasks)
 

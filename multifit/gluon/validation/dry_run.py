@@ -85,7 +85,7 @@ def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
 
 
 def without_gradient(engine: Engine) -> list[str]:
-    """Return the parameters that trainers update, but that no loss's gradient reaches; none without a trace."""
+    """Return the parameters that trainers update, but no loss's gradient reaches; none without a trace."""
     outputs = engine.stages[TRAIN].network.traced_outputs
     terms = [term for term in engine.spec.terms if term.spec.weight != 0]
     taken = {ref.name for term in terms for ref in term.outputs}
