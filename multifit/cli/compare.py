@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _text(values: Sequence[float], form: str = "") -> str:
-    return figure_text(fmean(values), stdev(values) if len(values) > 1 else math.nan, form)
+    return figure_text(round(fmean(values), 9) + 0.0, stdev(values) if len(values) > 1 else math.nan, form)
 
 
 def _words(changes: Mapping[str, Sequence[float]]) -> Iterator[str]:

@@ -4,6 +4,7 @@ import argparse
 import re
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from ..checkpoints import checkpoints_folder, list_checkpoints
 from ..delta_m import DeltaM
@@ -76,8 +77,8 @@ def run(options: argparse.Namespace) -> int:
     if options.seeds is None:
         return _run(options, world)
     there = seed_folders(folder)
-    own = int(there[0].name[5:]) if there and options.resume else options.seed
-    first: int = world.from_first(Choices(options).seed if own is None else own)
+    seed: Any = there[0].name[5:] if there and options.resume and options.seed is None else options.seed
+    first = int(world.from_first(Choices(options).seed if seed is None else seed))
     runs = [folder / f"seed-{seed}" for seed in range(first, first + options.seeds)]
     if (folder / RECORD).exists():
         raise UsageError(f"{folder} is itself a run: give several seeds another --output")
@@ -101,7 +102,7 @@ def _has_ended(options: argparse.Namespace) -> bool:
     """Return whether the run has trained all its epochs."""
     path = Path(options.output, HISTORY)
     epochs = path.exists() and (options.epochs or read_record(path.parent, options.file).epochs)
-    return bool(epochs) and History.from_json(path).epochs >= int(epochs)
+    return bool(epochs) and History.from_json(path).epochs >= int(epochs or 0)
 
 
 def _run(options: argparse.Namespace, world: World) -> int:

@@ -20,7 +20,7 @@ def restricted(
     known: dict[str, Sequence[str]] = {loss: [loss] for loss in spec.losses}
     known |= {part: [loss for loss in spec.losses if _part(spec, loss) == part] for part in spec.parts}
     known |= groups or {}
-    messages = [f"no task {shown(task)}{suggest(task, known)}" for task in tasks if task not in known]
+    messages = [f"no task {shown(task)}{suggest(task, known)}" for task in tasks if task not in list(known)]
     messages += [] if tasks else ["no task is given"]
     raise_problems(Problem("spec", f"only: {each}; tasks are {quoted(known)}") for each in messages)
     kept = {loss for task in tasks for loss in known[task]}
@@ -31,7 +31,7 @@ def restricted(
             (ours if term.key in kept else theirs).update(_takes(each, term))
 
     def stays(each: Any, taker: Taker) -> bool:
-        if isinstance(taker, Term) and taker.key in spec.losses:
+        if isinstance(taker, Term):
             return taker.key in kept
         return _part(each, taker.key) in parts and (theirs - ours).isdisjoint(_takes(each, taker))
 
@@ -62,7 +62,7 @@ def _takes(spec: Any, taker: Taker) -> Iterator[Ref]:
     """Yield the outputs, labels and losses that are a loss's or metric's own; an input is no task's."""
     yield from taker.outputs
     yield from (Ref(LABELS, name) for name in slots_of(spec, taker) if name not in spec.inputs)
-    yield from (Ref(LOSSES, name) for name in getattr(taker, "figures", None) or getattr(taker, "losses", ()))
+    yield from (Ref(LOSSES, name) for name in getattr(taker, "figures", getattr(taker, "losses", ())))
 
 
 def _part(spec: Any, key: str) -> str:
