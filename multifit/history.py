@@ -228,7 +228,7 @@ class History(Mapping[str, "list[float]"]):
 
 def seed_folders(folder: Path) -> list[Path]:
     """Return the folders of the runs that ``multifit train --seeds`` wrote, in the order of their seeds."""
-    found = {path.name[5:]: path for path in folder.glob("seed-*")}
+    found = {path.parent.name[5:]: path.parent for path in folder.glob("seed-*/settings.json")}
     return [found[seed] for seed in sorted(filter(str.isdecimal, found), key=int)]
 
 

@@ -156,7 +156,8 @@ def _earlier_record(options: argparse.Namespace, folder: Path, world: World) -> 
 def _train(task: Task, resumed: RunRecord | None, resume: Path | None, options: argparse.Namespace) -> None:
     """Train, write everything, then print the last figures and what was written, even if that is not all."""
     folder, every = task.output, options.checkpoint_every
-    baseline = DeltaM(*options.baseline).baseline if options.baseline else resumed and resumed.baseline
+    with as_usage_error(ValueError):
+        baseline = DeltaM(*options.baseline).baseline if options.baseline else resumed and resumed.baseline
     record = replace(_record(task, options), baseline=baseline or {})
     writer = RunWriter(folder, record, resumed)
     plan = task.check()

@@ -94,7 +94,9 @@ def test_the_heads_that_are_left_out_stay_as_they_are(net: Callable[[], Any], tr
         estimator.fit(BATCHES, epochs=1, event_handlers=[])
     after = values(estimator)
     same = [name for name in before if np.array_equal(before[name], after[name])]
-    assert [n for n in same if "running" not in n] == [n for n in before if n[:4] == "size" and "running" not in n]
+    assert [n for n in same if "running" not in n] == [
+        n for n in before if n[:4] == "size" and "running" not in n
+    ]
     assert net is Plain or len(same) == 8  # running statistics, too
     restored = new(two_head_spec(), trainers, net)
     restored.fit(BATCHES, epochs=1, event_handlers=[])  # all tasks learn without `only`

@@ -19,7 +19,13 @@ def three(**changes: Any) -> TaskSpec:
     fields: dict[str, Any] = {
         "inputs": ["image", "scale"],
         "outputs": ["digit", "box", "spare", "size"],
-        "labels": ["digit", LabelSpec("box", missing="there"), "there", LabelSpec("size", missing="nan"), "id"],
+        "labels": [
+            "digit",
+            LabelSpec("box", missing="there"),
+            "there",
+            LabelSpec("size", missing="nan"),
+            "id",
+        ],
         "losses": {
             "digit": CE,
             "box": LossSpec(L2, "box", "box", returns=["sum", "far"], sample_weight="scale"),
@@ -106,9 +112,12 @@ def combined() -> TaskSpec:
         outputs=["scores", "boxes"],
         labels=["target", "shared"],
         losses={"cls": LossSpec(CE, "scores", "target"), "box": LossSpec(L2, "boxes", "target")},
-        metrics={"mean": MetricSpec(mx.metric.Loss(), losses="cls"), "of_b": MetricSpec("mae", "boxes", "shared")},
+        metrics={
+            "mean": MetricSpec(mx.metric.Loss(), losses="cls"),
+            "of_b": MetricSpec("mae", "boxes", "shared"),
+        },
         evaluate=found,
-    )  # fmt: skip
+    )
     count = TaskSpec(
         inputs=["image"],
         outputs=["count"],
@@ -151,7 +160,10 @@ def test_groups_are_tasks_too() -> None:
 @pytest.mark.parametrize(
     ("tasks", "message"),
     [
-        (["diggit"], r'only: no task \'diggit\' \(did you mean "digit"\?\); tasks are "digit", "box", "size"'),
+        (
+            ["diggit"],
+            r'only: no task \'diggit\' \(did you mean "digit"\?\); tasks are "digit", "box", "size"',
+        ),
         (["digit", ["box"]], r"only: no task \['box'\]; tasks are"),
         ([], r'only: no task is given; tasks are "digit", "box", "size"'),
     ],
@@ -159,5 +171,7 @@ def test_groups_are_tasks_too() -> None:
 def test_tasks_that_there_are_not(tasks: list[Any], message: str) -> None:
     with pytest.raises(SpecError, match=message):
         three().only(*tasks)
-    with pytest.raises(SpecError, match='tasks are "boxes/cls", "boxes/box", "count/count", "boxes", "count"'):
+    with pytest.raises(
+        SpecError, match='tasks are "boxes/cls", "boxes/box", "count/count", "boxes", "count"'
+    ):
         combined().only("cls")
