@@ -1,6 +1,7 @@
 """``multifit train FILE``: plan, training, table of figures, and a folder of results."""
 
 import argparse
+import os
 import re
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -60,7 +61,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "train N runs, with seed, seed + 1, …, in the folders seed-0, seed-1, … of the output folder"
     parser.add_argument("--seeds", metavar="N", type=count, help=text)
     text = "runs of single tasks, against which the figure delta_m is the mean relative change, in percent"
-    parser.add_argument("--baseline", metavar="RUN", nargs="+", type=Path, help=text)
+    parser.add_argument(
+        "--baseline", metavar="RUN", nargs="+", type=lambda path: Path(path).absolute(), help=text
+    )
     add_distributed_arguments(parser)
     used = parser.add_mutually_exclusive_group()
     used.add_argument(
@@ -76,20 +79,22 @@ def run(options: argparse.Namespace) -> int:
     world, folder = connected(options), output_folder(options)
     if options.seeds is None:
         return _run(options, world)
-    there = seed_folders(folder)
+    here, there = os.getcwd(), seed_folders(folder)
     seed: Any = there[0].name[5:] if there and options.resume and options.seed is None else options.seed
     first = int(world.from_first(Choices(options).seed if seed is None else seed))
     runs = [folder / f"seed-{seed}" for seed in range(first, first + options.seeds)]
+    os.chdir(here)  # the file may have changed it
     if (folder / RECORD).exists():
         raise UsageError(f"{folder} is itself a run: give several seeds another --output")
     for each in runs:
         _earlier_record(options, each, world)  # refuses folders that are in use
-    for each in there if options.overwrite and world.first else ():
-        if each not in runs:
-            remove_run(each, options.file)
+    for each in set(there) - set(runs) if options.overwrite and world.first else ():
+        remove_run(each, options.file)
     for seed, each in enumerate(runs, first):
         single = argparse.Namespace(**vars(options) | {"seed": seed, "output": str(each)})
-        if not (options.resume and world.from_first(_has_ended(single))) and (status := _run(single, world)):
+        status = 0 if options.resume and world.from_first(_has_ended(single)) else _run(single, world)
+        os.chdir(here)
+        if status:
             return status
     if world.first:
         mean, spread = over_seeds([History.from_json(each / HISTORY) for each in runs])
