@@ -239,7 +239,7 @@ def over_seeds(histories: Sequence[History]) -> tuple[History, History]:
     """
     epochs, means, spreads = max(each.epochs for each in histories), {}, {}
     for name in dict.fromkeys(chain(*histories)):
-        columns = [each.get(name, [math.nan] * each.epochs) for each in histories]
+        columns = [each.get(name, [math.nan] * (each.epochs or 1)) for each in histories]
         values = np.array([column + column[-1:] * (epochs - len(column)) for column in columns])
         means[name] = list(values.mean(axis=0))
         spreads[name] = list(values.std(axis=0, ddof=1)) if len(values) > 1 else [math.nan] * epochs
@@ -254,9 +254,8 @@ def figure_text(value: float, spread: float = math.nan, form: str = "") -> str:
     if math.isnan(value):
         return "-"
     form = form or (".4f" if value == 0 or 1e-3 <= abs(value) < 1e4 else ".3e")
-    return f"{value:{form}}" + (
-        "" if math.isnan(spread) else f" ± {figure_text(spread, form=form.strip('+'))}"
-    )
+    text = f"{value:{form}}"
+    return text if math.isnan(spread) else f"{text} ± {figure_text(spread, form=form.strip('+'))}"
 
 
 def last_epoch_rows(last: Mapping[str, float], spread: Mapping[str, float] | None = None) -> list[list[str]]:
@@ -265,9 +264,8 @@ def last_epoch_rows(last: Mapping[str, float], spread: Mapping[str, float] | Non
     for figure, value in sorted(last.items(), key=lambda item: not split_figure(item[0])[0]):
         prefix, name = split_figure(figure)
         row = rows.setdefault((bool(prefix), name), [name, "", ""])
-        row[LAST_EPOCH_HEADERS.index(prefix) if prefix else 1] = figure_text(
-            value, (spread or {}).get(figure, math.nan)
-        )
+        text = figure_text(value, (spread or {}).get(figure, math.nan))
+        row[LAST_EPOCH_HEADERS.index(prefix) if prefix else 1] = text
     return list(rows.values())
 
 

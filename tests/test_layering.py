@@ -16,8 +16,8 @@ LAYERS = [
     "threads", "seeding", "checkpoints", "tables", "distributed", "log_once",
     "sampling", "balance", "spec", "checks", "array_batches", "state", "triggers", "plots", "history",
     "events", "delta_m", "batch_pass", "handlers", "engines", "gluon", "torch", "torch.engine", "losses",
-    "metrics", "schedules", "loggers", "profiling", "rate_search", "estimator", "taskfile", "report", "exports",
-    "sklearn", "__init__", "cli", "__main__",
+    "metrics", "schedules", "loggers", "profiling", "rate_search", "estimator", "taskfile", "report",
+    "exports", "sklearn", "__init__", "cli", "__main__",
 ]  # fmt: skip
 # Stricter than the order: gluon imports events for its own handlers only.
 ONLY = {

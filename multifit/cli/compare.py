@@ -49,7 +49,8 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _text(values: Sequence[float], form: str = "") -> str:
-    return figure_text(round(fmean(values), 9) + 0.0, stdev(values) if len(values) > 1 else math.nan, form)
+    mean = round(fmean(values), 1) + 0.0 if form else fmean(values)  # no -0.0
+    return figure_text(mean, stdev(values) if len(values) > 1 else math.nan, form)
 
 
 def _words(changes: Mapping[str, Sequence[float]]) -> Iterator[str]:

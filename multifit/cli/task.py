@@ -258,16 +258,16 @@ class Task:
         """Return a dict of loaders without those that have no label of a chosen task."""
         if not isinstance(data, Mapping):
             return data
-        spec = self.estimator.spec
+        spec, labels = self.estimator.spec, set[str]()
+        for taker in (*spec.takers, *spec.evaluation.takers):
+            labels |= {ref.name for ref in taker.labels}
         others = task_slots(self.results["spec"]).keys() - task_slots(spec).keys()
-        labels = {
-            ref.name for each in (spec, spec.evaluation) for taker in each.takers for ref in taker.labels
-        }
-        firsts = {name: next(iter(loader), None) for name, loader in data.items() if name not in others}
-        lacking = [
-            n for n, batch in firsts.items() if isinstance(batch, Mapping) and labels.isdisjoint(batch)
-        ]
-        return {name: data[name] for name in firsts if name not in lacking}
+
+        def has_labels(loader: Any) -> bool:
+            batch = next(iter(loader), None)
+            return not isinstance(batch, Mapping) or not labels.isdisjoint(batch)
+
+        return {name: each for name, each in data.items() if name not in others and has_labels(each)}
 
     def _train(self, estimator: MultiEstimator, data: Any, sampling: Any, handlers: Any) -> History:
         """Train; `handlers` are among those of the fit, and here so that they cannot need the history."""

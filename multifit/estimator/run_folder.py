@@ -206,12 +206,11 @@ class RunWriter(Handler):
             directions = {name: way for name in history if (way := estimator.direction(name))}
             epochs = self.record.epochs if interrupted else history.epochs
             keys = key_figures(directions, estimator.spec, estimator.validation_sets)
-            of_tasks = [
-                [name for name in names if name.startswith("val_") and name != "val_loss"]
-                for names in (keys, directions)  # of a single task without a metric, the keys have no figure
-            ]
-            known: Any = {"directions": directions, "tasks": of_tasks[0] or of_tasks[1]}
-            write_record(self.folder, replace(self.record, epochs=epochs, seconds=seconds, **known))
+            tasks = [name for name in keys if name.startswith("val_") and name != "val_loss"]
+            # that of a single task without a metric is the objective alone; its loss has the same numbers
+            tasks = tasks or [name for name in directions if name.startswith("val_") and name != "val_loss"]
+            known: Any = {"seconds": seconds, "directions": directions, "tasks": tasks}
+            write_record(self.folder, replace(self.record, epochs=epochs, **known))
 
         errors: list[Exception] = []
         for write in (

@@ -41,18 +41,12 @@ def read_run(folder: Path) -> RunFolder:
     """
     if folders := seed_folders(folder):
         runs = {each.name: read_run(each) for each in folders}
-        first, seeds = runs[folders[0].name], {name: each.history for name, each in runs.items()}
+        seeds = {name: each.history for name, each in runs.items()}
         mean, spread = over_seeds(list(seeds.values()))
-        record = first.record | {"seed": ", ".join(str(each.record.get("seed")) for each in runs.values())}
-        missing = [f"{name}: {text}" for name, each in runs.items() for text in each.missing]
-        joined: Any = {
-            "history": mean,
-            "spread": spread,
-            "seeds": seeds,
-            "missing": missing,
-            "record": record,
-        }
-        return replace(first, name=str(folder), **joined)
+        run = replace(runs[folders[0].name], name=str(folder), history=mean, spread=spread, seeds=seeds)
+        run.record["seed"] = ", ".join(str(each.record.get("seed")) for each in runs.values())
+        run.missing = [f"{name}: {text}" for name, each in runs.items() for text in each.missing]
+        return run
     if not any((folder / name).is_file() for name in FILES):
         raise ValueError(f"{folder} is not the folder of a run: it has none of {', '.join(FILES)}")
     run = RunFolder(str(folder))

@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -73,13 +74,12 @@ def _section(run: RunFolder, anchor: str) -> dict[str, Any]:
     of_tasks = task_figures(undeclared)
     others = {name: values for name, values in history.items() if name not in of_tasks}
     names = list(history)
+    draw = partial(compare_curves, run.seeds) if run.seeds else partial(curves, others)
     return {
         "run": run,
         "anchor": anchor,
         "facts": _facts(run.record),
-        "curves": _drawing(lambda: compare_curves(run.seeds) if run.seeds else curves(others))
-        if history
-        else None,
+        "curves": _drawing(draw) if history else None,
         "compares_tasks": bool(of_tasks),
         "tasks": _drawing(lambda: task_curves(undeclared)) if of_tasks else None,
         "best": best_epoch(history, run.directions),
@@ -102,12 +102,10 @@ def _comparison(runs: Sequence[RunFolder]) -> dict[str, Any]:
         }
         for run, values in settings.items()
     }
-    figures = {
-        run.name: {
-            name: figure_text(v, run.spread.last.get(name, math.nan)) for name, v in run.history.last.items()
-        }
-        for run in runs
-    }
+    figures: dict[str, dict[str, str]] = {run.name: {} for run in runs}
+    for run in runs:
+        for name, value in run.history.last.items():
+            figures[run.name][name] = figure_text(value, run.spread.last.get(name, math.nan))
     return {
         "settings": _side_by_side("setting", differing),
         "figures": _side_by_side("figure", figures),
