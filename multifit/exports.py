@@ -2,6 +2,7 @@
 
 from . import loggers, losses, metrics, schedules
 from .array_batches import batches
+from .delta_m import DeltaM
 from .distributed import Sharded, World, connect
 from .errors import DataError, HandlerError, PeerError, Problem, SpecError, TrainerError
 from .estimator import MultiEstimator
@@ -44,6 +45,7 @@ __all__ = [
     "CheckpointHandler",
     "CutMix",
     "DataError",
+    "DeltaM",
     "EarlyStoppingHandler",
     "Every",
     "Freeze",

@@ -9,8 +9,11 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from .errors import counted, quoted, shown, suggest
 from .files import atomic_write, parse_json
@@ -223,20 +226,46 @@ class History(Mapping[str, "list[float]"]):
         return table(LAST_EPOCH_HEADERS, last_epoch_rows(self.last))
 
 
-def figure_text(value: float) -> str:
-    """Return a figure with four decimals, in scientific notation if it is small or large; ``-`` for NaN."""
+def seed_folders(folder: Path) -> list[Path]:
+    """Return the folders of the runs that ``multifit train --seeds`` wrote, in the order of their seeds."""
+    found = {path.parent.name[5:]: path.parent for path in folder.glob("seed-*/settings.json")}
+    return [found[seed] for seed in sorted(filter(str.isdecimal, found), key=int)]
+
+
+def over_seeds(histories: Sequence[History]) -> tuple[History, History]:
+    """Return the mean of each figure in each epoch over runs, and its standard deviation, NaN for one run.
+
+    A run that ended early counts with its last figures in the epochs after.
+    """
+    epochs, means, spreads = max(each.epochs for each in histories), {}, {}
+    for name in dict.fromkeys(chain(*histories)):
+        columns = [each.get(name, [math.nan] * (each.epochs or 1)) for each in histories]
+        values = np.array([column + column[-1:] * (epochs - len(column)) for column in columns])
+        means[name] = list(values.mean(axis=0))
+        spreads[name] = list(values.std(axis=0, ddof=1)) if len(values) > 1 else [math.nan] * epochs
+    return History(means), History(spreads)
+
+
+def figure_text(value: float, spread: float = math.nan, form: str = "") -> str:
+    """Return a figure with four decimals, in scientific notation if it is small or large; ``-`` for NaN.
+
+    Its `spread` over seeds follows after ±. Another `form` may be given.
+    """
     if math.isnan(value):
         return "-"
-    return f"{value:.4f}" if value == 0 or 1e-3 <= abs(value) < 1e4 else f"{value:.3e}"
+    form = form or (".4f" if value == 0 or 1e-3 <= abs(value) < 1e4 else ".3e")
+    text = f"{value:{form}}"
+    return text if math.isnan(spread) else f"{text} ± {figure_text(spread, form=form.strip('+'))}"
 
 
-def last_epoch_rows(last: Mapping[str, float]) -> list[list[str]]:
+def last_epoch_rows(last: Mapping[str, float], spread: Mapping[str, float] | None = None) -> list[list[str]]:
     """Return the rows of a table of one epoch's figures: name, training and validation."""
     rows: dict[tuple[bool, str], list[str]] = {}  # those of no stage have a row of their own, at the end
     for figure, value in sorted(last.items(), key=lambda item: not split_figure(item[0])[0]):
         prefix, name = split_figure(figure)
         row = rows.setdefault((bool(prefix), name), [name, "", ""])
-        row[LAST_EPOCH_HEADERS.index(prefix) if prefix else 1] = figure_text(value)
+        text = figure_text(value, (spread or {}).get(figure, math.nan))
+        row[LAST_EPOCH_HEADERS.index(prefix) if prefix else 1] = text
     return list(rows.values())
 
 

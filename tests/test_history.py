@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit.history import History, figure_text
+from multifit.history import History, figure_text, over_seeds, seed_folders
 
 NAN = math.nan
 
@@ -158,3 +158,38 @@ def test_an_empty_history() -> None:
     assert (history.epochs, history.last, dict(history)) == (0, {}, {})
     assert history.table().splitlines() == ["epoch", "-----"] and history.to_csv() == "epoch\r\n"
     assert history.summary().splitlines()[0] == "figure  train  val"
+
+
+def test_histories_of_several_seeds() -> None:
+    """A run that ended early counts with its last figures."""
+    one = History({"a": [1.0, 2.0, 4.0], "b": [1.0, 1.0, NAN]})
+    other = History({"a": [3.0, 6.0], "c": [1.0, 1.0]})
+    mean, spread = over_seeds([one, other])
+    assert mean["a"] == [2.0, 4.0, 5.0]
+    assert spread["a"] == pytest.approx([2**0.5, 8**0.5, 2**0.5], rel=1e-12)
+    assert all(map(math.isnan, [*mean["b"], *mean["c"], *spread["b"], *spread["c"]]))
+    mean, spread = over_seeds([one])
+    np.testing.assert_equal(dict(mean), dict(one))
+    assert all(math.isnan(value) for values in spread.values() for value in values)
+
+
+def test_the_folders_of_seeds_are_in_their_order(tmp_path: Path) -> None:
+    for name in ("seed-10", "seed-9", "seed-x", "seeds", "seed-11"):
+        (tmp_path / name).mkdir()
+        if name != "seed-11":  # which has not begun
+            (tmp_path / name / "settings.json").touch()
+    assert [folder.name for folder in seed_folders(tmp_path)] == ["seed-9", "seed-10"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ((1.5, 0.25), "1.5000 ± 0.2500"),
+        ((1.5, NAN), "1.5000"),
+        ((2e-5, 1e-6), "2.000e-05 ± 1.000e-06"),
+        ((NAN, 1.0), "-"),
+        ((-1.25, 0.25, "+.1f"), "-1.2 ± 0.2"),
+    ],
+)
+def test_a_figure_with_its_spread(arguments: tuple[Any, ...], text: str) -> None:
+    assert figure_text(*arguments) == text

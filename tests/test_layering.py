@@ -15,9 +15,9 @@ LAYERS = [
     "version", "errors", "stages", "protocols", "signatures", "arguments", "files", "output", "locks",
     "threads", "seeding", "checkpoints", "tables", "distributed", "log_once",
     "sampling", "balance", "spec", "checks", "array_batches", "state", "triggers", "plots", "history",
-    "events", "batch_pass", "handlers", "engines", "gluon", "torch", "torch.engine", "losses", "metrics",
-    "schedules", "loggers", "profiling", "rate_search", "estimator", "taskfile", "report", "exports",
-    "sklearn", "__init__", "cli", "__main__",
+    "events", "delta_m", "batch_pass", "handlers", "engines", "gluon", "torch", "torch.engine", "losses",
+    "metrics", "schedules", "loggers", "profiling", "rate_search", "estimator", "taskfile", "report",
+    "exports", "sklearn", "__init__", "cli", "__main__",
 ]  # fmt: skip
 # Stricter than the order: gluon imports events for its own handlers only.
 ONLY = {

@@ -29,6 +29,10 @@ COMMANDS = {  # what a command needs, in an order that works: --set takes all af
         "RUN [RUN ...]",
         "write one HTML page with plan, curves, figures and pictures of one or more runs",
     ),
+    "compare": (
+        "RUN [RUN ...] --baseline RUN [RUN ...]",
+        "compare runs with nets for single tasks: their figures, and the mean relative change Δm",
+    ),
     "export": (
         "file --from DIR",
         "write a trained net for use elsewhere, with the spec's names for its inputs and outputs",

@@ -19,6 +19,8 @@ from ..gluon.precision import named_precision
 from ..history import History
 from ..seeding import mixed, seed_everything
 from ..spec.plan import Plan
+from ..spec.restrict import restricted
+from ..spec.terms import task_slots
 from ..taskfile import Resolver, TaskFile, UsageError, as_usage_error
 from .common import NO
 
@@ -28,8 +30,9 @@ Functions = Mapping[str, Callable[..., Any]]
 
 
 def output_folder(options: argparse.Namespace) -> Path:
-    """Return the folder for results: what the command line says, else ``runs/<name of the file>``."""
-    return Path(getattr(options, "output", None) or Path("runs") / Path(options.file).stem)
+    """Return the folder for results: the command line's, else ``runs/<name of the file>``, ``…-<task>``."""
+    only = "".join(f"-{task}" for task in getattr(options, "only", None) or ()).replace("/", "-")
+    return Path(getattr(options, "output", None) or Path("runs") / f"{Path(options.file).stem}{only}")
 
 
 class Choices:
@@ -45,6 +48,7 @@ class Choices:
         self, options: argparse.Namespace, record: RunRecord | None = None, resumes: bool = False
     ) -> None:
         self.arguments: list[str] = getattr(options, "arguments", [])  # of predict
+        self.only: list[str] = getattr(options, "only", None) or (record.only if record else [])  # tasks
         self.shown_output = output_folder(options)  # as it is printed
         self.output = self.shown_output.absolute()  # the file may change the working directory
         # the file's own seed is not known before it is executed
@@ -165,8 +169,14 @@ class Task:
 
     @property
     def data(self) -> tuple[Any, Any]:
-        """The training data, and the validation data or None."""
+        """The training data, and the validation data or None: of dicts, only the loaders of chosen tasks."""
         return self._pair(self.results["data"])
+
+    @property
+    def sampling(self) -> Any:
+        """How loaders take turns; None if only one is chosen."""
+        train = self.data[0] if self.choices.only else None
+        return None if isinstance(train, Mapping) and len(train) == 1 else self.results["sampling"]
 
     @property
     def handlers(self) -> list[Any]:
@@ -183,15 +193,18 @@ class Task:
         frozen: Any = (),
         balance: Any = None,
     ) -> MultiEstimator:
-        """Make an estimator on the chosen engine and devices."""
+        """Make an estimator on the chosen engine and devices, of the chosen tasks; these are not balanced."""
         chosen = self.choices
+        if chosen.only:
+            spec = restricted(spec, chosen.only, getattr(balance, "groups", None))
+            balance = None
         how: dict[str, Any] = {"frozen": frozen, "balance": balance, "world": self._world}
         how |= {"engine": chosen.engine, "compile": chosen.compile, "precision": chosen.precision}
         return MultiEstimator(net, spec, trainers, chosen.context, initializer, **how)
 
     def check(self, layers: bool = False) -> Plan:
         """Check everything on a batch and return the plan."""
-        return self.estimator.check(*self.data, sampling=self.results["sampling"], layers=layers)
+        return self.estimator.check(*self.data, sampling=self.sampling, layers=layers)
 
     def fit(self, handlers: list[Any], resume: Path | None = None) -> History:
         """Train with these event handlers, resuming from a run's folder if one is given."""
@@ -239,11 +252,26 @@ class Task:
             raise UsageError(
                 f"data() of {path} must return loaders that can be read again, such as a DataLoader or a list"
             )
-        return pair
+        return tuple(map(self._chosen, pair)) if self.choices.only else pair
+
+    def _chosen(self, data: Any) -> Any:
+        """Return a dict of loaders without those that have no label of a chosen task."""
+        if not isinstance(data, Mapping):
+            return data
+        spec, labels = self.estimator.spec, set[str]()
+        for taker in (*spec.takers, *spec.evaluation.takers):
+            labels |= {ref.name for ref in taker.labels}
+        others = task_slots(self.results["spec"]).keys() - task_slots(spec).keys()
+
+        def has_labels(loader: Any) -> bool:
+            batch = next(iter(loader), None)
+            return not isinstance(batch, Mapping) or not labels.isdisjoint(batch)
+
+        return {name: each for name, each in data.items() if name not in others and has_labels(each)}
 
     def _train(self, estimator: MultiEstimator, data: Any, sampling: Any, handlers: Any) -> History:
         """Train; `handlers` are among those of the fit, and here so that they cannot need the history."""
-        how = {"event_handlers": self._handlers, "resume": self._resume, "sampling": sampling}
+        how = {"event_handlers": self._handlers, "resume": self._resume, "sampling": self.sampling}
         return estimator.fit(*self._pair(data), epochs=self.epochs, seed=self.choices.seed, **how)
 
 
@@ -256,14 +284,14 @@ def trained_run(options: argparse.Namespace) -> Task:
     """
     folder, shown_folder = options.folder.absolute(), options.folder
 
-    def estimator(net: Any, spec: Any) -> MultiEstimator:
+    def estimator(net: Any, spec: Any, balance: Any) -> MultiEstimator:
         if not (folder / PARAMETERS).exists():
             resume = ["multifit", "train", options.file, "--output", str(shown_folder), "--resume"]
             raise UsageError(
                 f"{shown_folder} has no {PARAMETERS}: its run has not finished; {shlex.join(resume)} "
                 "continues it"
             )
-        estimator = task.make_estimator(net, spec)
+        estimator = task.make_estimator(net, spec, balance=balance if task.choices.only else None)
         with as_usage_error(ValueError):
             estimator.load(folder)
         return estimator

@@ -1,19 +1,33 @@
 """``multifit train FILE``: plan, training, table of figures, and a folder of results."""
 
 import argparse
+import os
 import re
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from ..checkpoints import checkpoints_folder, list_checkpoints
+from ..delta_m import DeltaM
 from ..distributed import World
 from ..errors import counted, shown
-from ..estimator.run_folder import RECORD, RunRecord, RunWriter, is_unused, read_record, remove_run, written
+from ..estimator.run_folder import (
+    HISTORY,
+    RECORD,
+    RunRecord,
+    RunWriter,
+    is_unused,
+    read_record,
+    remove_run,
+    written,
+)
 from ..events import unwrapped
 from ..gluon.installed import installed_versions
 from ..handlers import CheckpointHandler, LoggingHandler, ProgressBar
+from ..history import LAST_EPOCH_HEADERS, History, last_epoch_rows, over_seeds, seed_folders
 from ..locks import locked
 from ..log_once import get_logger
+from ..tables import table
 from ..taskfile import UsageError, as_usage_error
 from ..triggers import Every
 from .common import add_task_arguments, count, quiet
@@ -42,6 +56,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_schedule,
         help="save a checkpoint every 1epochs or 500batches, for example; runs resume from it bit for bit",
     )
+    text = "train only these tasks: losses, groups of the file's balance, or parts of a combined spec"
+    parser.add_argument("--only", metavar="TASK", nargs="+", help=text)
+    text = "train N runs, with seed, seed + 1, …, in the folders seed-0, seed-1, … of the output folder"
+    parser.add_argument("--seeds", metavar="N", type=count, help=text)
+    text = "runs of single tasks, against which the figure delta_m is the mean relative change, in percent"
+    parser.add_argument(
+        "--baseline", metavar="RUN", nargs="+", type=lambda path: Path(path).absolute(), help=text
+    )
     add_distributed_arguments(parser)
     used = parser.add_mutually_exclusive_group()
     used.add_argument(
@@ -53,13 +75,49 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    """Train one run, or one for each of several seeds; returns the exit status of the last."""
+    world, folder = connected(options), output_folder(options)
+    if options.seeds is None:
+        return _run(options, world)
+    here, there = os.getcwd(), seed_folders(folder)
+    seed: Any = there[0].name[5:] if there and options.resume and options.seed is None else options.seed
+    first = int(world.from_first(Choices(options).seed if seed is None else seed))
+    runs = [folder / f"seed-{seed}" for seed in range(first, first + options.seeds)]
+    os.chdir(here)  # the file may have changed it
+    if (folder / RECORD).exists():
+        raise UsageError(f"{folder} is itself a run: give several seeds another --output")
+    for each in runs:
+        _earlier_record(options, each, world)  # refuses folders that are in use
+    for each in set(there) - set(runs) if options.overwrite and world.first else ():
+        remove_run(each, options.file)
+    for seed, each in enumerate(runs, first):
+        single = argparse.Namespace(**vars(options) | {"seed": seed, "output": str(each)})
+        status = 0 if options.resume and world.from_first(_has_ended(single)) else _run(single, world)
+        os.chdir(here)
+        if status:
+            return status
+    if world.first:
+        mean, spread = over_seeds([History.from_json(each / HISTORY) for each in runs])
+        title = f"after the last epoch, mean ± standard deviation of {counted(len(runs), 'seed')}"
+        print(f"\n{title}\n{table(LAST_EPOCH_HEADERS, last_epoch_rows(mean.last, spread.last))}")
+    return 0
+
+
+def _has_ended(options: argparse.Namespace) -> bool:
+    """Return whether the run has trained all its epochs."""
+    path = Path(options.output, HISTORY)
+    epochs = path.exists() and (options.epochs or read_record(path.parent, options.file).epochs)
+    return bool(epochs) and History.from_json(path).epochs >= int(epochs or 0)
+
+
+def _run(options: argparse.Namespace, world: World) -> int:
     """Check, train, and write the plan, the history, the parameters and the pictures.
 
     With several processes, only the first one prints and writes. Returns 0, or 130 if Ctrl-C, SIGTERM or
     SIGHUP ended the training early; the figures so far are written all the same. What does not fit is
     refused before the folder changes.
     """
-    world, folder = connected(options), output_folder(options)
+    folder = output_folder(options)
     resume = folder.absolute() if options.resume else None  # the file may change the working directory
     with quiet(options.quiet):
         record = _earlier_record(options, folder, world)
@@ -103,7 +161,10 @@ def _earlier_record(options: argparse.Namespace, folder: Path, world: World) -> 
 def _train(task: Task, resumed: RunRecord | None, resume: Path | None, options: argparse.Namespace) -> None:
     """Train, write everything, then print the last figures and what was written, even if that is not all."""
     folder, every = task.output, options.checkpoint_every
-    writer = RunWriter(folder, _record(task, options), resumed)
+    with as_usage_error(ValueError):
+        baseline = DeltaM(*options.baseline).baseline if options.baseline else resumed and resumed.baseline
+    record = replace(_record(task, options), baseline=baseline or {})
+    writer = RunWriter(folder, record, resumed)
     plan = task.check()
     given = task.handlers
     if every is not None and any(isinstance(unwrapped(each), CheckpointHandler) for each in given):
@@ -113,6 +174,7 @@ def _train(task: Task, resumed: RunRecord | None, resume: Path | None, options: 
         )
     handlers = [
         *given,
+        *([DeltaM(baseline)] if baseline else []),
         LoggingHandler(figures=options.figures),
         ProgressBar(enabled=False if options.quiet else None, figures=options.figures),
     ]
@@ -141,6 +203,7 @@ def _record(task: Task, options: argparse.Namespace) -> RunRecord:
     return RunRecord(
         file=task.file.path.name,
         settings=task.file.texts,
+        only=chosen.only,
         seed=chosen.seed,
         file_seed=chosen.file_seed,
         epochs=task.epochs,

@@ -25,6 +25,7 @@ from ..balance import Balance
 from ..batch_pass import run_pass
 from ..checkpoints import best_checkpoint
 from ..checks import batch_count
+from ..delta_m import DELTA_M
 from ..distributed import ALONE, World
 from ..engines import (
     AUTO,
@@ -887,7 +888,7 @@ class MultiEstimator:
         """Return "min" if lower values of a figure are better, "max" if higher ones are, None if unknown."""
         prefix, name = split_figure(figure)
         if not prefix:
-            return None
+            return "max" if figure == DELTA_M else None
         stage = STAGE_OF_PREFIX[prefix]
         known = self._engine.stages[stage].figures.direction
         return known(name) or (known(split_set(name, self._run.sets)[1]) if stage == EVALUATE else None)

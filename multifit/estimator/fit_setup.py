@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from ..checks import one_shot
+from ..delta_m import DELTA_M, DeltaM
 from ..engines import FirstBatches, Peeked, Runner
 from ..errors import Problem, limited, quoted, raise_problems, suggest
 from ..events import EventDispatcher, attribute, handler_name, unwrapped
@@ -79,6 +80,8 @@ def check_monitors(engine: Any, handlers: Iterable[Any], evaluated: bool, sets: 
             raise_problems(Problem("data", message.format(n)) for n in known if n in directions)
             directions.update(known)
     directions.update(dict.fromkeys(engine.trainers.learning_rates()))
+    if any(isinstance(unwrapped(handler), DeltaM) for handler in handlers):
+        directions[DELTA_M] = "max"
     messages = []
     for handler in handlers:
         monitored, has_mode = attribute(handler, "monitor"), attribute(handler, "mode")
@@ -93,6 +96,8 @@ def check_monitors(engine: Any, handlers: Iterable[Any], evaluated: bool, sets: 
                 hint = "" if evaluated else "; val_ figures need validation data"
                 if others:
                     hint += f'; for one that {handler_name(others[0])} records, give mode="min" or mode="max"'
+                if figure == DELTA_M:
+                    hint = "; the handler DeltaM records it, or multifit train --baseline RUN"
                 near = suggest(figure, directions)
                 messages.append(
                     f'{kind}: there is no figure "{figure}"{near}; figures are {quoted(directions)}{hint}'

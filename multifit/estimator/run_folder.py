@@ -22,6 +22,7 @@ from ..errors import reason
 from ..events import Handler, unwrapped
 from ..files import atomic_path, atomic_write, check_folder
 from ..handlers import CheckpointHandler, LogFile, TensorBoardHandler
+from ..handlers.printing import key_figures
 from ..locks import locked
 from ..plots import curves
 from ..protocols import MultiEstimator
@@ -41,6 +42,7 @@ class RunRecord:
 
     file: str | None = None  # the task file's name; None for a run from Python
     settings: dict[str, str] = field(default_factory=dict)  # as --set takes them
+    only: list[str] = field(default_factory=list)  # the tasks that were trained; empty for all
     seed: int | None
     file_seed: int | None = None  # the seed under which the file was executed
     epochs: int | None  # how long the run is to be trained
@@ -54,6 +56,8 @@ class RunRecord:
     started: str = field(default_factory=lambda: f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S %z}")
     pictures: list[str] = field(default_factory=list)  # the files that were drawn at the end
     seconds: float | None = None  # how long it was trained, without what a kill cut off; None while it runs
+    baseline: dict[str, float] = field(default_factory=dict)  # of DeltaM, by figure
+    tasks: list[str] = field(default_factory=list)  # the validation figure that says most of each
     directions: dict[str, str] = field(default_factory=dict)  # "min" or "max" by figure, where known
     versions: dict[str, str] = field(default_factory=dict)
 
@@ -201,8 +205,12 @@ class RunWriter(Handler):
             seconds = round(time.monotonic() - self._began, 2)
             directions = {name: way for name in history if (way := estimator.direction(name))}
             epochs = self.record.epochs if interrupted else history.epochs
-            record = replace(self.record, epochs=epochs, seconds=seconds, directions=directions)
-            write_record(self.folder, record)
+            keys = key_figures(directions, estimator.spec, estimator.validation_sets)
+            tasks = [name for name in keys if name.startswith("val_") and name != "val_loss"]
+            # that of a single task without a metric is the objective alone; its loss has the same numbers
+            tasks = tasks or [name for name in directions if name.startswith("val_") and name != "val_loss"]
+            known: Any = {"seconds": seconds, "directions": directions, "tasks": tasks}
+            write_record(self.folder, replace(self.record, epochs=epochs, **known))
 
         errors: list[Exception] = []
         for write in (

@@ -1,12 +1,12 @@
 """Read what a run has written to its folder."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ..files import parse_json
-from ..history import History
+from ..history import History, over_seeds, seed_folders
 from .diagram import COMPUTED, Diagram, diagrams
 
 FILES = SETTINGS, PLAN, PLAN_TEXT, HISTORY = "settings.json", "plan.json", "plan.txt", "history.json"
@@ -29,18 +29,29 @@ class RunFolder:
     plan_text: str = ""
     pictures: dict[str, bytes] = field(default_factory=dict)  # the PNG files, without the curves
     missing: list[str] = field(default_factory=list)  # files that are missing or damaged, and why
+    seeds: dict[str, History] = field(default_factory=dict)  # of a run with several; `history` has the means
+    spread: History = field(default_factory=History)  # their standard deviations
 
 
 def read_run(folder: Path) -> RunFolder:
     """Read a run's folder; missing and damaged files are listed in ``missing``.
 
-    Raises ValueError if the folder has none of the files that a run writes.
+    The folder of several seeds is read as one run, with plan and pictures of the first. Raises ValueError if
+    the folder has none of the files that a run writes.
     """
+    if folders := seed_folders(folder):
+        runs = {each.name: read_run(each) for each in folders}
+        seeds = {name: each.history for name, each in runs.items()}
+        mean, spread = over_seeds(list(seeds.values()))
+        run = replace(runs[folders[0].name], name=str(folder), history=mean, spread=spread, seeds=seeds)
+        run.record["seed"] = ", ".join(str(each.record.get("seed")) for each in runs.values())
+        run.missing = [f"{name}: {text}" for name, each in runs.items() for text in each.missing]
+        return run
     if not any((folder / name).is_file() for name in FILES):
         raise ValueError(f"{folder} is not the folder of a run: it has none of {', '.join(FILES)}")
     run = RunFolder(str(folder))
     run.record = _read(run, folder / SETTINGS, _parse_record) or {}
-    known = run.record.pop("directions", None)
+    known, _ = run.record.pop("directions", None), run.record.pop("tasks", None)
     ways = {name: str(way) for name, way in known.items()} if isinstance(known, dict) else {}
     run.directions = {"train_loss": "min", "val_loss": "min", **ways}
     _read(run, folder / PLAN, lambda data: _parse_plan(run, parse_json(data)))

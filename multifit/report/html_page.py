@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -73,15 +74,16 @@ def _section(run: RunFolder, anchor: str) -> dict[str, Any]:
     of_tasks = task_figures(undeclared)
     others = {name: values for name, values in history.items() if name not in of_tasks}
     names = list(history)
+    draw = partial(compare_curves, run.seeds) if run.seeds else partial(curves, others)
     return {
         "run": run,
         "anchor": anchor,
         "facts": _facts(run.record),
-        "curves": _drawing(lambda: curves(others)) if history else None,
+        "curves": _drawing(draw) if history else None,
         "compares_tasks": bool(of_tasks),
         "tasks": _drawing(lambda: task_curves(undeclared)) if of_tasks else None,
         "best": best_epoch(history, run.directions),
-        "results": _results(history, run.directions),
+        "results": _results(run),
         "all_epochs": [
             _epochs(history, names[start : start + COLUMNS]) for start in range(0, len(names), COLUMNS)
         ],
@@ -100,7 +102,10 @@ def _comparison(runs: Sequence[RunFolder]) -> dict[str, Any]:
         }
         for run, values in settings.items()
     }
-    figures = {run.name: {name: figure_text(v) for name, v in run.history.last.items()} for run in runs}
+    figures: dict[str, dict[str, str]] = {run.name: {} for run in runs}
+    for run in runs:
+        for name, value in run.history.last.items():
+            figures[run.name][name] = figure_text(value, run.spread.last.get(name, math.nan))
     return {
         "settings": _side_by_side("setting", differing),
         "figures": _side_by_side("figure", figures),
@@ -119,11 +124,11 @@ def best_epoch(history: History, directions: Mapping[str, str]) -> str:
     return ""
 
 
-def _results(history: History, directions: Mapping[str, str]) -> Grid:
+def _results(run: RunFolder) -> Grid:
     """Return the figures of the last epoch, training beside validation, and the best with their epochs."""
     rows = []
-    for row in last_epoch_rows(history.last):
-        bests = [_best(f"{prefix}_{row[0]}", history, directions) for prefix in ("val", "train")]
+    for row in last_epoch_rows(run.history.last, run.spread.last):
+        bests = [_best(f"{prefix}_{row[0]}", run.history, run.directions) for prefix in ("val", "train")]
         epoch, value = next(filter(None, bests), (None, math.nan))
         rows.append([*row, *(["", ""] if epoch is None else [figure_text(value), str(epoch)])])
     return Grid([*LAST_EPOCH_HEADERS, "best", "in epoch"], rows)

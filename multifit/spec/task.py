@@ -12,6 +12,7 @@ from ..protocols import Array, Loss, Metric, Net
 from .combine import combine_messages, combined_fields, part_slots, shared_slots
 from .parsing import FieldParser, state_messages
 from .plan import one_line, summary
+from .restrict import restricted
 from .specs import LabelSpec, LossSpec, MetricSpec
 from .terms import Declarations, changed
 from .validate import declaration_messages, routing_messages
@@ -97,6 +98,21 @@ class TaskSpec(Declarations):
         """The spec that is used in evaluation and prediction."""
         return self.evaluate or self
 
+    def only(self, *tasks: str) -> TaskSpec:
+        """Return the spec of some of the tasks, to train the same net without the others, on the same data.
+
+        It has their losses, and the metrics that take no output, label or loss that only left-out losses
+        take; of a combined spec, all metrics of the part. All else is unused, also in `evaluate`. A fit
+        freezes the parameters that only left-out losses reach if the net is hybridized; if not, these get no
+        gradient.
+
+        Parameters
+        ----------
+        *tasks : str
+            Names of losses, or of parts of a combined spec. SpecError is raised for other names.
+        """
+        return restricted(self, tasks)
+
     def summary(self) -> str:
         """Return the declarations as tables that fit the terminal: a plan without arrays."""
         return summary(self)
@@ -135,4 +151,5 @@ class TaskSpec(Declarations):
             slots = {slot for spec in evaluations.values() for slot in (*spec.slot_names, *spec.batch)}
             evaluate = cls.combine(shared=[name for name in common if name in slots], **evaluations)
         combined = cls(**combined_fields(parts, common), evaluate=evaluate)
-        return changed(combined, parts=part_slots(parts, common))
+        left_out = any(part.restricted for part in parts.values())
+        return changed(combined, parts=part_slots(parts, common), restricted=left_out)

@@ -130,6 +130,7 @@ class Declarations:
     metric_terms: tuple[MetricTerm, ...]
     state: Mapping[str, tuple[int, ...]]  # inputs that are outputs of the previous batch, and their shapes
     parts: Mapping[str, Mapping[str, str]]  # of a combined spec: each part's batch slots, old name to new
+    restricted: bool = False  # whether tasks were left out, whose parameters are then frozen
 
     @property
     def output_names(self) -> tuple[str, ...]:
@@ -178,7 +179,7 @@ def task_slots(spec: Declared) -> dict[str, TaskSlots]:
         return dict(spec.parts)
     takers: tuple[Taker, ...] = spec.terms or spec.metric_terms
     return {
-        taker.key: {name: name for name in spec.batch if name in spec.inputs or name in _slots(spec, taker)}
+        taker.key: {name: name for name in spec.batch if name in spec.inputs or name in slots_of(spec, taker)}
         for taker in takers
     }
 
@@ -187,12 +188,12 @@ def with_optional(spec: Declared, lacking: Collection[str]) -> Declared:
     """Return a spec in which `optional` of each loss and metric holds the slots that some batches lack."""
     if not lacking:
         return spec
-    terms = [replace(term, optional=_slots(spec, term).intersection(lacking)) for term in spec.terms]
+    terms = [replace(term, optional=slots_of(spec, term).intersection(lacking)) for term in spec.terms]
     of_losses = {figure: term.optional for term in terms for figure in term.figures}
     metrics = [
         replace(
             metric,
-            optional=_slots(spec, metric)
+            optional=slots_of(spec, metric)
             .intersection(lacking)
             .union(*(of_losses[figure] for figure in metric.losses)),
         )
@@ -201,7 +202,7 @@ def with_optional(spec: Declared, lacking: Collection[str]) -> Declared:
     return changed(spec, terms=tuple(terms), metric_terms=tuple(metrics))
 
 
-def _slots(spec: Declared, taker: Taker) -> frozenset[str]:
+def slots_of(spec: Declared, taker: Taker) -> frozenset[str]:
     """Return the names of all slots that a loss or metric takes, including masks and normalizers."""
     taken = {ref.name for ref in taker.labels}
     others = (getattr(taker.spec, name, None) for name in ("normalize_by", "sample_weight"))

@@ -10,7 +10,7 @@ import pytest
 import multifit
 
 EXPORTS = [
-    "CheckpointHandler", "CutMix", "DataError", "EarlyStoppingHandler", "Every", "Freeze",
+    "CheckpointHandler", "CutMix", "DataError", "DeltaM", "EarlyStoppingHandler", "Every", "Freeze",
     "GradientNoise", "Handler", "HandlerError", "History", "Interpretation",
     "InterruptHandler", "LabelSmoothing", "LabelSpec", "LogFile", "LogTo", "LoggingHandler",
     "LossSpec", "MetricHandler", "MetricSpec", "MixUp", "MultiEstimator", "PeerError", "Plan",

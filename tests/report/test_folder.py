@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from multifit.history import History
 from multifit.report import read_run
 
 from .runs import HISTORY, PLAN, PNG, write_run
@@ -75,3 +76,17 @@ def test_a_folder_without_a_run_is_an_error(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match=re.escape(f"{tmp_path / name} is not the folder of a run: ")):
         read_run(tmp_path / name)
+
+
+def test_seeds_are_one_run(tmp_path: Path) -> None:
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    for seed in (10, 9):
+        write_run(folder / f"seed-{seed}")
+    History({"val_loss": [2.0, 2.5]}).to_json(folder / "seed-10" / "history.json")
+    (folder / "seed-10" / "plan.txt").unlink()
+    run = read_run(folder)
+    assert (run.name, run.record["seed"], run.plan_text) == (str(folder), "3, 3", str(PLAN))
+    assert list(run.seeds) == ["seed-9", "seed-10"] and run.seeds["seed-9"] == HISTORY
+    assert (run.history["val_loss"], run.spread.last["val_loss"]) == ([2.25, 2.0], pytest.approx(0.5**0.5))
+    assert run.missing == ["seed-10: plan.txt: No such file or directory"]

@@ -260,3 +260,17 @@ def test_losses_and_metrics_that_are_named_like_weights_are_no_tasks() -> None:
     shown = Page(page([run]))
     (curves,) = shown.curves
     assert "What the tasks do to each other" not in shown.text and "<!-- weight_after -->" in curves
+
+
+def test_seeds_are_shown_as_mean_and_spread(tmp_path: Path, titles_alone: None) -> None:
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    for seed in (0, 1):
+        write_run(folder / f"seed-{seed}")
+    History({"train_loss": [2.0, 2.0], "val_loss": [2.0, 2.5]}).to_json(folder / "seed-1" / "history.json")
+    write_run(tmp_path / "one")
+    text = page([read_run(folder), read_run(tmp_path / "one")])
+    assert text.count("<td>2.0000 ± 0.7071</td>") == 2  # val_loss, in the table of the run and side by side
+    assert "<td>2.0000 ± 0.7071</td><td>1.5000</td>" in text
+    curves = [base64.b64decode(data).decode() for data in re.findall(r"svg\+xml;base64,([^\"]+)", text)]
+    assert "<!-- val seed-0 -->" in curves[1] and "<!-- val seed-1 -->" in curves[1]

@@ -10,8 +10,11 @@ from ...sampling import TaskBatch
 from ...seeding import preserve_rng
 from ...spec.plan import LoaderPlan
 from ...stages import EVALUATE, TRAIN
+from ..compat import mx
 from ..data.batch import Batch
 from ..engine import Engine
+from ..execution.graph_cut import as_json, learning_variables
+from ..execution.network import Network
 from ..execution.result import StepResult
 from ..model.model_trainers import bound_problems
 from .first_batch import check_first_batch
@@ -61,6 +64,8 @@ def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
             if name == EVALUATE and engine.spec.evaluate is None and any(p.kind == "spec" for p in problems):
                 continue  # one TaskSpec serves both stages, and its problems are known
             engine.begin_stage(name, batch, problems)
+            if name == TRAIN and engine.spec.restricted and not problems:
+                _freeze_left_out(engine, batch)
             stage_outputs, stage_problems = check_first_batch(engine.stages[name], batch)
             checked.append((name, batch, stage_outputs))
             problems += _named(stage_problems, name, first)
@@ -77,6 +82,31 @@ def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
         engine.stages[TRAIN].reset()
         return DryRun(results, raw.plans)
     return DryRun(results)
+
+
+def _freeze_left_out(engine: Engine, batch: Batch) -> None:
+    """Freeze what only left-out losses reach, before a recorded pass changes its running statistics."""
+    network = Network(engine.model.net, engine.spec, TRAIN)
+    with batch.contexts[0]:
+        _, problems = network.bind(batch.slots[0])
+    still = [] if problems else without_gradient(engine, network.traced_outputs)
+    if still:
+        engine.trainers.set_frozen("only", [engine.model.parameters[name] for name in still], True)
+        raise_problems(engine.trainers.build())
+
+
+def without_gradient(engine: Engine, outputs: Mapping[str, Any]) -> list[str]:
+    """Return what trainers update, but no loss's gradient reaches; `outputs` are the net's, as symbols."""
+    terms = [term for term in engine.spec.terms if term.spec.weight != 0]
+    taken = {ref.name for term in terms for ref in term.outputs}
+    if not taken & outputs.keys():
+        return []
+    graph = mx.sym.Group(list(outputs.values()))
+    learning = learning_variables(as_json(graph), [name in taken for name in outputs])
+    losses = [term.spec.fn for term in terms if isinstance(term.spec.fn, mx.gluon.Block)]
+    learning |= {name for loss in losses for name in loss.collect_params()}  # it may use a layer of the net
+    used, parameters = set(graph.list_arguments()), engine.model.parameters
+    return [name for name in engine.trainers.updated() if parameters[name].name in used - learning]
 
 
 def _fetch(engine: Engine, name: str, data: Any) -> tuple[Batch | None, list[Problem]]:

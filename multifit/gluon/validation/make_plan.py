@@ -12,7 +12,6 @@ from ...stages import EVALUATE, TRAIN
 from ..compat import mx
 from ..data.batch import Batch
 from ..engine import Engine
-from ..execution.graph_cut import as_json, learning_variables
 from ..execution.loss_calls import by_reference, call_loss
 from ..execution.network import Network
 from ..execution.recorder import blocks_of, run_by_python
@@ -23,7 +22,7 @@ from ..optim.binding import freezing
 from ..optim.parameters import listing
 from ..optim.preserve_state import kept_statistics, preserve_state
 from .doubtful_values import channels_last, doubtful_values
-from .dry_run import DryRun
+from .dry_run import DryRun, without_gradient
 
 PLACES = {
     Place.DEVICE: "summed on the device",
@@ -190,19 +189,9 @@ def _without_gradient(engine: Engine) -> Iterator[str]:
     """
     if engine.hooks.active("change_objective", "change_outputs"):
         return
-    outputs = engine.stages[TRAIN].network.traced_outputs
-    terms = [term for term in engine.spec.terms if term.spec.weight != 0]
-    taken = {ref.name for term in terms for ref in term.outputs}
-    if not taken & outputs.keys():
-        return
-    graph = mx.sym.Group(list(outputs.values()))
-    learning = learning_variables(as_json(graph), [name in taken for name in outputs])
-    losses = [term.spec.fn for term in terms if isinstance(term.spec.fn, mx.gluon.Block)]
-    learning |= {name for loss in losses for name in loss.collect_params()}  # it may use a layer of the net
-    used, parameters = set(graph.list_arguments()), engine.model.parameters
-    still = [name for name in engine.trainers.updated() if parameters[name].name in used - learning]
+    still = without_gradient(engine, engine.stages[TRAIN].network.traced_outputs)
     if still:
-        others = [name for name in parameters if name not in still]
+        others = [name for name in engine.model.parameters if name not in still]
         yield (
             f"no loss's gradient reaches {listing(still)}, so at most weight decay changes them: an "
             "operator such as BlockGrad stops it, or only outputs without a loss depend on them; pass "
