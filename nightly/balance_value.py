@@ -18,13 +18,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from multifit import LoggingHandler, MultiEstimator, ProgressBar, balance
+from multifit.delta_m import delta_m
 from multifit.files import atomic_write
 from multifit.tables import table
 from multifit.taskfile import TaskFile
 
 import mxnet as mx  # isort: skip
 
-__all__ = ["METHODS", "PROBLEMS", "Problem", "delta_m", "main", "measured", "written"]
+__all__ = ["METHODS", "PROBLEMS", "Problem", "main", "measured", "written"]
 
 SINGLE, SUM = "single-task nets", "sum of losses"
 METHODS = (
@@ -49,7 +50,7 @@ class Problem(NamedTuple):
     Attributes
     ----------
     task : str
-        The file, without ``.py``. It has the setting `only`.
+        The file, without ``.py``.
     settings : str
         Further settings, separated by spaces.
     epochs : int
@@ -72,21 +73,21 @@ class Problem(NamedTuple):
     def fitted(self, seed: int, epochs: int, method: Any, only: str) -> Mapping[str, Sequence[float]]:
         """Train with a method, or the sum of the losses if it is None; only one task if `only` names it."""
         file = TaskFile(Path(__file__).parents[1] / "tasks" / f"{self.task}.py")
-        file.set([*self.settings.split(), f"only={only}"])
+        file.set(self.settings.split())
         task: Any = file.module
         np.random.seed(seed)
         mx.random.seed(seed)
         train, val = task.data()
+        spec, sampling = task.spec(), getattr(task, "sampling", lambda: None)()
+        if only:
+            spec, method, sampling = spec.only(only), None, None
+            train = {only: train[only]} if isinstance(train, dict) else train
         net = task.net()
         net.initialize(task.initializer())
+        estimator = MultiEstimator(net, spec, task.trainers(), balance=method)
         quiet = [LoggingHandler(figures=()), ProgressBar(enabled=False)]
-        frozen, sampling = (getattr(task, name, lambda: None)() for name in ("frozen", "sampling"))
-        estimator = MultiEstimator(
-            net, task.spec(), task.trainers(), frozen=frozen or (), balance=None if only else method
-        )
-        return estimator.fit(
-            train, val, epochs * self.rounds.get(only, 1), event_handlers=quiet, sampling=sampling
-        )
+        epochs *= self.rounds.get(only, 1)
+        return estimator.fit(train, val, epochs, event_handlers=quiet, sampling=sampling)
 
 
 # The digits' tasks compete for a small body. The patients' tasks can help each other: each has few labels,
@@ -151,13 +152,6 @@ def measured(
         of_gradients = issubclass(getattr(balance, name), balance.GramianMethod)
         contenders += [(name, form) for form in (problem.forms if of_gradients else [OF_LOSSES])]
     return {each: np.array([figures(seed, *each) for seed in range(seeds)]) for each in contenders}
-
-
-def delta_m(values: np.ndarray, single: np.ndarray, more_is_better: Sequence[bool]) -> np.ndarray:
-    """Return Δm of each seed: the mean relative change against the mean of the single-task nets."""
-    baseline = single.mean(axis=0)
-    signs = np.where(more_is_better, 1.0, -1.0)
-    return np.asarray((signs * (values - baseline) / baseline).mean(axis=1))
 
 
 def written(name: str, problem: Problem, values: Values) -> str:

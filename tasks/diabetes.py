@@ -2,9 +2,9 @@
 
 The share ``missing`` of the training data's labels is removed at random; the four tasks learn from the labels
 that are there. ``--set keep=complete`` instead drops each patient who lacks a label, as one must without
-support for missing labels. ``--set method=UPGrad`` lets a method of multifit.balance weigh the tasks;
-``--set only=pressure`` trains a net for one task. The data are scikit-learn's 442 real patients. The figures
-are R², the explained share of the variance.
+support for missing labels. ``--set method=UPGrad`` lets a method of multifit.balance weigh the tasks, and
+``multifit train --only pressure`` trains one task alone. The data are scikit-learn's 442 real patients. The
+figures are R², the explained share of the variance.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ missing = 0.4  # the share of the training data's labels that is removed
 keep: Literal["all", "complete"] = "all"
 blood: Literal["lipid", "glucose"] = "lipid"  # the fourth task
 method = ""
-only = ""
 
 
 def tasks():
@@ -41,28 +40,20 @@ def tasks():
 class Patient(nn.HybridBlock):
     """A dense body, and a head with one output for each task."""
 
-    def __init__(self, tasks) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.body, self.heads = nn.Dense(units, activation="tanh"), nn.HybridSequential()
-        self.heads.add(*(nn.Dense(1) for _ in tasks))
+        self.heads.add(*(nn.Dense(1) for _ in tasks()))
 
     def hybrid_forward(self, F, measures):
         """Return each task's output, (N, 1), for measures (N, 7)."""
         features = self.body(measures)
-        outputs = [head(features) for head in self.heads]
-        return outputs if len(outputs) > 1 else outputs[0]
-
-
-def chosen():
-    """Return the tasks to train: all of them, or one."""
-    if only and only not in tasks():
-        raise ValueError(f'only="{only}" is not a task; tasks are {", ".join(tasks())}')
-    return (only,) if only else tasks()
+        return [head(features) for head in self.heads]
 
 
 def net():
     """Return the net; the estimator initialises it."""
-    patient = Patient(chosen())
+    patient = Patient()
     patient.hybridize()
     return patient
 
@@ -81,14 +72,13 @@ def spec():
     """Declare which labels may be missing, and an output, a loss and a metric for each task."""
     return TaskSpec(
         inputs=["measures"],
-        outputs=[f"{task}_out" for task in chosen()],
+        outputs=[f"{task}_out" for task in tasks()],
         labels=[LabelSpec(task, missing="nan") for task in tasks()],
-        losses={task: LossSpec(gluon.loss.L2Loss(), f"{task}_out", task) for task in chosen()},
+        losses={task: LossSpec(gluon.loss.L2Loss(), f"{task}_out", task) for task in tasks()},
         metrics={
             f"{task}_r2": MetricSpec(explained, f"{task}_out", task, mode="max", stage="evaluate")
-            for task in chosen()
+            for task in tasks()
         },
-        unused=[task for task in tasks() if task not in chosen()],
     )
 
 
@@ -98,8 +88,8 @@ def trainers():
 
 
 def balance():
-    """Return the method that weighs the tasks; None for the sum of their losses, or for a single task."""
-    return getattr(balances, method)() if method and not only else None
+    """Return the method that weighs the tasks; None for the sum of their losses."""
+    return getattr(balances, method)() if method else None
 
 
 def data():

@@ -2,13 +2,11 @@
 
 The class is known of 50 images only. The net learns it better together with the parity of 1387 other images.
 ``Proportional(temperature=3)`` takes more of the small data set than its share. ``--set joint=True`` instead
-trains on a batch of each loader in every update, which methods of balancing need; ``--set only=digit`` trains
-on the small data set alone. The data are scikit-learn's 1797 real digits, 8 by 8 pixels.
+trains on a batch of each loader in every update, which methods of balancing need; ``multifit train --only
+digit`` trains on the small data set alone. The data are scikit-learn's 1797 real digits, 8 by 8 pixels.
 """
 
 from __future__ import annotations
-
-from typing import Literal
 
 import numpy as np
 
@@ -26,7 +24,6 @@ rate = 2e-3
 few = 50  # images whose digit is known
 temperature = 3.0  # of the mix of loaders; 1 takes each of their batches once
 joint = False  # whether every update is made by a batch of each loader
-only: Literal["", "digit", "parity"] = ""
 
 TASKS = ("digit", "parity")
 
@@ -63,21 +60,14 @@ def initializer():
     return init.Xavier()
 
 
-def frozen():
-    """Return the parameters of the head that is not trained, if there is one."""
-    return [f"{task}.*" for task in TASKS if only and task != only]
-
-
 def spec():
     """Declare a loss and a metric for each task."""
-    tasks = (only,) if only else TASKS
     return TaskSpec(
         inputs=["image"],
         outputs=list(TASKS),
-        labels=[LabelSpec(task, missing=-1) if joint and not only else task for task in tasks],
-        losses={task: gluon.loss.SoftmaxCrossEntropyLoss() for task in tasks},
-        metrics={f"{task}_accuracy": MetricSpec(metric.Accuracy(), task, task) for task in tasks},
-        unused=[f"outputs.{task}" for task in TASKS if task not in tasks],
+        labels=[LabelSpec(task, missing=-1) if joint else task for task in TASKS],
+        losses={task: gluon.loss.SoftmaxCrossEntropyLoss() for task in TASKS},
+        metrics={f"{task}_accuracy": MetricSpec(metric.Accuracy(), task, task) for task in TASKS},
     )
 
 
@@ -87,9 +77,7 @@ def trainers():
 
 
 def sampling():
-    """Return how the loaders are mixed; None if there is only one."""
-    if only:
-        return None
+    """Return how the loaders are mixed."""
     return Together("longest") if joint else Proportional(temperature=temperature)
 
 
@@ -100,12 +88,11 @@ def data():
     pixels, digit = load_digits(return_X_y=True)
     order = np.random.RandomState(0).permutation(len(digit))  # the same split for every seed
     image, digit = pixels[order].reshape(-1, 1, 8, 8).astype("float32") / 16, digit[order].astype("int32")
-    digits = _loader(image[:few], digit[:few], shuffle=True)
-    parities = _loader(image[few:1437], digit[few:1437] % 2, shuffle=True)
-    held_out = {"digit": digit[1437:], "parity": digit[1437:] % 2}
-    if only:
-        return {"digit": digits, "parity": parities}[only], _loader(image[1437:], held_out[only])
-    return {"digit": digits, "parity": parities}, _loader(image[1437:], *held_out.values())
+    train = {
+        "digit": _loader(image[:few], digit[:few], shuffle=True),
+        "parity": _loader(image[few:1437], digit[few:1437] % 2, shuffle=True),
+    }
+    return train, _loader(image[1437:], digit[1437:], digit[1437:] % 2)
 
 
 def _loader(*columns, shuffle=False):

@@ -1,8 +1,8 @@
 """Two handwritten digits on top of each other: which is the left one, which the right one, and their sum.
 
 The body is so small that the tasks compete for it, and the loss of the sum has a larger scale than the other
-two. ``--set method=IMTLL`` lets another method of multifit.balance weigh the tasks, ``method=`` minimises
-the sum of the losses, and ``--set only=left`` trains a net for one task, with which methods can be compared.
+two. ``--set method=IMTLL`` lets another method of multifit.balance weigh the tasks, and ``method=`` minimises
+the sum of the losses. ``multifit train --only left`` trains one task alone, to compare.
 The data are scikit-learn's 1797 real digits, 8 by 8 pixels.
 """
 
@@ -23,13 +23,12 @@ rate = 3e-3
 train_count = 4000
 val_count = 1000
 method = "UPGrad"
-only = ""
 
 
 class TwoDigitsNet(nn.HybridBlock):
     """Two convolutions and a narrow dense layer, which the tasks' heads share."""
 
-    def __init__(self, tasks) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.body, self.heads = nn.HybridSequential(), nn.HybridSequential()
         self.body.add(
@@ -38,25 +37,17 @@ class TwoDigitsNet(nn.HybridBlock):
             nn.Conv2D(24, 3, padding=1, activation="relu"),
             nn.Dense(32, activation="relu"),
         )
-        self.heads.add(*(nn.Dense(1 if task == "sum" else 10) for task in tasks))
+        self.heads.add(*(nn.Dense(1 if task == "sum" else 10) for task in TASKS))
 
     def hybrid_forward(self, F, image):
         """Return each task's output, (N, 10) or (N, 1), for images (N, 1, 8, 12)."""
         features = self.body(image)
-        outputs = [head(features) for head in self.heads]
-        return outputs if len(outputs) > 1 else outputs[0]
-
-
-def chosen():
-    """Return the tasks to train: all of them, or one."""
-    if only and only not in TASKS:
-        raise ValueError(f'only="{only}" is not a task; tasks are {", ".join(TASKS)}')
-    return (only,) if only else TASKS
+        return [head(features) for head in self.heads]
 
 
 def net():
     """Return the net; the estimator initialises it."""
-    two_digits_net = TwoDigitsNet(chosen())
+    two_digits_net = TwoDigitsNet()
     two_digits_net.hybridize()
     return two_digits_net
 
@@ -71,19 +62,18 @@ def spec():
     cross_entropy, error = gluon.loss.SoftmaxCrossEntropyLoss, gluon.loss.L2Loss
     return TaskSpec(
         inputs=["image"],
-        outputs=[f"{task}_out" for task in chosen()],
+        outputs=[f"{task}_out" for task in TASKS],
         labels=list(TASKS),
         losses={
             task: LossSpec(error() if task == "sum" else cross_entropy(), f"{task}_out", task)
-            for task in chosen()
+            for task in TASKS
         },
         metrics={
             f"{task}_error" if task == "sum" else f"{task}_accuracy": MetricSpec(
                 metric.MAE() if task == "sum" else metric.Accuracy(), f"{task}_out", task
             )
-            for task in chosen()
+            for task in TASKS
         },
-        unused=[task for task in TASKS if task not in chosen()],
     )
 
 
@@ -93,8 +83,8 @@ def trainers():
 
 
 def balance():
-    """Return the method that weighs the tasks; None for the sum of their losses, or for a single task."""
-    return getattr(balances, method)() if method and not only else None
+    """Return the method that weighs the tasks; None for the sum of their losses."""
+    return getattr(balances, method)() if method else None
 
 
 def data():

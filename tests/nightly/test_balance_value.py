@@ -2,16 +2,7 @@
 
 import re
 
-import numpy as np
-import pytest
-
-from nightly.balance_value import delta_m, main
-
-
-def test_changes_are_relative_and_more_is_better():
-    single = np.array([[0.5, 10.0], [0.5, 10.0]])
-    values = np.array([[0.6, 10.0], [0.5, 5.0]])
-    assert delta_m(values, single, [True, False]) == pytest.approx([0.1, 0.25])
+from nightly.balance_value import main
 
 
 def test_the_table_of_a_problem(tmp_path):
