@@ -70,6 +70,12 @@ class TaskGradients(Handler):
         names = [name for name, tasks in self._reached.items() if len(tasks) > 1]
         return [name for name in names if self.chosen is None or name in self.chosen]
 
+    @property
+    def idle(self) -> list[str]:
+        """The tasks that have had no gradient."""
+        reached = set().union(*self._reached.values())
+        return [name for task, name in enumerate(self.names) if task not in reached]
+
     def summary(self) -> tuple[Numbers, Numbers, Numbers]:
         """Return mean lengths (K,), mean cosines (K, K) and `opposed` (K,); NaN is what was not compared.
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..balance import Sum
 from ..distributed import ALONE
-from ..errors import SpecError, counted, quoted
+from ..errors import SpecError, counted, limited, quoted
 from ..estimator import MultiEstimator
 from ..gluon.balance.gradients import ChosenParameters
 from ..handlers import LoggingHandler, ProgressBar
@@ -28,6 +28,7 @@ APART = -0.1  # tasks whose mean cosine is below this are said to pull apart
 OPPOSED = 0.25  # methods have helped where the sum's step goes against a task in more than these batches
 LONGER = 3.0  # a gradient that is more than this many times as long is said to outweigh the other
 DIFFERENT = 0.1  # cosines of features are shown if they differ by more from those of parameters
+SHOWN = 10  # pairs of tasks
 METHODS = 'UPGrad(on="parameters", normalize=True) or balance=IMTLG(on="parameters")'
 FEATURES, PARAMETERS = "features", "parameters"
 
@@ -132,7 +133,8 @@ def _look(options: argparse.Namespace, features: bool) -> Look:
         what, opposed = f"features where the tasks branch, mean of {batches}", np.full(len(names), np.nan)
         return Look(*how, what, lengths, of_features, opposed)
     if not measured.shared:
-        raise UsageError(f"{options.file}: the tasks share no parameter that is trained")
+        idle = "".join(f"; {name} had no gradient in any batch" for name in measured.idle)
+        raise UsageError(f"{options.file}: the tasks share no parameter that is trained{idle}")
     rounds = counted(len(measured.gramians), "batch", "batches") + " of each loader" * turns
     what = f"{counted(len(measured.shared), 'parameter')} that tasks share, mean of {rounds}"
     beside = of_features if features and not turns else None
@@ -202,7 +204,7 @@ def _advice(look: Look) -> Iterator[str]:
     names = look.names
     yield from (f"{n} had no gradient in any batch" for n, g in zip(names, look.lengths) if not g > 0)
     apart = [f"{names[i]} and {names[j]} pull apart" for i, j in _pairs(look) if look.cosines[i, j] < APART]
-    yield from apart
+    yield from limited(apart, SHOWN)
     against = [f"{name} in {share:.0%}" for name, share in zip(names, look.opposed) if share > OPPOSED]
     helped = against or (apart and np.isnan(look.opposed).all())
     if against:
@@ -210,7 +212,7 @@ def _advice(look: Look) -> Iterator[str]:
     if helped:
         yield f"try balance={METHODS}"
         if look.turns:
-            yield "with a batch of each loader in one update: sampling=Together(), LabelSpec(..., missing=...)"
+            yield "with a batch of each loader in one update: sampling=Together(), LabelSpec(missing=...)"
     lengths = {name: length for name, length in zip(names, look.lengths) if length > 0}
     least, most = (choose(lengths, key=lengths.__getitem__, default="") for choose in (min, max))
     if lengths and lengths[most] > LONGER * lengths[least]:
