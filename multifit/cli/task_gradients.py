@@ -70,12 +70,6 @@ class TaskGradients(Handler):
         names = [name for name, tasks in self._reached.items() if len(tasks) > 1]
         return [name for name in names if self.chosen is None or name in self.chosen]
 
-    @property
-    def idle(self) -> list[str]:
-        """The tasks that have had no gradient."""
-        reached = set().union(*self._reached.values())
-        return [name for task, name in enumerate(self.names) if task not in reached]
-
     def summary(self) -> tuple[Numbers, Numbers, Numbers]:
         """Return mean lengths (K,), mean cosines (K, K) and `opposed` (K,); NaN is what was not compared.
 
@@ -146,49 +140,44 @@ class TaskGradients(Handler):
                 self._reached.setdefault(name, set()).add(task)
         gramian, compared = np.zeros((2, len(rows), len(rows)))
         rows = [{name: row[name] for name in self.shared if name in row} for row in rows]
-        for name in self.shared:
+        for name in {name for row in rows for name in row}:
             there = [task for task, row in enumerate(rows) if name in row]
-            gradients = np.stack([rows[task][name] for task in there] or [np.zeros(1)])
-            gramian[np.ix_(there, there)] += (gradients @ gradients.T)[: len(there), : len(there)]
+            gradients = np.stack([rows[task][name] for task in there])
+            gramian[np.ix_(there, there)] += gradients @ gradients.T
             compared[np.ix_(there, there)] = 1
         self.gramians.append(np.where(compared > 0, gramian, np.nan))
         if self._affinity:
             self._changes.append(self._affinities(estimator, [batch for _, batch in passes], rows))
 
-    def _affinities(
-        self, estimator: MultiEstimator, batches: Sequence[Any], rows: list[Gradients]
-    ) -> Numbers:
+    def _affinities(self, estimator: Any, batches: Sequence[Any], rows: list[Gradients]) -> Numbers:
         """Return the tasks' affinities; each step is one on the batch in its row."""
         changes, base = [], None
         for batch, row in zip(batches, rows):
             if batch is not base:
                 base, before = batch, self._after(estimator, batch, {}, batches)
             after = self._after(estimator, batch, row, batches)
-            changes.append((before - after) / np.where(before == 0, np.nan, abs(before)))
+            changes.append((before - after) / np.where(before, abs(before), np.nan))
         return np.stack(changes)
 
     def _after(self, estimator: Any, batch: Any, gradients: Gradients, batches: Sequence[Any]) -> Numbers:
         """Return the tasks' losses after a step by these gradients, which is then taken back."""
         losses: list[float] = []
         with _restored(estimator):
-            self._run(estimator, batch, given=gradients)
+            self._run(estimator, batch, None, gradients)
             for each in {id(batch): batch for batch in batches}.values():
-                self._run(estimator, each)
+                self._run(estimator, each, None)
                 names = list(self._losses) if self.take_turns else self.names
                 if self.take_turns and len(names) > 1:
                     raise UsageError("--affinity: a loader trains several losses; declare a loader for each")
                 losses += [self._losses.get(name, np.nan) for name in names]
         return np.array(losses)
 
-    def _run(
-        self, estimator: Any, batch: Any, only: str | None = None, given: Gradients | None = None
-    ) -> None:
+    def _run(self, estimator: Any, batch: Any, only: str | None, given: Gradients | None = None) -> None:
         """Pass a batch through the net; update by the `given` gradients, or only measure without any."""
         self._only, self._given, self._holds = only, given, given is None
-        seed = mixed(estimator.state.step)
-        seed_operators(seed)
+        seed_operators(mixed(estimator.state.step))
         estimator.fit_batch(batch)
-        seed_operators(seed)  # the next pass draws the same numbers
+        seed_operators(mixed(estimator.state.step))  # the next pass draws the same numbers
         self._only, self._given, self._holds = None, None, False
 
 
@@ -196,8 +185,6 @@ class TaskGradients(Handler):
 def _restored(estimator: MultiEstimator) -> Iterator[None]:
     """Restore parameters, running statistics and trainers when the block ends."""
     trainers = estimator.trainers.values()
-    for trainer in trainers:
-        trainer.publish()
     with preserve_state(estimator.parameters.values(), trainers):
         yield
         for trainer in trainers:  # an engine that holds values itself takes those from before again

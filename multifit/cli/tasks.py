@@ -133,8 +133,7 @@ def _look(options: argparse.Namespace, features: bool) -> Look:
         what, opposed = f"features where the tasks branch, mean of {batches}", np.full(len(names), np.nan)
         return Look(*how, what, lengths, of_features, opposed)
     if not measured.shared:
-        idle = "".join(f"; {name} had no gradient in any batch" for name in measured.idle)
-        raise UsageError(f"{options.file}: the tasks share no parameter that is trained{idle}")
+        raise UsageError(f"{options.file}: the tasks share no trained parameter, or a single one had labels")
     rounds = counted(len(measured.gramians), "batch", "batches") + " of each loader" * turns
     what = f"{counted(len(measured.shared), 'parameter')} that tasks share, mean of {rounds}"
     beside = of_features if features and not turns else None
