@@ -2,6 +2,7 @@
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -233,6 +234,7 @@ def test_ctrl_c(write, multifit):
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     stopping = """
 import signal
+from pathlib import Path
 both = data
 def data(seed):
     train, val = both(seed)
@@ -253,3 +255,15 @@ def test_a_file_may_declare_a_balance(write, multifit):
     assert result.code == 0
     with open("runs/small/history.json") as file:
         assert "train_weight_kind" in file.read()
+
+
+@pytest.mark.parametrize(
+    ("file", "opposed"), [("two_digits", True), ("few_digits", False), ("diabetes", False)]
+)
+def test_advice_on_example_files(file, opposed, multifit):
+    """By ``nightly.balance_value``, methods help on two digits, and do not on the other two."""
+    pytest.importorskip("sklearn")
+    path = Path(__file__).parents[2] / "tasks" / f"{file}.py"
+    result = multifit("tasks", path, "--batches", 20, "--quiet", "--on", "parameters")
+    assert result.code == 0 and (METHOD in result.out) == opposed
+    assert ("sum outweighs right" in result.out) == opposed
