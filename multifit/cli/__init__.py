@@ -40,8 +40,8 @@ COMMANDS = {  # what a command needs, in an order that works: --set takes all af
     "profile": ("file", "measure where the time of a training step goes, as a table; nothing is trained"),
     "tasks": (
         "file",
-        "train a few batches and print which tasks' gradients pull together and which apart; nothing is "
-        "written",
+        "train a few batches and print which tasks' gradients pull together and which apart, and what helps; "
+        "nothing is written",
     ),
 }
 OF_A_FILE = FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError

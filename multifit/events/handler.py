@@ -173,7 +173,7 @@ class Handler:
         """
 
     def hold_update(self, estimator: MultiEstimator, *args: Any, **arguments: Any) -> Any:
-        """Return true to leave out this batch's update; `loss` is a dict of lists, by name."""
+        """Return true to drop this batch's update and its gradients; `loss` is a dict of lists, by name."""
 
     def change_gradients(self, estimator: MultiEstimator, *args: Any, **arguments: Any) -> Any:
         """Change the arrays of ``estimator.gradients()`` in place, before they are clipped."""

@@ -8,12 +8,15 @@ import numpy as np
 import pytest
 
 from multifit import HandlerError, LossSpec, MetricSpec, MultiEstimator, TaskSpec, TrainerSpec
+from multifit.sampling import RoundRobin
 from tests.common.compare import assert_same_parameters, assert_unchanged, snapshot
+from tests.common.data import digit_batches
 from tests.common.grids import ONE, TWO, pairwise
 from tests.common.hand_loop import trainer_of
 from tests.common.handlers import handler
 from tests.common.nets import mlp
-from tests.common.specs import L2
+from tests.common.shared_nets import two_heads
+from tests.common.specs import L2, digit_spec
 
 import mxnet as mx  # isort: skip
 from mxnet import autograd
@@ -175,3 +178,18 @@ def test_other_samples_than_those_of_the_batch_are_refused(step: int) -> None:
     assert estimator.state.step == step
     if not step:
         assert_unchanged(net, before)
+
+
+def test_a_held_update_leaves_no_gradient_for_a_batch_that_does_not_reach_it() -> None:
+    x, digit, parity = digit_batches([12])[0]
+    net = two_heads()
+    net.initialize(mx.init.Xavier())
+    net.hybridize()
+    held = handler(hold_update=lambda estimator, loss: loss["digit"][0] is not None)
+    estimator = MultiEstimator(net, digit_spec(), TrainerSpec(".*", "sgd", {"learning_rate": 0.1}))
+    estimator.check([(x, digit, parity)])
+    before = {name: each.data().asnumpy() for name, each in estimator.parameters.items()}
+    data = {"digit": [(x, digit)], "parity": [(x, parity)]}
+    estimator.fit(data, epochs=2, sampling=RoundRobin(), event_handlers=held)
+    kept = [n for n, each in estimator.parameters.items() if (each.data().asnumpy() == before[n]).all()]
+    assert kept == ["digit.weight", "digit.bias"]

@@ -2,6 +2,9 @@
 
 import os
 import signal
+from pathlib import Path
+
+import pytest
 
 SHARED = """
 class TwoHeads(nn.HybridBlock):
@@ -31,22 +34,173 @@ def spec():
 """
 
 
+TURNS = """
+def data(seed):
+    point = np.random.RandomState(0).randn(40, 3).astype("float32")
+    kind, place = (point[:, 0] > 0).astype("int32"), point[:, :1]
+    loader = lambda *arrays: gluon.data.DataLoader(gluon.data.ArrayDataset(*arrays), 10)
+    return {"kind": loader(point, kind), "place": loader(point, place)}
+"""
+TITLE = "gradients of 2 parameters that tasks share, mean of {}: lengths, shares, and cosines with"
+METHOD = 'try balance=UPGrad(on="parameters", normalize=True) or balance=IMTLG(on="parameters")'
+
+
 def test_tasks_that_agree(write, multifit):
     before = set(os.listdir())
     result = multifit("tasks", write(SHARED), "--batches", 5, "--quiet")
     assert result.code == 0
-    title, headers, _, kind, place, *_ = result.out.splitlines()
-    assert title == "gradients where the tasks branch, mean of 5 batches"
-    assert headers.split() == ["task", "norm", "share", "cosine", "with", "kind", "cosine", "with", "place"]
-    assert (kind.split()[0], kind.split()[3], place.split()[4]) == ("kind", "1", "1")
+    title, headers, _, kind, place, *_, advice = result.out.splitlines()
+    assert title == TITLE.format("5 batches")
+    assert headers.split() == ["task", "length", "share", "kind", "place", "opposed"]
+    assert (kind.split()[0], kind.split()[3], place.split()[4]) == ("kind", "1.00", "1.00")
     assert kind.split()[4] == place.split()[3]
+    assert advice.startswith("the sum of the losses will do")
     assert set(os.listdir()) - before == {"small.py"}
 
 
 def test_tasks_that_pull_apart_and_outweigh_each_other(write, multifit):
     result = multifit("tasks", write(SHARED + OPPOSITE), "--batches", 2)
-    assert "near and far pull apart: try a method that compares gradients, such as UPGrad" in result.out
-    assert "low outweighs far: try weights, or a method that scales, such as GradNorm" in result.out
+    *_, apart, other, against, method, outweighs, weights = result.out.splitlines()
+    assert (apart, other, method) == ("near and far pull apart", "low and far pull apart", METHOD)
+    assert against == "a step on the sum of the losses goes against far in 100% of the batches"
+    assert outweighs.startswith("low outweighs far: its gradient is ")
+    assert weights.startswith("try balance=STCH(), or multiply the weight= of the losses by ")
+    assert weights.endswith(", 1 for far")
+
+
+def test_the_seed_is_that_of_a_training(write, multifit):
+    """A trainer's rhythm is left out, so that each batch is followed by an update."""
+    rhythm = {'"sgd", {"learning_rate": rate})': '"sgd", {"learning_rate": rate}, every=2, accumulate=True)'}
+    results = [
+        multifit("tasks", write(SHARED, **replaced), "--quiet", "--batches", 3, *options).out
+        for replaced, options in [({}, []), ({}, ["--seed", 1]), (rhythm, [])]
+    ]
+    assert results[0] == results[2] != results[1]
+
+
+def test_several_trainers_and_a_trainer_of_the_files_own(write, multifit):
+    parts = """
+def trainers(net):
+    net.initialize()
+    return {
+        "body": TrainerSpec("body.*", "sgd", every=2),
+        "heads": gluon.Trainer({**net.kind.collect_params(), **net.place.collect_params()}, "sgd"),
+    }
+"""
+    assert multifit("tasks", write(SHARED + parts), "--quiet", "--batches", 3).code == 0
+
+
+def test_features_are_shown_where_they_differ(write, multifit):
+    result = multifit("tasks", write(SHARED + OPPOSITE), "--batches", 2, "--quiet")
+    assert 'a method with on="features" sees other cosines:' in result.out
+    assert (
+        "near and low" in result.out
+        and "near and far" not in result.out.split("other cosines")[1].split("\n\n")[0]
+    )
+    only = multifit("tasks", write(SHARED + OPPOSITE), "--batches", 2, "--quiet", "--on", "parameters")
+    assert only.out == result.out.split("\na method")[0] + result.out[result.out.index("\nnear and far") :]
+
+
+def test_features_alone(write, multifit):
+    result = multifit("tasks", write(SHARED + OPPOSITE), "--batches", 2, "--quiet", "--on", "features")
+    title, _, _, near, *_ = result.out.splitlines()
+    assert title.startswith("gradients of features where the tasks branch, mean of 2 batches")
+    assert near.split()[-1] == "-" and METHOD in result.out
+
+
+def test_parameters_by_a_pattern(write, multifit):
+    result = multifit("tasks", write(SHARED), "--batches", 2, "--quiet", "--on", "body.weight")
+    assert "gradients of 1 parameter that tasks share" in result.out
+    result = multifit("tasks", write(SHARED), "--on", "bdy.weight")
+    assert (
+        result.code == 1
+        and 'on="bdy.weight" matches no parameter (did you mean "body.weight"?)' in result.err
+    )
+    result = multifit("tasks", write(SHARED), "--on", "kind.*", "--quiet")
+    assert result.code == 2 and "the tasks share no trained parameter" in result.err
+
+
+def test_what_features_cannot_compare_is_still_compared(write, multifit):
+    """A loss that reads arrays cannot be traced."""
+    untraced = """
+def spec():
+    def far(place, label):
+        assert place.asnumpy().size
+        return (place - label).abs()
+    return TaskSpec(
+        inputs=["point"], outputs=["kind", "place"], labels=["kind", "place"],
+        losses={"kind": gluon.loss.SoftmaxCrossEntropyLoss(), "place": far},
+    )
+"""
+    result = multifit("tasks", write(SHARED + untraced), "--batches", 2, "--quiet")
+    assert result.code == 0 and result.out.startswith(TITLE.format("2 batches"))
+    assert "\nfeatures were not compared: balance:" in result.out
+    result = multifit("tasks", write(SHARED + untraced), "--batches", 2, "--on", "features")
+    assert result.code == 1 and "balance:" in result.err
+
+
+def test_loaders_that_take_turns(write, multifit):
+    result = multifit("tasks", write(SHARED + TURNS), "--batches", 3, "--affinity", "--quiet")
+    assert result.out.startswith(TITLE.format("3 batches of each loader"))
+    assert "affinity: " in result.out and result.out.count("\nkind ") == 2
+    assert "%" in result.out.split("\nstep on")[1]
+
+
+def test_loaders_that_train_the_same_losses(write, multifit):
+    """A loader is one task, however many losses it trains."""
+    data = (
+        TURNS[: TURNS.index("    return")]
+        + """
+    return {"up": loader(point, kind, 100 * place), "down": loader(point, kind, -place)}
+"""
+    )
+    slow = "--set", "rate=1e-6"
+    result = multifit("tasks", write(SHARED + data), "--batches", 3, "--quiet", *slow)
+    assert [line.split()[0] for line in result.out.splitlines()[3:5]] == ["up", "down"]
+    assert "up and down pull apart" in result.out and "goes against down in 100%" in result.out
+    assert f"{METHOD}\nwith a batch of each loader in one update: sampling=Together()" in result.out
+    result = multifit("tasks", write(SHARED + data), "--affinity")
+    assert result.code == 2
+    assert "--affinity: a loader trains several losses; declare a loader for each" in result.err
+
+
+ONE = """
+def spec():
+    return TaskSpec(inputs=["point"], outputs=["kind", "place"], labels=["kind", "place"],
+                    losses={"kind": gluon.loss.SoftmaxCrossEntropyLoss()}, unused=["place"])
+"""
+BOUND = """
+def spec():
+    kind = LossSpec(gluon.loss.SoftmaxCrossEntropyLoss(), trainers="trainer")
+    return TaskSpec(inputs=["point"], outputs=["kind", "place"], labels=["kind", "place"],
+                    losses={"kind": kind, "place": gluon.loss.L2Loss()})
+"""
+CARRIED = """
+def net():
+    net = TwoHeads()
+    net.hybridize()
+    return net
+
+def spec():
+    return TaskSpec(inputs=["point", "place"], outputs=["kind", "place"], labels=["kind"],
+                    state={"place": (0, 1)}, losses={"kind": gluon.loss.SoftmaxCrossEntropyLoss(),
+                            "small": LossSpec(gluon.loss.L2Loss(), "kind", "kind")})
+"""
+REFUSED = {
+    "one task": (ONE, (), 'small.py: there is one task, "kind", and nothing to compare it with'),
+    "only a loss": ("\ndef spec():\n    return gluon.loss.L2Loss()\n", (), "there is one task, and nothing"),
+    "bound losses": (BOUND, (), 'the losses "kind" are bound to trainers: adversaries pull apart on purpose'),
+    "a state": (CARRIED, (), '"place" is carried from batch to batch'),
+    "features of turns": (TURNS, ("--on", "features"), "the loaders take turns"),
+    "affinity of features": ("", ("--on", "features", "--affinity"), "--affinity takes steps on parameters"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_compared(case, write, multifit):
+    more, options, message = REFUSED[case]
+    result = multifit("tasks", write(SHARED + more), *options)
+    assert result.code == 2 and message in result.err
 
 
 def test_a_task_without_labels_has_no_figures(write, multifit):
@@ -60,19 +214,19 @@ def spec():
     )
 """
     imports = {"import LossSpec": "import LabelSpec, LossSpec"}
-    result = multifit("tasks", write(SHARED + spec, **imports), "--batches", 2, "--quiet")
+    result = multifit("tasks", write(SHARED + spec, **imports), "--batches", 2, "--quiet", "--on", "features")
     kind, place = result.out.splitlines()[3:5]
-    assert kind.split() == ["kind", "-", "-", "1", "-"]
-    assert (place.split()[2], place.split()[3:]) == ("100%", ["-", "1"])
-    assert "kind had no gradient in any batch" in result.out and "outweighs" not in result.out
+    assert kind.split() == ["kind", "-", "-", "1.00", "-", "-"]
+    assert (place.split()[2], place.split()[3:]) == ("100%", ["-", "1.00", "-"])
+    assert "kind had no gradient in any batch" in result.out and "place outweighs" not in result.out
+    result = multifit("tasks", write(SHARED + spec, **imports), "--batches", 2, "--quiet")
+    assert result.code == 2 and "or a single one had labels" in result.err
 
 
 def test_tasks_that_share_nothing_are_an_error(write, multifit):
-    result = multifit(
-        "tasks", write("", **{"return TwoHeads()": "net = TwoHeads(); net.hybridize(); return net"})
-    )
-    assert result.code == 1 and "the tasks share no parameter" in result.err
-    assert "multifit tasks sets balance= itself, to compare gradients: 1 problem" in result.err
+    hybrid = {"return TwoHeads()": "net = TwoHeads(); net.hybridize(); return net"}
+    result = multifit("tasks", write("", **hybrid))
+    assert result.code == 2 and "small.py: the tasks share no trained parameter" in result.err
 
 
 def test_ctrl_c(write, multifit):
@@ -80,6 +234,7 @@ def test_ctrl_c(write, multifit):
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     stopping = """
 import signal
+from pathlib import Path
 both = data
 def data(seed):
     train, val = both(seed)
@@ -100,3 +255,15 @@ def test_a_file_may_declare_a_balance(write, multifit):
     assert result.code == 0
     with open("runs/small/history.json") as file:
         assert "train_weight_kind" in file.read()
+
+
+@pytest.mark.parametrize(
+    ("file", "opposed"), [("two_digits", True), ("few_digits", False), ("diabetes", False)]
+)
+def test_advice_on_example_files(file, opposed, multifit):
+    """By ``nightly.balance_value``, methods help on two digits, and do not on the other two."""
+    pytest.importorskip("sklearn")
+    path = Path(__file__).parents[2] / "tasks" / f"{file}.py"
+    result = multifit("tasks", path, "--batches", 20, "--quiet", "--on", "parameters")
+    assert result.code == 0 and (METHOD in result.out) == opposed
+    assert ("sum outweighs right" in result.out) == opposed

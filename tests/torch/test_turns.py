@@ -117,3 +117,18 @@ def test_a_run_resumes_in_the_middle_of_an_epoch(tmp_path: Path) -> None:
         return MultiEstimator(net_of("dropout"), two_head_spec(), several(), engine=engine)
 
     assert_resumes(make, tmp_path, stop=3, data=LOADERS, sampling=Proportional())
+
+
+def test_a_held_update_leaves_no_gradient_for_a_batch_that_does_not_reach_it() -> None:
+    class Holds:
+        def hold_update(self, estimator: Any, loss: Any) -> bool:
+            return loss["digit"][0] is not None
+
+    net = net_of("hybridized")
+    net.initialize()
+    net(mx.nd.zeros((2, 6), dtype="float64"))
+    estimator = MultiEstimator(net, two_head_spec(), sgd(), engine="torch")
+    before = {name: each.copy() for name, each in values(estimator).items()}
+    estimator.fit(LOADERS, epochs=1, sampling=RoundRobin(), event_handlers=Holds())
+    kept = [name for name, each in values(estimator).items() if (each == before[name]).all()]
+    assert kept == ["digit.weight", "digit.bias"]

@@ -100,7 +100,7 @@ class ChosenParameters:
 
     def __init__(self, pattern: str | None, parameters: Mapping[str, Any], world: World) -> None:
         self._pattern, self._world = pattern, world
-        self._names = set(parameters) if pattern is None else _matching(pattern, parameters)
+        self.names = set(parameters) if pattern is None else _matching(pattern, parameters)
 
     def reached(self, own: Iterable[str]) -> list[str]:
         """Return the chosen names among the parameters that the samples of any rank have reached.
@@ -109,7 +109,7 @@ class ChosenParameters:
         all belong to single tasks, or are frozen.
         """
         every = self._world.gather(sorted(own))
-        names = sorted(self._names & set().union(*every))
+        names = sorted(self.names & set().union(*every))
         if not names:
             raise SpecError(
                 f'balance: on="{self._pattern}" selects no parameter that tasks share and train; '

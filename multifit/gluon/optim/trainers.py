@@ -259,10 +259,16 @@ class Trainers(Mapping[str, TrainerHandle]):
         self.waiting = frozenset(name for name in self.handles if name not in left)
         return self._without(self.waiting)
 
-    def discard_added(self, due: Container[str]) -> None:
-        """Discard the gradients that wait; the trainers that are `due` begin anew."""
-        for name in self.added_gradients.waiting():
-            discard_gradients(updated_parameters(self._trainers[name]))
+    def discard_held(self, due: Container[str]) -> None:
+        """Discard the gradients of an update that was held back; the trainers that are `due` begin anew.
+
+        A later batch that does not reach a parameter would else update it by these. What the user adds up, by
+        a ``grad_req`` of "add", stays.
+        """
+        waiting = self.added_gradients.waiting()
+        for name in self.handles:
+            parameters = updated_parameters(self._trainers[name])
+            discard_gradients(p for p in parameters if name in waiting or p.grad_req != "add")
         self.added_gradients.forget(due)
 
     def reduce(self, name: str) -> None:

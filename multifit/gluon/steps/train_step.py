@@ -82,7 +82,7 @@ class TrainStep:
         hooks = self._hooks
         held_back = hooks.active("hold_update") and hooks.hold_update(loss=result.named()["loss"])
         if self._gradients.agree(held_back, due):
-            trainers.discard_added(due)
+            trainers.discard_held(due)
             return
         self.apply(due)
         if due:

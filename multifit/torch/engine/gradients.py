@@ -58,6 +58,10 @@ class Gradients:
         for name in names:
             self.tensors.pop(name, None)
 
+    def drop_written(self) -> None:
+        """Discard gradients that are not added up, as later batches may not replace them."""
+        self.drop([name for name in self.tensors if not self._parameters.adds(name)])
+
     def keep_trained(self) -> None:
         """Discard the gradients of parameters that were frozen."""
         self.drop(self.tensors.keys() - self._parameters.trained)

@@ -87,9 +87,11 @@ class TrainStep:
                 self.look_back(batch)
         elif self.gradients.added and not self._trainers.accumulate:
             self._scaling.remember(overflowed)
+            self.gradients.drop_written()
         else:
             self._trainers.discard_added(due, self.gradients)
             self._scaling.update(overflowed)
+            self.gradients.drop_written()
         if result.captured:
             self.gradients.keep()
         self._stage.measure(result)

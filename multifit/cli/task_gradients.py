@@ -1,0 +1,198 @@
+"""Measures the gradients of each task alone, and what a step on one task does to the losses of the others."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ..events import Handler
+from ..gluon.optim.preserve_state import preserve_state
+from ..protocols import MultiEstimator, Numbers
+from ..seeding import mixed, seed_operators
+from ..spec import TaskSpec
+from ..spec.terms import changed
+from ..state import RunState
+from ..taskfile import UsageError
+
+Gradients = dict[str, Numbers]
+"""By parameter, flat, in float64."""
+
+
+class TaskGradients(Handler):
+    """Compares the gradients of the parameters that tasks share, before each batch is trained on.
+
+    The batch is passed through the net once for each task, with the loss of that task alone. These passes
+    update nothing, and draw the same random numbers. So the gradients are exact, for any net and any loss. If
+    loaders `take_turns`, a task is a loader: the next batches of all loaders are passed through the net, and
+    then trained on one after the other.
+
+    Set `names`, those of the losses or loaders, and `take_turns` before the fit. `chosen` are the names of
+    the parameters to compare; None for all. `gramians` are (K, K), one for each batch that was measured.
+
+    With `affinity`, the affinity of two tasks is measured too, by C. Fifty et al.: Efficiently Identifying
+    Task Groupings for Multi-Task Learning, NeurIPS 2021 (arXiv:2109.04617): the share by which a step on the
+    task of a row lowers the loss of a column's task on the same batch. The step is that of the trainers, for
+    the shared parameters alone, and it is taken back. The loss is compared with that after a step with
+    gradients of 0, which moves parameters too if the optimizer has momentum.
+    """
+
+    def __init__(self, affinity: bool = False) -> None:
+        self.names: list[str] = []
+        self.take_turns, self._affinity = False, affinity
+        self.chosen: Collection[str] | None = None
+        self.gramians: list[Numbers] = []
+        self._changes: list[Numbers] = []
+        self._reached: dict[str, set[int]] = {}  # by parameter, the tasks that have had a gradient there
+        self._batches: list[Any] = []  # of the loaders that have given one
+        self._only: str | None = None  # the loss that counts; None: all of them
+        self._holds = False  # whether a pass only measures
+        self._given: Gradients | None = None  # what an update uses in place of the pass's gradients
+        self._gradients: Gradients = {}  # of the last pass that only measured
+        self._losses: dict[str, float] = {}  # of the same pass, summed over the samples
+
+    def restricted(self, spec: TaskSpec) -> TaskSpec:
+        """Return a spec in which only the loss that this handler has chosen counts."""
+        weights = {term.key: partial(self._weight, term.key, term.spec.weight) for term in spec.terms}
+        terms = (replace(term, spec=replace(term.spec, weight=weights[term.key])) for term in spec.terms)
+        return changed(spec, terms=tuple(terms))
+
+    def _weight(self, key: str, declared: float | Callable[[RunState], float], state: RunState) -> float:
+        if self._only not in (None, key):
+            return 0.0
+        return declared(state) if callable(declared) else declared
+
+    @property
+    def shared(self) -> list[str]:
+        """The names of the parameters that are compared, as two tasks have reached them."""
+        names = [name for name, tasks in self._reached.items() if len(tasks) > 1]
+        return [name for name in names if self.chosen is None or name in self.chosen]
+
+    def summary(self) -> tuple[Numbers, Numbers, Numbers]:
+        """Return mean lengths (K,), mean cosines (K, K) and `opposed` (K,); NaN is what was not compared.
+
+        `opposed` is the share of batches in which the sum of all gradients goes against that of the task: a
+        small step on the sum raises the task's loss.
+        """
+        gramians = np.stack(self.gramians)
+        squares = np.diagonal(gramians, axis1=1, axis2=2)
+        lengths = np.sqrt(squares)
+        cosines = _mean(gramians / lengths[:, :, np.newaxis] / lengths[:, np.newaxis])
+        np.fill_diagonal(cosines, 1)
+        opposed = np.where(np.isfinite(squares), np.nansum(gramians, axis=2) < 0, np.nan)
+        return _mean(lengths), cosines, _mean(opposed)
+
+    def affinity(self) -> Numbers:
+        """Return the mean affinities (K, K); NaN if unknown."""
+        return _mean(np.stack(self._changes))
+
+    # ---- events
+
+    def batch_begin(self, estimator: MultiEstimator, batch: Any) -> None:
+        """Measure with this batch; if loaders take turns, once each of them has given one."""
+        if not self.take_turns:
+            self._measure(estimator, [(name, batch) for name in self.names])
+            return
+        self._batches.append(batch)
+        if len(self._batches) == len(self.names):
+            self._measure(estimator, [(None, each) for each in self._batches])
+            for each in self._batches[:-1]:
+                estimator.fit_batch(each)
+            self._batches = []
+        self._holds = bool(self._batches)
+
+    def hold_update(self, estimator: MultiEstimator, loss: Mapping[str, Any]) -> bool:
+        """Keep the gradients and losses of a pass that only measures, and hold back its update."""
+        if self._holds:
+            self._gradients = {
+                name: sum(array.asnumpy().astype("float64").ravel() for array in arrays)
+                for gradients in estimator.gradients().values()
+                for name, arrays in gradients.items()
+            }
+            self._losses = {
+                key: sum(float(array.asnumpy().sum(dtype="float64")) for array in arrays)
+                for key, arrays in loss.items()
+                if all(array is not None for array in arrays)
+            }
+        return self._holds
+
+    def change_gradients(self, estimator: MultiEstimator) -> None:
+        """Replace the gradients by those of one task."""
+        if self._given is None:
+            return
+        for gradients in estimator.gradients().values():
+            for name, arrays in gradients.items():
+                for array in arrays:
+                    array[:] = self._given[name].reshape(array.shape) if name in self._given else 0
+
+    # ---- measuring
+
+    def _measure(self, estimator: MultiEstimator, passes: Sequence[tuple[str | None, Any]]) -> None:
+        """Compare the gradients of these passes: of the loss that counts, and the batch."""
+        rows: list[Gradients] = []
+        for only, batch in passes:
+            self._run(estimator, batch, only)
+            rows.append({name: gradient for name, gradient in self._gradients.items() if gradient.any()})
+        for task, row in enumerate(rows):
+            for name in row:
+                self._reached.setdefault(name, set()).add(task)
+        gramian, compared = np.zeros((2, len(rows), len(rows)))
+        rows = [{name: row[name] for name in self.shared if name in row} for row in rows]
+        for name in {name for row in rows for name in row}:
+            there = [task for task, row in enumerate(rows) if name in row]
+            gradients = np.stack([rows[task][name] for task in there])
+            gramian[np.ix_(there, there)] += gradients @ gradients.T
+            compared[np.ix_(there, there)] = 1
+        self.gramians.append(np.where(compared > 0, gramian, np.nan))
+        if self._affinity:
+            self._changes.append(self._affinities(estimator, [batch for _, batch in passes], rows))
+
+    def _affinities(self, estimator: Any, batches: Sequence[Any], rows: list[Gradients]) -> Numbers:
+        """Return the tasks' affinities; each step is one on the batch in its row."""
+        changes, base = [], None
+        for batch, row in zip(batches, rows):
+            if batch is not base:
+                base, before = batch, self._after(estimator, batch, {}, batches)
+            after = self._after(estimator, batch, row, batches)
+            changes.append((before - after) / np.where(before, abs(before), np.nan))
+        return np.stack(changes)
+
+    def _after(self, estimator: Any, batch: Any, gradients: Gradients, batches: Sequence[Any]) -> Numbers:
+        """Return the tasks' losses after a step by these gradients, which is then taken back."""
+        losses: list[float] = []
+        with _restored(estimator):
+            self._run(estimator, batch, None, gradients)
+            for each in {id(batch): batch for batch in batches}.values():
+                self._run(estimator, each, None)
+                names = list(self._losses) if self.take_turns else self.names
+                if self.take_turns and len(names) > 1:
+                    raise UsageError("--affinity: a loader trains several losses; declare a loader for each")
+                losses += [self._losses.get(name, np.nan) for name in names]
+        return np.array(losses)
+
+    def _run(self, estimator: Any, batch: Any, only: str | None, given: Gradients | None = None) -> None:
+        """Pass a batch through the net; update by the `given` gradients, or only measure without any."""
+        self._only, self._given, self._holds = only, given, given is None
+        seed_operators(mixed(estimator.state.step))
+        estimator.fit_batch(batch)
+        seed_operators(mixed(estimator.state.step))  # the next pass draws the same numbers
+        self._only, self._given, self._holds = None, None, False
+
+
+@contextmanager
+def _restored(estimator: MultiEstimator) -> Iterator[None]:
+    """Restore parameters, running statistics and trainers when the block ends."""
+    trainers = estimator.trainers.values()
+    with preserve_state(estimator.parameters.values(), trainers):
+        yield
+        for trainer in trainers:  # an engine that holds values itself takes those from before again
+            trainer.publish()
+
+
+def _mean(values: Numbers) -> Numbers:
+    """Return the means over the first axis of those that are finite; NaN if none is."""
+    finite = np.isfinite(values)
+    sums, counts = np.where(finite, values, 0).sum(axis=0), finite.sum(axis=0)
+    return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
