@@ -23,7 +23,7 @@ from ..distributed.collectives import all_reduce
 from ..execution.loss_graph import APART
 from ..execution.loss_separation import LossSeparation
 from ..execution.result import StepResult
-from ..execution.split_graph import Rows, SharedFeatures
+from ..execution.split_graph import ParameterRows, SharedFeatures, measuring
 from ..metrics.sums import Accumulator, Means, Sums
 from .tasks import GradientFigures, Tasks, tasks_of, tasks_with_labels, weight_figure, weight_rows
 
@@ -197,38 +197,44 @@ class ParameterGradients:
         self._world, self._parameters = world, dict(parameters)
         self._names = {parameter: name for name, parameter in parameters.items()}
         self._chosen = ChosenParameters(pattern, parameters, world)
-        self._rows: list[Rows] = []  # by device, in the batches that are measured
+        self._kept: dict[Any, ParameterRows] = {}  # by device; batches rewrite them
+        self._rows: list[ParameterRows] = []  # by device, in the batches that are measured
 
     def measure(self, result: StepResult, tasks: Tasks) -> tuple[Numbers, Numbers]:
         """Return the losses and the Gramian of the gradients summed over all devices and ranks."""
-        every = list(self._parameters.values())
-        self._rows = [each.parameter_rows(len(tasks.names), every) for each in result.features]
-        names = self._chosen.reached({self._names[parameter] for rows in self._rows for parameter in rows})
-        summed_rows = [self._of_devices(self._parameters[name], len(tasks.names)) for name in names]
-        all_reduce(self._world, summed_rows)
-        products = [mx.nd.dot(each, each, transpose_b=True).astype("float64") for each in summed_rows]
-        gramian = mx.nd.add_n(*products).asnumpy()  # on each rank, that of all ranks
-        losses = tasks.read_losses(result, ALONE)
-        return summed(self._world, losses, gramian if self._world.first else np.zeros_like(gramian))
+        count, every = len(tasks.names), list(self._parameters.values())
+        for features in result.features:
+            context = features.arrays[0].context
+            self._kept[context] = features.parameter_rows(count, every, self._kept.get(context))
+        self._rows = [self._kept[features.arrays[0].context] for features in result.features]
+        names = self._chosen.reached({self._names[each] for rows in self._rows for each in rows.values})
+        compared = [self._of_devices(self._parameters[name], count) for name in names]
+        all_reduce(self._world, compared)
+        losses = result.objectives if len(self._rows) == 1 else []
+        are_floats = tuple([np.dtype(each.dtype).kind == "f" for each in compared])
+        values = measuring(len(losses), are_floats, sums=True)(*compared, *losses).asnumpy()
+        products = values[: count * count].reshape(count, count)  # on each rank, those of all ranks
+        gramian = products if self._world.first else np.zeros_like(products)
+        if losses:
+            return summed(self._world, tasks.losses(result, values[count * count :].tolist()), gramian)
+        return summed(self._world, tasks.read_losses(result, ALONE), gramian)
 
     def combine(self, features: Sequence[SharedFeatures], weights: Numbers) -> None:
         """Combine the rows; if the batch was not measured, pass the weighted sum back through the body."""
-        if not self._rows:
-            for each in features:
-                each.backward(weights)
+        for each in () if self._rows else features:
+            each.backward(weights)
         for rows in self._rows:
-            for parameter, row in rows.items():
-                gradient = parameter.grad(row.context)
-                factors = new_array(weights[np.newaxis], row.context, row.dtype)
-                mx.nd.dot(factors, row).reshape(gradient.shape).copyto(gradient)
+            rows.combine(weights)
         self._rows = []
 
     def _of_devices(self, parameter: Any, tasks: int) -> Array:
         """Return the sum of a parameter's rows over the devices; 0 if no sample on this rank reached it."""
         context = parameter.list_ctx()[0]
-        rows = [each[parameter].as_in_context(context) for each in self._rows if parameter in each]
-        if rows:
-            return mx.nd.add_n(*rows)
+        rows = [each.values[parameter] for each in self._rows if parameter in each.values]
+        if len(rows) == 1 and self._world.alone:
+            return rows[0].as_in_context(context)
+        if rows:  # a new array, which the ranks add up in place
+            return mx.nd.add_n(*(each.as_in_context(context) for each in rows))
         size = int(np.prod(parameter.shape))
         return mx.nd.zeros((tasks, size), ctx=context, dtype=parameter.dtype)
 

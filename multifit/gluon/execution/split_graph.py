@@ -1,8 +1,10 @@
 """A graph that is cut where the tasks branch, and the tasks' gradients there."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from functools import cache
 from itertools import combinations
 from typing import Any
@@ -21,8 +23,6 @@ from .cached_graph import CachedGraph, as_list, has_control_flow
 from .graph_cut import Cut, CutLayout, cut_graph, cut_layout
 
 PLANNED = (("static_alloc", True), ("static_shape", True))
-Rows = dict[Any, Array]
-"""By parameter, the tasks' gradients on one device, of shape (tasks, size)."""
 
 
 class TaskRows:
@@ -76,7 +76,7 @@ class SharedFeatures:
 
     def measure(self, losses: Sequence[Array]) -> tuple[list[Any], list[float]]:
         """Return the tasks and the Gramian of each array's gradients, and the losses, all read in one go."""
-        measure = _measure(len(losses), tuple([each.is_float for each in self.rows]))
+        measure = measuring(len(losses), tuple([each.is_float for each in self.rows]))
         values = measure(*[each.values for each in self.rows], *losses).asnumpy()
         return split_measured(values, [each.tasks for each in self.rows])
 
@@ -84,31 +84,91 @@ class SharedFeatures:
         """Pass the weighted sum of the tasks' gradients back through the body."""
         self._pass_back(self.arrays, [each.combined(weights) for each in self.rows])
 
-    def parameter_rows(self, tasks: int, parameters: Sequence[Any]) -> Rows:
-        """Return for every parameter of the body the tasks' gradients, of shape (tasks, size).
+    def parameter_rows(self, tasks: int, parameters: Sequence[Any], last: ParameterRows | None) -> ParameterRows:
+        """Return the tasks' gradients of the body's parameters; `last` are those of another batch, if any.
 
         There is a backward pass for each task. MXNet updates running statistics, which are among
         `parameters`, in the backward pass; only the first pass may update them.
         """
-        gradients = {each: each.grad(self.arrays[0].context) for each in self.parameters}
-        rows = {
-            each: mx.nd.zeros((tasks, g.size), ctx=g.context, dtype=g.dtype) for each, g in gradients.items()
-        }
-        pairs = [(row, gradients[each]) for each, row in rows.items()]
-        adds = [g for each, g in gradients.items() if each.grad_req == "add"]  # as the user may have set
+        context = self.arrays[0].context
+        rows = last if last and last.holds(self.parameters) else ParameterRows(self.parameters, tasks, context)
         present = sorted({task for each in self.rows for task in each.tasks})
-        for task in present:
-            heads = [
-                each.views[each.tasks.index(task)] if task in each.tasks else mx.nd.zeros_like(array)
-                for each, array in zip(self.rows, self.arrays)
-            ]
-            for gradient in adds:
-                mx.nd.zeros_like(gradient, out=gradient)
-            with nullcontext() if task == present[0] else kept_statistics(parameters):
-                mx.autograd.backward(self.arrays, heads, task != present[-1], self._train_mode)
-            for row, gradient in pairs:
-                gradient.reshape((-1,)).copyto(row[task])
+        rows.begin(set(range(tasks)).difference(present))
+        with ExitStack() as stack:
+            for task in present:
+                pairs = [
+                    (array, each.views[each.tasks.index(task)])
+                    for array, each in zip(self.arrays, self.rows)
+                    if task in each.tasks
+                ]
+                rows.clear_added()
+                mx.autograd.backward(*map(list, zip(*pairs)), task != present[-1], self._train_mode)
+                rows.take(task)
+                if task == present[0]:
+                    stack.enter_context(kept_statistics(parameters))
         return rows
+
+
+class ParameterRows:
+    """The tasks' gradients of parameters on one device, as rows of an array for each; batches rewrite them.
+
+    `values` are the arrays of rows, of shape (tasks, size), by parameter.
+    """
+
+    def __init__(self, parameters: Sequence[Any], tasks: int, context: Any) -> None:
+        gradients = [each.grad(context) for each in parameters]
+        self._gradients = dict(zip(parameters, gradients))
+        self.values = {
+            each: mx.nd.zeros((tasks, g.size), ctx=context, dtype=g.dtype) for each, g in self._gradients.items()
+        }
+        arrays, self._context = list(self.values.values()), context
+        self._takes = [
+            [InPlaceCall("_copyto", [g], [rows[task].reshape(g.shape)]) for g, rows in zip(gradients, arrays)]
+            for task in range(tasks)
+        ]
+        self._flat = [each.reshape((1, -1)) for each in gradients]
+        self._combine = _combination(tuple([np.dtype(each.dtype).name for each in gradients]))
+        self._added: list[tuple[Array, Array]] = []
+
+    def holds(self, parameters: Sequence[Any]) -> bool:
+        """Whether these are the gradients of `parameters`, whose arrays may have been replaced."""
+        return [*self._gradients] == parameters and all(
+            each.grad(self._context) is gradient for each, gradient in self._gradients.items()
+        )
+
+    def begin(self, absent: Collection[int]) -> None:
+        """Set the rows of absent tasks to 0, and remember gradients to which those of a batch are added."""
+        for task in absent:
+            for rows in self.values.values():
+                rows[task] = 0
+        adds = [g for each, g in self._gradients.items() if each.grad_req == "add"]
+        self._added = [(gradient, gradient.copy()) for gradient in adds]
+
+    def clear_added(self) -> None:
+        """Set gradients to 0 to which a backward pass adds."""
+        for gradient, _ in self._added:
+            mx.nd.zeros_like(gradient, out=gradient)
+
+    def take(self, task: int) -> None:
+        """Copy the gradients, which are those of a task."""
+        for copy in self._takes[task]:
+            copy()
+
+    def combine(self, weights: Numbers) -> None:
+        """Give the parameters the weighted sum of the tasks' gradients."""
+        factors = new_array(weights[np.newaxis], self._context, "float64")
+        self._combine(factors, *self.values.values(), out=self._flat)
+        for gradient, before in self._added:
+            gradient += before
+
+
+@cache
+def _combination(dtypes: tuple[str, ...]) -> Any:
+    """Return an operator that multiplies a vector by rows of these dtypes."""
+    factors = mx.sym.var("factors")
+    rows = [mx.sym.var(f"rows{number}") for number in range(len(dtypes))]
+    sums = [mx.sym.dot(mx.sym.cast(factors, dtype), each) for dtype, each in zip(dtypes, rows)]
+    return mx.nd.CachedOp(mx.sym.Group(sums), (("static_alloc", True),))
 
 
 def split_measured(
@@ -121,13 +181,15 @@ def split_measured(
 
 
 @cache
-def _measure(losses: int, are_floats: tuple[bool, ...]) -> Any:
-    """Return an operator that computes Gramians of rows, and appends losses."""
+def measuring(losses: int, are_floats: tuple[bool, ...], sums: bool = False) -> Any:
+    """Return an operator that computes Gramians of rows, or their sum, and appends losses."""
     rows = [mx.sym.var(f"rows{number}") for number in range(len(are_floats))]
     exact = [each if is_float else mx.sym.cast(each, "float32") for each, is_float in zip(rows, are_floats)]
     gramians = [mx.sym.reshape(mx.sym.dot(each, each, transpose_b=True), shape=(-1,)) for each in exact]
-    numbers = [*gramians, *(mx.sym.var(f"loss{number}") for number in range(losses))]
-    return mx.nd.CachedOp(mx.sym.concat(*(mx.sym.cast(each, "float64") for each in numbers), dim=0), PLANNED)
+    numbers = [mx.sym.cast(each, "float64") for each in gramians]
+    numbers = [mx.sym.add_n(*numbers)] if sums else numbers
+    numbers += [mx.sym.cast(mx.sym.var(f"loss{number}"), "float64") for number in range(losses)]
+    return mx.nd.CachedOp(mx.sym.concat(*numbers, dim=0), PLANNED)
 
 
 NOTHING_SHARED = (
