@@ -34,12 +34,7 @@ PLANNED = (("static_alloc", True), ("static_shape", True), ("forward_bulk_size",
 
 
 class Arrays(Protocol):
-    """The arrays of an engine.
-
-    `exact_dropout` says whether Dropout is correct if a forward pass is followed by several backward passes.
-    """
-
-    exact_dropout: bool
+    """The arrays of an engine."""
 
     def new(self, values: Any) -> Any:
         """Return numbers as a float64 array on the device where methods compute."""
@@ -62,8 +57,6 @@ class Arrays(Protocol):
 
 class MXNetArrays:
     """NDArrays, on the device of `context`."""
-
-    exact_dropout = False
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -260,9 +253,8 @@ class GradientBalancer:
         parameters: Mapping[str, Any],
         arrays: Arrays,
     ) -> None:
-        self._arrays = arrays
         on = getattr(method, "on", "features")
-        self._gradients = self._arrays.task_gradients(on, parameters, world)
+        self._gradients = arrays.task_gradients(on, parameters, world)
         self.method, self.tasks = method, tasks_of(method, spec)
         # a loss of weight 0 has no gradient, and must not change where the graph is cut
         self._weighed = [term.key for term in spec.terms if term.spec.weight != 0]
@@ -283,7 +275,7 @@ class GradientBalancer:
         """How a training stage must compute the objective."""
         means = (self._weight_means, self.gradient_figures)
         tasks = {loss: self.tasks.of_loss[loss] for loss in self._weighed}
-        return LossSeparation(APART, means, tasks, self._gradients.repeats, self._arrays.exact_dropout)
+        return LossSeparation(APART, means, tasks, self._gradients.repeats)
 
     def combine(self, result: StepResult, state: RunState) -> None:
         """Give the shared parameters the weighted sum of the tasks' gradients."""

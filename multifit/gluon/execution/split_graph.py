@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cache
@@ -20,7 +19,7 @@ from ..optim.parameters import listing
 from ..optim.preserve_state import kept_statistics
 from .bound_executor import BatchArrays, BoundExecutor, Gradients, suits
 from .cached_graph import CachedGraph, as_list, has_control_flow
-from .graph_cut import Cut, CutLayout, cut_graph, cut_layout
+from .graph_cut import Cut, CutLayout, cut_graph, cut_layout, has_operator, repeatable
 
 PLANNED = (("static_alloc", True), ("static_shape", True))
 
@@ -199,15 +198,12 @@ NOTHING_SHARED = (
 
 
 REPEATED = (
-    'balance: with on="parameters" or a pattern, the shared body runs backward once for each task, and '
+    'balance: with on="parameters" or a pattern, the shared body runs backward once for each task, and {}; use '
+    'on="features", which needs one pass, or {}'
 )
-DROPOUT = (
-    "in MXNet, its Dropout is the identity in every backward pass but the first; use "
-    'on="features", or in place of nn.Dropout(p) let the net use '
-    "x * F.BlockGrad(F.random.uniform_like(x) < 1 - p) / (1 - p) when training"
-)
-LOOPS = 'MXNet runs F.contrib.foreach backward only once; use on="features", or write the loop in Python'
-SPARSE = "sparse gradients are not compared; build the layer with sparse_grad=False"
+LOOPS = "MXNet runs F.contrib.foreach backward only once", "write the loop in Python"
+RECURRENT = "on GPUs, the first pass through an RNN overwrites what the next one needs", 'engine="torch"'
+SPARSE = "sparse gradients are not compared", "build the layer with sparse_grad=False"
 
 
 class ExecutedSplit:
@@ -271,8 +267,7 @@ class SplitGraph(CachedGraph):
     and `objectives` the numbers of the outputs that are differentiated. `updated` returns MXNet's names of
     the parameters that trainers update. There is one backward pass through each part, but if the body
     `repeats`, one for each task through the body. Raises SpecError if the tasks share no parameter that
-    trainers update, or if the body repeats, but more than one backward pass through it is impossible or
-    wrong.
+    trainers update, or if the body repeats, but more than one backward pass through it is impossible.
     """
 
     def __init__(
@@ -284,11 +279,9 @@ class SplitGraph(CachedGraph):
         objectives: Callable[[], Sequence[int]],
         updated: Callable[[], Collection[str]],
         repeats: bool = False,
-        exact_dropout: bool = False,
     ) -> None:
         super().__init__(function, parameters, signature)
-        self._repeats, self._exact_dropout = repeats, exact_dropout
-        self._tasks, self._objectives, self._updated = tasks, objectives, updated
+        self._tasks, self._objectives, self._updated, self._repeats = tasks, objectives, updated, repeats
         self._body_parameters: list[Any] = []
         self._cut: Cut | None = None
         self._operators: dict[bool, tuple[Any, Any]] = {}
@@ -367,15 +360,18 @@ class SplitGraph(CachedGraph):
         self._body_parameters = [p for p in parameters if p.name in names & trained]
         if self._repeats:
             self._check_repeated(cut)
+            cut = cut._replace(body=repeatable(cut.body))
         return cut, cut_layout(cut, self._cached_graph[1].list_inputs())
 
     def _check_repeated(self, cut: Cut) -> None:
-        if not self._exact_dropout and _drops(cut.body):
-            raise SpecError(REPEATED + DROPOUT)
-        if has_control_flow(cut.body):
-            raise SpecError(REPEATED + LOOPS)
-        if any(parameter._grad_stype != "default" for parameter in self._body_parameters):
-            raise SpecError(REPEATED + SPARSE)
+        on_gpu = mx.context.current_context().device_type == "gpu"
+        found = {
+            LOOPS: has_control_flow(cut.body),
+            RECURRENT: on_gpu and has_operator(cut.body, "RNN"),
+            SPARSE: any(parameter._grad_stype != "default" for parameter in self._body_parameters),
+        }
+        for texts in [each for each, is_there in found.items() if is_there]:
+            raise SpecError(REPEATED.format(*texts))
 
     def _new_operators(self, planned: bool) -> tuple[Any, Any]:
         assert self._cut is not None
@@ -412,9 +408,3 @@ class SplitGraph(CachedGraph):
     def _release_plans(self) -> None:
         super()._release_plans()
         self._operators.pop(True, None)
-
-
-def _drops(symbol: Any) -> bool:
-    """Whether a graph contains Dropout, which MXNet computes wrongly in a second backward pass."""
-    nodes = json.loads(symbol.tojson())["nodes"]
-    return any(node["op"] == "Dropout" and float(node.get("attrs", {}).get("p", 0.5)) > 0 for node in nodes)

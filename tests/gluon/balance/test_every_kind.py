@@ -162,6 +162,7 @@ RESUMED = {
     **{name: METHODS[name] for name in ("Uncertainty", "DWA", "RLW", "FAMO, every other batch", LOOKS_BACK)},
     "GradNorm, every third batch": GradNorm(every=3),
     "PCGrad": PCGrad(),
+    "PCGrad of parameters": PCGrad(on="parameters", every=2),
 }
 
 
