@@ -65,7 +65,9 @@ def train(net: Any, method: Any, devices: Any = None) -> MultiEstimator:
 
 def test_a_fit_is_the_loop_by_hand() -> None:
     """Which runs backward once, through the sum of the losses."""
-    fitted, by_hand = twins(lambda: heads(nn.Dropout(0.4), nn.Dense(6, in_units=8)), np.zeros((2, 10), "float32"))
+    fitted, by_hand = twins(
+        lambda: heads(nn.Dropout(0.4), nn.Dense(6, in_units=8)), np.zeros((2, 10), "float32")
+    )
     first, _, last = by_hand.body
     mask = hybridized(Mask())
 
@@ -120,7 +122,9 @@ def test_passes_for_each_task_are_one_pass_of_the_sum(name: str) -> None:
 
 def test_a_pattern_compares_behind_a_mask() -> None:
     weights = [
-        train(heads(nn.Dropout(rate), nn.Dense(6, in_units=8)), MGDA(on="body.0.*")).history["train_weight_digit"]
+        train(heads(nn.Dropout(rate), nn.Dense(6, in_units=8)), MGDA(on="body.0.*")).history[
+            "train_weight_digit"
+        ]
         for rate in (1e-9, 0.9)
     ]
     assert weights[0] != weights[1] and np.isfinite(weights).all()

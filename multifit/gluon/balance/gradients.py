@@ -22,8 +22,9 @@ from ..data.arrays import new_array
 from ..distributed.collectives import all_reduce
 from ..execution.loss_graph import APART
 from ..execution.loss_separation import LossSeparation
+from ..execution.parameter_rows import ParameterRows
 from ..execution.result import StepResult
-from ..execution.split_graph import ParameterRows, SharedFeatures, measuring
+from ..execution.split_graph import SharedFeatures, measuring
 from ..metrics.sums import Accumulator, Means, Sums
 from .tasks import GradientFigures, Tasks, tasks_of, tasks_with_labels, weight_figure, weight_rows
 
@@ -203,14 +204,13 @@ class ParameterGradients:
         names = self._chosen.reached({self._names[each] for rows in self._rows for each in rows.values})
         compared = [self._of_devices(self._parameters[name], count) for name in names]
         all_reduce(self._world, compared)
-        losses = result.objectives if len(self._rows) == 1 else []
+        losses = [each.as_in_context(compared[0].context) for each in result.objectives]
         are_floats = tuple([np.dtype(each.dtype).kind == "f" for each in compared])
         values = measuring(len(losses), are_floats, sums=True)(*compared, *losses).asnumpy()
-        products = values[: count * count].reshape(count, count)  # on each rank, those of all ranks
-        gramian = products if self._world.first else np.zeros_like(products)
-        if losses:
-            return summed(self._world, tasks.losses(result, values[count * count :].tolist()), gramian)
-        return summed(self._world, tasks.read_losses(result, ALONE), gramian)
+        gramian = values[: count * count].reshape(count, count)  # on each rank, that of all ranks
+        if not self._world.first:
+            gramian = np.zeros_like(gramian)
+        return summed(self._world, tasks.losses(result, values[count * count :].tolist()), gramian)
 
     def combine(self, features: Sequence[SharedFeatures], weights: Numbers) -> None:
         """Combine the rows; if the batch was not measured, pass the weighted sum back through the body."""

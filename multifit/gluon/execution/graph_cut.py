@@ -228,7 +228,8 @@ def _masked(builder: GraphBuilder, node: Node, inputs: list[Input]) -> int:
     like = inputs[0]
     for axis in literal_eval(attributes.get("axes", "()")):
         like = builder.operator("slice_axis", like, axis=str(axis), begin="0", end="1")
-    kept = builder.operator("_lesser_scalar", builder.operator("_random_uniform_like", like), scalar=str(keep))
+    drawn = builder.operator("_random_uniform_like", like)
+    kept = builder.operator("_lesser_scalar", drawn, scalar=str(keep))
     mask = builder.operator("_mul_scalar", kept, scalar=str(1 / keep if keep else 0))
     product = [inputs[0], builder.operator("BlockGrad", mask)]
     return builder.append({"op": "broadcast_mul", "name": node["name"], "inputs": product})

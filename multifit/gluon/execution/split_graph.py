@@ -1,7 +1,5 @@
 """A graph that is cut where the tasks branch, and the tasks' gradients there."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cache
@@ -20,6 +18,7 @@ from ..optim.preserve_state import kept_statistics
 from .bound_executor import BatchArrays, BoundExecutor, Gradients, suits
 from .cached_graph import CachedGraph, as_list, has_control_flow
 from .graph_cut import Cut, CutLayout, cut_graph, cut_layout, has_operator, repeatable
+from .parameter_rows import ParameterRows
 
 PLANNED = (("static_alloc", True), ("static_shape", True))
 
@@ -83,14 +82,18 @@ class SharedFeatures:
         """Pass the weighted sum of the tasks' gradients back through the body."""
         self._pass_back(self.arrays, [each.combined(weights) for each in self.rows])
 
-    def parameter_rows(self, tasks: int, parameters: Sequence[Any], last: ParameterRows | None) -> ParameterRows:
+    def parameter_rows(
+        self, tasks: int, parameters: Sequence[Any], last: ParameterRows | None
+    ) -> ParameterRows:
         """Return the tasks' gradients of the body's parameters; `last` are those of another batch, if any.
 
         There is a backward pass for each task. MXNet updates running statistics, which are among
         `parameters`, in the backward pass; only the first pass may update them.
         """
         context = self.arrays[0].context
-        rows = last if last and last.holds(self.parameters) else ParameterRows(self.parameters, tasks, context)
+        rows = last
+        if rows is None or not rows.holds(self.parameters):
+            rows = ParameterRows(self.parameters, tasks, context)
         present = sorted({task for each in self.rows for task in each.tasks})
         rows.begin(set(range(tasks)).difference(present))
         with ExitStack() as stack:
@@ -106,68 +109,6 @@ class SharedFeatures:
                 if task == present[0]:
                     stack.enter_context(kept_statistics(parameters))
         return rows
-
-
-class ParameterRows:
-    """The tasks' gradients of parameters on one device, as rows of an array for each; batches rewrite them.
-
-    `values` are the arrays of rows, of shape (tasks, size), by parameter.
-    """
-
-    def __init__(self, parameters: Sequence[Any], tasks: int, context: Any) -> None:
-        gradients = [each.grad(context) for each in parameters]
-        self._gradients = dict(zip(parameters, gradients))
-        self.values = {
-            each: mx.nd.zeros((tasks, g.size), ctx=context, dtype=g.dtype) for each, g in self._gradients.items()
-        }
-        arrays, self._context = list(self.values.values()), context
-        self._takes = [
-            [InPlaceCall("_copyto", [g], [rows[task].reshape(g.shape)]) for g, rows in zip(gradients, arrays)]
-            for task in range(tasks)
-        ]
-        self._flat = [each.reshape((1, -1)) for each in gradients]
-        self._combine = _combination(tuple([np.dtype(each.dtype).name for each in gradients]))
-        self._added: list[tuple[Array, Array]] = []
-
-    def holds(self, parameters: Sequence[Any]) -> bool:
-        """Whether these are the gradients of `parameters`, whose arrays may have been replaced."""
-        return [*self._gradients] == parameters and all(
-            each.grad(self._context) is gradient for each, gradient in self._gradients.items()
-        )
-
-    def begin(self, absent: Collection[int]) -> None:
-        """Set the rows of absent tasks to 0, and remember gradients to which those of a batch are added."""
-        for task in absent:
-            for rows in self.values.values():
-                rows[task] = 0
-        adds = [g for each, g in self._gradients.items() if each.grad_req == "add"]
-        self._added = [(gradient, gradient.copy()) for gradient in adds]
-
-    def clear_added(self) -> None:
-        """Set gradients to 0 to which a backward pass adds."""
-        for gradient, _ in self._added:
-            mx.nd.zeros_like(gradient, out=gradient)
-
-    def take(self, task: int) -> None:
-        """Copy the gradients, which are those of a task."""
-        for copy in self._takes[task]:
-            copy()
-
-    def combine(self, weights: Numbers) -> None:
-        """Give the parameters the weighted sum of the tasks' gradients."""
-        factors = new_array(weights[np.newaxis], self._context, "float64")
-        self._combine(factors, *self.values.values(), out=self._flat)
-        for gradient, before in self._added:
-            gradient += before
-
-
-@cache
-def _combination(dtypes: tuple[str, ...]) -> Any:
-    """Return an operator that multiplies a vector by rows of these dtypes."""
-    factors = mx.sym.var("factors")
-    rows = [mx.sym.var(f"rows{number}") for number in range(len(dtypes))]
-    sums = [mx.sym.dot(mx.sym.cast(factors, dtype), each) for dtype, each in zip(dtypes, rows)]
-    return mx.nd.CachedOp(mx.sym.Group(sums), (("static_alloc", True),))
 
 
 def split_measured(
@@ -198,8 +139,8 @@ NOTHING_SHARED = (
 
 
 REPEATED = (
-    'balance: with on="parameters" or a pattern, the shared body runs backward once for each task, and {}; use '
-    'on="features", which needs one pass, or {}'
+    'balance: with on="parameters" or a pattern, the shared body runs backward once for each task, and {}; '
+    'use on="features", which needs one pass, or {}'
 )
 LOOPS = "MXNet runs F.contrib.foreach backward only once", "write the loop in Python"
 RECURRENT = "on GPUs, the first pass through an RNN overwrites what the next one needs", 'engine="torch"'

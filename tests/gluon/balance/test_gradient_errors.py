@@ -108,11 +108,12 @@ def test_a_handler_that_adds_to_the_objective_is_refused() -> None:
     assert_unchanged(net, before)
 
 
-
 def test_recurrent_layers_on_gpus_are_refused(monkeypatch: Any) -> None:
     monkeypatch.setattr("mxnet.context.current_context", lambda: mx.gpu())
     body = mx.sym.RNN(*map(mx.sym.var, "xphc"), state_size=2, num_layers=1, mode="lstm")
     graph = SplitGraph(*[None] * 6, repeats=True)
     cut = Cut(body, None, [], [])
-    with pytest.raises(SpecError, match='overwrites what the next one needs; use on="features".*engine="torch"'):
+    with pytest.raises(
+        SpecError, match='overwrites what the next one needs; use on="features".*engine="torch"'
+    ):
         graph._check_repeated(cut)

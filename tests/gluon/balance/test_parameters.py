@@ -47,7 +47,8 @@ def train_by_hand(net: Any, method: Any, compared: str, window: int = 1) -> list
         flat = [np.concatenate([g[id(p)].ravel() for p in rows_of]) for g in gradients]
         rows = np.stack(flat).astype("float64")
         if step % method.every == 0:
-            weights, _ = weigh_gradients(method, np.ones(3), rows @ rows.T / len(x) ** 2, weights, {}, 0, step)
+            gramian = rows @ rows.T / len(x) ** 2
+            weights, _ = weigh_gradients(method, np.ones(3), gramian, weights, {}, 0, step)
         used.append(weights)
         totals = {}
         for parameter in parameters.values():
