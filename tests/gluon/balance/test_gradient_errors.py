@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 from multifit import LossSpec, MultiEstimator, SpecError
@@ -112,8 +111,6 @@ def test_recurrent_layers_on_gpus_are_refused(monkeypatch: Any) -> None:
     monkeypatch.setattr("mxnet.context.current_context", lambda: mx.gpu())
     body = mx.sym.RNN(*map(mx.sym.var, "xphc"), state_size=2, num_layers=1, mode="lstm")
     graph = SplitGraph(*[None] * 6, repeats=True)
-    cut = Cut(body, None, [], [])
-    with pytest.raises(
-        SpecError, match='overwrites what the next one needs; use on="features".*engine="torch"'
-    ):
-        graph._check_repeated(cut)
+    message = 'overwrites what the next one needs; use on="features".*engine="torch"'
+    with pytest.raises(SpecError, match=message):
+        graph._check_repeated(Cut(body, None, [], []))
