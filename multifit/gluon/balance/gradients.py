@@ -206,11 +206,12 @@ class ParameterGradients:
         all_reduce(self._world, compared)
         losses = [each.as_in_context(compared[0].context) for each in result.objectives]
         are_floats = tuple([np.dtype(each.dtype).kind == "f" for each in compared])
-        values = measuring(len(losses), are_floats, sums=True)(*compared, *losses).asnumpy()
-        gramian = values[: count * count].reshape(count, count)  # on each rank, that of all ranks
+        values = measuring(len(losses), are_floats)(*compared, *losses).asnumpy()
+        products, of_losses = np.split(values, [len(compared) * count * count])
+        gramian = products.reshape(-1, count, count).sum(axis=0)  # on each rank, that of all ranks
         if not self._world.first:
             gramian = np.zeros_like(gramian)
-        return summed(self._world, tasks.losses(result, values[count * count :].tolist()), gramian)
+        return summed(self._world, tasks.losses(result, of_losses.tolist()), gramian)
 
     def combine(self, features: Sequence[SharedFeatures], weights: Numbers) -> None:
         """Combine the rows; if the batch was not measured, pass the weighted sum back through the body."""

@@ -121,15 +121,13 @@ def split_measured(
 
 
 @cache
-def measuring(losses: int, are_floats: tuple[bool, ...], sums: bool = False) -> Any:
-    """Return an operator that computes Gramians of rows, or their sum, and appends losses."""
+def measuring(losses: int, are_floats: tuple[bool, ...]) -> Any:
+    """Return an operator that computes Gramians of rows, and appends losses."""
     rows = [mx.sym.var(f"rows{number}") for number in range(len(are_floats))]
     exact = [each if is_float else mx.sym.cast(each, "float32") for each, is_float in zip(rows, are_floats)]
     gramians = [mx.sym.reshape(mx.sym.dot(each, each, transpose_b=True), shape=(-1,)) for each in exact]
-    numbers = [mx.sym.cast(each, "float64") for each in gramians]
-    numbers = [mx.sym.add_n(*numbers)] if sums else numbers
-    numbers += [mx.sym.cast(mx.sym.var(f"loss{number}"), "float64") for number in range(losses)]
-    return mx.nd.CachedOp(mx.sym.concat(*numbers, dim=0), PLANNED)
+    numbers = [*gramians, *(mx.sym.var(f"loss{number}") for number in range(losses))]
+    return mx.nd.CachedOp(mx.sym.concat(*(mx.sym.cast(each, "float64") for each in numbers), dim=0), PLANNED)
 
 
 NOTHING_SHARED = (
