@@ -171,7 +171,11 @@ ADDED: dict[str, Callable[[], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("how", ADDED)
-@pytest.mark.parametrize("method", [MGDA(every=2), GradNorm(), DWA()], ids=["MGDA", "GradNorm", "DWA"])
+@pytest.mark.parametrize(
+    "method",
+    [MGDA(every=2), MGDA(on="parameters", every=2), GradNorm(), DWA()],
+    ids=["MGDA", "MGDA of parameters", "GradNorm", "DWA"],
+)
 def test_gradients_that_add_up_are_weighed_as_with_mxnet(how: str, method: Any) -> None:
     def fit(engine: str) -> Any:
         estimator = MultiEstimator(net_of(), two_head_spec(), balance=method, engine=engine, **ADDED[how]())

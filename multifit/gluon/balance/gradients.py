@@ -23,8 +23,9 @@ from ..data.arrays import new_array
 from ..distributed.collectives import all_reduce
 from ..execution.loss_graph import APART
 from ..execution.loss_separation import LossSeparation
+from ..execution.parameter_rows import ParameterRows
 from ..execution.result import StepResult
-from ..execution.split_graph import Rows, SharedFeatures
+from ..execution.split_graph import SharedFeatures, measuring
 from ..metrics.sums import Accumulator, Means, Sums
 from .tasks import GradientFigures, Tasks, tasks_of, tasks_with_labels, weight_figure, weight_rows
 
@@ -35,12 +36,7 @@ PLANNED = (("static_alloc", True), ("static_shape", True), ("forward_bulk_size",
 
 
 class Arrays(Protocol):
-    """The arrays of an engine.
-
-    `exact_dropout` says whether Dropout is correct if a forward pass is followed by several backward passes.
-    """
-
-    exact_dropout: bool
+    """The arrays of an engine."""
 
     def new(self, values: Any) -> Any:
         """Return numbers as a float64 array on the device where methods compute."""
@@ -63,8 +59,6 @@ class Arrays(Protocol):
 
 class MXNetArrays:
     """NDArrays, on the device of `context`."""
-
-    exact_dropout = False
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -217,37 +211,42 @@ class ParameterGradients:
         self._world, self._parameters = world, dict(parameters)
         self._names = {parameter: name for name, parameter in parameters.items()}
         self._chosen = ChosenParameters(pattern, parameters, world)
-        self._rows: list[Rows] = []  # by device, in the batches that are measured
+        self._kept: dict[Any, ParameterRows] = {}  # by device; batches rewrite them
+        self._rows: list[ParameterRows] = []  # by device, in the batches that are measured
 
     def measure(self, result: StepResult, tasks: Tasks) -> tuple[Numbers, Numbers]:
         """Return the losses and the comparison of the gradients summed over all devices and ranks."""
-        every = list(self._parameters.values())
-        self._rows = [each.parameter_rows(len(tasks.names), every) for each in result.features]
-        names = self._chosen.reached({self._names[parameter] for rows in self._rows for parameter in rows})
-        summed_rows = [self._of_devices(self._parameters[name], len(tasks.names)) for name in names]
-        all_reduce(self._world, summed_rows)
-        products = [mx.nd.dot(each, each, transpose_b=True).astype("float64") for each in summed_rows]
-        comparison = compared_parameters(self._world, mx.nd.stack(*products).asnumpy())
-        return summed(self._world, tasks.read_losses(result, ALONE), comparison)
+        count, every = len(tasks.names), list(self._parameters.values())
+        for features in result.features:
+            context = features.arrays[0].context
+            self._kept[context] = features.parameter_rows(count, every, self._kept.get(context))
+        self._rows = [self._kept[features.arrays[0].context] for features in result.features]
+        names = self._chosen.reached({self._names[each] for rows in self._rows for each in rows.values})
+        compared = [self._of_devices(self._parameters[name], count) for name in names]
+        all_reduce(self._world, compared)
+        losses = [each.as_in_context(compared[0].context) for each in result.objectives]
+        are_floats = tuple([np.dtype(each.dtype).kind == "f" for each in compared])
+        values = measuring(len(losses), are_floats)(*compared, *losses).asnumpy()
+        products, of_losses = np.split(values, [len(compared) * count * count])
+        comparison = compared_parameters(self._world, products.reshape(-1, count, count))
+        return summed(self._world, tasks.losses(result, of_losses.tolist()), comparison)
 
     def combine(self, features: Sequence[SharedFeatures], weights: Numbers) -> None:
         """Combine the rows; if the batch was not measured, pass the weighted sum back through the body."""
-        if not self._rows:
-            for each in features:
-                each.backward(weights)
+        for each in () if self._rows else features:
+            each.backward(weights)
         for rows in self._rows:
-            for parameter, row in rows.items():
-                gradient = parameter.grad(row.context)
-                factors = new_array(weights[np.newaxis], row.context, row.dtype)
-                mx.nd.dot(factors, row).reshape(gradient.shape).copyto(gradient)
+            rows.combine(weights)
         self._rows = []
 
     def _of_devices(self, parameter: Any, tasks: int) -> Array:
         """Return the sum of a parameter's rows over the devices; 0 if no sample on this rank reached it."""
         context = parameter.list_ctx()[0]
-        rows = [each[parameter].as_in_context(context) for each in self._rows if parameter in each]
-        if rows:
-            return mx.nd.add_n(*rows)
+        rows = [each.values[parameter] for each in self._rows if parameter in each.values]
+        if len(rows) == 1 and self._world.alone:
+            return rows[0].as_in_context(context)
+        if rows:  # a new array, which the ranks add up in place
+            return mx.nd.add_n(*(each.as_in_context(context) for each in rows))
         size = int(np.prod(parameter.shape))
         return mx.nd.zeros((tasks, size), ctx=context, dtype=parameter.dtype)
 
@@ -273,9 +272,8 @@ class GradientBalancer:
         parameters: Mapping[str, Any],
         arrays: Arrays,
     ) -> None:
-        self._arrays = arrays
         on = getattr(method, "on", "parameters")
-        self._gradients = self._arrays.task_gradients(on, parameters, world)
+        self._gradients = arrays.task_gradients(on, parameters, world)
         self.method, self.tasks = method, tasks_of(method, spec)
         self._preference = self.tasks.preference(method)
         # a loss of weight 0 has no gradient, and must not change where the graph is cut
@@ -297,7 +295,7 @@ class GradientBalancer:
         """How a training stage must compute the objective."""
         means = (self._weight_means, self.gradient_figures)
         tasks = {loss: self.tasks.of_loss[loss] for loss in self._weighed}
-        return LossSeparation(APART, means, tasks, self._gradients.repeats, self._arrays.exact_dropout)
+        return LossSeparation(APART, means, tasks, self._gradients.repeats)
 
     def combine(self, result: StepResult, state: RunState) -> None:
         """Give the shared parameters the weighted sum of the tasks' gradients."""

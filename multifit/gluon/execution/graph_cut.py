@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from ast import literal_eval
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ..compat import mx
-from ..graph_builder import Entry, GraphBuilder, Input, Node
+from ..graph_builder import Entry, GraphBuilder, Input, Node, moved
 
 
 class CutLayout(NamedTuple):
@@ -198,6 +199,40 @@ def _body(graph: Mapping[str, Any], body: set[int], parameters: set[int], output
     copied = [builder.copied(entry) for entry in outputs]
     pairs = zip(outputs, copied)
     return builder.symbol([builder.identity(head) if at in parameters else head for (at, _), head in pairs])
+
+
+def has_operator(symbol: Any, operator: str) -> bool:
+    """Whether a graph has an operator."""
+    return any(node["op"] == operator for node in json.loads(symbol.tojson())["nodes"])
+
+
+def repeatable(symbol: Any) -> Any:
+    """Return a training graph of which any number of backward passes are right.
+
+    MXNet's Dropout is the identity in every backward pass but the first. It becomes a product with a mask
+    that the forward pass draws.
+    """
+    graph = json.loads(symbol.tojson())
+    builder, places = GraphBuilder(graph), list[int]()
+    for node in graph["nodes"]:
+        drops = node["op"] == "Dropout" and float(node.get("attrs", {}).get("p", 0.5)) > 0
+        add = _masked if drops else GraphBuilder.copy
+        places.append(add(builder, node, moved(node["inputs"], places)))
+    return builder.symbol(moved(graph["heads"], places))
+
+
+def _masked(builder: GraphBuilder, node: Node, inputs: list[Input]) -> int:
+    """Add the product that replaces a Dropout, which draws one number for all elements along its `axes`."""
+    attributes = node.get("attrs", {})
+    keep = 1 - float(attributes.get("p", 0.5))
+    like = inputs[0]
+    for axis in literal_eval(attributes.get("axes", "()")):
+        like = builder.operator("slice_axis", like, axis=str(axis), begin="0", end="1")
+    drawn = builder.operator("_random_uniform_like", like)
+    kept = builder.operator("_lesser_scalar", drawn, scalar=str(keep))
+    mask = builder.operator("_mul_scalar", kept, scalar=str(1 / keep if keep else 0))
+    product = [inputs[0], builder.operator("BlockGrad", mask)]
+    return builder.append({"op": "broadcast_mul", "name": node["name"], "inputs": product})
 
 
 # The names of inputs that are not slots; slots cannot have these names.

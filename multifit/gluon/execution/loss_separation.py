@@ -13,17 +13,15 @@ class LossSeparation:
 
     `objective_form` is as for :class:`LossGraph`, and `means` are the further figures. `tasks` is the number
     of each loss's task: the graph of net and losses is then cut where the tasks branch. If it `repeats`, the
-    backward pass through the shared body runs once for each task, and `exact_dropout` says whether Dropout is
-    then computed correctly. `updated` returns the names of the parameters that trainers update; only these
-    count as shared. `bound` returns, by loss, the names of the parameters that the loss trains; a loss that
-    it does not name trains all.
+    backward pass through the shared body runs once for each task. `updated` returns the names of the
+    parameters that trainers update; only these count as shared. `bound` returns, by loss, the names of the
+    parameters that the loss trains; a loss that it does not name trains all.
     """
 
     objective_form: str = SUM
     means: tuple[Means, ...] = ()
     tasks: Mapping[str, int] | None = None
     repeats: bool = False
-    exact_dropout: bool = False
     updated: Callable[[], Collection[str]] = frozenset
     bound: Callable[[], Mapping[str, frozenset[str]]] | None = None
 

@@ -1,8 +1,7 @@
 """A graph that is cut where the tasks branch, and the tasks' gradients there."""
 
-import json
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from functools import cache
 from itertools import combinations
 from typing import Any
@@ -18,11 +17,10 @@ from ..optim.parameters import listing
 from ..optim.preserve_state import kept_statistics
 from .bound_executor import BatchArrays, BoundExecutor, Gradients, suits
 from .cached_graph import CachedGraph, as_list, has_control_flow
-from .graph_cut import Cut, CutLayout, cut_graph, cut_layout
+from .graph_cut import Cut, CutLayout, cut_graph, cut_layout, has_operator, repeatable
+from .parameter_rows import ParameterRows
 
 PLANNED = (("static_alloc", True), ("static_shape", True))
-Rows = dict[Any, Array]
-"""By parameter, the tasks' gradients on one device, of shape (tasks, size)."""
 
 
 class TaskRows:
@@ -76,7 +74,7 @@ class SharedFeatures:
 
     def measure(self, losses: Sequence[Array]) -> tuple[list[Any], list[float]]:
         """Return the tasks and the Gramian of each array's gradients, and the losses, all read in one go."""
-        measure = _measure(len(losses), tuple([each.is_float for each in self.rows]))
+        measure = measuring(len(losses), tuple([each.is_float for each in self.rows]))
         values = measure(*[each.values for each in self.rows], *losses).asnumpy()
         return split_measured(values, [each.tasks for each in self.rows])
 
@@ -89,30 +87,32 @@ class SharedFeatures:
         """Pass the weighted sum of the tasks' gradients back through the body."""
         self._pass_back(self.arrays, [each.combined(weights) for each in self.rows])
 
-    def parameter_rows(self, tasks: int, parameters: Sequence[Any]) -> Rows:
-        """Return for every parameter of the body the tasks' gradients, of shape (tasks, size).
+    def parameter_rows(
+        self, tasks: int, parameters: Sequence[Any], last: ParameterRows | None
+    ) -> ParameterRows:
+        """Return the tasks' gradients of the body's parameters; `last` are those of another batch, if any.
 
         There is a backward pass for each task. MXNet updates running statistics, which are among
         `parameters`, in the backward pass; only the first pass may update them.
         """
-        gradients = {each: each.grad(self.arrays[0].context) for each in self.parameters}
-        rows = {
-            each: mx.nd.zeros((tasks, g.size), ctx=g.context, dtype=g.dtype) for each, g in gradients.items()
-        }
-        pairs = [(row, gradients[each]) for each, row in rows.items()]
-        adds = [g for each, g in gradients.items() if each.grad_req == "add"]  # as the user may have set
+        context = self.arrays[0].context
+        rows = last
+        if rows is None or not rows.holds(self.parameters):
+            rows = ParameterRows(self.parameters, tasks, context)
         present = sorted({task for each in self.rows for task in each.tasks})
-        for task in present:
-            heads = [
-                each.views[each.tasks.index(task)] if task in each.tasks else mx.nd.zeros_like(array)
-                for each, array in zip(self.rows, self.arrays)
-            ]
-            for gradient in adds:
-                mx.nd.zeros_like(gradient, out=gradient)
-            with nullcontext() if task == present[0] else kept_statistics(parameters):
-                mx.autograd.backward(self.arrays, heads, task != present[-1], self._train_mode)
-            for row, gradient in pairs:
-                gradient.reshape((-1,)).copyto(row[task])
+        rows.begin(set(range(tasks)).difference(present))
+        with ExitStack() as stack:
+            for task in present:
+                pairs = [
+                    (array, each.views[each.tasks.index(task)])
+                    for array, each in zip(self.arrays, self.rows)
+                    if task in each.tasks
+                ]
+                rows.clear_added()
+                mx.autograd.backward(*map(list, zip(*pairs)), task != present[-1], self._train_mode)
+                rows.take(task)
+                if task == present[0]:
+                    stack.enter_context(kept_statistics(parameters))
         return rows
 
 
@@ -126,7 +126,7 @@ def split_measured(
 
 
 @cache
-def _measure(losses: int, are_floats: tuple[bool, ...]) -> Any:
+def measuring(losses: int, are_floats: tuple[bool, ...]) -> Any:
     """Return an operator that computes Gramians of rows, and appends losses."""
     rows = [mx.sym.var(f"rows{number}") for number in range(len(are_floats))]
     exact = [each if is_float else mx.sym.cast(each, "float32") for each, is_float in zip(rows, are_floats)]
@@ -142,15 +142,12 @@ NOTHING_SHARED = (
 
 
 REPEATED = (
-    'balance: with on="parameters" or a pattern, the shared body runs backward once for each task, and '
+    'balance: with on="parameters" or a pattern, the shared body runs backward once for each task, and {}; '
+    'use on="features", which needs one pass, or {}'
 )
-DROPOUT = (
-    "in MXNet, its Dropout is the identity in every backward pass but the first; use "
-    'on="features", or in place of nn.Dropout(p) let the net use '
-    "x * F.BlockGrad(F.random.uniform_like(x) < 1 - p) / (1 - p) when training"
-)
-LOOPS = 'MXNet runs F.contrib.foreach backward only once; use on="features", or write the loop in Python'
-SPARSE = "sparse gradients are not compared; build the layer with sparse_grad=False"
+LOOPS = "MXNet runs F.contrib.foreach backward only once", "write the loop in Python"
+RECURRENT = "on GPUs, the first pass through an RNN overwrites what the next one needs", 'engine="torch"'
+SPARSE = "sparse gradients are not compared", "build the layer with sparse_grad=False"
 
 
 class ExecutedSplit:
@@ -214,8 +211,7 @@ class SplitGraph(CachedGraph):
     and `objectives` the numbers of the outputs that are differentiated. `updated` returns MXNet's names of
     the parameters that trainers update. There is one backward pass through each part, but if the body
     `repeats`, one for each task through the body. Raises SpecError if the tasks share no parameter that
-    trainers update, or if the body repeats, but more than one backward pass through it is impossible or
-    wrong.
+    trainers update, or if the body repeats, but more than one backward pass through it is impossible.
     """
 
     def __init__(
@@ -227,11 +223,9 @@ class SplitGraph(CachedGraph):
         objectives: Callable[[], Sequence[int]],
         updated: Callable[[], Collection[str]],
         repeats: bool = False,
-        exact_dropout: bool = False,
     ) -> None:
         super().__init__(function, parameters, signature)
-        self._repeats, self._exact_dropout = repeats, exact_dropout
-        self._tasks, self._objectives, self._updated = tasks, objectives, updated
+        self._tasks, self._objectives, self._updated, self._repeats = tasks, objectives, updated, repeats
         self._body_parameters: list[Any] = []
         self._cut: Cut | None = None
         self._operators: dict[bool, tuple[Any, Any]] = {}
@@ -310,15 +304,18 @@ class SplitGraph(CachedGraph):
         self._body_parameters = [p for p in parameters if p.name in names & trained]
         if self._repeats:
             self._check_repeated(cut)
+            cut = cut._replace(body=repeatable(cut.body))
         return cut, cut_layout(cut, self._cached_graph[1].list_inputs())
 
     def _check_repeated(self, cut: Cut) -> None:
-        if not self._exact_dropout and _drops(cut.body):
-            raise SpecError(REPEATED + DROPOUT)
-        if has_control_flow(cut.body):
-            raise SpecError(REPEATED + LOOPS)
-        if any(parameter._grad_stype != "default" for parameter in self._body_parameters):
-            raise SpecError(REPEATED + SPARSE)
+        on_gpu = mx.context.current_context().device_type == "gpu"
+        found = {
+            LOOPS: has_control_flow(cut.body),
+            RECURRENT: on_gpu and has_operator(cut.body, "RNN"),
+            SPARSE: any(parameter._grad_stype != "default" for parameter in self._body_parameters),
+        }
+        for texts in [each for each, is_there in found.items() if is_there]:
+            raise SpecError(REPEATED.format(*texts))
 
     def _new_operators(self, planned: bool) -> tuple[Any, Any]:
         assert self._cut is not None
@@ -355,9 +352,3 @@ class SplitGraph(CachedGraph):
     def _release_plans(self) -> None:
         super()._release_plans()
         self._operators.pop(True, None)
-
-
-def _drops(symbol: Any) -> bool:
-    """Whether a graph contains Dropout, which MXNet computes wrongly in a second backward pass."""
-    nodes = json.loads(symbol.tojson())["nodes"]
-    return any(node["op"] == "Dropout" and float(node.get("attrs", {}).get("p", 0.5)) > 0 for node in nodes)

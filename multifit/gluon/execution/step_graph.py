@@ -192,12 +192,12 @@ class StepGraph:
         names: list[str] = []  # filled when the graph is traced
         if self._with_net:
             self.network.release_graph()
-        of_task, repeats = self._separation.tasks, (self._separation.repeats, self._separation.exact_dropout)
+        of_task, repeats = self._separation.tasks, self._separation.repeats
         common = partial(self._function, names, full, weighted), self._function.parameters, signature
         if of_task is not None:
             tasks = {f"objective.{loss}": task for loss, task in of_task.items()}
             of_outputs = (lambda: [tasks.get(name) for name in names]), partial(_objectives, names)
-            return SplitGraph(*common, *of_outputs, self._separation.updated, *repeats), names
+            return SplitGraph(*common, *of_outputs, self._separation.updated, repeats), names
         # whether a single objective is differentiated, and the net is part of the graph
         is_apart = self._separation.objective_form == APART
         is_one_objective = weighted and self._with_net and self.traced.terms and not is_apart

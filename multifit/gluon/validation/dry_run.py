@@ -152,12 +152,7 @@ def _out_of_step(engine: Engine) -> list[Problem]:
     """Return what cannot be used while trainers accumulate gradients."""
     stage, trainers = engine.stages[TRAIN], engine.trainers.get()
     windows = {name: trainers.window(name) for name in trainers}
-    messages = [
-        f'trainers["{name}"]: accumulates the gradients of {batches} batches, but balance= compares the '
-        'gradients of tasks for one batch at a time; leave accumulate out, or compare on="features"'
-        for name, batches in windows.items()
-        if batches > 1 and stage.separation.repeats
-    ]
+    messages = []
     for term in stage.spec.terms:
         different = {name: windows[name] for name in term.trainers or trainers}
         if not term.counts_samples and len(set(different.values())) > 1:

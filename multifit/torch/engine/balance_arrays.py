@@ -19,8 +19,6 @@ from .tensors import to_array, to_tensor
 class TorchArrays:
     """Tensors on a device."""
 
-    exact_dropout = True
-
     def __init__(self, device: torch.device) -> None:
         self._device = device
 

@@ -196,6 +196,7 @@ RESUMED = {
     "PCGrad": PCGrad(),
     "STCH": METHODS["STCH"],
     "a preference, smooth": UPGrad(preference={"digit": 3}, smooth=0.8, normalize="mean"),
+    "PCGrad, every other batch": PCGrad(every=2),
 }
 
 

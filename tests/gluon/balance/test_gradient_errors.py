@@ -2,12 +2,13 @@
 
 from typing import Any
 
-import numpy as np
 import pytest
 
-from multifit import LossSpec, MultiEstimator, SpecError, TrainerError, TrainerSpec
+from multifit import LossSpec, MultiEstimator, SpecError
 from multifit.balance import UPGrad
-from tests.common.compare import assert_unchanged, snapshot, twins
+from multifit.gluon.execution.graph_cut import Cut
+from multifit.gluon.execution.split_graph import SplitGraph
+from tests.common.compare import assert_unchanged, snapshot
 from tests.common.hand_loop import SILENT
 from tests.common.nets import Heads, hybridized, sequential
 from tests.common.shared_nets import Alone, Nested, three_tasks, two_heads
@@ -16,6 +17,7 @@ from tests.gluon.balance.test_gradients import fitted
 from tests.gluon.balance.test_parameters import BATCHES
 from tests.numerics.test_losses import Shapely
 
+import mxnet as mx  # isort: skip
 from mxnet import gluon, nd  # isort: skip
 from mxnet.gluon import nn  # isort: skip
 
@@ -71,11 +73,9 @@ ERRORS: dict[str, tuple[Any, Any, Any, str]] = {
     "needs": (heads, wrong_needs(), {},
         """UPGrad.needs is 'gradients'; valid are "nothing", "losses", "gramian\""""),
     "foreach": (lambda: hybridized(Loops()), WHOLE, {},
-        'MXNet runs F.contrib.foreach backward only once; use on="features"'),
-    "dropout": (lambda: on_body(nn.Dense(8), nn.Dropout(0.5)), WHOLE, {},
-        'is the identity in every backward pass but the first; use on="features", or in place of'),
+        'MXNet runs F.contrib.foreach backward only once; use on="features", which needs one pass, or write'),
     "sparse": (lambda: on_body(nn.Embedding(100, 8, sparse_grad=True)), WHOLE, {},
-        "sparse gradients are not compared"),
+        'sparse gradients are not compared; use on="features", which needs one pass, or build the layer'),
     "expression": (nested, UPGrad(on="("), None, 'balance: on="(" is not a regular expression'),
     "unknown": (nested, UPGrad(on="bodies"), None, 'balance: on="bodies" matches no parameter'),
     "not shared": (nested, UPGrad(on="digit.*"), None, 'on="digit.*" selects no parameter that tasks share'),
@@ -117,13 +117,10 @@ def test_a_handler_that_adds_to_the_objective_is_refused() -> None:
     assert_unchanged(net, before)
 
 
-def test_gradients_of_parameters_are_not_compared_while_they_are_accumulated() -> None:
-    net, _ = twins(Nested, BATCHES[0][0])
-    body = TrainerSpec("body.*", every=2, accumulate=True)
-    trainers = {"body": body, "heads": TrainerSpec("(pair|digit|parity|size).*")}
-    estimator = MultiEstimator(hybridized(net), three_tasks(), trainers, balance=WHOLE)
-    before = snapshot(net)
-    message = r'trainers\["body"\]: accumulates the gradients of 2 .*balance= compares .*on="features"'
-    with pytest.raises(TrainerError, match=message):
-        estimator.fit(BATCHES, epochs=1, event_handlers=SILENT)
-    np.testing.assert_equal(snapshot(net), before)
+def test_recurrent_layers_on_gpus_are_refused(monkeypatch: Any) -> None:
+    monkeypatch.setattr("mxnet.context.current_context", lambda: mx.gpu())
+    body = mx.sym.RNN(*map(mx.sym.var, "xphc"), state_size=2, num_layers=1, mode="lstm")
+    graph = SplitGraph(*[None] * 6, repeats=True)
+    message = 'overwrites what the next one needs; use on="features".*engine="torch"'
+    with pytest.raises(SpecError, match=message):
+        graph._check_repeated(Cut(body, None, [], []))

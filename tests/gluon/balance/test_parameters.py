@@ -22,19 +22,22 @@ from mxnet.gluon import nn  # isort: skip
 BATCHES = digit_batches(SIZES)[:-1]  # two devices need two samples
 
 
-def train_by_hand(net: Any, method: Any, compared: str) -> list[np.ndarray]:
-    """Train with one whole backward pass for each task; return the weights of every batch."""
+def train_by_hand(net: Any, method: Any, compared: str, window: int = 1) -> list[np.ndarray]:
+    """Train with one whole backward pass for each task; return the weights of every batch.
+
+    Updates by the mean gradient of `window` batches, or of those that are left at the end.
+    """
     trainer = gluon.Trainer(net.collect_params(), "sgd", dict(SGD))
     parameters = net._collect_params_with_prefix()
     shared = [p for name, p in parameters.items() if name.startswith(("body", "pair"))]
     rows_of = [p for name, p in parameters.items() if name.startswith(tuple(compared.split("|")))]
-    weights, used = np.ones(3), []
+    weights, used, added = np.ones(3), [], []
     for step, batch in enumerate(BATCHES):
         x, digit, parity = (nd.array(array, dtype=array.dtype) for array in batch)
         with autograd.record():
             digits, parities, sizes = net(x)
             per_sample = CE(digits, digit), 0.5 * BCE(parities, parity), 0.1 * L2(sizes, parity)
-            losses = [loss.mean() for loss in per_sample]
+            losses = [loss.sum() for loss in per_sample]
         gradients = []
         for loss in losses:
             for parameter in parameters.values():
@@ -44,13 +47,19 @@ def train_by_hand(net: Any, method: Any, compared: str) -> list[np.ndarray]:
         flat = [np.concatenate([g[id(p)].ravel() for p in rows_of]) for g in gradients]
         rows = np.stack(flat).astype("float64")
         if step % method.every == 0:
-            weights, _ = weigh_gradients(method, np.ones(3), rows @ rows.T, weights, {}, 0, step)
+            gramian = rows @ rows.T / len(x) ** 2
+            weights, _ = weigh_gradients(method, np.ones(3), gramian, weights, {}, 0, step)
         used.append(weights)
+        totals = {}
         for parameter in parameters.values():
             factors = weights if any(parameter is p for p in shared) else np.ones(3)
-            total = sum(factor * g[id(parameter)] for factor, g in zip(factors, gradients))
-            parameter.grad()[:] = nd.array(total)
-        trainer.step(1)
+            totals[parameter] = sum(factor * g[id(parameter)] for factor, g in zip(factors, gradients))
+        added.append((len(x), totals))
+        if len(added) == window or step == len(BATCHES) - 1:
+            for parameter in parameters.values():
+                parameter.grad()[:] = nd.array(sum(totals[parameter] for _, totals in added))
+            trainer.step(sum(samples for samples, _ in added))
+            added = []
     return used
 
 
@@ -58,24 +67,27 @@ def fitted(net: Any, method: Any, devices: Any = None, **options: Any) -> MultiE
     trainers = TrainerSpec(".*", "sgd", SGD)
     handlers = [*SILENT, *options.pop("handlers", [])]
     declared = options.pop("spec", None) or three_tasks()
-    estimator = MultiEstimator(net, declared, trainers, devices, balance=method)
+    estimator = MultiEstimator(net, declared, trainers, devices, balance=method, **options)
     estimator.fit(BATCHES, epochs=1, event_handlers=handlers)
     return estimator
 
 
 @pytest.mark.parametrize(
-    ("method", "compared", "devices"),
+    ("method", "compared", "devices", "window"),
     [
-        (UPGrad(on="parameters"), "body|pair", TWO),
-        (MGDA(on="parameters", every=2), "body|pair", None),
-        (UPGrad(on="body.*"), "body", None),
+        (UPGrad(on="parameters"), "body|pair", TWO, 1),
+        (MGDA(on="parameters", every=2), "body|pair", None, 1),
+        (UPGrad(on="body.*"), "body", None, 1),
+        (UPGrad(on="parameters"), "body|pair", None, 2),
+        (MGDA(on="parameters", every=2), "body|pair", TWO, 3),
     ],
-    ids=["UPGrad", "MGDA, every other batch", "of one layer"],
+    ids=["UPGrad", "MGDA, every other batch", "of one layer", "of two batches", "of three batches"],
 )
-def test_a_fit_is_the_loop_by_hand(method: Any, compared: str, devices: Any) -> None:
+def test_a_fit_is_the_loop_by_hand(method: Any, compared: str, devices: Any, window: int) -> None:
+    """Batches that accumulate are each weighed by themselves."""
     by_hand, net = twins(Nested, BATCHES[0][0])
-    used = train_by_hand(by_hand, method, compared)
-    history = fitted(hybridized(net), method, devices).history
+    used = train_by_hand(by_hand, method, compared, window)
+    history = fitted(hybridized(net), method, devices, accumulate=window).history
     assert_same_parameters(net, by_hand)
     for task, label in enumerate(("digit", "parity", "size")):
         assert history[f"train_weight_{label}"] == pytest.approx([np.mean([w[task] for w in used])], rel=1e-3)

@@ -145,6 +145,26 @@ def test_other_graphs_stay_what_they_are() -> None:
     assert correct_gradients(graph) is graph
 
 
+@pytest.mark.parametrize("kind", ["avg", "max"])
+def test_global_pooling_behind_a_reshape_is_the_same(kind: str) -> None:
+    """Bit for bit, gradients too; only images need the reshape."""
+    maps = mx.sym.Convolution(mx.sym.var("x"), mx.sym.var("w"), kernel=(3, 3), num_filter=8, no_bias=True)
+    pooled = mx.sym.Pooling(mx.sym.relu(maps), global_pool=True, pool_type=kind, kernel=(1, 1))
+    graphs, results = [pooled, correct_gradients(pooled, ["x", "w"])], []
+    x, w = nd.random.normal(shape=(4, 3, 9, 9)), nd.random.normal(shape=(8, 3, 3, 3))
+    for graph in graphs:
+        x.attach_grad()
+        w.attach_grad()
+        with autograd.record():
+            out = nd.CachedOp(graph, ())(x, w)
+        out.backward()
+        results.append([each.asnumpy() for each in (out, x.grad, w.grad)])
+    np.testing.assert_equal(*results)
+    assert "Reshape" in graphs[1].tojson()
+    rows = mx.sym.Pooling(mx.sym.var("x"), global_pool=True, pool_type=kind, kernel=(1,))
+    assert correct_gradients(rows, ["x"]) is rows
+
+
 def test_another_engine_gets_the_operators_themselves() -> None:
     net = nn.SELU()
     _, symbol = CachedGraph(lambda F, x: [net(x)], net.collect_params).symbol([mx.nd.ones((2, 3))])
