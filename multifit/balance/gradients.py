@@ -7,7 +7,7 @@ import numpy as np
 from ..arguments import NotNegative, Positive, Seed, checked, one_of
 from ..protocols import Numbers
 from .protocol import GramianMethod, Measured, State
-from .solvers import equal_projections, minimum, projected, rank, regularized
+from .solvers import equal_projections, minimum, projected, rank, regularized, shortest
 
 
 class Sum(GramianMethod):
@@ -142,10 +142,10 @@ class MGDA(GramianMethod):
 
     def solve(self, gramian: Numbers, step: int = 0) -> Numbers:
         """Return the weights of the shortest mean."""
-        return minimum(gramian / np.trace(gramian), np.zeros(len(gramian)), total=1.0)
+        inner = gramian / np.trace(gramian)
+        return minimum(inner, np.zeros(2), total=1.0) if len(inner) == 2 else shortest(inner)[0]
 
 
-CAGRAD_ITERATIONS = 100
 NOISE = 1e-3  # a sum this short, relative to its terms, is rounding: the root of a Gramian's error in float32
 
 
@@ -185,39 +185,10 @@ class CAGrad(GramianMethod):
         radius = self.c * float(np.sqrt(max(inner.mean(), 0.0)))
         if not radius:
             return np.full(tasks, 1 / tasks)
-        mixture, length = _mixture(inner, radius)
+        mixture, length = shortest(inner, radius)
         if length <= NOISE * float(mixture @ np.sqrt(np.diag(inner))):
             return np.full(tasks, 1 / tasks)
         return 1 / tasks + radius / length * mixture
-
-
-def _mixture(inner: Numbers, radius: float) -> tuple[Numbers, float]:
-    r"""Return w and the length of :math:`g_w`.
-
-    As :math:`\|g_w\| = \min_q (\|g_w\|^2 / q + q) / 2`, w minimises a quadratic function for the right q,
-    which is the length itself. There alone, :math:`\|g_w\| - q` changes its sign, so that q is found by
-    bisection with secants (the Illinois method).
-    """
-
-    def solved(q: float) -> tuple[Numbers, float]:
-        w = minimum(inner * radius / q, inner.mean(axis=1), total=1.0)
-        return w, float(np.sqrt(max(float(w @ inner @ w), 1e-300)))
-
-    low, high = 1e-150, float(np.sqrt(np.diag(inner).max())) * 2
-    below, above = 1.0, -1.0
-    q, side = high / 2, 0
-    for _ in range(CAGRAD_ITERATIONS):
-        w, length = solved(q)
-        excess = length - q
-        if abs(excess) <= 1e-14 * q or high - low <= 1e-14 * high:
-            break
-        if excess > 0:
-            low, below, above = q, excess, above / 2 if side > 0 else above
-        else:
-            high, above, below = q, excess, below / 2 if side < 0 else below
-        side = 1 if excess > 0 else -1
-        q = (low * -above + high * below) / (below - above)
-    return w, length
 
 
 class IMTLG(GramianMethod):
@@ -358,6 +329,9 @@ class AlignedMTL(GramianMethod):
         return np.asarray(np.sqrt(scales[self.scale]) * (vectors / np.sqrt(values)) @ vectors.T @ mean)
 
 
+AT_ONCE = 10**7  # coefficients of systems of equations that are solved together, 80 MB
+
+
 class UPGrad(GramianMethod):
     r"""Projects each task's gradient, so that it conflicts with no other task's, and takes the mean.
 
@@ -391,7 +365,9 @@ class UPGrad(GramianMethod):
         if gramian.min() >= 0:  # no conflict: the projection changes nothing
             return np.array([1 / tasks] * tasks)
         definite = regularized(gramian, self.regularization)
-        return np.asarray(sum(projected(definite, each) for each in np.eye(tasks) / tasks))
+        each, some = np.eye(tasks) / tasks, 1 + AT_ONCE // tasks**2
+        parts = [projected(definite, each[i : i + some]).sum(axis=0) for i in range(0, tasks, some)]
+        return np.asarray(sum(parts))
 
 
 class DualProj(GramianMethod):
@@ -422,8 +398,8 @@ class DualProj(GramianMethod):
 
     def solve(self, gramian: Numbers, step: int = 0) -> Numbers:
         """Return the weights of the projected mean."""
-        mean = np.full(len(gramian), 1 / len(gramian))
-        return projected(regularized(gramian, self.regularization), mean)
+        mean = np.full((1, len(gramian)), 1 / len(gramian))
+        return np.asarray(projected(regularized(gramian, self.regularization), mean)[0])
 
 
 class ConFIG(GramianMethod):
