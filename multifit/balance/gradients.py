@@ -7,7 +7,7 @@ import numpy as np
 from ..arguments import NotNegative, Positive, Seed, checked, one_of
 from ..protocols import Numbers
 from .protocol import GramianMethod, Measured, State
-from .solvers import equal_projections, minimum, projected, rank, regularized, shortest
+from .solvers import equal_projections, projected, rank, regularized, shortest
 
 
 class Sum(GramianMethod):
@@ -142,8 +142,7 @@ class MGDA(GramianMethod):
 
     def solve(self, gramian: Numbers, step: int = 0) -> Numbers:
         """Return the weights of the shortest mean."""
-        inner = gramian / np.trace(gramian)
-        return minimum(inner, np.zeros(2), total=1.0) if len(inner) == 2 else shortest(inner)[0]
+        return shortest(gramian / np.trace(gramian))[0]
 
 
 NOISE = 1e-3  # a sum this short, relative to its terms, is rounding: the root of a Gramian's error in float32

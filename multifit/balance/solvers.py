@@ -146,10 +146,10 @@ def projected(definite: Numbers, lower: Numbers) -> Numbers:
     M' is `definite`; each row of `lower`, (N, K), is a u.
     """
     slopes = lower @ definite
-    if slopes.min() >= 0:
-        return lower
     if len(definite) == 2:
         return np.array([u + minimum(definite, slope) for u, slope in zip(lower, slopes)])
+    if slopes.min() >= 0:
+        return lower
     lengths = np.sqrt(definite.diagonal())
     cosines, slopes = definite / np.outer(lengths, lengths), slopes / lengths
     identity, sizes = np.eye(len(definite)), np.abs(cosines)
@@ -171,6 +171,17 @@ def shortest(inner: Numbers, radius: float = math.inf) -> tuple[Numbers, float]:
     :math:`g_w = \sum_k w_k g_k` is a weighted mean, :math:`w \ge 0` and :math:`\sum_k w_k = 1`;
     :math:`g_0` is the mean; r is `radius`. By default, :math:`g_w` is the shortest weighted mean. `inner` has
     the gradients' inner products, divided by their trace.
+    """
+    w = _mean_by_exchanges(inner, radius) if len(inner) > 2 else None
+    if w is None and radius < math.inf:
+        w = _bisected(inner, radius)
+    elif w is None:
+        w = minimum(inner, np.zeros(len(inner)), total=1.0)
+    return w, math.sqrt(max(float(w @ inner @ w), 0.0))
+
+
+def _mean_by_exchanges(inner: Numbers, radius: float) -> Numbers | None:
+    r"""Return w as `shortest` does, or None if exchanges do not find it.
 
     With :math:`t = \|g_w\| / r`, w minimises :math:`\|g_w\|^2 / 2 + t \langle g_w, g_0 \rangle`. While the
     same weights are positive, :math:`w = a + t c` and :math:`\|g_w\|^2 = \|g_a\|^2 + t^2 \|g_c\|^2`, from
@@ -200,13 +211,7 @@ def shortest(inner: Numbers, radius: float = math.inf) -> tuple[Numbers, float]:
 
     first = int(lengths.argmin())
     (w,), left = _exchanged(solved_for, inner[first : first + 1] <= inner[first, first])
-    if not len(left):
-        w = w * shares
-    elif radius == math.inf:
-        w = minimum(inner, np.zeros(count), total=1.0)
-    else:
-        w = _bisected(inner, radius)
-    return w, math.sqrt(max(float(w @ inner @ w), 0.0))
+    return None if len(left) else w * shares
 
 
 def _exchanged(

@@ -47,7 +47,7 @@ def opposite(tasks: int, random: Any) -> np.ndarray:
 KINDS = [independent, long_and_short, alike, dependent, few_numbers, opposite]
 each_case = pytest.mark.parametrize(
     ("kind", "tasks", "seed"),
-    [(kind, tasks, seed) for kind in KINDS for tasks in COUNTS for seed in range(3)],
+    [(kind, tasks, seed) for kind in KINDS for tasks in COUNTS for seed in range(2)],
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
 
