@@ -4,7 +4,8 @@ A multi-gate mixture of experts (J. Ma et al. 2018): each task weighs the shared
 which looks at the input. ``--set gates=False`` trains a shared bottom of the same units instead.
 ``--set method=UPGrad`` lets a method of multifit.balance weigh the tasks; ``--set only=texture`` trains a net
 for one task. The data are scikit-learn's 569 real tumours, of which the means of ten measures of the cells
-are known. The figures are the share of right diagnoses, and R², the explained share of the variance.
+are known. The figures are the share of right diagnoses, and R², the explained share of the variance. Gates
+are worth one diagnosis in a hundred here, and no R².
 """
 
 from __future__ import annotations
