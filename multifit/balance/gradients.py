@@ -184,7 +184,7 @@ class CAGrad(GramianMethod):
         radius = self.c * float(np.sqrt(max(inner.mean(), 0.0)))
         if not radius:
             return np.full(tasks, 1 / tasks)
-        mixture, length = shortest(inner, radius)
+        mixture, length = shortest(inner, radius, np.full(tasks, 1 / tasks))
         if length <= NOISE * float(mixture @ np.sqrt(np.diag(inner))):
             return np.full(tasks, 1 / tasks)
         return 1 / tasks + radius / length * mixture

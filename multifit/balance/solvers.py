@@ -165,23 +165,24 @@ def projected(definite: Numbers, lower: Numbers) -> Numbers:
     return np.asarray(lower + above / lengths)
 
 
-def shortest(inner: Numbers, radius: float = math.inf) -> tuple[Numbers, float]:
+def shortest(inner: Numbers, radius: float = math.inf, mean: Numbers | None = None) -> tuple[Numbers, float]:
     r"""Return :math:`\arg\min_w \langle g_w, g_0 \rangle + r \|g_w\|` and the length of :math:`g_w`.
 
     :math:`g_w = \sum_k w_k g_k` is a weighted mean, :math:`w \ge 0` and :math:`\sum_k w_k = 1`;
-    :math:`g_0` is the mean; r is `radius`. By default, :math:`g_w` is the shortest weighted mean. `inner` has
-    the gradients' inner products, divided by their trace.
+    :math:`g_0` is the sum with the weights `mean`; r is `radius`. By default, :math:`g_w` is the shortest
+    weighted mean. `inner` has the gradients' inner products, divided by their trace.
     """
-    w = _mean_by_exchanges(inner, radius) if len(inner) > 2 else None
+    products = np.zeros(len(inner)) if mean is None else inner @ mean
+    w = _mean_by_exchanges(inner, radius, products) if len(inner) > 2 else None
     if w is None and radius < math.inf:
-        w = _bisected(inner, radius)
+        w = _bisected(inner, radius, products)
     elif w is None:
-        w = minimum(inner, np.zeros(len(inner)), total=1.0)
+        w = minimum(inner, products, total=1.0)
     return w, math.sqrt(max(float(w @ inner @ w), 0.0))
 
 
-def _mean_by_exchanges(inner: Numbers, radius: float) -> Numbers | None:
-    r"""Return w as `shortest` does, or None if exchanges do not find it.
+def _mean_by_exchanges(inner: Numbers, radius: float, products: Numbers) -> Numbers | None:
+    r"""Return w as `shortest` does, or None if exchanges do not find it; `products` are those with g_0.
 
     With :math:`t = \|g_w\| / r`, w minimises :math:`\|g_w\|^2 / 2 + t \langle g_w, g_0 \rangle`. While the
     same weights are positive, :math:`w = a + t c` and :math:`\|g_w\|^2 = \|g_a\|^2 + t^2 \|g_c\|^2`, from
@@ -189,7 +190,7 @@ def _mean_by_exchanges(inner: Numbers, radius: float) -> Numbers | None:
     """
     count, lengths = len(inner), np.sqrt(inner.diagonal())
     unit, cosines = lengths.min(), inner / np.outer(lengths, lengths)
-    shares, mean, square = unit / lengths, inner.mean(axis=1) / lengths / unit, (radius / unit) ** 2
+    shares, mean, square = unit / lengths, products / lengths / unit, (radius / unit) ** 2
     # At t = 0, each w that lets gradients cancel is a minimum; one of them remains for t above 0.
     least, most = 1e-6 * unit / radius, lengths.max() / radius
     identity, sizes = np.eye(count), np.abs(cosines)
@@ -242,7 +243,7 @@ def _exchanged(
     return found, left
 
 
-def _bisected(inner: Numbers, radius: float) -> Numbers:
+def _bisected(inner: Numbers, radius: float, products: Numbers) -> Numbers:
     r"""Return w as `shortest` does, by bisection with secants (the Illinois method).
 
     As :math:`\|g_w\| = \min_q (\|g_w\|^2 / q + q) / 2`, w minimises a quadratic function for the right q,
@@ -252,7 +253,7 @@ def _bisected(inner: Numbers, radius: float) -> Numbers:
     below, above = 1.0, -1.0
     q, side = high / 2, 0
     for _ in range(ITERATIONS):
-        w = minimum(inner * radius / q, inner.mean(axis=1), total=1.0)
+        w = minimum(inner * radius / q, products, total=1.0)
         excess = float(np.sqrt(max(float(w @ inner @ w), 1e-300))) - q
         if abs(excess) <= 1e-14 * q or high - low <= 1e-14 * high:
             break

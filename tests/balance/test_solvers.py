@@ -74,7 +74,7 @@ def test_each_mean_meets_the_conditions_of_a_minimum(kind: Callable, tasks: int,
     M = gramian(kind, tasks, seed)
     mean = M.mean(axis=1)
     radius = c * math.sqrt(M.mean())
-    w, length = shortest(M, radius)
+    w, length = shortest(M, radius, np.full(tasks, 1 / tasks) if c < math.inf else None)
     assert (w >= 0).all() and w.sum() == pytest.approx(1, abs=1e-12)
     assert length == pytest.approx(math.sqrt(max(w @ M @ w, 0)), abs=1e-9)
     if length <= 1e-6 * (w @ np.sqrt(M.diagonal())):
@@ -93,7 +93,7 @@ def test_the_fast_ways_come_to_the_exact_minimum(
     """Where gradients cancel, the smallest value is only rounding: of a length, the root of a product's."""
 
     def values() -> list[float]:
-        means = [shortest(M, radius) for radius in (math.inf, radius_of_half)]
+        means = [shortest(M), shortest(M, radius_of_half, np.full(tasks, 1 / tasks))]
         v = projected(definite, np.eye(tasks) / tasks)
         return [
             *(w @ M.mean(axis=1) / radius + length for (w, length), radius in zip(means, radii)),
