@@ -7,7 +7,7 @@ import numpy as np
 from ..arguments import NotNegative, Positive, Seed, checked, known_arguments, one_of
 from ..protocols import Numbers
 from .protocol import GramianMethod, Measured, State, options_of
-from .solvers import equal_projections, minimum, projected, rank, regularized
+from .solvers import equal_projections, projected, rank, regularized, shortest
 
 
 class Sum(GramianMethod):
@@ -148,11 +148,10 @@ class MGDA(GramianMethod):
     def solve(self, gramian: Numbers, step: int = 0, preference: Numbers | float = 1.0) -> Numbers:
         """Return the weights of the shortest mean."""
         inner = gramian / np.outer(preference, preference)
-        weights = minimum(inner / np.trace(inner), np.zeros(len(inner)), total=1.0) / preference
+        weights = shortest(inner / np.trace(inner))[0] / preference
         return np.asarray(weights * np.mean(preference) / weights.sum())
 
 
-CAGRAD_ITERATIONS = 100
 NOISE = 1e-3  # a sum this short, relative to its terms, is rounding: the root of a Gramian's error in float32
 
 
@@ -195,39 +194,10 @@ class CAGrad(GramianMethod):
         radius = self.c * float(np.sqrt(max(mean @ inner @ mean, 0.0)))
         if not radius:
             return mean
-        mixture, length = _mixture(inner, radius, mean)
+        mixture, length = shortest(inner, radius, mean)
         if length <= NOISE * float(mixture @ np.sqrt(np.diag(inner))):
             return mean
         return np.asarray(mean + radius / length * mixture)
-
-
-def _mixture(inner: Numbers, radius: float, mean: Numbers) -> tuple[Numbers, float]:
-    r"""Return w and the length of :math:`g_w`.
-
-    As :math:`\|g_w\| = \min_q (\|g_w\|^2 / q + q) / 2`, w minimises a quadratic function for the right q,
-    which is the length itself. There alone, :math:`\|g_w\| - q` changes its sign, so that q is found by
-    bisection with secants (the Illinois method).
-    """
-
-    def solved(q: float) -> tuple[Numbers, float]:
-        w = minimum(inner * radius / q, inner @ mean, total=1.0)
-        return w, float(np.sqrt(max(float(w @ inner @ w), 1e-300)))
-
-    low, high = 1e-150, float(np.sqrt(np.diag(inner).max())) * 2
-    below, above = 1.0, -1.0
-    q, side = high / 2, 0
-    for _ in range(CAGRAD_ITERATIONS):
-        w, length = solved(q)
-        excess = length - q
-        if abs(excess) <= 1e-14 * q or high - low <= 1e-14 * high:
-            break
-        if excess > 0:
-            low, below, above = q, excess, above / 2 if side > 0 else above
-        else:
-            high, above, below = q, excess, below / 2 if side < 0 else below
-        side = 1 if excess > 0 else -1
-        q = (low * -above + high * below) / (below - above)
-    return w, length
 
 
 class IMTLG(GramianMethod):
@@ -391,6 +361,9 @@ class AlignedMTL(GramianMethod):
         return np.asarray(np.sqrt(scales[self.scale]) * (vectors / np.sqrt(values)) @ vectors.T @ mean)
 
 
+AT_ONCE = 10**7  # coefficients of systems of equations that are solved together, 80 MB
+
+
 class UPGrad(GramianMethod):
     r"""Projects each task's gradient, so that it conflicts with no other task's, and takes the mean.
 
@@ -427,7 +400,9 @@ class UPGrad(GramianMethod):
         if gramian.min() >= 0:  # no conflict: the projection changes nothing
             return mean
         definite = regularized(gramian, self.regularization)
-        return np.asarray(sum(projected(definite, each) for each in np.diag(mean)))
+        each, some = np.diag(mean), 1 + AT_ONCE // len(mean) ** 2
+        parts = [projected(definite, each[i : i + some]).sum(axis=0) for i in range(0, len(mean), some)]
+        return np.asarray(sum(parts))
 
 
 class DualProj(GramianMethod):
@@ -462,7 +437,7 @@ class DualProj(GramianMethod):
     def solve(self, gramian: Numbers, step: int = 0, preference: Numbers | float = 1.0) -> Numbers:
         """Return the weights of the projected mean."""
         mean = np.full(len(gramian), 1 / len(gramian)) * preference
-        return projected(regularized(gramian, self.regularization), mean)
+        return np.asarray(projected(regularized(gramian, self.regularization), mean[None])[0])
 
 
 class ConFIG(GramianMethod):

@@ -1,6 +1,7 @@
 """Small optimisation problems that methods of gradients solve."""
 
 import math
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -13,14 +14,18 @@ from .protocol import Measured, State
 # Eigenvalues of cosines below this share of the largest are rounding: the sum of a million products in
 # float32 has a relative error of 4e-6.
 DEPENDENT = 1e-5
+ROUNDING = 1e-14  # of a slope, relative to the sum of its terms
+EXCHANGES = 8  # 1 to 5 are enough unless more gradients are free than are independent
+ITERATIONS = 100
 
 
-def minimum(Q: Numbers, b: Numbers, total: float | None = None) -> Numbers:
+def minimum(Q: Numbers, b: Numbers, total: float | None = None, start: Numbers | None = None) -> Numbers:
     r"""Return :math:`\arg\min_{w \ge 0} \frac12 w^T Q w + b^T w`; `total` fixes the sum of w.
 
     Q must be positive semidefinite; unless `total` is given, :math:`w^T Q w` must be positive for all
     :math:`w \ge 0` but 0. This is an active set method: it is exact, up to rounding, after a finite number of
-    steps.
+    steps, fewer if `start`, w's without a `total`, is near the minimum. As many variables need many steps,
+    `projected` and `shortest` first try a faster way.
 
     References
     ----------
@@ -28,18 +33,22 @@ def minimum(Q: Numbers, b: Numbers, total: float | None = None) -> Numbers:
     """
     if len(b) == 2:
         return _minimum_of_two(Q, b, total)
-    count, w, free = len(b), np.zeros(len(b)), []
+    w = np.zeros(len(b)) if start is None else start
     scale = float(np.abs(Q).max() + np.abs(b).max()) or 1.0
+    sizes = np.abs(Q)
     if total is not None:
-        free = [int(np.argmin(np.diag(Q) * total / 2 + b))]
-        w[free] = total
-    for _ in range(20 * count + 50):  # rounding could make it cycle
-        slope = Q @ w + b
-        level = 0.0 if total is None else float(np.min(slope[free]))
-        enter = int(np.argmin(slope))
-        if enter in free or slope[enter] >= level - 1e-14 * scale:
-            break
-        free.append(enter)
+        w[np.argmin(np.diag(Q) * total / 2 + b)] = total
+    free = np.flatnonzero(w).tolist()
+    for step in range(20 * len(b) + 50):  # rounding could make it cycle
+        if step or start is None:
+            slope = Q @ w + b
+            level = 0.0 if total is None else float(w @ slope) / total
+            slope += ROUNDING * (sizes @ w + np.abs(b))
+            slope[free] = np.inf
+            enter = int(np.argmin(slope))
+            if slope[enter] >= level:
+                break
+            free.append(enter)
         while free:
             candidate = _stationary(Q, b, free, total, scale)
             if (candidate > 0).all():
@@ -134,10 +143,127 @@ def regularized(gramian: Numbers, regularization: float) -> Numbers:
 def projected(definite: Numbers, lower: Numbers) -> Numbers:
     r"""Return :math:`\arg\min_{v \ge u} v^T M' v`, the weights whose gradient conflicts with no task's.
 
-    u is `lower`, and M' is `definite`.
+    M' is `definite`; each row of `lower`, (N, K), is a u.
     """
-    slope = definite @ lower
-    return lower + minimum(definite, slope) if min(slope.tolist()) < 0 else lower
+    slopes = lower @ definite
+    if len(definite) == 2:
+        return np.array([u + minimum(definite, slope) for u, slope in zip(lower, slopes)])
+    if slopes.min() >= 0:
+        return lower
+    lengths = np.sqrt(definite.diagonal())
+    cosines, slopes = definite / np.outer(lengths, lengths), slopes / lengths
+    identity, sizes = np.eye(len(definite)), np.abs(cosines)
+
+    def solved_for(free: Numbers, rows: Numbers) -> tuple[Numbers, Numbers]:
+        systems = np.where(free[:, :, None] & free[:, None, :], cosines, identity)
+        w = np.linalg.solve(systems, np.where(free, -slopes[rows], 0.0)[..., None])[..., 0]
+        return w, w @ cosines + slopes[rows] + ROUNDING * (np.abs(w) @ sizes + np.abs(slopes[rows]))
+
+    above, left = _exchanged(solved_for, slopes < 0)
+    for row in left:
+        above[row] = minimum(cosines, slopes[row], start=np.maximum(above[row], 0.0))
+    return np.asarray(lower + above / lengths)
+
+
+def shortest(inner: Numbers, radius: float = math.inf, mean: Numbers | None = None) -> tuple[Numbers, float]:
+    r"""Return :math:`\arg\min_w \langle g_w, g_0 \rangle + r \|g_w\|` and the length of :math:`g_w`.
+
+    :math:`g_w = \sum_k w_k g_k` is a weighted mean, :math:`w \ge 0` and :math:`\sum_k w_k = 1`;
+    :math:`g_0` is the sum with the weights `mean`; r is `radius`. By default, :math:`g_w` is the shortest
+    weighted mean. `inner` has the gradients' inner products, divided by their trace.
+    """
+    products = np.zeros(len(inner)) if mean is None else inner @ mean
+    w = _mean_by_exchanges(inner, radius, products) if len(inner) > 2 else None
+    if w is None and radius < math.inf:
+        w = _bisected(inner, radius, products)
+    elif w is None:
+        w = minimum(inner, products, total=1.0)
+    return w, math.sqrt(max(float(w @ inner @ w), 0.0))
+
+
+def _mean_by_exchanges(inner: Numbers, radius: float, products: Numbers) -> Numbers | None:
+    r"""Return w as `shortest` does, or None if exchanges do not find it; `products` are those with g_0.
+
+    With :math:`t = \|g_w\| / r`, w minimises :math:`\|g_w\|^2 / 2 + t \langle g_w, g_0 \rangle`. While the
+    same weights are positive, :math:`w = a + t c` and :math:`\|g_w\|^2 = \|g_a\|^2 + t^2 \|g_c\|^2`, from
+    which t follows. The unknowns are the weights times the gradients' lengths, of which the shortest is 1.
+    """
+    count, lengths = len(inner), np.sqrt(inner.diagonal())
+    unit, cosines = lengths.min(), inner / np.outer(lengths, lengths)
+    shares, mean, square = unit / lengths, products / lengths / unit, (radius / unit) ** 2
+    # At t = 0, each w that lets gradients cancel is a minimum; one of them remains for t above 0.
+    least, most = 1e-6 * unit / radius, lengths.max() / radius
+    identity, sizes = np.eye(count), np.abs(cosines)
+    system, rights = np.zeros((count + 1, count + 1)), np.zeros((count + 1, 2))
+    rights[count, 0] = 1.0
+
+    def solved_for(free: Numbers, _: Numbers) -> tuple[Numbers, Numbers]:
+        system[:count, :count] = np.where(free.T & free, cosines, identity)
+        system[count, :count] = system[:count, count] = shares * free[0]
+        rights[:count, 1] = -mean * free[0]
+        a, c = np.linalg.solve(system, rights).T
+        a_square, c_square = max(-a[count], 0.0), -float(c[:count] @ mean)
+        root = math.sqrt(a_square / (square - c_square)) if square > c_square else most
+        t = min(max(root, least), most)
+        solution = a + t * c
+        w, level = solution[:count], -solution[count]
+        rounding = ROUNDING * (sizes @ np.abs(w) + t * np.abs(mean))
+        return w[None], (cosines @ w + t * mean - level * shares + rounding)[None]
+
+    first = int(lengths.argmin())
+    (w,), left = _exchanged(solved_for, inner[first : first + 1] <= inner[first, first])
+    return None if len(left) else w * shares
+
+
+def _exchanged(
+    solved_for: Callable[[Numbers, Numbers], tuple[Numbers, Numbers]], free: Numbers
+) -> tuple[Numbers, Numbers]:
+    """Return the minima of several programs, (N, K), and the indexes of those that were not found.
+
+    `solved_for` is given which variables are free, and the programs' indexes. It returns the variables, which
+    are 0 unless they are free, and their slopes, which are at least 0 at a minimum. Exchanges each variable
+    that is on the wrong side, all of them at once: block principal pivoting, which may cycle.
+
+    References
+    ----------
+    J. Kim, H. Park: Fast Nonnegative Matrix Factorization: An Active-Set-Like Method and Comparisons. 2011,
+    SIAM Journal on Scientific Computing 33.
+    """
+    found, left = np.zeros(free.shape), np.arange(len(free))
+    for _ in range(EXCHANGES):
+        try:
+            found[left], slopes = solved_for(free[left], left)
+        except np.linalg.LinAlgError:
+            break
+        wrong = np.where(free[left], found[left], slopes) < 0
+        free[left] ^= wrong
+        left = left[wrong.any(axis=1)]
+        if not len(left):
+            break
+    return found, left
+
+
+def _bisected(inner: Numbers, radius: float, products: Numbers) -> Numbers:
+    r"""Return w as `shortest` does, by bisection with secants (the Illinois method).
+
+    As :math:`\|g_w\| = \min_q (\|g_w\|^2 / q + q) / 2`, w minimises a quadratic function for the right q,
+    which is the length itself. There alone, :math:`\|g_w\| - q` changes its sign.
+    """
+    low, high = 1e-150, float(np.sqrt(np.diag(inner).max())) * 2
+    below, above = 1.0, -1.0
+    q, side = high / 2, 0
+    for _ in range(ITERATIONS):
+        w = minimum(inner * radius / q, products, total=1.0)
+        excess = float(np.sqrt(max(float(w @ inner @ w), 1e-300))) - q
+        if abs(excess) <= 1e-14 * q or high - low <= 1e-14 * high:
+            break
+        if excess > 0:
+            low, below, above = q, excess, above / 2 if side > 0 else above
+        else:
+            high, above, below = q, excess, below / 2 if side < 0 else below
+        side = 1 if excess > 0 else -1
+        q = (low * -above + high * below) / (below - above)
+    return w
 
 
 OPTIMIZERS = one_of("adam", "sgd")

@@ -24,7 +24,7 @@ from .common import add_task_arguments, count, print_result, quiet
 from .task import Choices, Task
 from .task_gradients import TaskGradients
 
-APART = -0.1  # tasks whose mean cosine is below this are said to pull apart
+
 OPPOSED = 0.25  # methods have helped where the sum's step goes against a task in more than these batches
 LONGER = 3.0  # a gradient that is more than this many times as long is said to outweigh the other
 DIFFERENT = 0.1  # cosines of features are shown if they differ by more from those of parameters

@@ -1,12 +1,13 @@
-"""A training step with each method of balancing, relative to one with the sum of the losses.
+"""A training step with each method of balancing, and the methods' solvers, beside TorchJD's.
 
-Beside it are TorchJD's methods on the same two nets in PyTorch, relative to PyTorch's own sum.
+Ours compare gradients of features, and of parameters as TorchJD's do. All train the same two nets.
 """
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,51 +18,65 @@ from multifit import balance
 
 from .child import Child
 from .others import PYTHON
-from .results import Row
+from .results import OURS, Row
 from .rounds import Turn, alternate, timed
-from .subjects import BALANCED, Heads
+from .subjects import BALANCED, Balanced
 
-__all__ = ["CASES", "LIBRARY", "METHODS", "NAME", "SUM", "measure", "over_the_sum"]
+__all__ = ["CASES", "FEATURES", "GRADIENTS", "LIBRARY", "LOSSES", "NAME", "SUM", "Solvers", "measure"]
 
-NAME = "balance"
-CASES = BALANCED
-SUM = "sum of losses"
-ROUNDS = 40
-METHODS: Mapping[str, Callable[[], Any]] = {
-    name: getattr(balance, name)
-    for name in (
-        "Uncertainty", "DWA", "RLW", "GLS", "IMTLL", "FAMO", "GradNorm", "PCGrad", "MGDA", "CAGrad", "IMTLG",
-        "FairGrad", "AlignedMTL", "UPGrad", "DualProj", "ConFIG",
-    )
-}  # fmt: skip
-LIBRARY = "PyTorch"
-THEIRS = ("UW", "DWA", "PCGrad", "MGDA", "CAGrad", "UPGrad")
+NAME, LIBRARY, FEATURES = "balance", "TorchJD", f"{OURS}, features"
+SUM = "the sum"
+LOSSES = (SUM, "Uncertainty", "DWA", "FAMO")
+GRADIENTS = ("UPGrad", "PCGrad", "CAGrad", "MGDA", "IMTLG")
+THEIRS = (SUM, "Uncertainty", "DWA", "UPGrad", "PCGrad", "CAGrad", "MGDA")
+ROUNDS, SECONDS = 40, 45.0  # a case begins no further round after so many seconds
+GRAMIANS = 5
 
 
-def measure(case: Heads, epochs: int | None = None) -> Iterator[Row]:
-    """Yield milliseconds per step with each method, and their ratios to those of the sum."""
-    batches = case.batches()
-    turns = {SUM: _turn(case, None), **{name: _turn(case, make()) for name, make in METHODS.items()}}
-    times = alternate(turns, epochs or ROUNDS)
-    yield Row.of_seconds(NAME, case.name, times, len(batches))
-    yield Row(NAME, f"{case}, over the sum", "times the sum's step", over_the_sum(times))
-    if Path(PYTHON).is_file():  # else only our own are measured
-        times = _torch_times(case, epochs or ROUNDS)
-        yield Row.of_seconds(NAME, f"{case}, {LIBRARY}", times, len(batches))
-        yield Row(NAME, f"{case}, {LIBRARY}, over its sum", "times the sum's step", over_the_sum(times))
+@dataclass(frozen=True)
+class Solvers:
+    """The weights for random gradients of some tasks, without a net."""
+
+    count: int
+
+    def __str__(self) -> str:
+        return f"solver, {self.count} tasks"
+
+    def arrays(self) -> list[Any]:
+        """Return inner products of gradients, each of somewhat more numbers than there are tasks."""
+        shape = (self.count, 2 * self.count + 10)
+        rows = [np.random.RandomState(seed).randn(*shape) for seed in range(GRAMIANS)]
+        return [each @ each.T for each in rows]
 
 
-def over_the_sum(times: Mapping[str, list[float]]) -> dict[str, list[float]]:
-    """Return the times of each method divided by those of the sum, round by round."""
-    return {
-        name: [own / plain for own, plain in zip(seconds, times[SUM])]
-        for name, seconds in times.items()
-        if name != SUM
-    }
+CASES = (*BALANCED, *map(Solvers, (2, 5, 10, 20, 40)))
 
 
-def _turn(case: Heads, method: Any) -> Turn:
+def measure(case: Balanced | Solvers, epochs: int | None = None) -> Iterator[Row]:
+    """Yield milliseconds per step, or per call of a solver; a row for each method."""
+    theirs: tuple[str, ...] = GRADIENTS
+    if isinstance(case, Solvers):
+        steps, turns = GRAMIANS, {(OURS, name): _solving(case, name) for name in GRADIENTS}
+    else:
+        steps, turns = len(case.batches()), {(OURS, name): _training(case, name) for name in LOSSES}
+        turns |= {(OURS, name): _training(case, name, on="parameters") for name in GRADIENTS}
+        turns |= {(FEATURES, name): _training(case, name, on="features") for name in GRADIENTS}
+        theirs = THEIRS
+    with ExitStack() as stack:
+        if Path(PYTHON).is_file():  # else only our own are measured
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            child = stack.enter_context(_child(case, f"{folder}/arrays.npz"))
+            turns |= {(LIBRARY, name): partial(child.ask, name) for name in theirs}
+        times = alternate(turns, epochs or ROUNDS, SECONDS)
+    for name in dict.fromkeys(name for _, name in turns):
+        seconds = {column: times[column, each] for column, each in turns if each == name}
+        row = Row.of_seconds(NAME, f"{case}, {name}", seconds, steps)
+        yield replace(row, unit="ms per call") if isinstance(case, Solvers) else row
+
+
+def _training(case: Balanced, name: str, **options: Any) -> Turn:
     """Return the turn of an estimator, which has been fitted: its graphs are traced."""
+    method = None if name == SUM else getattr(balance, name)(**options)
     estimator, batches = case.estimator(balance=method), case.batches()
     estimator.fit(batches, epochs=2, event_handlers=[])
 
@@ -73,14 +88,19 @@ def _turn(case: Heads, method: Any) -> Turn:
     return timed(epoch)
 
 
-def _torch_times(case: Heads, rounds: int) -> dict[str, list[float]]:
-    with ExitStack() as stack:
-        file = str(Path(stack.enter_context(tempfile.TemporaryDirectory())) / "digits.npz")
-        image, kind, odd = (
-            np.concatenate([slot.asnumpy() for slot in slots]) for slots in zip(*case.batches())
-        )
-        np.savez(file, image=image, kind=kind.astype("int64"), odd=odd)
-        script = str(Path(__file__).parent / "rivals" / "torchjd_balance.py")
-        threads = os.environ.get("OMP_NUM_THREADS", "1")
-        child = stack.enter_context(Child([PYTHON, script, file, case.kind, threads], {"PYTHONPATH": ""}))
-        return alternate({name: partial(child.ask, name) for name in (SUM, *THEIRS)}, rounds)
+def _solving(case: Solvers, name: str) -> Turn:
+    method, gramians = getattr(balance, name)(), case.arrays()
+    return timed(lambda: [method.solve(each) for each in gramians])
+
+
+def _child(case: Balanced | Solvers, path: str) -> Child:
+    """Write the case's arrays to a file, and start TorchJD's process, which reads them."""
+    if isinstance(case, Solvers):
+        arrays: Any = case.arrays()
+    else:
+        arrays = [np.concatenate([slot.asnumpy() for slot in slots]) for slots in zip(*case.batches())]
+    np.savez(path, *arrays)
+    kind, batch = (case.kind, len(case.batches()[0][0])) if isinstance(case, Balanced) else ("", 0)
+    script = str(Path(__file__).parent / "rivals" / "torchjd_balance.py")
+    command = [PYTHON, script, path, kind, str(batch), os.environ.get("OMP_NUM_THREADS", "1")]
+    return Child(command, {"PYTHONPATH": ""})

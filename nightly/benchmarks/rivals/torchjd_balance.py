@@ -1,6 +1,6 @@
-"""Two tasks on one body in PyTorch, weighed by TorchJD.
+"""Tasks on one body in PyTorch, weighed by TorchJD; and its solvers alone.
 
-An epoch with each method, on request by its name.
+Answers each line, the name of a method, with the seconds of an epoch, or of the calls for some Gramians.
 """
 
 import sys
@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from common import BATCH, Line
+from common import Line
 from torch import nn
 from torch.nn import functional as F
 from torchjd import aggregation, scalarization
 from torchjd.autojac import jac_to_grad, mtl_backward
 
-__all__ = ["Trained", "body"]
+__all__ = ["Trained", "body", "solver"]
 
-SCALARS = {"sum of losses": "Sum", "UW": "UW", "DWA": "DWA"}  # by which losses become one number
+SCALARS = {"the sum": "Sum", "Uncertainty": "UW", "DWA": "DWA"}  # by which losses become one number
 
 
 def body(kind: str) -> tuple[nn.Module, int]:
@@ -32,30 +32,29 @@ def body(kind: str) -> tuple[nn.Module, int]:
 
 
 class Trained:
-    """A net that is trained with a method."""
+    """A net that is trained with a method; a batch has an image and each task's classes."""
 
     def __init__(self, kind: str, method: str, batches: list[tuple[torch.Tensor, ...]]) -> None:
         torch.manual_seed(0)
         self._body, features = body(kind)
-        self._digit, self._parity = nn.Linear(features, 10), nn.Linear(features, 1)
+        self._heads = nn.ModuleList(nn.Linear(features, 10) for _ in batches[0][1:])
         self._batches = batches
         self._backward, learned = self._method(method)
-        nets = (self._body, self._digit, self._parity)
-        parameters = [parameter for net in nets for parameter in net.parameters()]
+        parameters = [*self._body.parameters(), *self._heads.parameters()]
         self._optimizer = torch.optim.SGD([*parameters, *learned], lr=0.01, momentum=0.9)
 
     def epoch(self) -> None:
         """Train for an epoch; losses and right answers are summed, as all contenders do."""
-        sums = torch.zeros(4)
-        for image, kind, odd in self._batches:
+        sums = torch.zeros(2 * len(self._heads))
+        for image, *labels in self._batches:
             features = self._body(image)
-            digit, parity = self._digit(features), self._parity(features)
-            losses = [F.cross_entropy(digit, kind), F.binary_cross_entropy_with_logits(parity, odd)]
+            outputs = [head(features) for head in self._heads]
+            losses = [F.cross_entropy(*pair) for pair in zip(outputs, labels)]
             self._optimizer.zero_grad()
             self._backward(losses, features)
             self._optimizer.step()
             with torch.no_grad():
-                right = (digit.argmax(1) == kind).sum(), ((parity > 0) == (odd > 0.5)).sum()
+                right = [(output.argmax(1) == label).sum() for output, label in zip(outputs, labels)]
                 sums += torch.stack([*(loss * len(image) for loss in losses), *right])
         sums.tolist()
 
@@ -63,11 +62,10 @@ class Trained:
         """Return a backward pass, and the parameters that it learns."""
         if name in SCALARS:
             made = getattr(scalarization, SCALARS[name])
-            scalarizer = made(2) if name == "UW" else made()
+            scalarizer = made(len(self._heads)) if name == "Uncertainty" else made()
             learned = list(scalarizer.parameters()) if isinstance(scalarizer, nn.Module) else []
             return lambda losses, features: scalarizer(torch.stack(losses)).backward(), learned
-        made = getattr(aggregation, name)
-        aggregator = made(c=0.5) if name == "CAGrad" else made()
+        aggregator = getattr(aggregation, name)(**options(name))
 
         def backward(losses: list[torch.Tensor], features: torch.Tensor) -> None:
             mtl_backward(losses, features)
@@ -76,22 +74,34 @@ class Trained:
         return backward, []
 
 
-def main(path: str, kind: str) -> None:
-    """Answer each line, the name of a method, with the seconds of an epoch."""
+def options(name: str) -> dict[str, float]:
+    """Return what a method's constructor is given: ours has a default of c, theirs has none."""
+    return {"c": 0.5} if name == "CAGrad" else {}
+
+
+def solver(name: str, gramians: list[torch.Tensor]) -> Callable[[], Any]:
+    """Return a function that computes a method's weights for each Gramian."""
+    weighting = getattr(aggregation, f"{name}Weighting")(**options(name))
+    return lambda: [weighting(gramian) for gramian in gramians]
+
+
+def main(path: str, kind: str, batch: int) -> None:
+    """Answer until the input ends; without a `kind` of body, the arrays are Gramians."""
     with np.load(path) as file:
-        arrays = [torch.from_numpy(file[name]) for name in ("image", "kind", "odd")]
-    starts = range(0, len(arrays[0]), BATCH)
-    batches = [tuple(array[i : i + BATCH] for array in arrays) for i in starts]
-    line, trained = Line(), {}
+        arrays = [torch.from_numpy(file[name]) for name in file.files]
+    if kind:
+        labels = [array.long() for array in arrays[1:]]
+        batches = list(zip(*(array.split(batch) for array in (arrays[0], *labels))))
+    line, known = Line(), {}
     line.answer("ready")
-    while method := line.wait():
-        if method not in trained:
-            trained[method] = Trained(kind, method, batches)
+    while name := line.wait():
+        if name not in known:
+            known[name] = Trained(kind, name, batches).epoch if kind else solver(name, arrays)
         begun = time.perf_counter()
-        trained[method].epoch()
+        known[name]()
         line.answer(time.perf_counter() - begun)
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(int(sys.argv[3]))
-    main(sys.argv[1], sys.argv[2])
+    torch.set_num_threads(int(sys.argv[4]))
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))

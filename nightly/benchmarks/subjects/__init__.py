@@ -1,6 +1,6 @@
 """The nets that are measured, one family per file, with the loops that people write for them."""
 
-from .balanced import BALANCED
+from .balanced import BALANCED, Balanced
 from .detection import SSD
 from .heads import HEADS, Heads
 from .large import LARGE
@@ -8,4 +8,6 @@ from .single import SINGLES, Single
 from .subject import Epoch, Subject
 from .translation import NMT
 
-__all__ = ["BALANCED", "HEADS", "LARGE", "NMT", "SINGLES", "SSD", "Epoch", "Heads", "Single", "Subject"]
+__all__ = [
+    "BALANCED", "HEADS", "LARGE", "NMT", "SINGLES", "SSD", "Balanced", "Epoch", "Heads", "Single", "Subject",
+]  # fmt: skip

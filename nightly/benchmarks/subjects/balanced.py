@@ -1,4 +1,4 @@
-"""Nets with two tasks on one body, to compare methods of balancing."""
+"""Nets with several tasks on one body, to compare methods of balancing."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +10,7 @@ from .heads import Heads, HeadsNet
 
 __all__ = ["BALANCED", "Balanced"]
 
-SIDES = {"MLP": 8, "conv": 16}
+SHAPES = {"MLP": (8, 64, 23), "conv": (16, 32, 4)}  # the images' side, samples a batch, and batches
 
 
 class ConvHeads(HeadsNet):
@@ -27,23 +27,30 @@ class ConvHeads(HeadsNet):
 
 @dataclass(frozen=True)
 class Balanced(Heads):
-    """Digit and parity, from a body of dense layers or of convolutions."""
+    """Ten classes for each task, from a body of dense layers or of convolutions."""
 
     kind: str = "MLP"
 
     @property
     def name(self) -> str:
-        """The kind of body."""
-        return self.kind
+        """The kind of body, and the number of tasks."""
+        return f"{self.kind}, {self.count} tasks"
+
+    @property
+    def binary(self) -> list[bool]:
+        """Whether each head is binary: none is."""
+        return [False] * self.count
 
     def make(self) -> Any:
         """Return the net."""
-        return (ConvHeads if self.kind == "conv" else HeadsNet)([10, 1])
+        return (ConvHeads if self.kind == "conv" else HeadsNet)([10] * self.count)
 
     def batches(self) -> list[tuple[Any, ...]]:
-        """Return images with both labels."""
-        pairs = digit_batches(SIDES[self.kind])
-        return [(image, kind, (kind % 2).astype("float32").reshape((-1, 1))) for image, kind in pairs]
+        """Return images, and for each task the digits' classes under other numbers."""
+        side, size, count = SHAPES[self.kind]
+        count = max(2, count * 5 // max(5, self.count))  # steps with many tasks take long
+        pairs = [(image[:size], kind[:size]) for image, kind in digit_batches(side)[:count]]
+        return [(image, *((kind + shift) % 10 for shift in range(self.count))) for image, kind in pairs]
 
 
-BALANCED = (Balanced(2, kind="MLP"), Balanced(2, kind="conv"))
+BALANCED = tuple(Balanced(count, kind=kind) for kind in SHAPES for count in (2, 5, 20))

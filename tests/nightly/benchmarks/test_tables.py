@@ -77,10 +77,40 @@ def test_wrong_arguments_are_an_error(arguments, said, capsys):
     assert said in capsys.readouterr().err
 
 
-def test_balance_is_measured_over_the_sum(monkeypatch):
-    monkeypatch.setattr(balance, "METHODS", {name: balance.METHODS[name] for name in ("RLW", "UPGrad")})
+def test_balance_has_a_row_for_each_method(monkeypatch):
+    monkeypatch.setattr(balance, "GRADIENTS", ("UPGrad",))
+    monkeypatch.setattr(balance, "LOSSES", (balance.SUM, "DWA"))
     monkeypatch.setattr(balance, "PYTHON", "")
-    times, ratios = balance.measure(balance.CASES[0], 1)
-    assert times.case == "MLP" and times.values.keys() == {balance.SUM, "RLW", "UPGrad"}
-    for name, [ratio] in ratios.values.items():
-        assert ratio == pytest.approx(times.values[name][0] / times.values[balance.SUM][0])
+    net, *_, solvers = balance.CASES
+    rows = [*balance.measure(net, 1), *balance.measure(solvers, 1)]
+    assert {row.case: set(row.values) for row in rows} == {
+        "MLP, 2 tasks, the sum": {"multifit"},
+        "MLP, 2 tasks, DWA": {"multifit"},
+        "MLP, 2 tasks, UPGrad": {"multifit", "multifit, features"},
+        "solver, 40 tasks, UPGrad": {"multifit"},
+    }
+
+
+@pytest.mark.parametrize("case", [balance.CASES[0], balance.CASES[-1]], ids=str)
+def test_balance_beside_torchjd_in_another_environment(case, tmp_path, monkeypatch):
+    """The rival here only reads its arrays, so it runs in any environment."""
+    rivals = tmp_path / "rivals"
+    rivals.mkdir()
+    (rivals / "torchjd_balance.py").write_text(
+        f"import sys; sys.path.insert(0, {str(others.Path(others.__file__).parent / 'rivals')!r})\n"
+        "import numpy as np\n"
+        "from common import Line\n"
+        "arrays = np.load(sys.argv[1])\n"
+        "shapes = [arrays[name].shape for name in arrays.files]\n"
+        "net = [(1472, 1, 8, 8), (1472,), (1472,)], ['MLP', '64']\n"
+        "assert (shapes, sys.argv[2:4]) in (net, ([(40, 40)] * 5, ['', '0']))\n"
+        "line = Line(); line.answer('ready')\n"
+        "while line.wait(): line.answer(2.0)\n"
+    )
+    monkeypatch.setattr(balance, "__file__", str(tmp_path / "balance.py"))
+    monkeypatch.setattr(balance, "PYTHON", sys.executable)
+    monkeypatch.setattr(balance, "GRADIENTS", ("MGDA",))
+    monkeypatch.setattr(balance, "LOSSES", ())
+    monkeypatch.setattr(balance, "THEIRS", ("MGDA",))
+    (row,) = balance.measure(case, 1)
+    assert row.case == f"{case}, MGDA" and len(row.values["TorchJD"]) == 1 and "/ TorchJD" in row.ratios()
