@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..balance import Sum
+from ..balance.protocol import PULL_APART
 from ..distributed import ALONE
 from ..errors import SpecError, counted, limited, quoted
 from ..estimator import MultiEstimator
@@ -24,12 +25,11 @@ from .common import add_task_arguments, count, print_result, quiet
 from .task import Choices, Task
 from .task_gradients import TaskGradients
 
-
 OPPOSED = 0.25  # methods have helped where the sum's step goes against a task in more than these batches
 LONGER = 3.0  # a gradient that is more than this many times as long is said to outweigh the other
 DIFFERENT = 0.1  # cosines of features are shown if they differ by more from those of parameters
 SHOWN = 10  # pairs of tasks
-METHODS = 'UPGrad(on="parameters", normalize=True) or balance=IMTLG(on="parameters")'
+METHODS = "UPGrad(normalize=True) or balance=IMTLG()"
 FEATURES, PARAMETERS = "features", "parameters"
 
 
@@ -202,7 +202,9 @@ def _advice(look: Look) -> Iterator[str]:
     """Yield what the tasks do to each other, and what has helped then by ``nightly.balance_value``."""
     names = look.names
     yield from (f"{n} had no gradient in any batch" for n, g in zip(names, look.lengths) if not g > 0)
-    apart = [f"{names[i]} and {names[j]} pull apart" for i, j in _pairs(look) if look.cosines[i, j] < APART]
+    apart = [
+        f"{names[i]} and {names[j]} pull apart" for i, j in _pairs(look) if look.cosines[i, j] < PULL_APART
+    ]
     yield from limited(apart, SHOWN)
     against = [f"{name} in {share:.0%}" for name, share in zip(names, look.opposed) if share > OPPOSED]
     helped = against or (apart and np.isnan(look.opposed).all())
