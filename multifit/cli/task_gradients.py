@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,19 @@ from ..taskfile import UsageError
 
 Gradients = dict[str, Numbers]
 """By parameter, flat, in float64."""
+
+
+class Summary(NamedTuple):
+    """What was measured of K tasks, as means over the batches; NaN is what was not compared.
+
+    `opposed` is the share of batches in which the sum of all gradients goes against that of the task: a small
+    step on the sum raises the task's loss. `affinity` is None unless it was measured.
+    """
+
+    lengths: Numbers  # (K,)
+    cosines: Numbers  # (K, K)
+    opposed: Numbers  # (K,)
+    affinity: Numbers | None  # (K, K): of a step on a row's task, on the loss of a column's
 
 
 class TaskGradients(Handler):
@@ -70,23 +83,16 @@ class TaskGradients(Handler):
         names = [name for name, tasks in self._reached.items() if len(tasks) > 1]
         return [name for name in names if self.chosen is None or name in self.chosen]
 
-    def summary(self) -> tuple[Numbers, Numbers, Numbers]:
-        """Return mean lengths (K,), mean cosines (K, K) and `opposed` (K,); NaN is what was not compared.
-
-        `opposed` is the share of batches in which the sum of all gradients goes against that of the task: a
-        small step on the sum raises the task's loss.
-        """
+    def summary(self) -> Summary:
+        """Return the means over the batches."""
         gramians = np.stack(self.gramians)
         squares = np.diagonal(gramians, axis1=1, axis2=2)
         lengths = np.sqrt(squares)
         cosines = _mean(gramians / lengths[:, :, np.newaxis] / lengths[:, np.newaxis])
         np.fill_diagonal(cosines, 1)
         opposed = np.where(np.isfinite(squares), np.nansum(gramians, axis=2) < 0, np.nan)
-        return _mean(lengths), cosines, _mean(opposed)
-
-    def affinity(self) -> Numbers:
-        """Return the mean affinities (K, K); NaN if unknown."""
-        return _mean(np.stack(self._changes))
+        affinity = _mean(np.stack(self._changes)) if self._affinity else None
+        return Summary(_mean(lengths), cosines, _mean(opposed), affinity)
 
     # ---- events
 
@@ -147,17 +153,11 @@ class TaskGradients(Handler):
             compared[np.ix_(there, there)] = 1
         self.gramians.append(np.where(compared > 0, gramian, np.nan))
         if self._affinity:
-            self._changes.append(self._affinities(estimator, [batch for _, batch in passes], rows))
-
-    def _affinities(self, estimator: Any, batches: Sequence[Any], rows: list[Gradients]) -> Numbers:
-        """Return the tasks' affinities; each step is one on the batch in its row."""
-        changes, base = [], None
-        for batch, row in zip(batches, rows):
-            if batch is not base:
-                base, before = batch, self._after(estimator, batch, {}, batches)
-            after = self._after(estimator, batch, row, batches)
-            changes.append((before - after) / np.where(before, abs(before), np.nan))
-        return np.stack(changes)
+            batches, changes = [batch for _, batch in passes], []
+            for batch, row in zip(batches, rows):
+                before, after = (self._after(estimator, batch, step, batches) for step in ({}, row))
+                changes.append((before - after) / np.where(before, abs(before), np.nan))
+            self._changes.append(np.stack(changes))
 
     def _after(self, estimator: Any, batch: Any, gradients: Gradients, batches: Sequence[Any]) -> Numbers:
         """Return the tasks' losses after a step by these gradients, which is then taken back."""

@@ -78,7 +78,7 @@ def test_equals_the_figures_of_sum_on_parameters_and_changes_nothing(case: str, 
     look, made = looked(make(), spec(), engine=engine, **options)
     other = estimator(make(), spec(), engine, balance=Sum(on="parameters"), **options)
     history = other.fit(BATCHES, epochs=1, event_handlers=SILENT)
-    lengths, cosines, _ = look.summary()
+    lengths, cosines, *_ = look.summary()
     for i, one in enumerate(look.names):
         assert lengths[i] == pytest.approx(history[f"train_gradnorm_{one}"][0], rel=1e-4)
         for j, two in list(enumerate(look.names))[i + 1 :]:
@@ -113,7 +113,7 @@ def test_what_is_not_compared_is_nan() -> None:
         losses={name: LossSpec(L2, name, "parity") for name in names},
     )  # fmt: skip
     look, _ = looked(hybridized(Apart()), spec)
-    lengths, cosines, opposed = look.summary()
+    lengths, cosines, opposed, _ = look.summary()
     assert np.isnan([lengths[2], cosines[0, 2], cosines[2, 1], opposed[2]]).all()
     assert not np.isnan([*lengths[:2], cosines[0, 1], *opposed[:2]]).any()
     assert look.shared == ["left.weight", "left.bias"]
@@ -205,7 +205,7 @@ def test_what_the_advice_names_beats_the_sum_where_it_is_given(weight: float, he
     options = {"trainers": TrainerSpec(".*", *ADAM)}
     net, spec, batches = competing(weight)
     look, _ = looked(net, spec, batches * 20, **options)
-    lengths, _, opposed = look.summary()
+    lengths, _, opposed, _ = look.summary()
     assert (opposed[0] > OPPOSED) == helps and lengths[1] > LONGER * lengths[0]
     losses = []
     for balance in (None, eval(METHODS.split(" or ")[0])):

@@ -101,13 +101,6 @@ def test_features_are_shown_where_they_differ(write, multifit):
     assert only.out == result.out.split("\na method")[0] + result.out[result.out.index("\nnear and far") :]
 
 
-def test_features_alone(write, multifit):
-    result = multifit("tasks", write(SHARED + OPPOSITE), "--batches", 2, "--quiet", "--on", "features")
-    title, _, _, near, *_ = result.out.splitlines()
-    assert title.startswith("gradients of features where the tasks branch, mean of 2 batches")
-    assert near.split()[-1] == "-" and METHOD in result.out
-
-
 def test_parameters_by_a_pattern(write, multifit):
     result = multifit("tasks", write(SHARED), "--batches", 2, "--quiet", "--on", "body.weight")
     assert "gradients of 1 parameter that tasks share" in result.out
@@ -135,8 +128,6 @@ def spec():
     result = multifit("tasks", write(SHARED + untraced), "--batches", 2, "--quiet")
     assert result.code == 0 and result.out.startswith(TITLE.format("2 batches"))
     assert "\nfeatures were not compared: balance:" in result.out
-    result = multifit("tasks", write(SHARED + untraced), "--batches", 2, "--on", "features")
-    assert result.code == 1 and "balance:" in result.err
 
 
 def test_loaders_that_take_turns(write, multifit):
@@ -191,8 +182,7 @@ REFUSED = {
     "only a loss": ("\ndef spec():\n    return gluon.loss.L2Loss()\n", (), "there is one task, and nothing"),
     "bound losses": (BOUND, (), 'the losses "kind" are bound to trainers: adversaries pull apart on purpose'),
     "a state": (CARRIED, (), '"place" is carried from batch to batch'),
-    "features of turns": (TURNS, ("--on", "features"), "the loaders take turns"),
-    "affinity of features": ("", ("--on", "features", "--affinity"), "--affinity takes steps on parameters"),
+    "features alone": ("", ("--on", "features"), "features are compared beside parameters, and shown where"),
 }
 
 
@@ -214,13 +204,28 @@ def spec():
     )
 """
     imports = {"import LossSpec": "import LabelSpec, LossSpec"}
-    result = multifit("tasks", write(SHARED + spec, **imports), "--batches", 2, "--quiet", "--on", "features")
-    kind, place = result.out.splitlines()[3:5]
-    assert kind.split() == ["kind", "-", "-", "1.00", "-", "-"]
-    assert (place.split()[2], place.split()[3:]) == ("100%", ["-", "1.00", "-"])
-    assert "kind had no gradient in any batch" in result.out and "place outweighs" not in result.out
     result = multifit("tasks", write(SHARED + spec, **imports), "--batches", 2, "--quiet")
     assert result.code == 2 and "or a single one had labels" in result.err
+
+
+def test_a_third_task_without_labels_has_no_figures(write, multifit):
+    spec = """
+def spec():
+    return TaskSpec(
+        inputs=["point"], outputs=["kind", "place"],
+        labels=[LabelSpec("kind", missing=-1), "place"],
+        batch_fn=lambda batch: {"point": batch[0], "kind": batch[1] * 0 - 1, "place": batch[2]},
+        losses={"kind": gluon.loss.SoftmaxCrossEntropyLoss(),
+                "near": LossSpec(gluon.loss.L2Loss(), "place", "place"),
+                "far": LossSpec(gluon.loss.L1Loss(), "place", "place")},
+    )
+"""
+    imports = {"import LossSpec": "import LabelSpec, LossSpec"}
+    result = multifit("tasks", write(SHARED + spec, **imports), "--batches", 2, "--quiet")
+    kind, near = result.out.splitlines()[3:5]
+    assert kind.split() == ["kind", "-", "-", "1.00", "-", "-", "-"]
+    assert near.split()[3:5] == ["-", "1.00"] and near.split()[2] != "100%"
+    assert "kind had no gradient in any batch" in result.out and "kind outweighs" not in result.out
 
 
 def test_tasks_that_share_nothing_are_an_error(write, multifit):
