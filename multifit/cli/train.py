@@ -3,12 +3,11 @@
 import argparse
 import os
 import re
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from ..checkpoints import checkpoints_folder, list_checkpoints
-from ..delta_m import DeltaM
 from ..distributed import World
 from ..errors import counted, shown
 from ..estimator.run_folder import (
@@ -60,10 +59,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", metavar="TASK", nargs="+", help=text)
     text = "train N runs, with seed, seed + 1, …, in the folders seed-0, seed-1, … of the output folder"
     parser.add_argument("--seeds", metavar="N", type=count, help=text)
-    text = "runs of single tasks, against which the figure delta_m is the mean relative change, in percent"
-    parser.add_argument(
-        "--baseline", metavar="RUN", nargs="+", type=lambda path: Path(path).absolute(), help=text
-    )
     add_distributed_arguments(parser)
     used = parser.add_mutually_exclusive_group()
     used.add_argument(
@@ -92,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
         remove_run(each, options.file)
     for seed, each in enumerate(runs, first):
         single = argparse.Namespace(**vars(options) | {"seed": seed, "output": str(each)})
-        status = 0 if options.resume and world.from_first(_has_ended(single)) else _run(single, world)
+        status = _run(single, world)
         os.chdir(here)
         if status:
             return status
@@ -101,13 +96,6 @@ def run(options: argparse.Namespace) -> int:
         title = f"after the last epoch, mean ± standard deviation of {counted(len(runs), 'seed')}"
         print(f"\n{title}\n{table(LAST_EPOCH_HEADERS, last_epoch_rows(mean.last, spread.last))}")
     return 0
-
-
-def _has_ended(options: argparse.Namespace) -> bool:
-    """Return whether the run has trained all its epochs."""
-    path = Path(options.output, HISTORY)
-    epochs = path.exists() and (options.epochs or read_record(path.parent, options.file).epochs)
-    return bool(epochs) and History.from_json(path).epochs >= int(epochs or 0)
 
 
 def _run(options: argparse.Namespace, world: World) -> int:
@@ -161,10 +149,7 @@ def _earlier_record(options: argparse.Namespace, folder: Path, world: World) -> 
 def _train(task: Task, resumed: RunRecord | None, resume: Path | None, options: argparse.Namespace) -> None:
     """Train, write everything, then print the last figures and what was written, even if that is not all."""
     folder, every = task.output, options.checkpoint_every
-    with as_usage_error(ValueError):
-        baseline = DeltaM(*options.baseline).baseline if options.baseline else resumed and resumed.baseline
-    record = replace(_record(task, options), baseline=baseline or {})
-    writer = RunWriter(folder, record, resumed)
+    writer = RunWriter(folder, _record(task, options), resumed)
     plan = task.check()
     given = task.handlers
     if every is not None and any(isinstance(unwrapped(each), CheckpointHandler) for each in given):
@@ -174,7 +159,6 @@ def _train(task: Task, resumed: RunRecord | None, resume: Path | None, options: 
         )
     handlers = [
         *given,
-        *([DeltaM(baseline)] if baseline else []),
         LoggingHandler(figures=options.figures),
         ProgressBar(enabled=False if options.quiet else None, figures=options.figures),
     ]

@@ -97,7 +97,7 @@ def check_monitors(engine: Any, handlers: Iterable[Any], evaluated: bool, sets: 
                 if others:
                     hint += f'; for one that {handler_name(others[0])} records, give mode="min" or mode="max"'
                 if figure == DELTA_M:
-                    hint = "; the handler DeltaM records it, or multifit train --baseline RUN"
+                    hint = "; the handler DeltaM records it"
                 near = suggest(figure, directions)
                 messages.append(
                     f'{kind}: there is no figure "{figure}"{near}; figures are {quoted(directions)}{hint}'

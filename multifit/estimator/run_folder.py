@@ -56,7 +56,6 @@ class RunRecord:
     started: str = field(default_factory=lambda: f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S %z}")
     pictures: list[str] = field(default_factory=list)  # the files that were drawn at the end
     seconds: float | None = None  # how long it was trained, without what a kill cut off; None while it runs
-    baseline: dict[str, float] = field(default_factory=dict)  # of DeltaM, by figure
     tasks: list[str] = field(default_factory=list)  # the validation figure that says most of each
     directions: dict[str, str] = field(default_factory=dict)  # "min" or "max" by figure, where known
     versions: dict[str, str] = field(default_factory=dict)

@@ -125,7 +125,7 @@ class Records(Handler):
 @pytest.mark.parametrize("more", [[], [Records()]])
 def test_it_cannot_be_monitored_without_a_baseline(more: list[Any]) -> None:
     handlers = [EarlyStoppingHandler("delta_m"), *more]
-    message = r'no figure "delta_m".*; the handler DeltaM records it, or multifit train --baseline RUN'
+    message = r'no figure "delta_m".*; the handler DeltaM records it'
     with pytest.raises(ValueError, match=message):
         new().fit(BATCHES, BATCHES, epochs=1, event_handlers=handlers)
 
