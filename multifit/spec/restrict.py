@@ -7,7 +7,7 @@ from typing import Any
 from ..errors import Problem, quoted, raise_problems, shown, suggest
 from .names import LABELS, LOSSES, OUTPUTS, Ref
 from .specs import LabelSpec
-from .terms import Declared, MetricTerm, Taker, Term, changed, slots_of
+from .terms import Declared, Taker, changed, slots_of
 
 
 def restricted(
@@ -25,37 +25,39 @@ def restricted(
     raise_problems(Problem("spec", f"only: {each}; tasks are {quoted(known)}") for each in messages)
     kept = {loss for task in tasks for loss in known[task]}
     parts = {_part(spec, loss) for loss in kept}
-    ours, theirs = set[Ref](), set[Ref]()  # the metrics of other parts are left out anyway
+    ours, theirs = set[Ref](), set[Ref]()  # taken by losses that are kept, and by others
     for each in (spec, spec.evaluate or spec):
-        for term in (term for term in each.terms if _part(spec, term.key) in parts):
-            (ours if term.key in kept else theirs).update(_takes(each, term))
+        for term in each.terms:
+            if _part(spec, term.key) in parts:
+                (ours if term.key in kept else theirs).update(_takes(each, term))
+    own = kept, parts, theirs - ours
+    return changed(_restricted(spec, *own), evaluate=spec.evaluate and _restricted(spec.evaluate, *own))
 
-    def stays(each: Any, taker: Taker) -> bool:
-        if isinstance(taker, Term):
-            return taker.key in kept
-        return _part(each, taker.key) in parts and (theirs - ours).isdisjoint(_takes(each, taker))
 
-    def of(each: Any) -> Any:
-        takers = [taker for taker in each.takers if stays(each, taker)]
-        terms = tuple(taker for taker in takers if isinstance(taker, Term))
-        metrics = tuple(taker for taker in takers if isinstance(taker, MetricTerm))
-        used = {str(ref) for taker in takers for ref in _takes(each, taker)}
-        names = [f"{OUTPUTS}.{name}" for name in each.output_names if name not in each.state]
-        names += [f"{LABELS}.{name}" for name in each.labels if name not in each.inputs]
-        labels = {n: v if f"{LABELS}.{n}" in used else LabelSpec(n) for n, v in each.label_specs.items()}
-        return changed(
-            each,
-            losses=MappingProxyType({term.key: each.losses[term.key] for term in terms}),
-            metrics=MappingProxyType({metric.key: each.metrics[metric.key] for metric in metrics}),
-            terms=terms,
-            metric_terms=metrics,
-            label_specs=MappingProxyType(labels),
-            unused=(*each.unused, *(name for name in names if name not in used and name not in each.unused)),
-            parts={part: slots for part, slots in each.parts.items() if part in parts},
-            restricted=True,
-        )
-
-    return changed(of(spec), evaluate=spec.evaluate and of(spec.evaluate))  # type: ignore[no-any-return]
+def _restricted(spec: Any, kept: set[str], parts: set[str], left_out: set[Ref]) -> Any:
+    """Return a spec of the losses `kept`, and of the metrics of `parts` that take nothing `left_out`."""
+    terms = [term for term in spec.terms if term.key in kept]
+    metrics = [
+        metric
+        for metric in spec.metric_terms
+        if _part(spec, metric.key) in parts and left_out.isdisjoint(_takes(spec, metric))
+    ]
+    used = {str(ref) for taker in (*terms, *metrics) for ref in _takes(spec, taker)}
+    names = [f"{OUTPUTS}.{name}" for name in spec.output_names if name not in spec.state]
+    names += [f"{LABELS}.{name}" for name in spec.labels if name not in spec.inputs]
+    unused = [name for name in names if name not in used and name not in spec.unused]
+    labels = {n: v if f"{LABELS}.{n}" in used else LabelSpec(n) for n, v in spec.label_specs.items()}
+    return changed(
+        spec,
+        losses=MappingProxyType({term.key: spec.losses[term.key] for term in terms}),
+        metrics=MappingProxyType({metric.key: spec.metrics[metric.key] for metric in metrics}),
+        terms=tuple(terms),
+        metric_terms=tuple(metrics),
+        label_specs=MappingProxyType(labels),
+        unused=(*spec.unused, *unused),
+        parts={part: slots for part, slots in spec.parts.items() if part in parts},
+        restricted=True,
+    )
 
 
 def _takes(spec: Any, taker: Taker) -> Iterator[Ref]:
