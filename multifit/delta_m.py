@@ -25,14 +25,13 @@ _Values = Annotated[
 ]
 
 
-def delta_m(values: Any, single: Any, more_is_better: Sequence[bool]) -> Any:
-    """Return Δm of each seed: the mean relative change against the mean of the single-task nets.
+def delta_m(values: Any, baseline: Any, more_is_better: Sequence[bool]) -> Any:
+    """Return Δm of each seed in percent: the mean relative change against the baseline; more is better.
 
-    `values` are figures of shape (seeds, tasks), and `single` those of nets for single tasks, whose seeds may
-    be others. The sign is such that more is better.
+    `values` are figures of shape (seeds, tasks), and `baseline` (tasks,) those of nets for single tasks.
     """
-    baseline, signs = np.mean(single, axis=0), np.where(more_is_better, 1.0, -1.0)
-    return (signs * (np.asarray(values) - baseline) / baseline).mean(axis=1)
+    signs = np.where(more_is_better, 100.0, -100.0)
+    return (signs * (np.asarray(values) / baseline - 1)).mean(axis=1)
 
 
 class RunFigures(NamedTuple):
@@ -44,11 +43,13 @@ class RunFigures(NamedTuple):
     tasks: list[str]  # the figure that says most of each task
 
     def values(self, figure: str) -> list[float]:
-        """Return a figure of each seed; raises ValueError if it was not measured."""
+        """Return a figure of each seed; raises ValueError if it cannot be compared."""
         values = [seed.get(figure, math.nan) for seed in self.seeds]
         if not all(map(math.isfinite, values)):
             near, known = suggest(figure, self.seeds[0]), quoted(self.seeds[0])
             raise ValueError(f'{self.name} has no number for "{figure}"{near}; its figures are {known}')
+        if figure not in self.directions:
+            raise ValueError(f'is more of "{figure}" better, or less? Give its MetricSpec a mode=')
         return values
 
 
@@ -126,5 +127,5 @@ class DeltaM(Handler):
         """Record the epoch's Δm."""
         values = [estimator.history.last.get(figure, math.nan) for figure in self.baseline]
         more = [estimator.direction(figure) == "max" for figure in self.baseline]
-        change = delta_m([values], [list(self.baseline.values())], more)
-        estimator.history.record({DELTA_M: 100 * float(change[0])})
+        change = delta_m([values], list(self.baseline.values()), more)
+        estimator.history.record({DELTA_M: float(change[0])})

@@ -162,7 +162,7 @@ def written(name: str, problem: Problem, values: Values) -> str:
     def change(each: np.ndarray | None) -> str:
         if each is None:
             return ""
-        percent = 100 * delta_m(each, single, better)
+        percent = delta_m(each, np.mean(single, axis=0), better)
         return f"{percent.mean():+.1f}" + (f" ± {percent.std(ddof=1):.1f}" if len(percent) > 1 else "")
 
     def rows() -> Iterator[list[str]]:

@@ -7,6 +7,8 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+import numpy as np
+
 from ..delta_m import baseline_values, delta_m, read_figures
 from ..errors import quoted
 from ..history import figure_text
@@ -33,16 +35,12 @@ def run(options: argparse.Namespace) -> None:
         single = baseline_values(singles, options.figure or (() if options.baseline else runs[0].tasks))
         values = {each.name: [each.values(figure) for figure in single] for each in runs}
         known = {figure for each in singles for figure in each.seeds[0]}
-        lacking = [name for each in runs for name in each.tasks if name not in known and not options.figure]
-        if lacking:
-            raise ValueError(
-                f"no baseline has {quoted(dict.fromkeys(lacking))}: give runs of these tasks, too"
-            )
-        ways = {name: way for each in [*singles, *runs] for name, way in each.directions.items()}
-        if unclear := [figure for figure in single if figure not in ways]:
-            raise ValueError(f"is more of {quoted(unclear)} better, or less? Give its MetricSpec a mode=")
-    means, more = [[*map(fmean, single.values())]], [ways[figure] == "max" for figure in single]
-    changes = {name: [100 * float(c) for c in delta_m([*zip(*v)], means, more)] for name, v in values.items()}
+        tasks = [] if options.figure else [name for each in runs for name in each.tasks]
+        if lacking := dict.fromkeys(name for name in tasks if name not in known):
+            raise ValueError(f"no baseline has {quoted(lacking)}: give runs of these tasks, too")
+    baseline = [fmean(each) for each in single.values()]
+    more = [runs[0].directions[figure] == "max" for figure in single]
+    changes = {name: delta_m(np.transpose(each), baseline, more).tolist() for name, each in values.items()}
     rows = [["baseline", *map(_text, single.values())]] if options.baseline else []
     rows += [[name, *map(_text, values[name]), _text(change, "+.1f")] for name, change in changes.items()]
     print_result("\n".join([table(["run", *single, "Δm in %"], rows, 200), "", *_words(changes)]))

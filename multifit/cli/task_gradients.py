@@ -15,7 +15,6 @@ from ..seeding import mixed, seed_operators
 from ..spec import TaskSpec
 from ..spec.terms import changed
 from ..state import RunState
-from ..taskfile import UsageError
 
 Gradients = dict[str, Numbers]
 """By parameter, flat, in float64."""
@@ -153,24 +152,16 @@ class TaskGradients(Handler):
             compared[np.ix_(there, there)] = 1
         self.gramians.append(np.where(compared > 0, gramian, np.nan))
         if self._affinity:
-            batches, changes = [batch for _, batch in passes], []
-            for batch, row in zip(batches, rows):
-                before, after = (self._after(estimator, batch, step, batches) for step in ({}, row))
-                changes.append((before - after) / np.where(before, abs(before), np.nan))
-            self._changes.append(np.stack(changes))
+            batch = passes[0][1]
+            before, *after = (self._after(estimator, batch, step) for step in ({}, *rows))
+            self._changes.append((before - np.stack(after)) / np.where(before, abs(before), np.nan))
 
-    def _after(self, estimator: Any, batch: Any, gradients: Gradients, batches: Sequence[Any]) -> Numbers:
+    def _after(self, estimator: Any, batch: Any, gradients: Gradients) -> Numbers:
         """Return the tasks' losses after a step by these gradients, which is then taken back."""
-        losses: list[float] = []
         with _restored(estimator):
             self._run(estimator, batch, None, gradients)
-            for each in {id(batch): batch for batch in batches}.values():
-                self._run(estimator, each, None)
-                names = list(self._losses) if self.take_turns else self.names
-                if self.take_turns and len(names) > 1:
-                    raise UsageError("--affinity: a loader trains several losses; declare a loader for each")
-                losses += [self._losses.get(name, np.nan) for name in names]
-        return np.array(losses)
+            self._run(estimator, batch, None)
+        return np.array([self._losses.get(name, np.nan) for name in self.names])
 
     def _run(self, estimator: Any, batch: Any, only: str | None, given: Gradients | None = None) -> None:
         """Pass a batch through the net; update by the `given` gradients, or only measure without any."""

@@ -2,7 +2,7 @@
 
 import argparse
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import combinations
 from typing import Any
@@ -84,7 +84,7 @@ def _train(options: argparse.Namespace, features: bool) -> tuple[TaskGradients, 
         measured.take_turns = isinstance(loaders, Mapping) and len(loaders) > 1 and not joined
         terms = spec.terms if isinstance(spec, TaskSpec) else ()
         measured.names = list(loaders) if measured.take_turns else [term.key for term in terms]
-        for problem in _problems(options, spec, measured.names):
+        for problem in _problems(options, spec, measured):
             raise UsageError(f"{options.file}: {problem}")
         if not measured.take_turns:
             spec = measured.restricted(spec)
@@ -107,10 +107,13 @@ def _train(options: argparse.Namespace, features: bool) -> tuple[TaskGradients, 
     return measured, made
 
 
-def _problems(options: argparse.Namespace, spec: Any, names: Sequence[str]) -> Iterator[str]:
-    """Yield why the gradients of these tasks cannot be compared."""
+def _problems(options: argparse.Namespace, spec: Any, measured: TaskGradients) -> Iterator[str]:
+    """Yield why these tasks cannot be compared."""
+    names = measured.names
     if options.on == "features":
         yield "features are compared beside parameters, and shown where they differ: leave --on features out"
+    if options.affinity and measured.take_turns:
+        yield "--affinity needs all losses of a batch, and loaders that take turns train one each"
     if len(names) < 2:
         yield f"there is one task{f', {quoted(names)}' if names else ''}, and nothing to compare it with"
     if bound := [term.key for term in spec.terms if term.trainers] if isinstance(spec, TaskSpec) else []:

@@ -34,7 +34,7 @@ def restricted(
     return changed(_restricted(spec, *own), evaluate=spec.evaluate and _restricted(spec.evaluate, *own))
 
 
-def _restricted(spec: Any, kept: set[str], parts: set[str], left_out: set[Ref]) -> Any:
+def _restricted(spec: Declared, kept: set[str], parts: set[str], left_out: set[Ref]) -> Declared:
     """Return a spec of the losses `kept`, and of the metrics of `parts` that take nothing `left_out`."""
     terms = [term for term in spec.terms if term.key in kept]
     metrics = [

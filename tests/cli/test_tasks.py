@@ -131,8 +131,12 @@ def spec():
 
 
 def test_loaders_that_take_turns(write, multifit):
-    result = multifit("tasks", write(SHARED + TURNS), "--batches", 3, "--affinity", "--quiet")
+    result = multifit("tasks", write(SHARED + TURNS), "--batches", 3, "--quiet")
     assert result.out.startswith(TITLE.format("3 batches of each loader"))
+
+
+def test_affinity(write, multifit):
+    result = multifit("tasks", write(SHARED), "--batches", 3, "--affinity", "--quiet")
     assert "affinity: " in result.out and result.out.count("\nkind ") == 2
     assert "%" in result.out.split("\nstep on")[1]
 
@@ -150,9 +154,6 @@ def test_loaders_that_train_the_same_losses(write, multifit):
     assert [line.split()[0] for line in result.out.splitlines()[3:5]] == ["up", "down"]
     assert "up and down pull apart" in result.out and "goes against down in 100%" in result.out
     assert f"{METHOD}\nwith a batch of each loader in one update: sampling=Together()" in result.out
-    result = multifit("tasks", write(SHARED + data), "--affinity")
-    assert result.code == 2
-    assert "--affinity: a loader trains several losses; declare a loader for each" in result.err
 
 
 ONE = """
@@ -182,6 +183,7 @@ REFUSED = {
     "only a loss": ("\ndef spec():\n    return gluon.loss.L2Loss()\n", (), "there is one task, and nothing"),
     "bound losses": (BOUND, (), 'the losses "kind" are bound to trainers: adversaries pull apart on purpose'),
     "a state": (CARRIED, (), '"place" is carried from batch to batch'),
+    "affinity of turns": (TURNS, ("--affinity",), "--affinity needs all losses of a batch"),
     "features alone": ("", ("--on", "features"), "features are compared beside parameters, and shown where"),
 }
 

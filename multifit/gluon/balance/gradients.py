@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from itertools import combinations
 from typing import Any, Protocol
 
 import numpy as np
@@ -133,11 +133,9 @@ class TaskGradients(Protocol):
     repeats: bool  # whether there is a backward pass through the body for each task
 
     def measure(self, result: StepResult, tasks: Tasks) -> tuple[Numbers, Numbers]:
-        """Return a batch's losses (K,) and a comparison (3, K, K) over all devices and ranks; this waits.
+        """Return a batch's losses (K,) and Gramian (K, K) over all devices and ranks; this waits for them.
 
-        The comparison is the Gramian; then numbers above 0 for the pairs of tasks that have an array of
-        features or a parameter in common; then numbers above 0 for those whose gradients met in one. All
-        ranks must call this, even without samples.
+        All ranks must call this, even without samples.
         """
 
     def combine(self, features: Sequence[SharedFeatures], weights: Numbers) -> None:
@@ -151,20 +149,20 @@ class FeatureGradients:
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self.sharing: set[tuple[int, ...]] = set()  # the tasks that take the same array of features
 
     def measure(self, result: StepResult, tasks: Tasks) -> tuple[Numbers, Numbers]:
-        """Return the losses and the comparison, each summed over devices and ranks."""
+        """Return the losses and the Gramian, each summed over devices and ranks."""
         count, one_device = len(tasks.names), len(result.features) == 1
-        gramian, common, met = comparison = np.zeros((3, count, count))
+        gramian = np.zeros((count, count))
         for features in result.features:
             gramians, values = features.measure(result.objectives if one_device else ())
-            for number, (of_tasks, products) in enumerate(gramians):
+            for of_tasks, products in gramians:
                 pairs = ... if len(of_tasks) == count else np.ix_(of_tasks, of_tasks)
                 gramian[pairs] += products
-                common[pairs] += 1
-                met[pairs] += 1 if products.all() else _met(products, partial(features.met, number))
+                self.sharing.add(tuple(of_tasks))
         losses = tasks.losses(result, values) if one_device else tasks.read_losses(result, ALONE)
-        return summed(self._world, losses, comparison)
+        return summed(self._world, losses, gramian)
 
     def combine(self, features: Sequence[SharedFeatures], weights: Numbers) -> None:
         """Pass the weighted sum of the features' gradients back."""
@@ -172,29 +170,12 @@ class FeatureGradients:
             each.backward(weights)
 
 
-def _met(products: Numbers, look: Callable[[], Numbers]) -> Numbers:
-    """Return numbers above 0 where gradients with these inner products met; `look` closer if need be."""
-    others, there = products != 0, products.diagonal() > 0
-    is_sure = others[there][:, there].all()  # otherwise two are orthogonal, or nowhere both other than 0
-    return others if is_sure else look()
-
-
-def summed(world: World, losses: Numbers, comparison: Numbers) -> tuple[Numbers, Numbers]:
-    """Return the sums of the ranks' losses and comparisons."""
+def summed(world: World, losses: Numbers, gramian: Numbers) -> tuple[Numbers, Numbers]:
+    """Return the sums of the ranks' losses and Gramians."""
     if world.alone:
-        return losses, comparison
-    count, sums = len(losses), world.sum(np.append(losses, comparison))
-    return sums[:count], sums[count:].reshape(comparison.shape)
-
-
-def compared_parameters(world: World, gramians: Numbers) -> Numbers:
-    """Return the comparison (3, K, K) for Gramians (parameters, K, K); 0 on all ranks but the first.
-
-    The gradients were summed over the ranks. Those of two tasks meet if a parameter has both.
-    """
-    there = (gramians.diagonal(axis1=1, axis2=2) > 0).astype(np.float64)
-    comparison = np.stack([gramians.sum(axis=0), there.T @ there, there.T @ there])
-    return comparison if world.first else np.zeros_like(comparison)
+        return losses, gramian
+    count, sums = len(losses), world.sum(np.append(losses, gramian))
+    return sums[:count], sums[count:].reshape(count, count)
 
 
 class ParameterGradients:
@@ -215,7 +196,7 @@ class ParameterGradients:
         self._rows: list[ParameterRows] = []  # by device, in the batches that are measured
 
     def measure(self, result: StepResult, tasks: Tasks) -> tuple[Numbers, Numbers]:
-        """Return the losses and the comparison of the gradients summed over all devices and ranks."""
+        """Return the losses and the Gramian of the gradients summed over all devices and ranks."""
         count, every = len(tasks.names), list(self._parameters.values())
         for features in result.features:
             context = features.arrays[0].context
@@ -228,8 +209,9 @@ class ParameterGradients:
         are_floats = tuple([np.dtype(each.dtype).kind == "f" for each in compared])
         values = measuring(len(losses), are_floats)(*compared, *losses).asnumpy()
         products, of_losses = np.split(values, [len(compared) * count * count])
-        comparison = compared_parameters(self._world, products.reshape(-1, count, count))
-        return summed(self._world, tasks.losses(result, of_losses.tolist()), comparison)
+        gramian = products.reshape(-1, count, count).sum(axis=0)  # on each rank, that of all ranks
+        own = gramian if self._world.first else np.zeros_like(gramian)
+        return summed(self._world, tasks.losses(result, of_losses.tolist()), own)
 
     def combine(self, features: Sequence[SharedFeatures], weights: Numbers) -> None:
         """Combine the rows; if the batch was not measured, pass the weighted sum back through the body."""
@@ -334,15 +316,18 @@ class GradientBalancer:
 
         The Gramian is added to the figures.
         """
-        losses, comparison = self._gradients.measure(result, self.tasks)
-        gramian = comparison[0] = (comparison[0] + comparison[0].T) / 2
+        losses, gramian = self._gradients.measure(result, self.tasks)
+        gramian = (gramian + gramian.T) / 2
         if np.isfinite(gramian).all():  # gradients in float16 overflow now and then
-            self.gradient_figures.add_comparison(comparison)
+            self.gradient_figures.add_gramian(gramian)
         return losses, gramian
 
     def never_met(self) -> str | None:
-        """Return a warning if, in the epoch that ends, gradients of some tasks were never compared."""
-        pairs = [f'"{one}" and "{other}"' for one, other in self.gradient_figures.never_met()]
+        """Return a warning if, in the epoch that ends, features of some tasks were never compared."""
+        sharing, names = getattr(self._gradients, "sharing", ()), self.tasks.names
+        shared = {(names[i], names[j]) for tasks in sharing for i, j in combinations(tasks, 2)}
+        unmet = [pair for pair in self.gradient_figures.never_met() if pair in shared]
+        pairs = [f'"{one}" and "{other}"' for one, other in unmet]
         if not pairs:
             return None
         return (

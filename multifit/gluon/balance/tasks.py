@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import combinations
@@ -61,21 +62,19 @@ class GradientFigures(Means):
     def reset(self) -> None:
         """Discard everything, as at the beginning of an epoch."""
         self._pending = []
-        self._unmet = np.zeros(len(self._pairs), bool)  # in some batch, though both tasks had a gradient
+        self._unmet = np.zeros(len(self._pairs), bool)  # in some batch that had a gradient of both
         super().reset()
 
-    def add_comparison(self, comparison: Numbers) -> None:
-        """Add a batch's numbers, of shape (3, tasks, tasks); see :meth:`TaskGradients.measure`."""
-        self._pending.append(comparison)
+    def add_gramian(self, gramian: Numbers) -> None:
+        """Add the inner products of a batch, of shape (tasks, tasks)."""
+        self._pending.append(gramian)
         if len(self._pending) == CHUNK:
             self._flush()
 
     def never_met(self) -> list[tuple[str, str]]:
-        """Return the pairs of tasks whose gradients could have met in some batch, but did in none."""
-        self._flush()
-        measured = dict(zip(self.names, self._host_sum[1] > 0))
-        pairs = zip(self._pairs, self._unmet)
-        return [pair for pair, unmet in pairs if unmet and not measured[cosine_figure(*pair)]]
+        """Return the pairs of tasks whose gradients met in no batch, though some batch had both."""
+        means, pairs = self.read(), zip(self._pairs, self._unmet)
+        return [pair for pair, unmet in pairs if unmet and math.isnan(means[cosine_figure(*pair)])]
 
     def read(self) -> dict[str, float]:
         """Return the means by name, NaN for those that no batch has measured."""
@@ -89,7 +88,7 @@ class GradientFigures(Means):
 
     def _flush(self) -> None:
         if self._pending:
-            rows, unmet = _figures(np.stack(self._pending, axis=1))
+            rows, unmet = _figures(np.stack(self._pending))
             self._unmet |= unmet
             for row in rows:
                 self.add(row)
@@ -107,25 +106,25 @@ def cosine_figure(one: str, other: str) -> str:
     return f"cosine_{one}_{other}"
 
 
-def _figures(comparisons: Numbers) -> tuple[list[Numbers], Numbers]:
+def _figures(gramians: Numbers) -> tuple[list[Numbers], Numbers]:
     """Return the figures of each batch as the rows that :class:`Means` adds up, in the order of their names.
 
     A task whose gradient is 0, such as one without labels in the batch, has no figures there. Nor have two
-    tasks whose gradients did not meet; also returns for each pair whether that was so in a batch.
+    tasks whose gradients did not meet: an inner product of exactly 0 means that they are nowhere both other
+    than 0. Also returns for each pair whether that was so in a batch, though both had a gradient.
     """
-    gramians, common, met = comparisons
     norms = np.sqrt(np.diagonal(gramians, axis1=1, axis2=2).clip(min=0))
     there = norms > 0
     lengths = np.where(there, norms, 1.0)
     one, other = np.triu_indices(norms.shape[1], 1)
     cosines = gramians[:, one, other] / (lengths[:, one] * lengths[:, other])
     both = there[:, one] & there[:, other]
-    pairs = both & (met[:, one, other] > 0)
-    unmet = (both & (common[:, one, other] > 0) & ~pairs).any(axis=0)
+    pairs = both & (cosines != 0)
     counts = pairs.sum(axis=1, keepdims=True)
     conflicts = ((cosines < PULL_APART) & pairs).sum(axis=1, keepdims=True) / counts.clip(min=1)
     figures, measured = np.hstack([norms, cosines, conflicts]), np.hstack([there, pairs, counts > 0])
-    return [measured_rows(*each) for each in zip(figures, measured.astype(np.float64))], unmet
+    rows = [measured_rows(*each) for each in zip(figures, measured.astype(np.float64))]
+    return rows, (both & ~pairs).any(axis=0)
 
 
 METHODS = "valid is a method of multifit.balance, such as UPGrad(), or an object with the members of Balance"

@@ -78,11 +78,6 @@ class SharedFeatures:
         values = measure(*[each.values for each in self.rows], *losses).asnumpy()
         return split_measured(values, [each.tasks for each in self.rows])
 
-    def met(self, number: int) -> Numbers:
-        """Return for each pair of tasks how many elements of an array have a gradient of both; this waits."""
-        there = (self.rows[number].values != 0).astype("float32")
-        return mx.nd.dot(there, there, transpose_b=True).asnumpy()
-
     def backward(self, weights: Numbers) -> None:
         """Pass the weighted sum of the tasks' gradients back through the body."""
         self._pass_back(self.arrays, [each.combined(weights) for each in self.rows])

@@ -12,7 +12,7 @@ from ...seeding import preserve_rng
 from ...spec import TaskSpec
 from ...spec.parsing import is_missable
 from ...spec.plan import LoaderPlan
-from ...spec.terms import TaskSlots, task_slots, with_optional
+from ...spec.terms import TaskSlots, slots_of, task_slots, with_optional
 from ...stages import TRAIN
 from ..balance.make import of_kind
 from ..data.batch import Shards
@@ -150,19 +150,17 @@ def _not_compared(engine: Engine, slots: Mapping[str, TaskSlots]) -> Iterator[st
     If each loader has inputs of its own, a sample is one of every loader.
     """
     spec, (_, balancer) = engine.spec, of_kind(engine.balancer)
-    per_loader = [set(own.values()) for own in slots.values()]
-    whole = all(set(spec.inputs) <= own for own in per_loader)
+    given = {name: set(own.values()) for name, own in slots.items()}
+    whole = all(set(spec.inputs) <= own for own in given.values())
     if balancer is None or getattr(balancer.method, "on", "parameters") != "features" or not whole:
         return
-    tasks: dict[str, list[bool]] = {}  # whether each loader has samples of it
-    for term in with_optional(spec, spec.slot_names).terms:
-        if term.spec.weight != 0:
-            task = balancer.tasks.names[balancer.tasks.of_loss[term.key]]
-            known = [term.optional <= own for own in per_loader]
-            tasks[task] = [a or b for a, b in zip(known, tasks.get(task, known))]
-    for one, other in combinations(tasks, 2):
-        if not any(a and b for a, b in zip(tasks[one], tasks[other])):
-            kind = type(balancer.method).__name__
+    loaders: dict[str, set[str]] = {}  # those that have samples of a task
+    for term in (term for term in spec.terms if term.spec.weight != 0):
+        of_task = loaders.setdefault(balancer.tasks.names[balancer.tasks.of_loss[term.key]], set())
+        of_task |= {name for name, own in given.items() if slots_of(spec, term) <= own}
+    kind = type(balancer.method).__name__
+    for one, other in combinations(loaders, 2):
+        if loaders[one].isdisjoint(loaders[other]):
             yield (
                 f"balance: {kind} compares gradients of features, but with Together no sample has labels of "
                 f'both "{one}" and "{other}", so that theirs never meet; give {kind}(on="parameters")'

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ...distributed import World
-from ...gluon.balance.gradients import ChosenParameters, compared_parameters, summed
+from ...gluon.balance.gradients import ChosenParameters, summed
 from ...gluon.balance.tasks import Tasks
 from ...gluon.distributed.joint_gradients import of_any_rank
 from ...protocols import Numbers
@@ -150,12 +150,12 @@ class ParameterGradients:
         self._rows: Tensors = {}  # by parameter, in the batches that are measured
 
     def measure(self, result: Any, tasks: Tasks) -> tuple[Numbers, Numbers]:
-        """Return a batch's losses (K,) and comparison (3, K, K) over all ranks; this waits for them."""
+        """Return a batch's losses (K,) and Gramian (K, K) over all ranks; this waits for them."""
         self._rows = {}
         for features in result.features:  # none if this process has no samples
             self._rows = features.parameter_rows(len(tasks.names))
-        comparison, values = self._read(len(tasks.names), result.objectives)
-        return summed(self._world, tasks.losses(result, values), comparison)
+        gramian, values = self._read(len(tasks.names), result.objectives)
+        return summed(self._world, tasks.losses(result, values), gramian)
 
     def combine(self, features: Sequence[Any], weights: Numbers) -> None:
         """Combine the rows; if the batch was not measured, pass the weighted sum back through the body."""
@@ -172,15 +172,16 @@ class ParameterGradients:
         }
 
     def _read(self, tasks: int, losses: Sequence[torch.Tensor]) -> tuple[Numbers, list[float]]:
-        """Return the comparison of the ranks' summed rows, 0 on all ranks but the first, and the losses."""
+        """Return the Gramian of the ranks' summed rows, 0 on all ranks but the first, and the losses."""
         names = self._chosen.reached(self._rows)
         rows = [self._rows[name] if name in self._rows else self._zeros(name, tasks) for name in names]
         if not self._world.alone:
             rows = [row.clone() for row in rows]
             self._world.all_reduce_tensors(rows)
-        size, values = len(rows) * tasks**2, numbers([*map(product, rows), *losses])
-        gramians = values[:size].reshape(-1, tasks, tasks)
-        return compared_parameters(self._world, gramians), values[size:].tolist()
+        gramian = torch.stack([product(each).double() for each in rows]).sum(0)
+        values = numbers([gramian, *losses])
+        products = values[: tasks * tasks].reshape(tasks, tasks)
+        return products if self._world.first else np.zeros_like(products), values[tasks * tasks :].tolist()
 
     def _zeros(self, name: str, tasks: int) -> torch.Tensor:
         """Return the rows of a parameter that only other ranks' samples have reached."""

@@ -43,11 +43,6 @@ class SharedFeatures:
         products = [product(rows).reshape(-1) for rows in self.rows]
         return split_measured(numbers([*products, *losses]), self._tasks)
 
-    def met(self, number: int) -> Numbers:
-        """Return for each pair of tasks how many elements of a tensor have a gradient of both; this waits."""
-        there = (self.rows[number] != 0).float()
-        return (there @ there.T).cpu().numpy()
-
     def backward(self, weights: Numbers) -> None:
         """Pass the weighted sum of the tasks' gradients back through the body."""
         heads = [

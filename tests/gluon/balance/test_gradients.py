@@ -242,14 +242,9 @@ def gramians(count: int) -> list[np.ndarray]:
     return [each @ each.T for each in rows]
 
 
-def compared(gramian: np.ndarray) -> np.ndarray:
-    """Return the comparison of tasks whose gradients all meet."""
-    return np.stack([gramian, np.ones_like(gramian), np.ones_like(gramian)])
-
-
 def added(figures: GradientFigures, batches: list[np.ndarray]) -> dict[str, float]:
     for gramian in batches:
-        figures.add_comparison(compared(gramian))
+        figures.add_gramian(gramian)
     return figures.read()
 
 
