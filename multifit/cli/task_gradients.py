@@ -1,7 +1,6 @@
 """Measures the gradients of each task alone, and what a step on one task does to the losses of the others."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -143,14 +142,9 @@ class TaskGradients(Handler):
         for task, row in enumerate(rows):
             for name in row:
                 self._reached.setdefault(name, set()).add(task)
-        gramian, compared = np.zeros((2, len(rows), len(rows)))
         rows = [{name: row[name] for name in self.shared if name in row} for row in rows]
-        for name in {name for row in rows for name in row}:
-            there = [task for task, row in enumerate(rows) if name in row]
-            gradients = np.stack([rows[task][name] for task in there])
-            gramian[np.ix_(there, there)] += gradients @ gradients.T
-            compared[np.ix_(there, there)] = 1
-        self.gramians.append(np.where(compared > 0, gramian, np.nan))
+        gramian = np.array([[_product(one, other) for other in rows] for one in rows], float)
+        self.gramians.append(np.where(gramian != 0, gramian, np.nan))
         if self._affinity:
             batch = passes[0][1]
             before, *after = (self._after(estimator, batch, step) for step in ({}, *rows))
@@ -158,9 +152,12 @@ class TaskGradients(Handler):
 
     def _after(self, estimator: Any, batch: Any, gradients: Gradients) -> Numbers:
         """Return the tasks' losses after a step by these gradients, which is then taken back."""
-        with _restored(estimator):
+        trainers = estimator.trainers.values()
+        with preserve_state(estimator.parameters.values(), trainers):
             self._run(estimator, batch, None, gradients)
             self._run(estimator, batch, None)
+            for trainer in trainers:  # an engine that holds values itself takes those from before again
+                trainer.publish()
         return np.array([self._losses.get(name, np.nan) for name in self.names])
 
     def _run(self, estimator: Any, batch: Any, only: str | None, given: Gradients | None = None) -> None:
@@ -172,14 +169,8 @@ class TaskGradients(Handler):
         self._only, self._given, self._holds = None, None, False
 
 
-@contextmanager
-def _restored(estimator: MultiEstimator) -> Iterator[None]:
-    """Restore parameters, running statistics and trainers when the block ends."""
-    trainers = estimator.trainers.values()
-    with preserve_state(estimator.parameters.values(), trainers):
-        yield
-        for trainer in trainers:  # an engine that holds values itself takes those from before again
-            trainer.publish()
+def _product(one: Gradients, other: Gradients) -> float:
+    return sum(float(one[name] @ other[name]) for name in one if name in other)
 
 
 def _mean(values: Numbers) -> Numbers:

@@ -198,10 +198,7 @@ class ParameterGradients:
     def measure(self, result: StepResult, tasks: Tasks) -> tuple[Numbers, Numbers]:
         """Return the losses and the Gramian of the gradients summed over all devices and ranks."""
         count, every = len(tasks.names), list(self._parameters.values())
-        for features in result.features:
-            context = features.arrays[0].context
-            self._kept[context] = features.parameter_rows(count, every, self._kept.get(context))
-        self._rows = [self._kept[features.arrays[0].context] for features in result.features]
+        self._rows = [each.parameter_rows(count, every, self._kept) for each in result.features]
         names = self._chosen.reached({self._names[each] for rows in self._rows for each in rows.values})
         compared = [self._of_devices(self._parameters[name], count) for name in names]
         all_reduce(self._world, compared)

@@ -83,17 +83,17 @@ class SharedFeatures:
         self._pass_back(self.arrays, [each.combined(weights) for each in self.rows])
 
     def parameter_rows(
-        self, tasks: int, parameters: Sequence[Any], last: ParameterRows | None
+        self, tasks: int, parameters: Sequence[Any], kept: dict[Any, ParameterRows]
     ) -> ParameterRows:
-        """Return the tasks' gradients of the body's parameters; `last` are those of another batch, if any.
+        """Return the tasks' gradients of the body's parameters, in the rows that are kept for its device.
 
         There is a backward pass for each task. MXNet updates running statistics, which are among
         `parameters`, in the backward pass; only the first pass may update them.
         """
         context = self.arrays[0].context
-        rows = last
-        if rows is None or not rows.holds(self.parameters):
-            rows = ParameterRows(self.parameters, tasks, context)
+        if context not in kept or not kept[context].holds(self.parameters):
+            kept[context] = ParameterRows(self.parameters, tasks, context)
+        rows = kept[context]
         present = sorted({task for each in self.rows for task in each.tasks})
         rows.begin(set(range(tasks)).difference(present))
         with ExitStack() as stack:
