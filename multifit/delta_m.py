@@ -82,10 +82,8 @@ def baseline_values(runs: Sequence[RunFigures], figures: Collection[str] = ()) -
             single.setdefault(figure, []).extend(run.values(figure))
     for figure, values in single.items():
         if not values or np.mean(values) <= 0:
-            found = (
-                f"is {np.mean(values):.4g}, and a change is relative to a positive one" if values else "lacks"
-            )
-            raise ValueError(f'the baseline of "{figure}" {found}: give other runs, or name other figures')
+            found = f"{np.mean(values):.4g}, but must be above 0" if values else "missing"
+            raise ValueError(f'the baseline of "{figure}" is {found}: give other runs, or name other figures')
     return single
 
 

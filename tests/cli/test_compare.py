@@ -79,10 +79,10 @@ def test_figures_may_be_named(runs, multifit):
         (["sum", "--baseline", "a"], 'no baseline has "val_b": give runs of these tasks, too'),
         (["train"], 'train has no validation figure of which more or less is better; its figures'),
         (["sum", "--baseline", "a", "b", "--figure", "val_b_acc"], 'a has no "val_b_acc"; its figures'),
-        (["sum", "--baseline", "a", "--figure", "val_a", "val_b"], 'the baseline of "val_b" lacks: give'),
+        (["sum", "--baseline", "a", "--figure", "val_a", "val_b"], 'baseline of "val_b" is missing: give'),
         (["a", "--baseline", "b"], 'a has no number for "val_b" (did you mean "val_a"?); its'),
         (["nan"], 'nan has no number for "val_b"'),
-        (["r2"], 'the baseline of "val_b" is -0.5, and a change is relative to a positive one: give'),
+        (["r2"], 'the baseline of "val_b" is -0.5, but must be above 0: give'),
         (["odd", "--figure", "val_odd"], 'is more of "val_odd" better, or less? Give its MetricSpec a mode='),
     ],
 )  # fmt: skip

@@ -14,7 +14,6 @@ from ..compat import mx
 from ..data.batch import Batch
 from ..engine import Engine
 from ..execution.graph_cut import as_json, learning_variables
-from ..execution.network import Network
 from ..execution.result import StepResult
 from ..model.model_trainers import bound_problems
 from .first_batch import check_first_batch
@@ -64,8 +63,6 @@ def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
             if name == EVALUATE and engine.spec.evaluate is None and any(p.kind == "spec" for p in problems):
                 continue  # one TaskSpec serves both stages, and its problems are known
             engine.begin_stage(name, batch, problems)
-            if name == TRAIN and engine.spec.restricted and not problems:
-                _freeze_left_out(engine, batch)
             stage_outputs, stage_problems = check_first_batch(engine.stages[name], batch)
             checked.append((name, batch, stage_outputs))
             problems += _named(stage_problems, name, first)
@@ -73,6 +70,9 @@ def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
         raise_problems(problems)  # they may be the cause of the error, and are easier to fix
         raise
     raise_problems(problems)
+    if engine.spec.restricted and (left_out := without_gradient(engine)):
+        engine.trainers.set_frozen("only", [engine.model.parameters[name] for name in left_out], True)
+        raise_problems(engine.trainers.build())
     raise_problems(engine.model.ran() + engine.trainers.unreached())
     raise_problems(engine.gradients.problems(engine.trainers.get()) + _out_of_step(engine))
     results = {  # training last, as a fit then computes its gradients
@@ -84,19 +84,9 @@ def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
     return DryRun(results)
 
 
-def _freeze_left_out(engine: Engine, batch: Batch) -> None:
-    """Freeze what only left-out losses reach, before a recorded pass changes its running statistics."""
-    network = Network(engine.model.net, engine.spec, TRAIN)
-    with batch.contexts[0]:
-        _, problems = network.bind(batch.slots[0])
-    still = [] if problems else without_gradient(engine, network.traced_outputs)
-    if still:
-        engine.trainers.set_frozen("only", [engine.model.parameters[name] for name in still], True)
-        raise_problems(engine.trainers.build())
-
-
-def without_gradient(engine: Engine, outputs: Mapping[str, Any]) -> list[str]:
-    """Return what trainers update, but no loss's gradient reaches; `outputs` are the net's, as symbols."""
+def without_gradient(engine: Engine) -> list[str]:
+    """Return the parameters that trainers update, but no loss's gradient reaches."""
+    outputs = engine.stages[TRAIN].network.traced_outputs
     terms = [term for term in engine.spec.terms if term.spec.weight != 0]
     taken = {ref.name for term in terms for ref in term.outputs}
     if not taken & outputs.keys():

@@ -189,7 +189,7 @@ def _without_gradient(engine: Engine) -> Iterator[str]:
     """
     if engine.hooks.active("change_objective", "change_outputs"):
         return
-    still = without_gradient(engine, engine.stages[TRAIN].network.traced_outputs)
+    still = without_gradient(engine)
     if still:
         others = [name for name in engine.model.parameters if name not in still]
         yield (
