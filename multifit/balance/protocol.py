@@ -24,8 +24,7 @@ class Measured(NamedTuple):
         Every task's loss, times its declared weight; 1 for a task that is absent.
     present : array of shape (K,)
         1 for the tasks that take part in the batch, else 0. A task is absent if its loss is exactly 0, such
-        as when no sample has a label. If any loss is not finite, all tasks are absent. What the weights of
-        the other tasks become is up to the method's attribute `averages`; see :class:`LossMethod`.
+        as when no sample has a label. If any loss is not finite, all tasks are absent.
     epoch : array of shape (K,)
         The index of the epoch, K times.
     step : int
@@ -131,12 +130,6 @@ class Balance(Protocol):
         """
 
 
-PREFERRED = (
-    "methods of gradients, such as UPGrad, have it. With DWA and RLW, LossSpec(weight=2) does the same; most "
-    "other methods of losses undo what multiplies a loss"
-)
-
-
 class LossMethod:
     """The base of methods that need losses only; their weights multiply the whole loss.
 
@@ -170,7 +163,8 @@ class LossMethod:
     ) -> None:
         owner = type(self).__name__
         if "preference" in unknown:
-            raise TypeError(f'{owner} has no argument "preference"; {PREFERRED}')
+            ways = "methods of gradients, such as UPGrad, have it, and DWA and RLW keep LossSpec(weight=2)"
+            raise TypeError(f'{owner} has no argument "preference"; {ways}')
         known_arguments(owner, unknown, options_of(type(self)))
         self.every: int = checked_value(f"{owner}: every", every, Count)
         self.groups = None if tasks is None else checked_value(f"{owner}: tasks", tasks, Groups)

@@ -28,7 +28,6 @@ from .task_gradients import Summary, TaskGradients
 OPPOSED = 0.25  # methods have helped where the sum's step goes against a task in more than these batches
 LONGER = 3.0  # a gradient that is more than this many times as long is said to outweigh the other
 DIFFERENT = 0.1  # cosines of features are shown if they differ by more from those of parameters
-SHOWN = 10  # pairs of tasks
 METHODS = "UPGrad(normalize=True) or balance=IMTLG()"
 
 
@@ -173,7 +172,7 @@ def _advice(measured: TaskGradients, summary: Summary) -> Iterator[str]:
     yield from (f"{n} had no gradient in any batch" for n, g in zip(names, summary.lengths) if not g > 0)
     pairs = combinations(range(len(names)), 2)
     apart = [(names[i], names[j]) for i, j in pairs if summary.cosines[i, j] < PULL_APART]
-    yield from limited([f"{one} and {other} pull apart" for one, other in apart], SHOWN)
+    yield from limited([f"{one} and {other} pull apart" for one, other in apart])
     against = [f"{name} in {share:.0%}" for name, share in zip(names, summary.opposed) if share > OPPOSED]
     if against:
         yield f"a step on the sum of the losses goes against {', '.join(against)} of the batches"

@@ -10,16 +10,7 @@ from typing import Any
 from ..checkpoints import checkpoints_folder, list_checkpoints
 from ..distributed import World
 from ..errors import counted, shown
-from ..estimator.run_folder import (
-    HISTORY,
-    RECORD,
-    RunRecord,
-    RunWriter,
-    is_unused,
-    read_record,
-    remove_run,
-    written,
-)
+from ..estimator.run_folder import RECORD, RunRecord, RunWriter, is_unused, read_record, remove_run, written
 from ..events import unwrapped
 from ..gluon.installed import installed_versions
 from ..handlers import CheckpointHandler, LoggingHandler, ProgressBar
@@ -92,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
         if status:
             return status
     if world.first:
-        mean, spread = over_seeds([History.from_json(each / HISTORY) for each in runs])
+        mean, spread = over_seeds([History.from_json(each / "history.json") for each in runs])
         title = f"after the last epoch, mean ± standard deviation of {counted(len(runs), 'seed')}"
         print(f"\n{title}\n{table(LAST_EPOCH_HEADERS, last_epoch_rows(mean.last, spread.last))}")
     return 0

@@ -51,7 +51,8 @@ def read_run(folder: Path) -> RunFolder:
         raise ValueError(f"{folder} is not the folder of a run: it has none of {', '.join(FILES)}")
     run = RunFolder(str(folder))
     run.record = _read(run, folder / SETTINGS, _parse_record) or {}
-    known, _ = run.record.pop("directions", None), run.record.pop("tasks", None)
+    run.record.pop("tasks", None)  # the figures that compare reads
+    known = run.record.pop("directions", None)
     ways = {name: str(way) for name, way in known.items()} if isinstance(known, dict) else {}
     run.directions = {"train_loss": "min", "val_loss": "min", **ways}
     _read(run, folder / PLAN, lambda data: _parse_plan(run, parse_json(data)))
