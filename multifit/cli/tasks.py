@@ -29,7 +29,7 @@ OPPOSED = 0.25  # methods have helped where the sum's step goes against a task i
 LONGER = 3.0  # a gradient that is more than this many times as long is said to outweigh the other
 DIFFERENT = 0.1  # cosines of features are shown if they differ by more from those of parameters
 SHOWN = 10  # pairs of tasks
-METHODS = "UPGrad(normalize=True) or balance=IMTLG()"
+METHODS = "STCH(), UPGrad(normalize=True) or IMTLG()"
 FEATURES, PARAMETERS = "features", "parameters"
 
 
