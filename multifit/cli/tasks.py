@@ -28,7 +28,7 @@ from .task_gradients import Summary, TaskGradients
 OPPOSED = 0.25  # methods have helped where the sum's step goes against a task in more than these batches
 LONGER = 3.0  # a gradient that is more than this many times as long is said to outweigh the other
 DIFFERENT = 0.1  # cosines of features are shown if they differ by more from those of parameters
-METHODS = "UPGrad(normalize=True) or balance=IMTLG()"
+METHODS = "STCH(), UPGrad(normalize=True) or IMTLG()"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

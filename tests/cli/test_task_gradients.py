@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from multifit import LabelSpec, LossSpec, MultiEstimator, TaskSpec, TrainerSpec
-from multifit.balance import Sum, UPGrad  # noqa: F401  (UPGrad is in METHODS)
+from multifit.balance import Sum, UPGrad
 from multifit.cli.task_gradients import TaskGradients
 from multifit.cli.tasks import LONGER, METHODS, OPPOSED
 from multifit.sampling import RoundRobin
@@ -204,7 +204,8 @@ def test_what_the_advice_names_beats_the_sum_where_it_is_given(weight: float, he
     lengths, _, opposed, _ = look.summary()
     assert (opposed[0] > OPPOSED) == helps and lengths[1] > LONGER * lengths[0]
     losses = []
-    for balance in (None, eval(METHODS.split(" or ")[0])):
+    assert "UPGrad(normalize=True)" in METHODS
+    for balance in (None, UPGrad(normalize=True)):
         net, spec, batches = competing(weight)
         made = estimator(net, spec, balance=balance, **options)
         made.fit(batches, epochs=200, event_handlers=SILENT)

@@ -42,7 +42,7 @@ def data(seed):
     return {"kind": loader(point, kind), "place": loader(point, place)}
 """
 TITLE = "gradients of 2 parameters that tasks share, mean of {}: lengths, shares, and cosines with"
-METHOD = "try balance=UPGrad(normalize=True) or balance=IMTLG()"
+METHOD = "try balance=STCH(), UPGrad(normalize=True) or IMTLG()"
 
 
 def test_tasks_that_agree(write, multifit):
