@@ -5,7 +5,6 @@ import os
 import re
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from ..checkpoints import checkpoints_folder, list_checkpoints
 from ..distributed import World
@@ -65,16 +64,17 @@ def run(options: argparse.Namespace) -> int:
     world, folder = connected(options), output_folder(options)
     if options.seeds is None:
         return _run(options, world)
-    here, there = os.getcwd(), seed_folders(folder)
-    seed: Any = there[0].name[5:] if there and options.resume and options.seed is None else options.seed
-    first = int(world.from_first(Choices(options).seed if seed is None else seed))
+    here, earlier, seed = os.getcwd(), seed_folders(folder), options.seed
+    if seed is None and options.resume and earlier:
+        seed = int(earlier[0].name.removeprefix("seed-"))  # the runs go on that are there
+    first: int = world.from_first(Choices(options).seed if seed is None else seed)
     runs = [folder / f"seed-{seed}" for seed in range(first, first + options.seeds)]
     os.chdir(here)  # the file may have changed it
     if (folder / RECORD).exists():
         raise UsageError(f"{folder} is itself a run: give several seeds another --output")
     for each in runs:
         _earlier_record(options, each, world)  # refuses folders that are in use
-    for each in set(there) - set(runs) if options.overwrite and world.first else ():
+    for each in set(earlier) - set(runs) if options.overwrite and world.first else ():
         remove_run(each, options.file)
     for seed, each in enumerate(runs, first):
         single = argparse.Namespace(**vars(options) | {"seed": seed, "output": str(each)})

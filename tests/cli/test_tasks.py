@@ -274,3 +274,26 @@ def test_advice_on_example_files(file, opposed, multifit):
     result = multifit("tasks", path, "--batches", 20, "--quiet", "--on", "parameters")
     assert result.code == 0 and (METHOD in result.out) == opposed
     assert ("sum outweighs right" in result.out) == opposed
+
+
+def test_a_state_is_compared_in_a_training(write, multifit):
+    """As the refusal of a state says."""
+    carries = """
+from multifit.balance import Sum
+class Carries(TwoHeads):
+    def hybrid_forward(self, F, point, place):
+        return super().hybrid_forward(F, F.concat(point, place, dim=1))
+
+def net():
+    net = Carries()
+    net.hybridize()
+    return net
+
+def balance():
+    return Sum(every=2)
+"""
+    spec = CARRIED[CARRIED.index("def spec") :].replace("L2Loss()", "SoftmaxCrossEntropyLoss(weight=-1)")
+    spec = spec.replace("state=", 'batch_fn=lambda batch: {"point": batch[0], "kind": batch[1]}, state=')
+    result = multifit("train", write(SHARED + carries + spec), "--quiet")
+    assert result.code == 0, result.err
+    assert "train_cosine_kind_small" in Path("runs/small/history.json").read_text()
