@@ -172,7 +172,7 @@ def _advice(measured: TaskGradients, summary: Summary) -> Iterator[str]:
     yield from (f"{n} had no gradient in any batch" for n, g in zip(names, summary.lengths) if not g > 0)
     pairs = combinations(range(len(names)), 2)
     apart = [(names[i], names[j]) for i, j in pairs if summary.cosines[i, j] < PULL_APART]
-    yield from limited([f"{one} and {other} pull apart" for one, other in apart])
+    yield from limited([f"{one} and {other} pull apart" for one, other in apart], most=10)
     against = [f"{name} in {share:.0%}" for name, share in zip(names, summary.opposed) if share > OPPOSED]
     if against:
         yield f"a step on the sum of the losses goes against {', '.join(against)} of the batches"
