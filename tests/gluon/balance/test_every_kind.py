@@ -94,9 +94,7 @@ def test_a_task_of_weight_0_is_out(kind: str) -> None:
     assert "losses" in kind or np.isnan(history["train_cosine_other_parity"]).all()
 
 
-@pytest.mark.parametrize(
-    "kind", [GLS, FAMO, partial(UPGrad, on="features"), partial(AlignedMTL, normalize=True)]
-)
+@pytest.mark.parametrize("kind", [GLS, FAMO, UPGrad, partial(AlignedMTL, normalize=True)])
 @pytest.mark.parametrize("preference", [{}, {"preference": {"parity": 3}}], ids=["equal", "preferred"])
 def test_a_task_keeps_its_share_where_another_has_no_labels(kind: Any, preference: Any) -> None:
     """It has the weight that tasks without conflict have together: its share, 1/2 or 3/4."""

@@ -151,9 +151,9 @@ def test_a_fit_is_the_same_bit_for_bit(
 
 CUT_NETS = {**NETS, "a weight of 0": (NETS["skips"][0], lambda: three_tasks(parity=0.0))}
 METHODS = {
-    "UPGrad": lambda: UPGrad(),
-    "MGDA, every second batch": lambda: MGDA(every=2),
-    "tasks of several losses": lambda: UPGrad(tasks={"both": ["digit", "parity"]}),
+    "UPGrad": lambda: UPGrad(on="features"),
+    "MGDA, every second batch": lambda: MGDA(on="features", every=2),
+    "tasks of several losses": lambda: UPGrad(on="features", tasks={"both": ["digit", "parity"]}),
 }
 DIGITS = digit_batches([6, 6, 6, 6, 4, 6])
 TRAINERS: dict[str, dict[str, Any]] = {
@@ -275,7 +275,11 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[[], Any], Any]] = {
 
 @pytest.mark.parametrize(
     ("case", "balance"),
-    [*((case, None) for case in CASES), ("arrays that are filled anew", Sum), ("another dtype", Sum)],
+    [
+        *((case, None) for case in CASES),
+        ("arrays that are filled anew", "features"),
+        ("another dtype", "features"),
+    ],
 )
 def test_a_fit_has_the_numbers_of_the_hand_written_loop(case: str, balance: Any) -> None:
     make, batches, loss = CASES[case]
@@ -283,7 +287,7 @@ def test_a_fit_has_the_numbers_of_the_hand_written_loop(case: str, balance: Any)
     net.hybridize()  # the other is not, as MXNet's gradients of some hybridized nets are wrong
     losses = {"digit": CE, "size": loss}
     spec = TaskSpec(inputs=["x"], outputs=["digit", "size"], labels=["digit", "size"], losses=losses)
-    estimator = MultiEstimator(net, spec, TrainerSpec(".*", "sgd", RATE), balance=balance and balance())
+    estimator = MultiEstimator(net, spec, TrainerSpec(".*", "sgd", RATE), balance=balance and Sum(on=balance))
     estimator.fit(batches(), epochs=1, event_handlers=SILENT)
 
     def objective(net: Any, x: Any, digit: Any, size: Any) -> Any:
