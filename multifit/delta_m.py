@@ -11,7 +11,7 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from .arguments import PathLike, Valid, checked_value
+from .arguments import PathLike, Valid, checked_value, is_finite_number
 from .errors import quoted, reason, suggest
 from .events import Handler, Priority
 from .files import read_json
@@ -21,7 +21,10 @@ from .protocols import MultiEstimator
 DELTA_M = "delta_m"  # the figure, in percent
 _Values = Annotated[
     Mapping[str, float],
-    Valid('a dict of positive numbers, such as {{"val_accuracy": 0.9}}', lambda v: v and min(v.values()) > 0),
+    Valid(
+        'a dict of positive numbers, such as {{"val_accuracy": 0.9}}',
+        lambda given: given and all(is_finite_number(each) and each > 0 for each in given.values()),
+    ),
 ]
 
 
@@ -41,6 +44,7 @@ class RunFigures(NamedTuple):
     seeds: list[dict[str, float]]  # the figures of each seed
     directions: Mapping[str, str]  # "min" or "max" by figure, where known
     tasks: list[str]  # the figure that says most of each task
+    only: list[str]  # the tasks that were trained; empty for all
 
     def values(self, figure: str) -> list[float]:
         """Return a figure of each seed; raises ValueError if it cannot be compared."""
@@ -55,30 +59,39 @@ class RunFigures(NamedTuple):
 
 def read_figures(folder: Path) -> RunFigures:
     """Return the figures of a run; raises ValueError if it is none, or has not ended."""
-    seeds = []
+    seeds, kinds = [], []
     for each in seed_folders(folder) or [folder]:
         try:
             seeds.append(History.from_json(each / "history.json").last)
             record = read_json(each / "settings.json")
-            directions, tasks = record["directions"], record["tasks"]
+            directions, tasks, only = record["directions"], record["tasks"], record.get("only", [])
         except (OSError, KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{each} is not the folder of a run that has ended: {reason(error)}") from None
-    return RunFigures(str(folder), seeds, directions, tasks)
+        kinds.append([record.get(name) for name in ("file", "only", "settings")])
+        if kinds[-1] != kinds[0]:
+            raise ValueError(f"{each} is not a seed of the same run: its file, tasks or settings differ")
+    return RunFigures(str(folder), seeds, directions, tasks, only)
 
 
 def baseline_values(runs: Sequence[RunFigures], figures: Collection[str] = ()) -> dict[str, list[float]]:
     """Return the values of single tasks by figure: the first one of each run's, or those of `figures`.
 
-    Runs with the same figure are seeds of one task. Raises ValueError for a run without a figure, and for a
-    figure without a run, or whose mean is not positive.
+    Runs with the same figure are seeds of one task. Raises ValueError for a run without a figure, for runs of
+    different tasks with the same one, and for a figure without a run, or whose mean is not positive.
     """
     single: dict[str, list[float]] = {figure: [] for figure in figures}
+    owners: dict[str, RunFigures] = {}
     for run in runs:
         own = [figure for figure in figures if figure in run.seeds[0]] if figures else run.tasks[:1]
         if not own:
             what = quoted(figures) if figures else "validation figure of which more or less is better"
             raise ValueError(f"{run.name} has no {what}; its figures are {quoted(run.seeds[0])}")
         for figure in own:
+            if owners.setdefault(figure, run).only != run.only:
+                raise ValueError(
+                    f'{owners[figure].name} and {run.name} train different tasks, but both have "{figure}": '
+                    "give one of them, or name figures that tell the tasks apart"
+                )
             single.setdefault(figure, []).extend(run.values(figure))
     for figure, values in single.items():
         if not values or np.mean(values) <= 0:

@@ -447,7 +447,8 @@ class ConFIG(GramianMethod):
 
     where D has the gradients' lengths and R their cosines, and p is the preference, to which the cosines are
     proportional: ones by default. The sum of the weights is not fixed: without conflicts, the gradient is
-    about as long as the sum of the gradients projected on it.
+    about as long as the sum of the gradients projected on it. Opposite gradients have no such direction, and
+    their mean is taken.
 
     References
     ----------
@@ -458,5 +459,7 @@ class ConFIG(GramianMethod):
     def solve(self, gramian: Numbers, step: int = 0, preference: Numbers | float = 1.0) -> Numbers:
         """Return the weights of the conflict-free direction."""
         direction = equal_projections(gramian, preference)
+        if np.abs(direction * np.sqrt(np.diag(gramian))).max() <= 1e-8:  # only rounding
+            return np.full(len(gramian), 1 / len(gramian)) * preference
         square = float(direction @ gramian @ direction)
         return np.asarray(direction * float(np.sum(gramian @ direction)) / square)

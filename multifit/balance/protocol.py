@@ -244,7 +244,8 @@ class GramianMethod(LossMethod):
             return solve(*arguments), state
         if "preference" in inspect.signature(solve).parameters:
             return solve(*arguments, preference=preference), state
-        return solve(*arguments) * preference, state
+        weights = solve(*arguments)  # of another shape, they are refused where the method is named
+        return weights * preference if np.shape(weights) == np.shape(preference) else weights, state
 
     def solve(self, gramian: Numbers, step: int = 0) -> Numbers:
         """Return the weights (K,) for a Gramian (K, K) with a positive diagonal.

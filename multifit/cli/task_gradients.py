@@ -50,9 +50,9 @@ class TaskGradients(Handler):
     gradients of 0, which moves parameters too if the optimizer has momentum.
     """
 
-    def __init__(self, affinity: bool = False) -> None:
+    def __init__(self, affinity: bool = False, seed: int = 0) -> None:
         self.names: list[str] = []
-        self.take_turns, self._affinity = False, affinity
+        self.take_turns, self._affinity, self._seed = False, affinity, seed
         self.chosen: Collection[str] | None = None
         self.gramians: list[Numbers] = []
         self._changes: list[Numbers] = []
@@ -136,6 +136,8 @@ class TaskGradients(Handler):
     def _measure(self, estimator: MultiEstimator, passes: Sequence[tuple[str | None, Any]]) -> None:
         """Compare the gradients of these passes: of the loss that counts, and the batch."""
         rows: list[Gradients] = []
+        if not self.gramians:  # the run's own numbers initialise the net, as in a training
+            self._run(estimator, passes[0][1], None, seeded=False)
         for only, batch in passes:
             self._run(estimator, batch, only)
             rows.append({name: gradient for name, gradient in self._gradients.items() if gradient.any()})
@@ -160,12 +162,24 @@ class TaskGradients(Handler):
                 trainer.publish()
         return np.array([self._losses.get(name, np.nan) for name in self.names])
 
-    def _run(self, estimator: Any, batch: Any, only: str | None, given: Gradients | None = None) -> None:
-        """Pass a batch through the net; update by the `given` gradients, or only measure without any."""
+    def _run(
+        self,
+        estimator: Any,
+        batch: Any,
+        only: str | None,
+        given: Gradients | None = None,
+        seeded: bool = True,
+    ) -> None:
+        """Pass a batch through the net; update by the `given` gradients, or only measure without any.
+
+        If `seeded`, it draws the same random numbers as all other passes through the batch.
+        """
+        seed = mixed(self._seed, estimator.state.step)
         self._only, self._given, self._holds = only, given, given is None
-        seed_operators(mixed(estimator.state.step))
+        if seeded:
+            seed_operators(seed)
         estimator.fit_batch(batch)
-        seed_operators(mixed(estimator.state.step))  # the next pass draws the same numbers
+        seed_operators(seed)
         self._only, self._given, self._holds = None, None, False
 
 

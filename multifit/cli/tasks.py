@@ -28,6 +28,7 @@ from .task_gradients import Summary, TaskGradients
 OPPOSED = 0.25  # methods have helped where the sum's step goes against a task in more than these batches
 LONGER = 3.0  # a gradient that is more than this many times as long is said to outweigh the other
 DIFFERENT = 0.1  # cosines of features are shown if they differ by more from those of parameters
+FEATURES = "features"
 METHODS = "STCH(), UPGrad(normalize=True) or IMTLG()"
 
 
@@ -39,9 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--on",
-        metavar="parameters|PATTERN",
+        metavar="parameters|features|PATTERN",
         help="compare only the gradients of parameters that tasks share, or of those that match a pattern, "
-        "such as body.* (default: those of features, too, and show them where they differ)",
+        "such as body.*; features: show the cosines of features for all pairs, not only where they differ",
     )
     parser.add_argument(
         "--affinity",
@@ -58,14 +59,14 @@ def run(options: argparse.Namespace) -> int:
     refused = []
     with quiet(True):
         try:
-            measured, estimator = _train(options, features=options.on is None)
+            measured, estimator = _train(options, features=options.on in (None, FEATURES))
         except SpecError as error:
             if options.on is not None:
                 raise
             measured, estimator = _train(options, features=False)  # raises again what is not about features
             refused = [f"\nfeatures were not compared: {error.problems[0].message}"]
     summary = measured.summary()
-    tables = _tables(measured, summary, estimator.history.last)
+    tables = _tables(measured, summary, estimator.history.last, options.on == FEATURES)
     print_result("\n".join([*tables, *refused, "", *_advice(measured, summary)]))
     return 130 if estimator.state.interrupted else 0
 
@@ -75,7 +76,8 @@ def _train(options: argparse.Namespace, features: bool) -> tuple[TaskGradients, 
 
     Raises UsageError if there is nothing to compare, and SpecError if features cannot be compared.
     """
-    measured = TaskGradients(options.affinity)
+    choices = Choices(options)
+    measured = TaskGradients(options.affinity, choices.seed)
 
     def estimator(net: Any, spec: Any, sampling: Any, trainers: Any, initializer: Any, frozen: Any) -> Any:
         loaders, balance = task.data[0], None
@@ -90,27 +92,28 @@ def _train(options: argparse.Namespace, features: bool) -> tuple[TaskGradients, 
             balance = Sum(on="features") if features else None
         return task.make_estimator(net, spec, _every_batch(trainers), initializer, frozen, balance)
 
-    task = Task(Choices(options), {"estimator": estimator, "history": lambda: None})
+    task = Task(choices, {"estimator": estimator, "history": lambda: None})
     made, turns = task.estimator, measured.take_turns
-    if options.on not in (None, "parameters"):
+    if options.on not in (None, "parameters", FEATURES):
         measured.chosen = ChosenParameters(options.on, made.parameters, ALONE).names
     made.fit(
         task.data[0],
         batches=options.batches * (len(measured.names) if turns else 1),
         sampling=RoundRobin() if turns else task.results["sampling"],
         event_handlers=[LoggingHandler(), ProgressBar(enabled=False if options.quiet else None), measured],
-        seed=task.choices.seed,
+        seed=choices.seed,
     )
     if not measured.shared:
-        raise UsageError(f"{options.file}: the tasks share no trained parameter, or a single one had labels")
+        what = f" that match --on {options.on}" if measured.chosen else ", or a single one had labels"
+        raise UsageError(f"{options.file}: the tasks share no trained parameters{what}")
     return measured, made
 
 
 def _problems(options: argparse.Namespace, spec: Any, measured: TaskGradients) -> Iterator[str]:
     """Yield why these tasks cannot be compared."""
     names = measured.names
-    if options.on == "features":
-        yield "features are compared beside parameters, and shown where they differ: leave --on features out"
+    if options.on == FEATURES and measured.take_turns:
+        yield "the loaders take turns, so no batch has features of two tasks; leave --on features out"
     if options.affinity and measured.take_turns:
         yield "--affinity needs all losses of a batch, and loaders that take turns train one each"
     if len(names) < 2:
@@ -134,8 +137,13 @@ def _every_batch(trainers: Any) -> Any:
     return replace(trainers, every=1, accumulate=False) if isinstance(trainers, TrainerSpec) else trainers
 
 
-def _tables(measured: TaskGradients, summary: Summary, figures: Mapping[str, float]) -> Iterator[str]:
-    """Yield the tables; `figures` are those of the training, which has cosines of features, or has none."""
+def _tables(
+    measured: TaskGradients, summary: Summary, figures: Mapping[str, float], all_pairs: bool
+) -> Iterator[str]:
+    """Yield the tables; `figures` are those of the training, which has cosines of features, or has none.
+
+    `all_pairs` says whether these are shown even if they hardly differ from those of parameters.
+    """
     names, cosines = measured.names, summary.cosines
     rounds = counted(len(measured.gramians), "batch", "batches") + " of each loader" * measured.take_turns
     what = f"{counted(len(measured.shared), 'parameter')} that tasks share, mean of {rounds}"
@@ -149,16 +157,20 @@ def _tables(measured: TaskGradients, summary: Summary, figures: Mapping[str, flo
     yield table(["task", "length", "share", *names, "opposed"], cells)
     differ = []
     for i, j in combinations(range(len(names)), 2):
-        features = figures.get(f"train_{cosine_figure(names[i], names[j])}")
-        if features is not None and not abs(cosines[i, j] - features) <= DIFFERENT:  # NaN is not, either
-            differ.append([f"{names[i]} and {names[j]}", *_numbers([cosines[i, j], features], ".2f")])
+        one, other = cosines[i, j], figures.get(f"train_{cosine_figure(names[i], names[j])}")
+        if other is not None and (all_pairs or _differ(one, other)):
+            differ.append([f"{names[i]} and {names[j]}", *_numbers([one, other], ".2f")])
     if differ:
-        yield '\na method with on="features" sees other cosines:'
+        yield f'\na method with on="features" sees {"these" if all_pairs else "other"} cosines:'
         yield table(["tasks", "parameters", "features"], differ)
     if summary.affinity is not None:
         yield "\naffinity: by how much a step on the task of a row alone lowers the loss of each column"
         cells = [[name, *_numbers(row, "+.2%")] for name, row in zip(names, summary.affinity)]
         yield table(["step on", *names], cells)
+
+
+def _differ(one: float, other: float) -> bool:
+    return math.isnan(one) != math.isnan(other) or abs(one - other) > DIFFERENT
 
 
 def _numbers(values: Iterable[float], form: str) -> list[str]:

@@ -26,6 +26,7 @@ from ..handlers.printing import key_figures
 from ..locks import locked
 from ..plots import curves
 from ..protocols import MultiEstimator
+from ..spec.parsing import coverage
 from ..triggers import Every
 
 RECORD, PLAN, PLAN_TEXT, LOG = "settings.json", "plan.json", "plan.txt", "log.txt"
@@ -204,12 +205,12 @@ class RunWriter(Handler):
             seconds = round(time.monotonic() - self._began, 2)
             directions = {name: way for name in history if (way := estimator.direction(name))}
             epochs = self.record.epochs if interrupted else history.epochs
-            keys = key_figures(directions, estimator.spec, estimator.validation_sets)
-            tasks = [name for name in keys if name.startswith("val_") and name != "val_loss"]
-            # that of a single task without a metric is the objective alone; its loss has the same numbers
-            tasks = tasks or [name for name in directions if name.startswith("val_") and name != "val_loss"]
-            known: Any = {"seconds": seconds, "directions": directions, "tasks": tasks}
-            write_record(self.folder, replace(self.record, epochs=epochs, **known))
+            apart = ("val_loss", *(coverage(label) for label in estimator.spec.evaluation.labels))
+            known = [name for name in directions if name[:4] == "val_" and not name.endswith(apart)]
+            keys = key_figures(known, estimator.spec, estimator.validation_sets)
+            # what says most of a single task without a metric is the objective; its loss has the same numbers
+            told: Any = {"seconds": seconds, "directions": directions, "tasks": keys or known}
+            write_record(self.folder, replace(self.record, epochs=epochs, **told))
 
         errors: list[Exception] = []
         for write in (

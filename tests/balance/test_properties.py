@@ -173,6 +173,12 @@ def test_projections_on_all_gradients_are_equal(method: Any) -> None:
     np.testing.assert_allclose(projections, np.full(4, projections[0]), rtol=1e-9)
 
 
+@pytest.mark.parametrize("cosine", [-1.0, -1 + 1e-6])
+def test_config_is_the_mean_of_opposite_gradients(cosine: float) -> None:
+    gramian = np.array([[1.0, 2 * cosine], [2 * cosine, 4.0]])
+    assert ConFIG().solve(gramian) == pytest.approx([0.5, 0.5])
+
+
 def test_imtlg_is_the_mean_where_there_are_no_equal_projections() -> None:
     np.testing.assert_array_equal(weights_of(IMTLG(), np.array([[1.0, 0.0], [-1.0, 0.0]])), [0.5, 0.5])
 

@@ -13,13 +13,13 @@ from .results import record_of
 WAYS = {"val_loss": "min", "val_a": "min", "val_a_acc": "max", "val_b": "min"}
 
 
-def write_run(folder: str, tasks: Any = ("val_a_acc", "val_b"), **figures: Any) -> None:
+def write_run(folder: str, tasks: Any = ("val_a_acc", "val_b"), only: Any = (), **figures: Any) -> None:
     """Write what `compare` reads of a run; the figures' values are those of two epochs, or of the last."""
     Path(folder).mkdir(parents=True)
     values = {name: value if isinstance(value, list) else [9.0, value] for name, value in figures.items()}
     History(values).to_json(Path(folder, "history.json"))
     ways = {name: way for name, way in WAYS.items() if name in figures}
-    Path(folder, "settings.json").write_text(json.dumps({"directions": ways, "tasks": tasks}))
+    Path(folder, "settings.json").write_text(json.dumps({"directions": ways, "tasks": tasks, "only": only}))
 
 
 @pytest.fixture
@@ -83,6 +83,8 @@ def test_figures_may_be_named(runs, multifit):
         (["a", "--baseline", "b"], 'a has no number for "val_b" (did you mean "val_a"?); its'),
         (["nan"], 'nan has no number for "val_b"'),
         (["r2"], 'the baseline of "val_b" is -0.5, but must be above 0: give'),
+        (["sum", "--baseline", "a", "b", "c"], 'b and c train different tasks, but both have "val_b": give'),
+        (["mixed"], "mixed/seed-1 is not a seed of the same run: its file, tasks or settings differ"),
         (["odd", "--figure", "val_odd"], 'is more of "val_odd" better, or less? Give its MetricSpec a mode='),
     ],
 )  # fmt: skip
@@ -90,6 +92,9 @@ def test_what_cannot_be_compared_is_named(runs, multifit, arguments, message):
     write_run("killed/seed-0", val_a=1.0)
     write_run("killed/seed-1", val_a=1.0)
     Path("killed/seed-1/settings.json").write_text("{}")
+    write_run("c", ["val_b"], ["c"], val_b=2.0)
+    write_run("mixed/seed-0", val_a=1.0)
+    write_run("mixed/seed-1", only=["a"], val_a=1.0)
     write_run("train", [], train_loss=1.0)
     write_run("nan", ["val_b"], val_b=[1.0, float("nan")])
     write_run("r2", ["val_b"], val_b=-0.5)

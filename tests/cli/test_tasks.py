@@ -97,8 +97,13 @@ def test_features_are_shown_where_they_differ(write, multifit):
         "near and low" in result.out
         and "near and far" not in result.out.split("other cosines")[1].split("\n\n")[0]
     )
-    only = multifit("tasks", write(SHARED + OPPOSITE), "--batches", 2, "--quiet", "--on", "parameters")
-    assert only.out == result.out.split("\na method")[0] + result.out[result.out.index("\nnear and far") :]
+    only, both = (
+        multifit("tasks", write(SHARED + OPPOSITE), "--batches", 2, "--quiet", "--on", on).out
+        for on in ("parameters", "features")
+    )
+    assert only == result.out.split("\na method")[0] + result.out[result.out.index("\nnear and far") :]
+    shown = both.split("sees these cosines:")[1].split("\n\n")[0]
+    assert [shown.count(pair) for pair in ("near and low", "near and far", "low and far")] == [1, 1, 1]
 
 
 def test_parameters_by_a_pattern(write, multifit):
@@ -184,7 +189,12 @@ REFUSED = {
     "bound losses": (BOUND, (), 'the losses "kind" are bound to trainers: adversaries pull apart on purpose'),
     "a state": (CARRIED, (), '"place" is carried from batch to batch'),
     "affinity of turns": (TURNS, ("--affinity",), "--affinity needs all losses of a batch"),
-    "features alone": ("", ("--on", "features"), "features are compared beside parameters, and shown where"),
+    "features of turns": (TURNS, ("--on", "features"), "no batch has features of two tasks"),
+    "nothing shared": (
+        SHARED,
+        ("--on", "kind.*"),
+        "the tasks share no trained parameters that match --on kind.*",
+    ),
 }
 
 

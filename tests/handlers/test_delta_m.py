@@ -15,6 +15,7 @@ from multifit import (
     EarlyStoppingHandler,
     Every,
     Handler,
+    LabelSpec,
     MetricSpec,
     MultiEstimator,
     PlateauHandler,
@@ -101,9 +102,10 @@ def test_it_resumes_bit_for_bit(tmp_path: Path) -> None:
 
 
 def test_the_baseline_is_read_from_runs(tmp_path: Path) -> None:
-    """Of a run, the first metric counts; without one that says what is better, the loss."""
+    """Of a run, the first metric counts; without one that says what is better, the loss, not the coverage."""
     metrics = {"odd": MetricSpec(lambda y, x: 0.5, "size", "size"), **two_head_spec().metrics}
-    spec, values = two_head_spec(metrics=metrics), {}
+    labels = ["digit", LabelSpec("size", missing="nan")]
+    spec, values = two_head_spec(metrics=metrics, labels=labels), {}
     for task, figure in {"digit": "val_accuracy", "size": "val_size"}.items():
         history = new(spec.only(task)).fit(
             BATCHES, BATCHES, epochs=1, output=tmp_path / task, event_handlers=[]
@@ -145,7 +147,9 @@ def test_figures_that_the_fit_has_not(baseline: dict[str, float], message: str) 
     assert message in str(error.value) and estimator.state.step == 0
 
 
-@pytest.mark.parametrize("baseline", [(), ({},), ({"val_size": 0.0},), ({"val_size": "1"},), (3,)])
+@pytest.mark.parametrize(
+    "baseline", [(), ({},), ({"val_size": 0.0},), ({"val_size": math.inf},), ({"val_size": "1"},), (3,)]
+)
 def test_baselines_that_are_none(baseline: Any) -> None:
     with pytest.raises(
         ValueError, match="DeltaM: baseline is .* valid is a path or a dict of positive numbers"

@@ -258,7 +258,8 @@ class GradientBalancer:
         # a loss of weight 0 has no gradient, and must not change where the graph is cut
         self._weighed = [term.key for term in spec.terms if term.spec.weight != 0]
         self._count = len(self.tasks.names)
-        self._weights, self._memory = np.ones(self._count), ask(method, "start", self._count)
+        self._weights = self.tasks.first_weights(method)
+        self._memory = ask(method, "start", self._count)
         self._is_new = True
         self._new_figures()
 

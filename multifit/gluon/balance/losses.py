@@ -102,7 +102,8 @@ class HostMethod:
     def __init__(self, method: Balance, tasks: Tasks, world: World) -> None:
         self._method, self._tasks, self._world = method, tasks, world
         self._ones = np.ones(len(tasks.names))
-        self._weights, self._memory = self._ones, ask(method, "start", len(tasks.names))
+        self._weights = tasks.first_weights(method)
+        self._memory = ask(method, "start", len(tasks.names))
         self._measured: Measured | None = None
         self.figures: Numbers | Array = np.zeros((2, len(self._ones)))
 

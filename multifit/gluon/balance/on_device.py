@@ -108,7 +108,7 @@ class DeviceMethod:
         start = ask(method, "start", self._count)
         self._names = list(start)
         memory = self._checked(f"start({self._count})", start, np.shape)
-        self._rows = self._new_rows([np.ones(self._count), *memory])
+        self._rows = self._new_rows([tasks.first_weights(method), *memory])
         self._graphs: dict[Any, Graph] = {}
         self._constants: dict[tuple[float, ...], Any] = {}  # which tasks have labels, on the device
         self._epoch: tuple[int, Any] = -1, None  # its index, and its array for each task

@@ -148,6 +148,11 @@ class Tasks(NamedTuple):
         """Return the tasks of the losses of each objective."""
         return tuple(tuple(self.of_loss[loss] for loss in each) for each in losses)
 
+    def first_weights(self, method: Balance) -> Numbers:
+        """Return the weights of tasks that were absent so far: a task's share, or 1."""
+        share = 1 / len(self.weighed) if getattr(method, "averages", False) else 1.0
+        return np.full(len(self.names), share)
+
     def described(self, method: Balance) -> str:
         """Return one line that describes the method, its options and the tasks."""
         options = {name: value for name, value in vars(method).items() if name[0] != "_" and name != "groups"}

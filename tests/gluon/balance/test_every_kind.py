@@ -107,6 +107,15 @@ def test_a_task_keeps_its_share_where_another_has_no_labels(kind: Any, preferenc
     assert last["train_weight_parity"] * norm == pytest.approx(share, rel=1e-5)
 
 
+@pytest.mark.parametrize(("kind", "first"), [(GLS, 0.5), (UPGrad, 0.5), (Sum, 1.0), (DWA, 1.0)])
+def test_a_task_that_is_absent_when_weights_are_computed_begins_with_its_share(
+    kind: Any, first: float
+) -> None:
+    batches = [without_digits(BATCHES[0]), BATCHES[1]]
+    last = fitted_with_missing(two_heads(), kind(every=2), batches)
+    assert last["train_weight_digit"] == pytest.approx(first)
+
+
 class Ones(LossMethod):
     """A user's own method that leaves all weights at 1, in NumPy."""
 
@@ -226,4 +235,5 @@ def test_a_batch_that_is_not_finite_counts_with_the_weights_before_it(kind: str)
         for net, batches in zip([two_heads(), *twins(two_heads, good[0])], ([bad], [good, bad], [good]))
     )
     for name in ("train_weight_digit", "train_weight_parity"):
-        assert first[name] == 1.0 and both[name] == alone[name] != 1
+        start = 0.5 if KINDS[kind]().averages else 1.0
+        assert first[name] == start and both[name] == alone[name] != start
