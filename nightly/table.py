@@ -98,7 +98,7 @@ ROWS = (
         6,
         {"val_detection/VOC.mAP": 0.95, "val_segmentation/seg.mIoU": 0.85, "val_count/accuracy": 0.97},
     ),
-    Row("two_digits", "", 12, {"val_left_accuracy": 0.70, "val_right_accuracy": 0.72}),
+    Row("two_digits", "", 12, {"val_left_accuracy": 0.80, "val_right_accuracy": 0.80}),
     Row("few_digits", "", 15, {"val_digit_accuracy": 0.80, "val_parity_accuracy": 0.97}),
     Row("diabetes", "", 30, {"val_progression_r2": 0.40, "val_pressure_r2": 0.28, "val_lipid_r2": 0.86}),
     Row("cells", "", 60, {"val_diagnosis_accuracy": 0.93, "val_texture_r2": 0.72, "val_smoothness_r2": 0.65}),
