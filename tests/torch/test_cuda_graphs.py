@@ -38,7 +38,7 @@ CASES: dict[str, tuple[str, dict[str, Any], list[Any], int]] = {
     "accumulates": ("float64", {"trainers": rhythms()}, [], 2),
     "float16": ("dropout", {"precision": "float16", "accumulate": 3}, [], 2),
     "looks back": ("float64", {"balance": FAMO()}, [], 3),
-    "compares features": ("float64", {"balance": PCGrad()}, [], 3),
+    "compares features": ("float64", {"balance": PCGrad(on="features")}, [], 3),
     "compares parameters": ("float64", {"balance": UPGrad(on="parameters")}, [], 4),
     "compares parameters by losses": ("float64", {"balance": ByLosses(on="parameters")}, [], 4),
     "rows in float16": ("dropout", {"balance": UPGrad(on="parameters"), "precision": "float16"}, [], 4),
