@@ -18,7 +18,7 @@ from tests.torch.runs import BATCHES, assert_equal, estimator_of, values
 
 
 @pytest.mark.parametrize(
-    "balance", [None, PCGrad(), UPGrad(on="parameters")], ids=["plain", "features", "rows"]
+    "balance", [None, PCGrad(on="features"), UPGrad()], ids=["plain", "features", "rows"]
 )
 def test_a_compiled_step_is_the_step(balance: Any) -> None:
     of_steps, of_values = [], []
