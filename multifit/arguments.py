@@ -129,6 +129,11 @@ def checked_value(name: str, value: object, hint: Any) -> Any:
     raise ValueError(f"{name} is {shown(value)}{near}; valid is {valid}")
 
 
+def all_positive(values: abc.Mapping[str, Any]) -> bool:
+    """Return whether there are values, all of them finite numbers above 0."""
+    return bool(values) and all(is_finite_number(each) and each > 0 for each in values.values())
+
+
 def is_finite_number(value: object) -> bool:
     """Return whether `value` is a real number that is finite as a float; a bool is not a number."""
     try:

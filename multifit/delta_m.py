@@ -11,7 +11,7 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from .arguments import PathLike, Valid, checked_value, is_finite_number
+from .arguments import PathLike, Valid, all_positive, checked_value
 from .errors import quoted, reason, suggest
 from .events import Handler, Priority
 from .files import read_json
@@ -21,10 +21,7 @@ from .protocols import MultiEstimator
 DELTA_M = "delta_m"  # the figure, in percent
 _Values = Annotated[
     Mapping[str, float],
-    Valid(
-        'a dict of positive numbers, such as {{"val_accuracy": 0.9}}',
-        lambda given: given and all(is_finite_number(each) and each > 0 for each in given.values()),
-    ),
+    Valid('a dict of positive numbers, such as {{"val_accuracy": 0.9}}', all_positive),
 ]
 
 

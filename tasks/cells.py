@@ -2,17 +2,17 @@
 
 A multi-gate mixture of experts (J. Ma et al. 2018): each task weighs the shared experts by a gate of its own,
 which looks at the input. ``--set gates=False`` trains a shared bottom of the same units instead.
-``--set method=UPGrad`` lets a method of multifit.balance weigh the tasks; ``--set only=texture`` trains a net
-for one task. The data are scikit-learn's 569 real tumours, of which the means of ten measures of the cells
-are known. The figures are the share of right diagnoses, and R², the explained share of the variance. Gates
-are worth one diagnosis in a hundred here, and no R².
+``--set method=UPGrad`` lets a method of multifit.balance weigh the tasks, and ``multifit train --only
+texture`` trains one task alone. The data are scikit-learn's 569 real tumours, of which the means of ten
+measures of the cells are known. The figures are the share of right diagnoses, and R², the explained share of
+the variance. Gates are worth one diagnosis in a hundred here, and no R².
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from multifit import LossSpec, MetricSpec, TaskSpec, TrainerSpec
+from multifit import MetricSpec, TaskSpec, TrainerSpec
 from multifit import balance as balances
 from multifit.metrics import BinaryAccuracy
 
@@ -32,18 +32,17 @@ experts = 4
 units = 8  # of each expert
 gates = True
 method = ""
-only = ""
 
 
 class Mixture(nn.HybridBlock):
     """Experts, and for each task a gate that weighs them and a head; or the experts side by side."""
 
-    def __init__(self, tasks) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.experts = nn.Dense(experts * units, activation="tanh")
         self.gates, self.heads = nn.HybridSequential(), nn.HybridSequential()
-        self.gates.add(*(nn.Dense(experts) for _ in tasks if gates))
-        self.heads.add(*(nn.Dense(1) for _ in tasks))
+        self.gates.add(*(nn.Dense(experts) for _ in TASKS if gates))
+        self.heads.add(*(nn.Dense(1) for _ in TASKS))
 
     def hybrid_forward(self, F, measures):
         """Return each task's output, (N, 1), for measures (N, 10)."""
@@ -52,20 +51,12 @@ class Mixture(nn.HybridBlock):
             each = features[0].reshape((0, experts, units))
             shares = [F.softmax(gate(measures)).expand_dims(axis=2) for gate in self.gates]
             features = [F.sum(F.broadcast_mul(each, share), axis=1) for share in shares]
-        outputs = [head(own) for head, own in zip(self.heads, features)]
-        return outputs if len(outputs) > 1 else outputs[0]
-
-
-def chosen():
-    """Return the tasks to train: all of them, or one."""
-    if only and only not in TASKS:
-        raise ValueError(f'only="{only}" is not a task; tasks are {", ".join(TASKS)}')
-    return (only,) if only else TASKS
+        return [head(own) for head, own in zip(self.heads, features)]
 
 
 def net():
     """Return the net; the estimator initialises it."""
-    mixture = Mixture(chosen())
+    mixture = Mixture()
     mixture.hybridize()
     return mixture
 
@@ -89,11 +80,10 @@ def spec():
     names = {task: "accuracy" if task == "diagnosis" else "r2" for task in TASKS}
     return TaskSpec(
         inputs=["measures"],
-        outputs=chosen(),
+        outputs=TASKS,
         labels=TASKS,
-        losses={task: LossSpec(losses[task]) for task in chosen()},
-        metrics={f"{task}_{names[task]}": metrics[task] for task in chosen()},
-        unused=[task for task in TASKS if task not in chosen()],
+        losses=losses,
+        metrics={f"{task}_{names[task]}": metrics[task] for task in TASKS},
     )
 
 
@@ -103,12 +93,8 @@ def trainers():
 
 
 def balance():
-    """Return the method that weighs the tasks; None for the sum of their losses, or for a single task."""
-    if not method or only:
-        return None
-    kind = getattr(balances, method)
-    # What the tasks share are the experts' parameters: each task mixes its own features of them.
-    return kind(on="parameters") if issubclass(kind, balances.GramianMethod) else kind()
+    """Return the method that weighs the tasks; None for the sum of their losses."""
+    return getattr(balances, method)() if method else None
 
 
 def data():

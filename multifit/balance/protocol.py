@@ -6,7 +6,7 @@ from typing import Annotated, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from ..arguments import Count, Share, Valid, checked_value, is_finite_number, known_arguments, one_of
+from ..arguments import Count, Share, Valid, all_positive, checked_value, known_arguments, one_of
 from ..protocols import Numbers
 
 LARGEST = 1e300  # a loss beyond it, or NaN, is not finite
@@ -76,11 +76,7 @@ Groups = Annotated[
 On = Annotated[str, Valid('"features", "parameters" or a pattern of parameters', lambda on: on != "")]
 Normalize = bool | Annotated[str, one_of("largest", "mean")]
 Preference = Annotated[
-    Mapping[str, float],
-    Valid(
-        'a dict of numbers above 0 by task, such as {{"detection": 2}}',
-        lambda given: bool(given) and all(is_finite_number(each) and each > 0 for each in given.values()),
-    ),
+    Mapping[str, float], Valid('a dict of numbers above 0 by task, such as {{"detection": 2}}', all_positive)
 ]
 
 

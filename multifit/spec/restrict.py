@@ -61,7 +61,7 @@ def _restricted(spec: Declared, kept: set[str], parts: set[str], left_out: set[R
 
 
 def _takes(spec: Any, taker: Taker) -> Iterator[Ref]:
-    """Yield the outputs, labels and losses that are a loss's or metric's own; an input is no task's."""
+    """Yield the outputs, labels and losses that a loss or metric takes; inputs belong to no single task."""
     yield from taker.outputs
     yield from (Ref(LABELS, name) for name in slots_of(spec, taker) if name not in spec.inputs)
     yield from (Ref(LOSSES, name) for name in getattr(taker, "figures", getattr(taker, "losses", ())))

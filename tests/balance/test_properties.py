@@ -459,7 +459,7 @@ def test_pcgrad_weighs_the_gradients_from_which_conflicts_were_removed() -> None
 
 
 def test_a_preference_is_kept_by_cagrad_near_its_mean() -> None:
-    """At a distance of c from the weighted mean; and the smallest decrease is no smaller than the mean's."""
+    """It is c from the weighted mean, and its smallest decrease of a loss is larger than the mean's."""
     gradients, preference = rows(3, 6), np.array([2.0, 0.5, 0.5])
     mean = preference @ gradients / 3
     vector = preferred(CAGrad(0.3), gradients, preference) @ gradients

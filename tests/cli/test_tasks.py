@@ -205,35 +205,32 @@ def test_what_cannot_be_compared(case, write, multifit):
     assert result.code == 2 and message in result.err
 
 
-def test_a_task_without_labels_has_no_figures(write, multifit):
-    spec = """
+IMPORTS = {"import LossSpec": "import LabelSpec, LossSpec"}
+
+
+def without_kinds(losses: str) -> str:
+    """Return a spec of these losses, and of the kind, of which no sample has a label."""
+    return f"""
 def spec():
     return TaskSpec(
         inputs=["point"], outputs=["kind", "place"],
         labels=[LabelSpec("kind", missing=-1), "place"],
-        batch_fn=lambda batch: {"point": batch[0], "kind": batch[1] * 0 - 1, "place": batch[2]},
-        losses={"kind": gluon.loss.SoftmaxCrossEntropyLoss(), "place": gluon.loss.L2Loss()},
+        batch_fn=lambda batch: {{"point": batch[0], "kind": batch[1] * 0 - 1, "place": batch[2]}},
+        losses={{"kind": gluon.loss.SoftmaxCrossEntropyLoss(), {losses}}},
     )
 """
-    imports = {"import LossSpec": "import LabelSpec, LossSpec"}
-    result = multifit("tasks", write(SHARED + spec, **imports), "--batches", 2, "--quiet")
+
+
+def test_a_task_without_labels_has_no_figures(write, multifit):
+    spec = without_kinds('"place": gluon.loss.L2Loss()')
+    result = multifit("tasks", write(SHARED + spec, **IMPORTS), "--batches", 2, "--quiet")
     assert result.code == 2 and "or a single one had labels" in result.err
 
 
 def test_a_third_task_without_labels_has_no_figures(write, multifit):
-    spec = """
-def spec():
-    return TaskSpec(
-        inputs=["point"], outputs=["kind", "place"],
-        labels=[LabelSpec("kind", missing=-1), "place"],
-        batch_fn=lambda batch: {"point": batch[0], "kind": batch[1] * 0 - 1, "place": batch[2]},
-        losses={"kind": gluon.loss.SoftmaxCrossEntropyLoss(),
-                "near": LossSpec(gluon.loss.L2Loss(), "place", "place"),
-                "far": LossSpec(gluon.loss.L1Loss(), "place", "place")},
-    )
-"""
-    imports = {"import LossSpec": "import LabelSpec, LossSpec"}
-    result = multifit("tasks", write(SHARED + spec, **imports), "--batches", 2, "--quiet")
+    near, far = (f'LossSpec(gluon.loss.{kind}(), "place", "place")' for kind in ("L2Loss", "L1Loss"))
+    spec = without_kinds(f'"near": {near}, "far": {far}')
+    result = multifit("tasks", write(SHARED + spec, **IMPORTS), "--batches", 2, "--quiet")
     kind, near = result.out.splitlines()[3:5]
     assert kind.split() == ["kind", "-", "-", "1.00", "-", "-", "-"]
     assert near.split()[3:5] == ["-", "1.00"] and near.split()[2] != "100%"

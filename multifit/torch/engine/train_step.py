@@ -85,12 +85,12 @@ class TrainStep:
             self.apply(due, names, overflowed)
             if due and not overflowed:
                 self.look_back(batch)
-        elif self.gradients.added and not self._trainers.accumulate:
-            self._scaling.remember(overflowed)
-            self.gradients.drop_written()
         else:
-            self._trainers.discard_added(due, self.gradients)
-            self._scaling.update(overflowed)
+            if self.gradients.added and not self._trainers.accumulate:
+                self._scaling.remember(overflowed)
+            else:
+                self._trainers.discard_added(due, self.gradients)
+                self._scaling.update(overflowed)
             self.gradients.drop_written()
         if result.captured:
             self.gradients.keep()
