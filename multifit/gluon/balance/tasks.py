@@ -150,7 +150,8 @@ class Tasks(NamedTuple):
 
     def first_weights(self, method: Balance) -> Numbers:
         """Return the weights of tasks that were absent so far: a task's share, or 1."""
-        share = 1 / len(self.weighed) if getattr(method, "averages", False) else 1.0
+        averages = self.weighed and getattr(method, "averages", False)
+        share = 1 / len(self.weighed) if averages else 1.0
         return np.full(len(self.names), share)
 
     def described(self, method: Balance) -> str:

@@ -116,6 +116,15 @@ def test_a_task_that_is_absent_when_weights_are_computed_begins_with_its_share(
     assert last["train_weight_digit"] == pytest.approx(first)
 
 
+@pytest.mark.parametrize("kind", [GLS, FAMO, DWA])
+def test_losses_that_all_have_a_weight_of_0_train_nothing(kind: Any) -> None:
+    net, other = twins(two_heads, BATCHES[0][0])
+    declared = digit_spec(0.0, 0.0)
+    estimator = MultiEstimator(hybridized(net), declared, TrainerSpec(".*", "sgd"), balance=kind())
+    estimator.fit(BATCHES[:2], epochs=1, event_handlers=SILENT)
+    assert_same_parameters(net, other)
+
+
 class Ones(LossMethod):
     """A user's own method that leaves all weights at 1, in NumPy."""
 
