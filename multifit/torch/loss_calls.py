@@ -78,7 +78,7 @@ def by_value(loss: Callable[..., Any]) -> Callable[..., Any]:
         return loss
     if loss not in _COPIES:
         _COPIES[loss] = copy.copy(loss)
-        _COPIES[loss].reduction = "none"  # type: ignore[assignment]
+        _COPIES[loss].reduction = "none"
     return _COPIES[loss]
 
 
@@ -92,7 +92,7 @@ def counts_values(term: Term, arrays: Mapping[Ref, Any]) -> bool:
     rows, size = len(arrays[term.present[0]]), max(mask.numel() for mask in masks.values())
     shape = rows, size // max(rows, 1)
     function: Any = (lambda output: output) if term.spec.fn is None else by_value(term.spec.fn)
-    squares = sum(torch.meshgrid(*map(torch.arange, shape), indexing="ij")) % 2  # type: ignore[arg-type]
+    squares = sum(torch.meshgrid(*map(torch.arange, shape), indexing="ij")) % 2
     for there in (squares == 0, squares == 1):
         results = []
         for other in (0, 1):
