@@ -15,6 +15,7 @@ from ..engines import CUDA_GRAPHS, FirstBatches, Setup, Timer, untimed
 from ..engines.class_counts import balance_classes
 from ..engines.first_batches import first_batches
 from ..log_once import LogOnce
+from ..protocols import Numbers
 from ..sampling import TaskLoaders
 from ..seeding import add_seeder
 from ..spec.plan import Plan
@@ -141,6 +142,19 @@ class Runner(engines.Runner):
     def export(self, folder: str | PathLike[str], data: Any, format: str) -> list[Path]:
         with self.session():
             return export(self.engine, folder, data, format)
+
+    def values(self, gradients: bool = False) -> dict[str, Numbers]:
+        model = self.engine.model
+        tensors: dict[str, Any] = {**model.parameters, **model.statistics}
+        if gradients:
+            tensors = {name: p.grad for name, p in model.parameters.items() if p.grad is not None}
+        return {name: tensor.detach().cpu().numpy().copy() for name, tensor in tensors.items()}
+
+    def set_values(self, values: Mapping[str, Any]) -> None:
+        tensors = {**self.engine.model.parameters, **self.engine.model.statistics}
+        with torch.no_grad():
+            for name, value in values.items():
+                tensors[name].copy_(torch.as_tensor(value))
 
     def gradients(self) -> dict[str, dict[str, list[Any]]]:
         gradients: dict[str, dict[str, list[Any]]] = self.engine.trainers.gradients()
