@@ -78,9 +78,18 @@ def set_random_state(state: Mapping[str, Any]) -> None:
 
 @contextmanager
 def preserve_rng() -> Iterator[None]:
-    """Restore NumPy's and Python's random state after the block; that of operators cannot be read."""
-    before = random_state()
+    """Restore the random states of NumPy and Python after the block, and PyTorch's, if it is imported.
+
+    That of MXNet's operators cannot be read.
+    """
+    before, torch = random_state(), sys.modules.get("torch")
+    of_torch = None if torch is None else torch.get_rng_state()
+    of_gpus = torch.cuda.get_rng_state_all() if torch is not None and torch.cuda.is_initialized() else None
     try:
         yield
     finally:
         set_random_state(before)
+        if torch is not None and of_torch is not None:
+            torch.set_rng_state(of_torch)
+        if torch is not None and of_gpus is not None:
+            torch.cuda.set_rng_state_all(of_gpus)  # pragma: no cover - needs a GPU

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from itertools import product
 from typing import Any
 
 import torch
@@ -14,9 +13,11 @@ from torch import Tensor, nn
 from ..checks import describe, elementwise_problem
 from ..errors import Problem, counted
 from ..signatures import arity_problem
-from ..spec.names import Ref, listed
+from ..spec.names import OUTPUTS, Ref, listed
+from ..spec.plan import function_name
 from ..spec.terms import Term
 from .loss_calls import by_value, call_loss, needs_values
+from .user_code import user_code
 
 ELEMENTWISE: tuple[Any, ...] = (
     nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss, nn.BCELoss, nn.BCEWithLogitsLoss, nn.KLDivLoss,
@@ -34,9 +35,9 @@ NO_GRADIENT = (
     "from the outputs, without detach(), item() or torch.no_grad(), or give weight=0 to only measure the loss"
 )
 SUMMED = (
-    'has reduction="sum", and a number counts as the mean over the batch\'s samples, so that the update would '
-    'depend on how samples are cut into batches; give reduction="none", whose values are added up and '
-    "divided by the number of samples, or by normalize_by="
+    'has reduction="sum", and a number counts as the mean of the batch\'s samples, so that an update would '
+    'depend on the size of batches; give reduction="none", whose values are added up and divided by the '
+    "number of samples, or by normalize_by="
 )
 
 
@@ -87,22 +88,6 @@ def inspect_term(term: Term, arrays: Mapping[Ref, Any], labels_fit: bool, traini
     return [Problem("spec", message) for message in messages if message]
 
 
-def castable(term: Term, arrays: Mapping[Ref, Any], fixed: Mapping[str, Any], real: torch.dtype) -> list[Any]:
-    """Return the ways to cast labels with whose dtypes a loss cannot run, each ``{name: dtype}``.
-
-    Those with the fewest casts come first. Real labels may become class indices if they are whole numbers;
-    integers may become these, or real numbers. `fixed` names what is not cast.
-    """
-    options = []
-    for ref in (ref for ref in term.labels if ref.name not in fixed and arrays[ref] is not None):
-        label = arrays[ref]
-        is_whole = not label.is_floating_point() or bool((label == label.floor()).all())
-        dtypes = [torch.int64] * is_whole + [real]
-        options.append([(ref.name, None), *((ref.name, each) for each in dtypes if each != label.dtype)])
-    ways = [{name: dtype for name, dtype in way if dtype is not None} for way in product(*options)]
-    return sorted(filter(None, ways), key=len)
-
-
 def _elementwise(term: Term, output: Ref, label: Ref, arrays: Mapping[Ref, Any]) -> str | None:
     """Check the shapes of what is compared value by value; PyTorch broadcasts others without an error."""
     out, true = arrays[output], arrays[label]
@@ -139,21 +124,23 @@ def _crossed(term: Term, output: Ref, label: Ref, arrays: Mapping[Ref, Any]) -> 
     Then its result has the shape of such a product or, if it is a number, stays the same if samples swap
     their labels.
     """
-    out, true = arrays[output], arrays[label]
-    shape, fn = _cross_shape(out, true), term.spec.fn
+    out, true, fn = arrays[output], arrays[label], term.spec.fn
+    shape = _cross_shape(out, true)
     if shape is None or fn is None or is_kind(fn, INDEXED):
         return None
-    with torch.no_grad():
-        parts = (
-            call_loss(term, arrays) if not needs_values(term) else [by_value(fn)(*map(arrays.get, term.args))]
-        )
-        value = parts[term.minimized] if term.minimized < len(parts) else None
-        if not isinstance(value, Tensor):
-            return None
-        crossed = value.shape == shape
-        if value.numel() == 1 and not bool((true == true.roll(1, 0)).all()):
-            swapped = call_loss(term, {**arrays, label: true.roll(1, 0)})[term.minimized]
-            crossed = torch.allclose(value, swapped, rtol=1e-4, atol=0)
+
+    def value(label_values: Tensor) -> Any:
+        given = {**arrays, label: label_values}
+        with torch.no_grad(), user_code(lambda: term.where, *((str(ref), given[ref]) for ref in term.args)):
+            returned = by_value(fn)(*[given[ref] for ref in term.args])
+        return listed(returned)[term.minimized] if len(listed(returned)) > term.minimized else None
+
+    found, swapped = value(true), true.roll(1, 0)
+    if not isinstance(found, Tensor):
+        return None
+    crossed = found.shape == shape
+    if found.numel() == 1 and not torch.equal(true, swapped):
+        crossed = torch.allclose(found, value(swapped), rtol=1e-4, atol=0)
     return _mixed(term, output, label, arrays) if crossed else None
 
 
@@ -225,8 +212,8 @@ def _result(term: Term, arrays: Mapping[Ref, Any], stock: bool, training: bool) 
         else "one that is not four times as large"
     )
     return (
-        f"{term.where}: {getattr(term.spec.fn, '__name__', type(term.spec.fn).__name__)} ignores its weight: an "
-        f"incoming gradient four times as large gave {same}, so weights and normalisation have no effect; "
+        f"{term.where}: {function_name(term.spec.fn)} ignores its weight: an incoming gradient four times as "
+        f"large gave {same}, so weights and normalisation have no effect; "
         "multiply by grad_output in the backward() of its autograd.Function"
     )
 
@@ -254,5 +241,5 @@ def _form(term: Term, values: Sequence[Any], dtype: torch.dtype) -> str | None:
 
 
 def _shown(ref: Ref, arrays: Mapping[Ref, Any]) -> str:
-    what: Callable[[Ref], str] = lambda ref: "the output" if ref.space == "outputs" else "the label"  # noqa: E731
-    return f'{what(ref)} "{ref.name}" is {describe.array(arrays[ref])}'
+    kind = "output" if ref.space == OUTPUTS else "label"
+    return f'the {kind} "{ref.name}" is {describe.array(arrays[ref])}'
