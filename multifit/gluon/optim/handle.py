@@ -5,10 +5,10 @@ from typing import Any
 
 from ...arguments import checked_value
 from ...errors import TrainerError, quoted
+from ...schedules import ScaledSchedule
 from ..compat import mx
 from ..user_code import user_code
 from .optimizers import LIMITS
-from .schedules import ScaledSchedule
 
 CONTROLS = ("learning_rate", "weight_decay", "momentum")
 

@@ -8,9 +8,9 @@ from typing import Any
 from ...arguments import NotNegative, Share
 from ...checks.trainers import spec_messages, value_messages
 from ...errors import Problem, last_line, note_call, quoted, shown, suggest
+from ...schedules import with_base_rate
 from ...spec import TrainerSpec
 from ..compat import mx
-from .schedules import with_base_rate
 
 KNOWN = ("mxnet.", "gluonnlp.", "multifit.")  # modules of optimizers whose options are known
 ALIASES = {"lr": "learning_rate", "weight_decay": "wd"}  # PyTorch's names

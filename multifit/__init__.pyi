@@ -1,13 +1,13 @@
-"""The names that ``multifit`` exports; imported, with mxnet, when the first of them is used."""
+# What multifit exports. Type checkers read this file, and so does __init__.py, to find the home of each name.
 
 from . import loggers, losses, metrics, schedules
 from .array_batches import batches
 from .delta_m import DeltaM
 from .distributed import Sharded, World, connect
+from .engines.shares import Shards
 from .errors import DataError, HandlerError, PeerError, Problem, SpecError, TrainerError
 from .estimator import MultiEstimator
 from .events import Handler, Priority
-from .gluon.data.batch import Shards
 from .gluon.handlers import (
     CutMix,
     GradientNoise,
@@ -40,6 +40,7 @@ from .spec import LabelSpec, LossSpec, MetricSpec, TaskSpec, TrainerSpec
 from .spec.plan import Plan
 from .state import RunState
 from .triggers import Every
+from .version import __version__ as __version__
 
 __all__ = [
     "CheckpointHandler",
