@@ -14,7 +14,7 @@ from torch import Tensor
 from ..checks import label_problems, not_finite_problem, partly_missing_problem, window_problems
 from ..checks.trainers import bound_problems
 from ..engines import FirstBatches, Peeked
-from ..errors import DataError, Problem, raise_problems
+from ..errors import DataError, Problem, SpecError, raise_problems
 from ..sampling import TaskBatch
 from ..seeding import preserve_rng
 from ..spec import TaskSpec
@@ -26,7 +26,7 @@ from ..stages import EVALUATE, TRAIN
 from .batch import Batch, cast_line
 from .doubts import doubtful_values
 from .engine import Engine
-from .inspection import check_call, inspect_term
+from .inspection import check_call, check_metric, inspect_term
 from .loss_calls import by_reference, counts_values
 from .step import Stage, StepResult
 
@@ -93,11 +93,12 @@ def _checked(
 ) -> DryRun:
     """Run the batches; raises all problems."""
     ran: list[tuple[str, Batch, Any]] = []
+    trained = [] if problems else list(engine.trainers.updated())
     with _raised_first(problems):
         for name, batch, first in batches:
             if name == EVALUATE and engine.spec.evaluate is None and any(p.kind == "spec" for p in problems):
                 continue  # one TaskSpec serves both stages, and its problems are known
-            outputs, found = check_first_batch(engine.stages[name], batch, engine.trainers.updated())
+            outputs, found = check_first_batch(engine.stages[name], batch, trained)
             ran.append((name, batch, outputs))
             problems += _named(found, name, first)
     raise_problems(problems)
@@ -109,7 +110,8 @@ def _checked(
     for name, batch, outputs in ran:
         stage = engine.stages[name]
         result = stage.run(batch, engine.state, outputs=outputs)
-        raise_problems(_not_finite_losses(stage, result))
+        if name == EVALUATE or not engine.hooks.handle_non_finite:
+            raise_problems(_not_finite_losses(result))
         stage.measure(result)
         raise_problems(stage.figures.name_problems())
         stage.figures.names()  # some metrics know their figures' names only now
@@ -224,14 +226,14 @@ def _raised_first(problems: Sequence[Problem]) -> Iterator[None]:
         raise
 
 
-def _not_finite_losses(stage: Stage, result: StepResult) -> list[Problem]:
-    """Check that losses are numbers, where inputs and labels are; a fit may have a handler for others."""
+def _not_finite_losses(result: StepResult) -> list[Problem]:
+    """Check that losses are numbers, where inputs and labels are."""
     messages = [
         f'losses["{key}"]: is {float(each):g} for this batch, whose inputs and labels are finite, so that an '
         "update would spoil the parameters; look for logarithms, roots and quotients of 0 in the loss, and "
         "for parameters that are not finite; SkipNonFinite() skips such batches in training"
         for key, each in result.objectives.items()
-        if stage.figures.finite_only and not bool(each.isfinite().all())
+        if not bool(each.isfinite().all())
     ]
     return [Problem("data", message) for message in messages]
 
@@ -259,10 +261,10 @@ def check_first_batch(
     with torch.set_grad_enabled(stage.training):
         outputs, output_problems = _called(stage, batch)
     arrays = by_reference(outputs, batch.slots)
-    wrong_labels = _inspect_labels(stage, arrays, batch)
+    wrong_labels = _inspect_labels(stage, outputs, batch)
     if problems + output_problems:
         return None, problems + wrong_labels + output_problems
-    problems = [*wrong_labels, *stage.figures.problems(arrays, batch.samples)]
+    problems = [*wrong_labels, *_inspect_metrics(stage, outputs, batch)]
     for term in stage.spec.terms:
         if term.has_slots(arrays):
             found = _check_loss(stage, term, arrays, batch, labels_fit=not wrong_labels)
@@ -351,18 +353,33 @@ def _inspect_slots(spec: TaskSpec, slots: Mapping[str, Any]) -> list[Problem]:
     return [Problem("data", message) for message in messages]
 
 
-def _inspect_labels(stage: Stage, arrays: Mapping[Ref, Any], batch: Batch) -> list[Problem]:
+def _inspect_labels(stage: Stage, outputs: Mapping[str, Tensor], batch: Batch) -> list[Problem]:
     """Check the values of inputs and labels."""
     problems: list[Problem] = []
-    for rule in stage.figures.label_rules(arrays):
-        values = arrays[rule.label].detach()
+    arrays = by_reference(outputs, batch.slots)
+    called = {term.key: () for term in stage.spec.terms if outputs and term.has_slots(arrays)}
+    for rule in stage.figures.label_rules(outputs, batch.slots, called):
+        values: Any = batch.slots[rule.slot]
         if rule.classes is not None:
-            wrong = torch.where(rule.violations(arrays) != 0, values, torch.zeros_like(values))
-            numbers = wrong.cpu().numpy()
-            problems += label_problems(rule.where, rule.label.name, numbers, rule.classes, clips=False)
+            wrong = torch.where(rule.violations(values), values, torch.zeros_like(values)).cpu().numpy()
+            problems += label_problems(rule.where, rule.slot, wrong, rule.classes, clips=False)
         elif not (finite := values.isfinite()).all():
             samples = (~finite).nonzero()[:, batch.axis].unique().tolist()
-            problems.append(not_finite_problem(rule.where, values[~finite].float().cpu().numpy(), samples))
+            problems.append(not_finite_problem(rule.where, values[~finite].double().cpu().numpy(), samples))
+    return problems
+
+
+def _inspect_metrics(stage: Stage, outputs: dict[str, Tensor], batch: Batch) -> list[Problem]:
+    """Check the metrics' arguments, and measure those that take no losses, on copies of the outputs."""
+    problems = [problem for metric in stage.figures.metrics for problem in check_metric(metric)]
+    result = StepResult(stage.spec, batch, {name: each.detach() for name, each in outputs.items()})
+    for metric in stage.figures.metrics if not problems else ():
+        if not metric.term.losses:
+            try:
+                list(metric.add(result, 1))
+            except SpecError as error:
+                problems += error.problems
+    stage.figures.reset()
     return problems
 
 

@@ -16,7 +16,10 @@ from ..signatures import arity_problem
 from ..spec.names import OUTPUTS, Ref, listed
 from ..spec.plan import function_name
 from ..spec.terms import Term
+from .labels import class_indices
 from .loss_calls import by_value, call_loss, needs_values
+from .stage_metric import StageMetric
+from .torchmetrics import TorchMetric
 from .user_code import user_code
 
 ELEMENTWISE: tuple[Any, ...] = (
@@ -50,10 +53,9 @@ def is_kind(loss: Any, kinds: Sequence[Any]) -> bool:
 
 def class_axis(loss: Any, output: Tensor, label: Tensor) -> int | None:
     """Return the axis of the classes if a loss takes these labels for class indices, else None."""
-    if not is_kind(loss, INDEXED) or output.dim() == 0:
-        return None
-    takes_shares = is_kind(loss, (nn.CrossEntropyLoss, F.cross_entropy))
-    return None if takes_shares and label.shape == output.shape else min(1, output.dim() - 1)
+    axis, _ = class_indices(loss)
+    is_share = label.shape == output.shape or output.dim() == 0
+    return None if axis is None or is_share else min(axis, output.dim() - 1)
 
 
 def check_call(term: Term) -> list[Problem]:
@@ -66,6 +68,23 @@ def check_call(term: Term) -> list[Problem]:
     if getattr(fn, "reduction", None) == "sum" and not needs_values(term):
         messages.append(f"{term.where}: {type(fn).__name__} {SUMMED}")
     return [Problem("spec", message) for message in messages if message]
+
+
+def check_metric(metric: StageMetric) -> list[Problem]:
+    """Check how many arguments a metric takes, or its transform."""
+    term, own = metric.term, metric.metric
+    names = [str(ref) for ref in term.args] + list(term.losses)
+    message = None
+    if term.spec.transform is not None:
+        message = arity_problem(f"{term.where}.transform", term.spec.transform, names)
+    elif metric.is_function:
+        weights = [] if term.spec.sample_weight is None else ["sample_weight"]
+        fix = " and ".join(["take both, in that order", *weights])
+        taken = ["labels", "outputs"]
+        message = arity_problem(term.where, term.spec.metric, taken, fix=fix, keywords=weights)  # type: ignore[arg-type]
+    elif not metric.is_summed and not isinstance(own, TorchMetric):
+        message = arity_problem(f"{term.where}.update", own.update, ["labels", "outputs"], fix="take both, in that order")
+    return [Problem("spec", message)] if message else []
 
 
 def inspect_term(term: Term, arrays: Mapping[Ref, Any], labels_fit: bool, training: bool) -> list[Problem]:
@@ -150,7 +169,7 @@ def _classes(term: Term, output: Ref, label: Ref, arrays: Mapping[Ref, Any]) -> 
     if axis is None:
         return None
     rows = out.shape[:axis] + out.shape[axis + 1 :]
-    if true.shape == rows:
+    if true.shape == rows or (true.numel() == rows.numel() and not is_kind(term.spec.fn, INDEXED)):
         return None
     needed = f"the output's {rows.numel()} rows of {out.shape[axis]} classes need one class index each"
     arrays_found = (
