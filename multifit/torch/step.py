@@ -166,7 +166,9 @@ class Stage:
             outputs = {name: at_path(result, path) for name, path in self._paths.items()}
             if others := {name: each for name, each in outputs.items() if not _is_tensor(each)}:
                 found = ", ".join(f'"{name}" as {type(each).__name__}' for name, each in others.items())
-                message = f"outputs: {self._where} returns {found}; every output that is declared must be a tensor"
+                message = (
+                    f"outputs: {self._where} returns {found}; every output that is declared must be a tensor"
+                )
                 return {}, [Problem("spec", f"{message}: return one, or leave the output out of outputs=")]
         if self._is_low:
             outputs = {name: _at_least_float32(each) for name, each in outputs.items()}
@@ -185,7 +187,9 @@ class Stage:
 
     def describe(self) -> str:
         """Return one line that says how net and losses run."""
-        return f"runs with PyTorch{'' if not self._is_low else f', by autocast in {self.model.precision.name}'}"
+        return (
+            f"runs with PyTorch{'' if not self._is_low else f', by autocast in {self.model.precision.name}'}"
+        )
 
     @property
     def _where(self) -> str:
