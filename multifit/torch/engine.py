@@ -1,4 +1,4 @@
-"""What an estimator of a PyTorch net runs with: the model, its trainers, and the stages with their figures."""
+"""What an estimator of a PyTorch net runs with: the model, trainers, and stages with their figures."""
 
 from __future__ import annotations
 
