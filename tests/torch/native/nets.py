@@ -1,4 +1,4 @@
-"""Small nets, specs and data that the tests of PyTorch nets share; float64, so that rounding does not matter."""
+"""Small nets, specs and data that the tests of PyTorch nets share, in float64."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -48,9 +48,7 @@ def focal(scores: Tensor, kind: Tensor) -> Tensor:
 LOSSES: dict[str, tuple[dict[str, Any], Objective]] = {
     "a function of numbers": (
         {"kind": LossSpec(functional.cross_entropy, weight=2.0)},
-        lambda o, kind, size: (
-            2 * functional.cross_entropy(o[0], kind) + 0.5 * functional.mse_loss(o[1], size)
-        ),
+        lambda o, kind, size: standard(o, kind, size) + functional.cross_entropy(o[0], kind),
     ),
     "values per sample": (
         {"kind": focal},
@@ -235,12 +233,16 @@ def test_a_dict_of_outputs_and_a_dict_of_a_batch() -> None:
             kind, size = self.inner(x)
             return {"size": size, "more": {"kind": kind}, "unused": None}
 
+    def flat(net: nn.Module, slots: Any) -> dict[str, Tensor]:
+        returned = net(slots["x"])
+        return {"kind": returned["more"]["kind"], "size": returned["size"]}
+
     net, hand = Named(), heads()
     spec = TaskSpec(
         inputs=["x"], outputs=["kind", "size"],
         labels=["kind", "size"],
         losses={"kind": nn.CrossEntropyLoss(), "size": LossSpec(nn.MSELoss(), weight=0.5)},
-        forward=lambda net, slots: (lambda o: {"kind": o["more"]["kind"], "size": o["size"]})(net(slots["x"])),
+        forward=flat,
     )  # fmt: skip
     data = [dict(zip(("x", "kind", "size"), batch)) for batch in loader()]
     MultiEstimator(net, spec, TrainerSpec(".*", "sgd", SGD)).fit(data, epochs=2)
