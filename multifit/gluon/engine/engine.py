@@ -11,6 +11,7 @@ from typing import Any
 from ...arguments import FromZero, checked_value
 from ...distributed import ALONE, World
 from ...engines import Setup
+from ...engines.reader import Reader
 from ...errors import Problem
 from ...events import NO_HOOKS, TrainingHooks
 from ...log_once import LogOnce
@@ -30,7 +31,6 @@ from ..data.task_splitter import TaskSplitter
 from ..data.value_weights import BalancedWeights, ValueWeights
 from ..distributed.joint_gradients import JointGradients
 from ..distributed.parameters import SharedParameters
-from ..distributed.reader import Reader
 from ..execution.changed_objective import refuse_blends
 from ..execution.loss_graph import APART
 from ..execution.loss_separation import TOGETHER, LossSeparation
