@@ -11,6 +11,7 @@ from typing import Any
 
 from .. import engines
 from ..engines import FirstBatches, Setup, Timer, needs_torch, untimed
+from ..engines.first_batches import first_batches
 from ..log_once import LogOnce
 from ..protocols import Array
 from ..sampling import TaskLoaders
@@ -31,7 +32,6 @@ from .steps.evaluation import evaluate_batch, predict
 from .steps.train_step import TrainStep
 from .steps.trial_run import trial_run
 from .validation.dry_run import DryRun, dry_run
-from .validation.first_batches import first_batches
 from .validation.make_plan import make_plan
 
 __all__ = ["Runner", "be_deterministic", "has", "host", "make_runner"]
