@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -63,6 +64,10 @@ class Loaders:
 
     def draw(self, data: Any) -> None:
         """Draw what a pass over a loader draws, without loading its batches."""
+
+    def preserved(self, data: Any) -> AbstractContextManager[None]:
+        """Return a context manager after which a loader's samplers are as before, whatever it has yielded."""
+        return nullcontext()
 
     def workers(self, data: Any) -> int:
         """Return the number of processes that make a loader's batches, beside this one."""

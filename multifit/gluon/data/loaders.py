@@ -54,6 +54,13 @@ class GluonLoaders(Loaders):
     def draw(self, data: Any) -> None:
         deque(data._batch_sampler, maxlen=0)
 
+    @contextmanager
+    def preserved(self, data: Any) -> Iterator[None]:
+        sampler = copy.deepcopy(getattr(data, "_batch_sampler", None))
+        yield
+        if sampler is not None:  # which may keep samples for the next pass
+            data._batch_sampler = sampler
+
     def workers(self, data: Any) -> int:
         return int(data._num_workers) if has_own_workers(data) else 0
 
