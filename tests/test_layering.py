@@ -17,8 +17,8 @@ LAYERS = [
     "sampling", "balance", "spec", "checks", "array_batches", "state", "schedules", "triggers", "plots",
     "history",
     "events", "delta_m", "batch_pass", "handlers", "engines", "gluon", "torch", "torch.engine", "losses",
-    "metrics", "loggers", "profiling", "rate_search", "estimator", "taskfile", "report",
-    "exports", "sklearn", "__init__", "cli", "__main__",
+    "metrics", "loggers", "profiling", "rate_search", "estimator", "taskfile", "report", "sklearn",
+    "__init__", "cli", "__main__",
 ]  # fmt: skip
 # Stricter than the order: gluon imports events for its own handlers only.
 ONLY = {
