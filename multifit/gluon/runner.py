@@ -11,6 +11,8 @@ from typing import Any
 
 from .. import engines
 from ..engines import FirstBatches, Setup, Timer, needs_torch, untimed
+from ..engines.class_counts import balance_classes
+from ..engines.first_batches import first_batches
 from ..log_once import LogOnce
 from ..protocols import Array, Numbers
 from ..sampling import TaskLoaders
@@ -24,14 +26,13 @@ from .distributed.figures import join_figures
 from .engine import Engine
 from .export.export import export
 from .handlers.interpretation import Interpretation, comparisons
+from .losses import SequenceCELoss, is_kind
 from .operator_times import operator_times
 from .snapshot.snapshot import Snapshot
-from .steps.class_counts import balance_classes
 from .steps.evaluation import evaluate_batch, predict
 from .steps.train_step import TrainStep
 from .steps.trial_run import trial_run
 from .validation.dry_run import DryRun, dry_run
-from .validation.first_batches import first_batches
 from .validation.make_plan import make_plan
 
 __all__ = ["Runner", "be_deterministic", "has", "host", "make_runner"]
@@ -74,7 +75,7 @@ class Runner(engines.Runner):
         return first_batches(self.engine, stage, data, what)
 
     def balance_classes(self, data: Any, ends: bool) -> None:
-        balance_classes(self.engine, data, ends, self._log_once)
+        balance_classes(self.engine, data, ends, self._log_once, lambda loss: is_kind(loss, SequenceCELoss))
 
     def state(self) -> dict[str, Any]:
         weights = self.engine.balanced_weights

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -83,9 +83,9 @@ class Runner(engines.Runner):
             return
         self._running, model = True, self.engine.model
         try:
-            with torch.inference_mode(False), torch.autocast(model.device.type, enabled=False):
-                with torch.enable_grad(), model.kept_modes():
-                    yield
+            plain = torch.inference_mode(False), torch.autocast(model.device.type, enabled=False)
+            with plain[0], plain[1], torch.enable_grad(), model.kept_modes():
+                yield
         finally:
             self._running = False
 

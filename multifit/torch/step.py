@@ -66,7 +66,7 @@ class StepResult:
         }
 
     def views(self) -> dict[str, Any]:
-        """Return ``pred``, ``label`` and ``loss``: lists of one tensor, or dicts of lists; and ``present``."""
+        """Return ``pred``, ``label``, ``loss``: lists of one tensor, or dicts of lists; and ``present``."""
         missable = [name for name, label in self.spec.label_specs.items() if is_missable(label)]
         present = {name: [self.batch.slots.get(presence(name))] for name in missable}
         views: dict[str, Any] = {
@@ -177,7 +177,7 @@ class Stage:
             outputs = {name: at_path(result, path) for name, path in self._paths.items()}
             if others := {name: each for name, each in outputs.items() if not _is_tensor(each)}:
                 found = ", ".join(f'"{name}" as {type(each).__name__}' for name, each in others.items())
-                message = f"outputs: {self._where} returns {found}; every output that is declared must be a tensor"
+                message = f"outputs: {self._where} returns {found}; every declared output must be a tensor"
                 return {}, [Problem("spec", f"{message}: return one, or leave the output out of outputs=")]
         if self._is_low:
             outputs = {name: _at_least_float32(each) for name, each in outputs.items()}
@@ -196,7 +196,9 @@ class Stage:
 
     def describe(self) -> str:
         """Return one line that says how net and losses run."""
-        return f"runs with PyTorch{'' if not self._is_low else f', by autocast in {self.model.precision.name}'}"
+        return (
+            f"runs with PyTorch{'' if not self._is_low else f', by autocast in {self.model.precision.name}'}"
+        )
 
     @property
     def _where(self) -> str:
