@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import label_problems, not_finite_problem, partly_missing_problem, window_problems
-from ..checks.trainers import bound_problems
+from ..checks import label_problems, not_finite_problem, partly_missing_problem
+from ..checks.trainers import bound_problems, window_problems
 from ..engines import FirstBatches, Peeked
 from ..errors import DataError, Problem, SpecError, raise_problems
 from ..sampling import TaskBatch
@@ -103,7 +103,8 @@ def _checked(
             problems += _named(found, name, first)
     raise_problems(problems)
     raise_problems(engine.model.ran() + engine.trainers.unreached())
-    raise_problems(_out_of_step(engine))
+    windows = {name: engine.trainers.window_of(name) for name in engine.trainers.get()}
+    raise_problems(window_problems(engine.stages[TRAIN].spec.terms, windows))
     results: dict[str, list[StepResult]] = {EVALUATE: [], TRAIN: []}
     parameters = {id(each): name for name, each in engine.model.parameters.items()}
     reached, used, doubts = dict[str, frozenset[str]](), frozenset[str](), list[str]()
@@ -236,12 +237,6 @@ def _not_finite_losses(result: StepResult) -> list[Problem]:
         if not bool(each.isfinite().all())
     ]
     return [Problem("data", message) for message in messages]
-
-
-def _out_of_step(engine: Engine) -> list[Problem]:
-    """Return what cannot be used while trainers accumulate gradients."""
-    windows = {name: engine.trainers.window_of(name) for name in engine.trainers.get()}
-    return window_problems(engine.stages[TRAIN].spec.terms, windows)
 
 
 def _detached(value: Any) -> Any:
