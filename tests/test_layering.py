@@ -35,7 +35,7 @@ ONLY = {
 }  # fmt: skip
 # The same within gluon/, room by room.
 ROOMS = [
-    "compat", "waiting", "installed", "user_code", "in_place_call", "graph_builder",
+    "compat", "waiting", "user_code", "in_place_call", "graph_builder",
     "operator_times", "ops", "losses", "data", "optim", "precision", "metrics",
     "distributed", "execution", "model", "balance", "engine", "validation", "steps",
     "export", "snapshot", "handlers", "runner", "__init__",

@@ -12,7 +12,7 @@ from typing import Any
 from .. import engines
 from ..engines import FirstBatches, Setup, Timer, needs_torch, untimed
 from ..log_once import LogOnce
-from ..protocols import Array
+from ..protocols import Array, Context
 from ..sampling import TaskLoaders
 from ..spec.plan import Plan
 from ..stages import TRAIN
@@ -20,6 +20,7 @@ from ..state import RunState
 from .balance.make import of_kind
 from .compat import mx
 from .data.devices import can_compute as has
+from .data.devices import resolve_context
 from .distributed.figures import join_figures
 from .engine import Engine
 from .export.export import export
@@ -37,9 +38,9 @@ from .validation.make_plan import make_plan
 __all__ = ["Runner", "be_deterministic", "has", "host", "make_runner"]
 
 
-def host(context: Any) -> Any:
-    """Return the context of the net's own parameters, which is the context of the run."""
-    return context
+def host(context: Any) -> list[Context]:
+    """Return the contexts of the net's own parameters, which are those of the run; raises ValueError."""
+    return resolve_context(context, [])
 
 
 def be_deterministic() -> None:
