@@ -11,8 +11,10 @@ from typing import Any
 
 from .. import engines
 from ..engines import FirstBatches, Setup, Timer, needs_torch, untimed
+from ..engines.class_counts import balance_classes
+from ..engines.first_batches import first_batches
 from ..log_once import LogOnce
-from ..protocols import Array, Context
+from ..protocols import Array, Context, Numbers
 from ..sampling import TaskLoaders
 from ..spec.plan import Plan
 from ..stages import TRAIN
@@ -25,14 +27,13 @@ from .distributed.figures import join_figures
 from .engine import Engine
 from .export.export import export
 from .handlers.interpretation import Interpretation, comparisons
+from .losses import SequenceCELoss, is_kind
 from .operator_times import operator_times
 from .snapshot.snapshot import Snapshot
-from .steps.class_counts import balance_classes
 from .steps.evaluation import evaluate_batch, predict
 from .steps.train_step import TrainStep
 from .steps.trial_run import trial_run
 from .validation.dry_run import DryRun, dry_run
-from .validation.first_batches import first_batches
 from .validation.make_plan import make_plan
 
 __all__ = ["Runner", "be_deterministic", "has", "host", "make_runner"]
@@ -75,7 +76,7 @@ class Runner(engines.Runner):
         return first_batches(self.engine, stage, data, what)
 
     def balance_classes(self, data: Any, ends: bool) -> None:
-        balance_classes(self.engine, data, ends, self._log_once)
+        balance_classes(self.engine, data, ends, self._log_once, lambda loss: is_kind(loss, SequenceCELoss))
 
     def state(self) -> dict[str, Any]:
         weights = self.engine.balanced_weights
@@ -114,6 +115,16 @@ class Runner(engines.Runner):
 
     def export(self, folder: str | PathLike[str], data: Any, format: str) -> list[Path]:
         return export(self.engine, folder, data, format)
+
+    def values(self, gradients: bool = False) -> dict[str, Numbers]:
+        known = {name: p for name, p in self.engine.model.parameters.items() if p._data is not None}
+        if gradients:
+            return {name: p.list_grad()[0].asnumpy() for name, p in known.items() if p.grad_req != "null"}
+        return {name: p.list_data()[0].asnumpy() for name, p in known.items()}
+
+    def set_values(self, values: Mapping[str, Any]) -> None:
+        for name, value in values.items():
+            self.engine.model.parameters[name].set_data(value)
 
     def gradients(self) -> dict[str, dict[str, list[Array]]]:
         return self.engine.trainers.gradients()

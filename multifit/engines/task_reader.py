@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from ...checks import no_batch_problems
-from ...distributed import World, unwrapped
-from ...errors import DataError, counted
-from ...protocols import Loader
-from ...sampling import TaskBatch, TaskLoaders
-from ...seeding import READ, mixed, preserve_rng, random_state, set_random_state, state_hash
-from ..data.loaders import has_order, replay_epochs
+from ..checks import no_batch_problems
+from ..distributed import World, unwrapped
+from ..errors import DataError, counted
+from ..protocols import Loader
+from ..sampling import TaskBatch, TaskLoaders
+from ..seeding import READ, mixed, preserve_rng, random_state, set_random_state, state_hash
+from .loaders import has_order, replay_epochs
 
 Read = Callable[..., Iterator[Any]]
 """``read(loader, skip, before_rest, number)`` yields the rest of a pass over one loader."""
