@@ -16,10 +16,9 @@ FILES = sorted(ROOT.rglob("*.py"))
 LAYERS = [
     "version", "errors", "stages", "protocols", "signatures", "arguments", "files", "output", "locks",
     "threads", "seeding", "checkpoints", "tables", "distributed", "log_once",
-    "sampling", "balance", "spec", "checks", "array_batches", "state", "schedules", "triggers", "plots",
-    "history",
-    "events", "delta_m", "batch_pass", "handlers", "engines", "gluon", "torch", "torch.from_gluon", "losses",
-    "metrics", "loggers", "profiling", "rate_search", "estimator", "taskfile", "report", "sklearn",
+    "state", "sampling", "balance", "spec", "checks", "array_batches", "schedules", "triggers", "plots",
+    "history", "events", "delta_m", "batch_pass", "handlers", "engines", "gluon", "torch", "torch.from_gluon",
+    "losses", "metrics", "loggers", "profiling", "rate_search", "estimator", "taskfile", "report", "sklearn",
     "__init__", "cli", "__main__",
 ]  # fmt: skip
 # Stricter than the order: gluon imports events for its own handlers only.
@@ -116,7 +115,9 @@ def test_an_engine_is_imported_in_its_own_folder_only(home: str, libraries: set[
     for path in FILES:
         for module, names in imports_of(path):
             if module.split(".")[0] in libraries or (home == "gluon" and "mx" in names):
-                inside = path.relative_to(ROOT).parts[0] == home or layer(module_name(path)) == "torch.from_gluon"
+                inside = (
+                    path.relative_to(ROOT).parts[0] == home or layer(module_name(path)) == "torch.from_gluon"
+                )
                 found[inside].append(f"{path.relative_to(ROOT)} imports {module}")
     assert found[True] and not found[False]
 
@@ -159,7 +160,10 @@ def test_there_is_no_cycle():
     assert not cyclic(graph)
 
 
-OF_MXNET = {"Interpretation", "SkipNonFinite"}
+OF_MXNET = {
+    "CutMix", "GradientNoise", "Interpretation", "LabelSmoothing", "MixUp", "SkipNonFinite", "TerminateOnNaN",
+    "WeightAveraging",
+}  # fmt: skip
 WITHOUT_ENGINES = """
 import sys
 import multifit

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from .export.export import export
 from .handlers.interpretation import Interpretation, comparisons
 from .losses import SequenceCELoss, is_kind
 from .operator_times import operator_times
+from .optim.preserve_state import preserve_state
 from .snapshot.snapshot import Snapshot
 from .steps.evaluation import evaluate_batch, predict
 from .steps.train_step import TrainStep
@@ -128,6 +129,15 @@ class Runner(engines.Runner):
 
     def gradients(self) -> dict[str, dict[str, list[Array]]]:
         return self.engine.trainers.gradients()
+
+    @contextmanager
+    def preserved(self) -> Iterator[None]:
+        self.publish()
+        trainers = self.engine.trainers.get().values()
+        with preserve_state(self.engine.model.parameters.values(), trainers):
+            yield
+            for trainer in trainers:  # an engine that holds values itself takes those from before again
+                trainer.publish()
 
     def trial_run(
         self, data: Any, name: str, tool: str
