@@ -1,1 +1,5 @@
-"""Export of a translated net to files that need only torch."""
+"""Write nets for use elsewhere: modules, and graphs that MXNet has traced."""
+
+from .native import export
+
+__all__ = ["export"]
