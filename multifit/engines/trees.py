@@ -21,9 +21,10 @@ import numpy as np
 from ..distributed import World
 from ..errors import shown
 from ..files import read_json, write_arrays
+from ..protocols import Numbers
 
 Files = dict[str, bytes]
-Add = Callable[[np.ndarray], int]
+Add = Callable[[Numbers], int]
 """Adds an array to the archive, and returns its number there."""
 
 
@@ -40,7 +41,7 @@ class Trees:
         """Return the structure of an engine's array; None for another value."""
         return None
 
-    def read_array(self, structure: Any, arrays: list[np.ndarray]) -> Any:
+    def read_array(self, structure: Any, arrays: list[Numbers]) -> Any:
         """Return the array of a structure that :meth:`write_array` returned."""
         raise ValueError(f"{shown(structure)} is no value of a tree")
 
@@ -49,7 +50,7 @@ class Trees:
 
         A value that cannot be restored raises ValueError with its path, before anything is written.
         """
-        arrays: list[np.ndarray] = []
+        arrays: list[Numbers] = []
         structure = self.encode(tree, name, arrays)
         text = json.dumps({"arrays": len(arrays), "tree": structure}, allow_nan=False, separators=(",", ":"))
         if arrays:
@@ -68,13 +69,13 @@ class Trees:
         except Exception as error:  # json, zipfile, zlib and numpy raise many types
             raise ValueError(f"{path} or its .npz is damaged ({type(error).__name__}: {error})") from error
 
-    def encode(self, tree: Any, where: str, arrays: list[np.ndarray]) -> Any:
+    def encode(self, tree: Any, where: str, arrays: list[Numbers]) -> Any:
         """Return the structure of a tree as JSON; its arrays are appended to `arrays`.
 
         Raises ValueError with the path of the value, which starts with `where`, if it cannot be saved.
         """
 
-        def add(array: np.ndarray) -> int:
+        def add(array: Numbers) -> int:
             arrays.append(array)
             return len(arrays) - 1
 
@@ -99,7 +100,7 @@ class Trees:
         name = f"{kind.__module__}.{kind.__qualname__}{of_objects}"
         raise ValueError(f"{where} is a {name}, which cannot be saved; valid are {self.valid}")
 
-    def decode(self, structure: Any, arrays: list[np.ndarray]) -> Any:
+    def decode(self, structure: Any, arrays: list[Numbers]) -> Any:
         """Return the tree that :meth:`encode` was given; raises any error if the structure is not valid."""
         if isinstance(structure, list):
             return [self.decode(item, arrays) for item in structure]
@@ -142,7 +143,7 @@ class Trees:
             return {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}
 
     def _digest(self, name: str, tree: Any) -> str:
-        arrays: list[np.ndarray] = []
+        arrays: list[Numbers] = []
         structure = json.dumps(self.encode(tree, name, arrays))
         content = b"".join(array.tobytes() for array in arrays)
         return hashlib.sha256(structure.encode() + content).hexdigest()
@@ -166,7 +167,7 @@ def _folder_of(checkpoint: Path, rank: int) -> Path:
     return checkpoint / "ranks" / f"rank-{rank:04d}"
 
 
-def _read_arrays(path: Path) -> list[np.ndarray]:
+def _read_arrays(path: Path) -> list[Numbers]:
     # opened here: NumPy does not close a damaged archive
     with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
         return [archive[str(i)] for i in range(len(archive.files))]
