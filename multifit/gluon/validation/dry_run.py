@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...checks.trainers import bound_problems
 from ...engines import FirstBatches, Peeked
 from ...errors import DataError, Problem, raise_problems
 from ...sampling import TaskBatch
@@ -15,7 +16,6 @@ from ..data.batch import Batch
 from ..engine import Engine
 from ..execution.graph_cut import as_json, learning_variables
 from ..execution.result import StepResult
-from ..model.model_trainers import bound_problems
 from .first_batch import check_first_batch
 
 NO_LOSS = "losses: there is none to train on; declare at least one in the TaskSpec"
