@@ -108,11 +108,12 @@ class Branch:
         """
         known, present = set(shared), [task for task, losses in enumerate(self.losses) if losses]
         rows.zero_()
+        sizes = [each.numel() for each in shared]
         for task in present:
             own = [each for each in self.own[task] if each not in known]
             found = self._gradients(task, [*shared, *own], scale, retain=task != present[-1])
             self._keep(own, found[len(shared) :])
-            parts = rows[task].split([each.numel() for each in shared])
+            parts = rows[task].split(sizes)
             reached = [(part, each.flatten()) for part, each in zip(parts, found) if each is not None]
             torch._foreach_copy_(*map(list, zip(*reached)))
         self._add([], [])
