@@ -100,7 +100,7 @@ def samples(array: RawArray, rows: slice, axis: int) -> RawArray:
     return array[(slice(None),) * axis + (rows,)] if axis else array[rows]  # CSR arrays take no tuple
 
 
-def concatenated(arrays: Sequence[RawArray], axis: int) -> RawArray:
+def concatenated(arrays: Sequence[Any], axis: int) -> RawArray:
     """Join arrays along an axis; NDArrays on the device of the first one."""
     if isinstance(arrays[0], np.ndarray):
         return np.concatenate(arrays, axis)
