@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import fx
 
-from ..errors import Problem, counted, quoted, raise_problems
+from ...errors import Problem, counted, quoted, raise_problems
 from .attributes import AttributeProblem, Tensor, read_attributes, returns_tuple, table
 from .graph import Graph, Node, Output, read_graph
 from .operators.catalogue import OPERATORS

@@ -1,0 +1,1 @@
+"""Gluon nets on PyTorch: converts what is declared for a Gluon net into what a module would declare."""
