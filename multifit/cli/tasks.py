@@ -11,11 +11,11 @@ import numpy as np
 
 from ..balance import Sum
 from ..balance.protocol import PULL_APART
+from ..balance.tasks import cosine_figure
 from ..distributed import ALONE
 from ..errors import SpecError, counted, limited, quoted
 from ..estimator import MultiEstimator
 from ..gluon.balance.gradients import ChosenParameters
-from ..gluon.balance.tasks import cosine_figure
 from ..handlers import LoggingHandler, ProgressBar
 from ..sampling import RoundRobin
 from ..spec import TaskSpec, TrainerSpec

@@ -3,11 +3,13 @@
 No way of sampling needs an engine.
 """
 
+from .counts import LoaderCounts
 from .task_loaders import COUNTS, TaskBatch, TaskLoaders
 from .ways import Proportional, Ratios, RoundRobin, Sampling, Together, Update
 
 __all__ = [
     "COUNTS",
+    "LoaderCounts",
     "Proportional",
     "Ratios",
     "RoundRobin",

@@ -12,6 +12,8 @@ import numpy as np
 
 from ...balance import GramianMethod
 from ...balance.answers import ask
+from ...balance.means import Means, Sums
+from ...balance.tasks import GradientFigures, Tasks, tasks_of, weight_figure
 from ...balance.weighing import weigh_gradients
 from ...distributed import ALONE, World
 from ...errors import SpecError, limited, suggest
@@ -26,8 +28,8 @@ from ..execution.loss_separation import LossSeparation
 from ..execution.parameter_rows import ParameterRows
 from ..execution.result import StepResult
 from ..execution.split_graph import SharedFeatures, measuring
-from ..metrics.sums import Accumulator, Means, Sums
-from .tasks import GradientFigures, Tasks, tasks_of, tasks_with_labels, weight_figure, weight_rows
+from ..metrics.sums import Accumulator
+from .present import tasks_with_labels, weight_rows
 
 Operator = Callable[..., Any]
 """A function of arrays; returns a list of arrays, or a single array."""
@@ -336,5 +338,5 @@ class GradientBalancer:
 
     def _new_figures(self) -> None:
         names = self.tasks.names
-        self._weight_means = Means([weight_figure(name) for name in names])
+        self._weight_means = Means([weight_figure(name) for name in names], Accumulator)
         self.gradient_figures = GradientFigures(names)

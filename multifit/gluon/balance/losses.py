@@ -10,7 +10,9 @@ import numpy as np
 
 from ...balance import Balance
 from ...balance.answers import ask, ask_weights
+from ...balance.means import Means
 from ...balance.protocol import Measured, measured_losses
+from ...balance.tasks import Tasks, tasks_of, weight_figure
 from ...balance.weighing import weigh_losses
 from ...distributed import World
 from ...protocols import Array, Context, Numbers
@@ -19,10 +21,10 @@ from ...state import RunState
 from ..execution.loss_graph import BY_TERM
 from ..execution.loss_separation import LossSeparation
 from ..execution.result import StepResult
-from ..metrics.sums import Accumulator, Means
+from ..metrics.sums import Accumulator
 from .gradients import Arrays
 from .on_device import DeviceMethod
-from .tasks import Tasks, tasks_of, tasks_with_labels, weight_figure, weight_rows
+from .present import tasks_with_labels, weight_rows
 
 
 class Balancer:

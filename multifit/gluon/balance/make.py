@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
+from ...balance.tasks import check_method
 from ...distributed import World
 from ...errors import SpecError, quoted
 from ...protocols import Context
 from ...spec import TaskSpec
 from .gradients import Arrays, GradientBalancer
 from .losses import Balancer
-from .tasks import check_method
 
 AnyBalancer = Balancer | GradientBalancer
 

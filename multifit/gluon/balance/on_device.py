@@ -8,6 +8,7 @@ import numpy as np
 from ...balance import Balance, State
 from ...balance.answers import Shape, ask
 from ...balance.protocol import Measured, measured_losses
+from ...balance.tasks import Places, Tasks
 from ...balance.weighing import weigh_losses
 from ...distributed import World
 from ...errors import SpecError
@@ -17,7 +18,7 @@ from ..compat import mx
 from ..execution.cached_graph import as_list
 from ..execution.result import StepResult
 from .gradients import Arrays
-from .tasks import Places, Tasks, tasks_with_labels
+from .present import tasks_with_labels
 
 Function = Callable[..., "tuple[Any, list[Any]]"]
 """``function(measured, rows, *losses) -> weights, rows``"""

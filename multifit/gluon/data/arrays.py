@@ -100,6 +100,13 @@ def samples(array: RawArray, rows: slice, axis: int) -> RawArray:
     return array[(slice(None),) * axis + (rows,)] if axis else array[rows]  # CSR arrays take no tuple
 
 
+def concatenated(arrays: Sequence[RawArray], axis: int) -> RawArray:
+    """Join arrays along an axis; NDArrays on the device of the first one."""
+    if isinstance(arrays[0], np.ndarray):
+        return np.concatenate(arrays, axis)
+    return mx.nd.concat(*[array.as_in_context(arrays[0].context) for array in arrays], dim=axis)
+
+
 def signature_of(arrays: Iterable[RawArray | None]) -> Signature:
     """Return the signature of arrays."""
     return tuple([None if array is None else (array.shape, array.dtype) for array in arrays])

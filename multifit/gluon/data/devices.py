@@ -1,4 +1,4 @@
-"""Choose the devices of a run, parse them from text such as ``gpu:0,1``, and divide samples among them."""
+"""Choose the devices of a run, and parse them from text such as ``gpu:0,1``."""
 
 import re
 from collections.abc import Iterable
@@ -59,18 +59,6 @@ def placed_on(parameters: Iterable[Parameter]) -> list[Context]:
         except RuntimeError:  # not initialised
             continue
     return []
-
-
-def shares(samples: int, devices: int) -> list[int]:
-    """Split a number of samples over devices as evenly as possible; the first ones take what is left over.
-
-    >>> shares(7, 2)
-    [4, 3]
-    >>> shares(1, 2)
-    [1, 0]
-    """
-    each, rest = divmod(samples, devices)
-    return [each + (i < rest) for i in range(devices)]
 
 
 def parse_devices(text: str) -> list[Context]:

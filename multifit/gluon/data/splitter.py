@@ -1,20 +1,22 @@
 """Turn what a loader yields into named arrays on every device."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
 from ...checks import batch_axis_problems, bind_slots, form_problems, is_masked, slot_problems
+from ...engines.raw_batches import arrays_in, names_in
+from ...engines.shares import WHOLE, CurrentShare, Shards
 from ...errors import Problem, counted, raise_problems
 from ...protocols import Context, Shape, Slots
 from ...spec import TaskSpec
 from ...spec.terms import TaskSlots
 from ..compat import mx
 from ..user_code import user_code
-from .arrays import RawArray, Signature, as_array, cast_dtype, cast_line, place, samples
-from .batch import WHOLE, Batch, BatchLayout, CurrentShare, Shards, layout_of, signature_of_list
+from .arrays import RawArray, Signature, as_array, cast_dtype, cast_line, concatenated, place, samples
+from .batch import Batch, BatchLayout, layout_of, signature_of_list
 from .missing import KnownLabels, MissingLabels, sought_in
 from .value_weights import ValueWeights
 
@@ -131,7 +133,7 @@ class BatchSplitter:
 
         `unnamed` is the raw batch, or what `batch_fn` returned for it.
         """
-        flat = arrays_in(unnamed, self.batch_axis)
+        flat = arrays_in(unnamed, self.batch_axis, as_array, samples, concatenated)
         names = names_in(unnamed)
         if len(names) == len(flat) and self._are_slots(set(names)):
             flat = dict(zip(names, flat))
@@ -262,69 +264,3 @@ class BatchSplitter:
 def _kind(array: Any) -> tuple[Any, ...]:
     """Return what the checks of an array depend on."""
     return getattr(array, "shape", None), getattr(array, "dtype", None), is_masked(array)
-
-
-# ------------------------------------------------------------------------- the arrays in what a loader yields
-
-
-def arrays_in(raw: Any, batch_axis: int) -> dict[str, Any] | list[Any]:
-    """Return a batch's arrays, by name if the batch is a mapping, else in order (see :func:`names_in`).
-
-    A batch is a mapping, an array, nested lists and tuples of arrays, a DataBatch, or a list of DataBatches,
-    one per device of the iterator, as DALI's iterators yield them; these are joined. Padding rows of a
-    DataBatch are dropped.
-    """
-    if isinstance(raw, Mapping):
-        return {key: as_array(value) for key, value in raw.items()}
-    parts = raw if isinstance(raw, (list, tuple)) else [raw]
-    if parts and all(map(_is_data_batch, parts)):
-        return [_join(arrays, batch_axis) for arrays in zip(*(_valid_rows(p, batch_axis) for p in parts))]
-    return [as_array(leaf) for leaf in _leaves(raw)]
-
-
-def names_in(raw: Any) -> list[str]:
-    """Return the array names of a namedtuple, a DataBatch or a list of DataBatches; empty if it has none."""
-    if isinstance(raw, tuple) and hasattr(raw, "_fields"):
-        return list(raw._fields)
-    part = raw[0] if isinstance(raw, (list, tuple)) and raw else raw
-    if not _is_data_batch(part):
-        return []
-    provided = (getattr(part, name, None) or [] for name in ("provide_data", "provide_label"))
-    return [description[0] for descriptions in provided for description in descriptions]
-
-
-def _leaves(raw: Any) -> Iterator[Any]:
-    if isinstance(raw, (list, tuple)):
-        for item in raw:
-            yield from _leaves(item)
-    else:
-        yield raw
-
-
-def _is_data_batch(value: Any) -> bool:
-    if isinstance(value, (mx.nd.NDArray, np.ndarray)):
-        return False  # reading the attribute `data` of some arrays raises
-    return isinstance(value, mx.io.DataBatch) or isinstance(getattr(value, "data", None), list)
-
-
-def _valid_rows(batch: Any, axis: int) -> list[Any]:
-    """Return a DataBatch's arrays without the rows that pad them."""
-    arrays = [as_array(array) for array in (*(batch.data or []), *(getattr(batch, "label", None) or []))]
-    pad = getattr(batch, "pad", 0)
-    if not pad:
-        return arrays
-    return [
-        samples(array, slice(0, max(0, array.shape[axis] - pad)), axis)
-        if getattr(array, "ndim", 0) > axis
-        else array
-        for array in arrays
-    ]
-
-
-def _join(arrays: Sequence[Any], axis: int) -> Any:
-    strange = [each for each in arrays if getattr(each, "ndim", 0) <= axis]
-    if strange or len(arrays) == 1:
-        return (strange or arrays)[0]  # the checks name what has no axis of samples
-    if isinstance(arrays[0], np.ndarray):
-        return np.concatenate(arrays, axis)
-    return mx.nd.concat(*[array.as_in_context(arrays[0].context) for array in arrays], dim=axis)

@@ -11,11 +11,11 @@ from ...array_batches import ArrayBatches
 from ...checks import loader_problems, no_batch_problems
 from ...distributed import WAY_OUT, Sharded, World, unwrapped
 from ...engines import Peeked
+from ...engines.raw_batches import arrays_in, as_numpy
+from ...engines.shares import CurrentShare, Part, Slice
 from ...errors import DataError, raise_problems
 from ...protocols import Loader
 from ...sampling import TaskLoaders
-from ..data.arrays import to_numpy
-from ..data.batch import CurrentShare, Part, Slice
 from ..data.loaders import (
     has_order,
     in_order,
@@ -26,7 +26,6 @@ from ..data.loaders import (
     replay_epochs,
     seed_of_pass,
 )
-from ..data.splitter import arrays_in
 from ..data.workers import has_own_workers, seedable
 from .task_reader import Read, TaskReader, nothing
 
@@ -208,9 +207,9 @@ def _index(sample: Any) -> int:
 
 def _checksum(raw: Any) -> int:
     """Return a checksum of a batch's arrays."""
-    arrays: Any = arrays_in(raw, 0)
+    arrays: Any = arrays_in(raw, 0, as_numpy)
     total = 0
     for array in arrays.values() if isinstance(arrays, dict) else arrays:
         if hasattr(array, "shape"):
-            total = zlib.crc32(np.ascontiguousarray(to_numpy(array)).tobytes(), total)
+            total = zlib.crc32(np.ascontiguousarray(array).tobytes(), total)
     return total

@@ -15,7 +15,7 @@ from ...errors import Problem
 from ...events import NO_HOOKS, TrainingHooks
 from ...log_once import LogOnce
 from ...protocols import Context
-from ...sampling import TaskLoaders
+from ...sampling import LoaderCounts, TaskLoaders
 from ...spec import TaskSpec
 from ...spec.parsing import coverage
 from ...spec.terms import TaskSlots, with_optional
@@ -38,7 +38,6 @@ from ..execution.network import Network
 from ..execution.stage import Stage
 from ..metrics import copy_metric
 from ..metrics.stage_metric import StageMetric, declared_metrics
-from ..metrics.sums import LoaderCounts
 from ..model.model import Model, default_spec
 from ..model.model_trainers import ModelTrainers, bound_parameters
 from ..precision import Precision, precision_of

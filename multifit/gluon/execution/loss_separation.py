@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from ..metrics.sums import Means
+from ...balance.means import Means
 from .loss_graph import SUM
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...checks import describe
+from ...engines import scikit
 from ...errors import SpecError, quoted, shown, suggest
 from ...protocols import Array
 from ...signatures import arity_problem, signature_of
@@ -19,7 +20,6 @@ from ...spec.plan import function_name
 from ...spec.terms import MetricTerm
 from ..compat import mx
 from ..data.arrays import new_array, sample_axis
-from . import scikit
 from .base import present_arrays
 from .catalogue import READING, parts_of, updates_as, value_axis
 from .classification import UNCLEAR, BinaryAccuracy, read_classes

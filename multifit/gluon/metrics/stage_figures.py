@@ -4,9 +4,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+from ...balance.means import Means
 from ...checks import counted_labels_problem, partly_missing_problem
 from ...errors import Problem, raise_problems
 from ...protocols import Slots
+from ...sampling import LoaderCounts
 from ...spec import TaskSpec
 from ...spec.names import Ref, listed
 from ...spec.parsing import label_of
@@ -17,7 +19,7 @@ from .base import DeviceMetric
 from .host import KeptArrays
 from .labels import LabelChecks, LabelCounts, LabelRows, LabelRule, label_checks, label_rules
 from .stage_metric import Place, StageMetric
-from .sums import LoaderCounts, Means, MetricSums, Totals
+from .sums import MetricSums, Totals
 
 WrongLabels = Mapping[str, Sequence[int]]
 """By rule: how many labels broke it, and the number (from 1) of the first batch with one."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...protocols import Array, Context
-from ...sampling import COUNTS, TaskLoaders
 from ...spec.terms import MetricTerm, Term
 from ..compat import mx
 
@@ -76,95 +75,6 @@ class ScalarSum:
     def state(self) -> list[Any]:
         """Return the number and the devices' sums, for a checkpoint."""
         return [self._number, self._array.state()]
-
-
-class Sums(Protocol):
-    """Adds up arrays of one shape, without waiting for them."""
-
-    def add(self, values: Any) -> None:
-        """Add an array."""
-
-    def read(self) -> Any:
-        """Return the sum in NumPy, 0 if nothing was added; this waits."""
-
-    def state(self) -> list[Array]:
-        """Return NDArrays that add up to the sum, for a checkpoint."""
-
-    def load(self, state: Sequence[Array]) -> None:
-        """Restore what :meth:`state` returned."""
-
-
-class Means:
-    """The means of some numbers over the batches in which each was measured; only reading them waits.
-
-    What is added up has two rows: the numbers, 0 where there is none, and how often each was measured.
-    `new_sums` makes an object that adds up arrays of an engine.
-    """
-
-    def __init__(self, names: Sequence[str], new_sums: Callable[[], Sums] = Accumulator) -> None:
-        self.names, self.new_sums = list(names), new_sums
-        self.reset()
-
-    def reset(self) -> None:
-        """Discard everything, as at the beginning of an epoch."""
-        self._sum, self._host_sum = self.new_sums(), np.zeros((2, len(self.names)))
-
-    def add(self, rows: Array | np.ndarray) -> None:
-        """Add a batch: a float64 array, in NumPy or on a device, with a column for each of the names.
-
-        The first row holds the numbers, and the second has 1 for each of them that was measured, else 0. A
-        number that was not measured must be 0. Further rows of an array on a device are ignored.
-        """
-        if isinstance(rows, np.ndarray):
-            self._host_sum = self._host_sum + rows
-        else:
-            self._sum.add(rows)
-
-    def read(self) -> dict[str, float]:
-        """Return the means by name, NaN for those that were never measured; this waits for the engine."""
-        on_device = np.asarray(self._sum.read())  # a single 0 if nothing was added there
-        sums, counts = self._host_sum + (on_device[:2] if on_device.ndim else 0.0)
-        means = np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0)
-        return dict(zip(self.names, means.tolist()))
-
-    def state(self) -> dict[str, Any]:
-        """Return the sums, for a checkpoint."""
-        return {"names": self.names, "sum": self._sum.state(), "host_sum": self._host_sum}
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Restore what :meth:`state` returned."""
-        self._sum.load(state["sum"])
-        self._host_sum = state["host_sum"]
-
-
-def measured_rows(numbers: np.ndarray, measured: np.ndarray) -> np.ndarray:
-    """Return the rows to add to :class:`Means`; `measured` is 1 for each number that was measured, else 0."""
-    return np.stack([numbers * measured, measured])
-
-
-class LoaderCounts:
-    """The number of batches that the running epoch has taken from each loader, and the passes over it."""
-
-    def __init__(self, loaders: TaskLoaders) -> None:
-        self._loaders = loaders
-        self.names = [f"{what}_{name}" for what in COUNTS for name in loaders.loaders]
-
-    def reset(self) -> None:
-        """Do nothing: the count starts again when the loaders are read again."""
-
-    def read(self) -> dict[str, float]:
-        """Return the figures by name."""
-        taken, sizes = self._loaders.taken, self._loaders.sizes
-        passes = [taken[name] / sizes[name] for name in taken]
-        return dict(zip(self.names, [*map(float, taken.values()), *passes]))
-
-    def state(self) -> dict[str, Any]:
-        """Return the number of batches that were taken, by loader."""
-        return dict(self._loaders.taken)
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Restore what :meth:`state` returned: a finished run does not read its loaders again."""
-        self._loaders.taken.update(state)
 
 
 SAMPLES = "samples"  # the name of the number of samples among the sums

@@ -10,6 +10,7 @@ import numpy as np
 
 from ...errors import suggest
 from ...sampling import TaskLoaders
+from ...schedules import ScaledSchedule
 from ...spec import LossSpec, MetricSpec, TaskSpec
 from ...spec.names import listed
 from ...spec.plan import function_name
@@ -17,7 +18,6 @@ from ...spec.terms import MetricTerm, Term
 from ..balance.make import AnyBalancer
 from ..compat import mx
 from ..engine import Engine
-from ..optim.schedules import ScaledSchedule
 
 _SHOWN = 6  # differences in parameters, of which there can be thousands
 _LONGEST = 160  # characters of a value

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from ...engines.scikit import softmax
 from ...errors import Problem, SpecError, quoted, raise_problems, shown, suggest
 from ...spec import TaskSpec
 from ..compat import mx
 from ..losses import class_axis
-from ..metrics.scikit import softmax
 
 Activation = Callable[[np.ndarray], Any]
 NAMES = ("softmax", "sigmoid")

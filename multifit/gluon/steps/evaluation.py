@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from ...engines.shares import Shards
 from ...errors import raise_problems
 from ...stages import EVALUATE
 from ..data.arrays import joined, to_numpy
-from ..data.batch import Shards
 from ..engine import Engine
 from ..execution.result import StepResult
 from ..user_code import user_code

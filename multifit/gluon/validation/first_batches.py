@@ -6,8 +6,10 @@ from typing import Any
 
 from ...checks import one_shot
 from ...engines import FirstBatches, Peeked
+from ...engines.raw_batches import arrays_in
+from ...engines.shares import Shards
 from ...errors import DataError, Problem, SpecError, counted, quoted, raise_problems, suggest
-from ...sampling import TaskBatch, TaskLoaders
+from ...sampling import LoaderCounts, TaskBatch, TaskLoaders
 from ...seeding import preserve_rng
 from ...spec import TaskSpec
 from ...spec.parsing import is_missable
@@ -15,10 +17,8 @@ from ...spec.plan import LoaderPlan
 from ...spec.terms import TaskSlots, slots_of, task_slots, with_optional
 from ...stages import TRAIN
 from ..balance.make import of_kind
-from ..data.batch import Shards
-from ..data.splitter import arrays_in
+from ..data.arrays import as_array
 from ..engine import Engine
-from ..metrics.sums import LoaderCounts
 from ..user_code import user_code
 
 
@@ -92,7 +92,7 @@ def _slots_of(spec: TaskSpec, name: str, raw: Any, where: str, batch_axis: int, 
     batch = batch[0] if isinstance(batch, Shards) and batch else batch
     if isinstance(batch, Mapping):
         return _slots_of_dict(spec, known.get(name, {}), batch, where)
-    count = len(arrays_in(batch, batch_axis))
+    count = len(arrays_in(batch, batch_axis, as_array))
     whole = {slot: slot for slot in spec.batch}
     if name not in known and count != len(whole):
         tasks = "losses" if spec.terms else "metrics"

@@ -14,6 +14,7 @@ from ...checks import (
     not_finite_problem,
     partly_missing_problem,
 )
+from ...engines.scikit import shape_problem
 from ...errors import Problem, SpecError, counted, last_line
 from ...protocols import Array, Metric
 from ...signatures import arity_problem
@@ -31,7 +32,6 @@ from ..metrics.catalogue import READING, updates_as, value_axis
 from ..metrics.classification import BinaryAccuracy
 from ..metrics.host import copy_metric, is_function, update_metric
 from ..metrics.labels import LabelRule, count_in_part
-from ..metrics.scikit import shape_problem
 from ..metrics.stage_metric import StageMetric
 from ..user_code import wait_for
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from ...balance.tasks import Tasks
 from ...distributed import World
 from ...gluon.balance.gradients import ChosenParameters, summed
-from ...gluon.balance.tasks import Tasks
 from ...gluon.distributed.joint_gradients import of_any_rank
 from ...protocols import Numbers
 from .parameters import Parameters

@@ -20,8 +20,8 @@ from multifit.balance import (
     Uncertainty,
     UPGrad,
 )  # fmt: skip
+from multifit.balance.tasks import CHUNK, GradientFigures
 from multifit.balance.weighing import weigh_gradients
-from multifit.gluon.balance.tasks import CHUNK, GradientFigures
 from multifit.gluon.execution.stage import RERUN_STEP
 from multifit.seeding import mixed
 from tests.common.compare import assert_same_parameters, assert_unchanged, snapshot, twins

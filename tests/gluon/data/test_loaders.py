@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from multifit.distributed import ALONE
+from multifit.engines.raw_batches import arrays_in, as_numpy
 from multifit.errors import DataError
 from multifit.gluon.compat import mx
 from multifit.gluon.data.loaders import iterate, iterate_from, repeat, replay_epochs
-from multifit.gluon.data.splitter import arrays_in
 from multifit.gluon.distributed.reader import Reader
 from multifit.seeding import random_state, set_random_state
 from tests.common.data import Limited, Repeating, Scaling
@@ -176,7 +176,7 @@ ITERATORS: dict[str, Callable[[Path, int, int], Any]] = {
 
 def samples(batches: Any) -> list[int]:
     """Return the number of each sample, from the largest value in its row."""
-    values = [np.asarray(arrays_in(batch, 0)[0].asnumpy()) for batch in batches]
+    values = [arrays_in(batch, 0, as_numpy)[0] for batch in batches]
     return [round(row.max()) for value in values for row in value]
 
 

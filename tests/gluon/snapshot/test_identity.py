@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from multifit import LabelSpec, LossSpec, MetricSpec, TaskSpec, TrainerSpec
-from multifit.gluon.optim.schedules import ScaledSchedule
 from multifit.gluon.snapshot.identity import differences, identity, plain, spec_tree
+from multifit.schedules import ScaledSchedule
 from tests.common.nets import normed_heads
 
 from .runs import make_batches, make_engine, train

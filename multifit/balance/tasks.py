@@ -1,4 +1,4 @@
-"""The tasks that a method weighs, which of them a batch has, and their figures."""
+"""The tasks that a method weighs, and their figures."""
 
 from __future__ import annotations
 
@@ -6,46 +6,18 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ...balance import Balance
-from ...balance.protocol import PULL_APART
-from ...distributed import World
-from ...errors import Problem, quoted, raise_problems, shown, suggest
-from ...protocols import Array, Numbers
-from ...spec import TaskSpec
-from ..compat import mx
-from ..data.arrays import new_array
-from ..execution.result import StepResult
-from ..metrics.sums import Means, measured_rows
+from ..distributed import World
+from ..errors import Problem, quoted, raise_problems, shown, suggest
+from ..protocols import Numbers
+from .means import Means, measured_rows
+from .protocol import PULL_APART, Balance
 
-
-def tasks_with_labels(result: Any, tasks: Tasks) -> Numbers | Array:
-    """Return 1 for each task that has a loss with labels in a batch of any rank, else 0, as float64 (K,).
-
-    A loss of weight 0 does not count. If labels were counted on a device, the array is on that device.
-    """
-    sums: list[Any] = [0.0] * len(tasks.names)
-    for loss, task in tasks.of_loss.items():
-        if result.scale.weights[loss]:
-            sums[task] = sums[task] + result.scale.norms[loss]
-    on_device = [each.context for each in sums if isinstance(each, mx.nd.NDArray)]
-    if not on_device:
-        return (np.array(sums) != 0).astype(np.float64)
-    counted = (
-        each if isinstance(each, mx.nd.NDArray) else new_array([each], on_device[0], "float64")
-        for each in sums
-    )
-    return mx.nd.concat(*counted, dim=0) != 0
-
-
-def weight_rows(weights: Numbers, there: Numbers | Array) -> Numbers | Array:
-    """Return the rows to add to the means of the weights; `there` is 1 for the tasks that count, else 0."""
-    if isinstance(there, np.ndarray):
-        return measured_rows(weights, there)
-    return mx.nd.stack(new_array(weights, there.context, "float64") * there, there, axis=0)
+if TYPE_CHECKING:
+    from ..spec import TaskSpec
 
 
 CHUNK = 64  # batches whose figures are computed at once, which takes as long as for a single batch
@@ -166,11 +138,11 @@ class Tasks(NamedTuple):
         values = np.array([given.get(name, 1.0) for name in self.names])
         return values / values[list(self.weighed)].mean() if given else None
 
-    def read_losses(self, result: StepResult, world: World) -> Numbers:
+    def read_losses(self, result: Any, world: World) -> Numbers:
         """Return the tasks' losses over all devices and ranks; this waits for them."""
         return np.asarray(world.sum(self.losses(result, result.read_objectives())))
 
-    def losses(self, result: StepResult, values: Sequence[float]) -> Numbers:
+    def losses(self, result: Any, values: Sequence[float]) -> Numbers:
         """Return the tasks' losses from the values of the objectives' elements."""
         losses, rest = np.zeros(len(self.names)), iter(values)
         for keys in result.objective_losses:

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ...checks import describe, elementwise_problem
-from ...errors import SpecError, quoted, shown, suggest
-from ...signatures import signature_of
+from ..checks import describe, elementwise_problem
+from ..errors import SpecError, quoted, shown, suggest
+from ..signatures import signature_of
 
 PREFIX = "sklearn."
 DIRECTIONS = {"score": "max", "corrcoef": "max", "error": "min", "loss": "min", "deviance": "min"}
