@@ -14,6 +14,7 @@ from ...gluon.compat import mx
 from ...gluon.execution.graph_cut import as_json
 from ...gluon.execution.network import flatten, regroup
 from ...gluon.execution.recorder import blocks_of
+from ...gluon.ops import whole_maps
 from .graph import read_graph
 from .parameters import Held, with_frozen
 from .translate import translate, untranslated
@@ -26,12 +27,13 @@ Places = list[tuple[Any, Any]]
 
 
 class Traced(NamedTuple):
-    """A translated graph, where its arguments are, the structure of its result, and its symbol."""
+    """A translated graph, where its arguments are, its result's structure, its symbol, and its operators."""
 
     function: Callable[..., Sequence[Tensor]]
     places: Places
     structure: Any
     symbol: Any
+    operators: Sequence[str]
 
 
 class GluonModule(nn.Module):
@@ -84,7 +86,8 @@ class GluonModule(nn.Module):
         raise_problems(self._untranslated(text))
         places = [(None, names.index(n)) if n in names else self.held.place(n) for n in variables]
         module = translate(text, variables, {}, self.training)
-        return Traced(module.forward, places, structure, symbol)
+        operators = [node.operator for _, node in read_graph(text).calls()]
+        return Traced(module.forward, places, structure, symbol, operators)
 
     def refuse(self, why: str, way_out: str = "") -> SpecError:
         """Return the error of something that cannot be traced."""
@@ -115,7 +118,7 @@ def _called(function: Callable[..., Any], symbols: Sequence[Any], module: GluonM
     """Call a function with symbols, in the module's mode; what it raises becomes a SpecError."""
     mode = mx.autograd.train_mode if module.training else mx.autograd.predict_mode
     try:
-        with mode(), mx.name.NameManager():
+        with mode(), mx.name.NameManager(), whole_maps():
             return function(*symbols)
     except Exception as error:
         raise module.refuse(f"{type(error).__name__}: {last_line(error)}") from error
