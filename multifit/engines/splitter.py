@@ -157,16 +157,17 @@ class Splitter(ABC):
         }
         for name, target in targets.items():
             if target is not None and name not in self._dtypes:
-                self._log_once(self.cast_line(name, arrays[name].dtype, target))
+                before, after = self.dtype_name(arrays[name].dtype), self.dtype_name(target)
+                self._log_once(cast_line(name, before, after))
         if signature in self.signatures:
             self.signatures.remove(signature)
         self.signatures.append(signature)
         del self.signatures[:-MAX_SIGNATURES]
 
-    def cast_line(self, name: str, before: Any, after: Any) -> str:
-        """Return what is logged of a slot that is cast."""
-        names = self.dtype_name(before), self.dtype_name(after)
-        return f'the slot "{name}" is {names[0]} and is cast to {names[1]}, batch by batch'
+
+def cast_line(name: str, before: str, after: str) -> str:
+    """Return what is logged of a slot that is cast from one dtype to another."""
+    return f'the slot "{name}" is {before} and is cast to {after}, batch by batch'
 
 
 def _kind(array: Any) -> tuple[Any, ...]:

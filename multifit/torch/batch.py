@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..checks import describe, is_masked
-from ..engines import task_splitter
+from ..engines import splitter, task_splitter
 from ..engines.added_slots import KnownLabels
 from ..engines.raw_batches import arrays_in
 from ..engines.shares import WHOLE
@@ -78,6 +78,11 @@ def _holds_numbers(value: object) -> bool:
     while isinstance(value, list) and value:
         value = value[0]
     return isinstance(value, (int, float))
+
+
+def cast_line(name: str, before: torch.dtype, after: torch.dtype) -> str:
+    """Return what is logged of a slot that is cast."""
+    return splitter.cast_line(name, dtype_name(before), dtype_name(after))
 
 
 class Uploads:

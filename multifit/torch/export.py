@@ -20,17 +20,17 @@ import numpy
 import torch
 from torch import Tensor, nn
 
-from ...checks import at_path, bind_outputs
-from ...engines.prediction import batches_of
-from ...errors import SpecError, quoted, raise_problems
-from ...files import atomic_path, atomic_write, sha256
-from ...stages import EVALUATE, TRAIN
-from ...version import __version__
-from ..added_slots import dtype_name
-from ..evaluation import predict_batch
+from ..checks import at_path, bind_outputs
+from ..engines.prediction import batches_of
+from ..errors import SpecError, quoted, raise_problems
+from ..files import atomic_path, atomic_write, sha256
+from ..stages import EVALUATE, TRAIN
+from ..version import __version__
+from .added_slots import dtype_name
+from .evaluation import predict_batch
 
 if TYPE_CHECKING:
-    from ..engine import Engine
+    from .engine import Engine
 
 PARAMETERS, RECORD, PROGRAM, ONNX = "net.pt", "export.json", "net.pt2", "net.onnx"
 MAX_BATCHES = 31  # at most as many batches of a loader are read for their shapes
