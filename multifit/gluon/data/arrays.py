@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ...engines import splitter
 from ...protocols import Array, Context, Shape
 from ..compat import mx
 
@@ -84,7 +85,7 @@ def fewest_casts(run: Callable[[Sequence[str]], object], names: Sequence[str]) -
 
 def cast_line(name: str, before: Any, dtype: str) -> str:
     """Return what is logged of a slot that is cast."""
-    return f'the slot "{name}" is {np.dtype(before).name} and is cast to {dtype}, batch by batch'
+    return splitter.cast_line(name, np.dtype(before).name, dtype)
 
 
 def mxnet_dtype(dtype: Any) -> np.dtype[Any]:
@@ -100,7 +101,7 @@ def samples(array: RawArray, rows: slice, axis: int) -> RawArray:
     return array[(slice(None),) * axis + (rows,)] if axis else array[rows]  # CSR arrays take no tuple
 
 
-def concatenated(arrays: Sequence[RawArray], axis: int) -> RawArray:
+def concatenated(arrays: Sequence[Any], axis: int) -> RawArray:
     """Join arrays along an axis; NDArrays on the device of the first one."""
     if isinstance(arrays[0], np.ndarray):
         return np.concatenate(arrays, axis)
