@@ -102,12 +102,12 @@ LOSSES = [
         "element by element: fix the net's last layer or the label"),
     *(fault(f"each with each, {name}", lambda s, loss=loss: s.but(
         data=amounts((8,)), losses={"digit": CE(), "amount": LossSpec(loss)}, metrics={}),
-        'losses["amount"]: the output "amount" is (8, 1) float32 and the label "amount" is (8,) float32, which',
-        "PyTorch broadcasts and compares each value with each other one; give both one shape")
+        'losses["amount"]: the output "amount" is (8, 1) float32 and the label "amount" is (8,) float32',
+        "which PyTorch compares each value with each other one; give both one shape")
       for name, loss in {
         "module": MSE(), "function of PyTorch": F.l1_loss, "partial": partial(F.mse_loss, reduction="none"),
         "a number": lambda a, b: (a - b).square().mean(), "values": lambda a, b: (a - b).abs()}.items()),
-    fault("another rank", lambda s: s.but(data=amounts((8, 1, 1))), "compares otherwise; give both one shape"),
+    fault("another rank", lambda s: s.but(data=amounts((8, 1, 1))), "compares each value with each other one"),
     fault("class labels differ", lambda s: s.but(data=digits(np.ones((8, 2), "int64"))),
         'output "digit" (8, 3) float32 and label "digit" (8, 2) int64 do not fit',
         "the output's 8 rows of 3 classes need one class index each, a label of shape (8,)"),
@@ -181,7 +181,7 @@ RETURNED = {
         "returns 2 arrays: [(8, 3) float32, [(8, 3) float32]]; nest the names as the net nests"),
     "None": (lambda d, x: (d(x), None), "returns 1 array and None: [(8, 3) float32, None]"),
     "numpy": (lambda d, x: (d(x), d(x).detach().numpy()),
-        '"amount" as ndarray; every output that is declared must be a tensor'),
+        '"amount" as ndarray; every declared output must be a tensor'),
     "key missing": (lambda d, x: {"digit": d(x), "amont": d(x)},
         '1 problem found:\n  1. outputs: the net returns no "amount" (did you mean "amont"?); ',
         'it returns "digit", "amont"'),
