@@ -36,7 +36,7 @@ class Feature:
 
 def combined(rows: Tensor, weights: Numbers) -> Tensor:
     """Return the weighted sum of rows."""
-    return torch.from_numpy(weights).to(rows.device, rows.dtype, non_blocking=True) @ rows
+    return torch.tensor(weights.tolist(), dtype=rows.dtype, device=rows.device) @ rows
 
 
 class Branch:
