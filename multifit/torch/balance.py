@@ -157,8 +157,10 @@ class LossBalancer:
             weights, self._memory = ask_weights(self.method, self._measured, self._memory)
             self._weights = np.asarray(weights)
             return self._weights, None
-        losses = self._losses(result) if self.method.needs == "losses" else self._array(
-            tasks_with_labels(result, self.tasks)
+        losses = (
+            self._losses(result)
+            if self.method.needs == "losses"
+            else self._array(tasks_with_labels(result, self.tasks))
         )
         measured = self._measured = measured_losses(F, count, losses, epochs, state.step)
         shape = shape_of_numbers if self._on_host else _shape_of_tensor
@@ -251,18 +253,17 @@ class Pass(NamedTuple):
 
     result: Any
     branch: Branch
-    scale: Tensor | None
+    scale: float
     device: torch.device
 
     def read(self, tasks: Tasks, gramians: Sequence[Tensor]) -> tuple[Numbers, list[Numbers]]:
         """Return the tasks' losses on this rank, and Gramians, read at once; this waits for the device."""
         losses = task_losses(self.result, tasks, self.device)
-        if self.scale is not None:
-            gramians = [each / self.scale.double() ** 2 for each in gramians]
         values = torch.cat([losses, *(each.flatten() for each in gramians)]).cpu().double().numpy()
         squares, at = [], len(losses)
         for each in gramians:
-            squares.append(values[at : at + each.numel()].reshape(each.shape))
+            square = values[at : at + each.numel()] / self.scale / self.scale
+            squares.append(square.reshape(each.shape))
             at += each.numel()
         return values[: len(losses)], squares
 
@@ -358,7 +359,7 @@ class GradientBalancer(compared.GradientBalancer):
         super().__init__(method, spec, gradients, _labelled_rows, lambda: Total(device))
         self._parameters, self._device, self._trained = parameters, device, set(parameters.values())
 
-    def differentiate(self, result: Any, state: RunState, scale: Tensor | None = None) -> None:
+    def differentiate(self, result: Any, state: RunState, scale: float = 1.0) -> None:
         """Add a batch's gradients to `grad` of all parameters; all ranks must call this.
 
         Shared parameters get the weighted sum of the tasks' gradients, and a task's own parameters the

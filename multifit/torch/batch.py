@@ -221,7 +221,9 @@ class BatchSplitter:
             try:
                 joined[name] = torch.cat(tensors, self.batch_axis) if tensors else None
             except (RuntimeError, IndexError) as error:
-                problems.append(Problem("data", f'the slot "{name}" of parts {describe.arrays(tensors)}: {error}'))
+                problems.append(
+                    Problem("data", f'the slot "{name}" of parts {describe.arrays(tensors)}: {error}')
+                )
         return [joined], problems
 
     def bind(self, unnamed: Any) -> tuple[Slots, list[Problem]]:
