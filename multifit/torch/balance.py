@@ -157,8 +157,10 @@ class LossBalancer:
             weights, self._memory = ask_weights(self.method, self._measured, self._memory)
             self._weights = np.asarray(weights)
             return self._weights, None
-        losses = self._losses(result) if self.method.needs == "losses" else self._array(
-            tasks_with_labels(result, self.tasks)
+        losses = (
+            self._losses(result)
+            if self.method.needs == "losses"
+            else self._array(tasks_with_labels(result, self.tasks))
         )
         measured = self._measured = measured_losses(F, count, losses, epochs, state.step)
         shape = shape_of_numbers if self._on_host else _shape_of_tensor
@@ -192,7 +194,7 @@ class LossBalancer:
 
     def _losses(self, result: Any) -> Any:
         """Return the tasks' losses over all ranks."""
-        losses = task_losses(result, self.tasks, self._device)
+        losses = task_losses(result, self.tasks, self._device).double()
         if not self._world.alone:
             self._world.all_reduce_tensors([losses])
         return losses.cpu().numpy() if self._on_host else losses
@@ -233,14 +235,17 @@ def labelled_rows(result: Any, tasks: Tasks, weights: Any) -> Any:
     return torch.stack([weights * there, there])
 
 
+@torch.no_grad()
 def task_losses(result: Any, tasks: Tasks, device: torch.device) -> Tensor:
-    """Return the tasks' losses on this rank, float64 of shape (K,), without waiting for them."""
+    """Return the tasks' losses on this rank, of shape (K,), without waiting for them."""
     losses: list[Any] = [None] * len(tasks.names)
-    for key, objective in result.objectives.items():
-        task, loss = tasks.of_loss[key], objective.detach()
+    for key, loss in result.objectives.items():
+        task = tasks.of_loss[key]
         losses[task] = loss if losses[task] is None else losses[task] + loss
-    zero = torch.zeros((), dtype=torch.float64, device=device)
-    return torch.stack([zero if each is None else each for each in losses]).double()
+    if None in losses:
+        zero = torch.zeros((), device=device)
+        losses = [zero if each is None else each for each in losses]
+    return torch.stack(losses)
 
 
 class Pass(NamedTuple):
@@ -248,18 +253,19 @@ class Pass(NamedTuple):
 
     result: Any
     branch: Branch
-    scale: Tensor | None
+    scale: float
     device: torch.device
 
     def read(self, tasks: Tasks, gramians: Sequence[Tensor]) -> tuple[Numbers, list[Numbers]]:
         """Return the tasks' losses on this rank, and Gramians, read at once; this waits for the device."""
         losses = task_losses(self.result, tasks, self.device)
-        factor = 1.0 if self.scale is None else 1 / self.scale.double() ** 2
-        flat = [each.flatten().double() * factor for each in gramians]
-        values = torch.cat([losses, *flat]).cpu().numpy()
-        ends = np.cumsum([len(tasks.names), *(each.numel() for each in gramians)])
-        read, *squares = np.split(values, ends[:-1])
-        return read, [square.reshape(each.shape) for square, each in zip(squares, gramians)]
+        values = torch.cat([losses, *(each.flatten() for each in gramians)]).cpu().double().numpy()
+        squares, at = [], len(losses)
+        for each in gramians:
+            square = values[at : at + each.numel()] / self.scale / self.scale
+            squares.append(square.reshape(each.shape))
+            at += each.numel()
+        return values[: len(losses)], squares
 
 
 class FeatureGradients:
@@ -351,10 +357,9 @@ class GradientBalancer(compared.GradientBalancer):
         if on != "features":
             gradients = ParameterGradients(None if on == "parameters" else on, parameters, world)
         super().__init__(method, spec, gradients, _labelled_rows, lambda: Total(device))
-        self._parameters, self._device = parameters, device
-        self._repeats = on != "features"
+        self._parameters, self._device, self._trained = parameters, device, set(parameters.values())
 
-    def differentiate(self, result: Any, state: RunState, scale: Tensor | None = None) -> None:
+    def differentiate(self, result: Any, state: RunState, scale: float = 1.0) -> None:
         """Add a batch's gradients to `grad` of all parameters; all ranks must call this.
 
         Shared parameters get the weighted sum of the tasks' gradients, and a task's own parameters the
@@ -382,7 +387,7 @@ class GradientBalancer(compared.GradientBalancer):
             objective = result.objectives.get(key)
             if objective is not None and objective.requires_grad:
                 losses[self.tasks.of_loss[key]].append(objective)
-        branch = Branch(losses, set(self._parameters.values()))
+        branch = Branch(losses, self._trained)
         if result.objectives and not branch.shared and sum(map(bool, losses)) != 1:
             raise SpecError(NOTHING_SHARED)
         return branch
