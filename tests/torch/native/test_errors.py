@@ -28,7 +28,7 @@ def setup() -> Any:
 
 
 def amounts(shape: tuple[int, ...]) -> list:
-    return [[*arrays()[:2], np.ones(shape, "float32")]]
+    return [[*arrays()[:2], np.arange(np.prod(shape), dtype="float32").reshape(shape)]]
 
 
 def digits(values: Any) -> list:

@@ -35,7 +35,7 @@ def test_a_plan() -> None:
     assert body.losses == heads.losses == ("digit", "amount")
     assert set(plan.frozen) == {"digit.bias", "amount.bias"}
     text = plan.to_text(120)
-    assert "training\n" in text and "gradients clipped to norm 2" in text and "0.5 x MSELoss" in text
+    assert "training, evaluating and predicting\n" in text and "gradients clipped to norm 2" in text and "0.5 x MSELoss" in text
     json.dumps(plan.to_dict())
 
 
