@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -60,8 +61,11 @@ def as_tensor(value: Any) -> Any:
             value = value.asnumpy()
         elif hasattr(value, "tocsr"):  # SciPy's
             value = value.toarray()
-        elif hasattr(value, "__array__") or isinstance(value, (int, float)) or _holds_numbers(value):
-            with suppress(ValueError):  # of rows that differ in length
+        elif hasattr(value, "__array__") or isinstance(value, (int, float)):
+            value = np.asarray(value)
+        elif _holds_numbers(value):
+            with suppress(ValueError, Warning), warnings.catch_warnings():  # about rows that differ in length
+                warnings.simplefilter("error")
                 value = np.asarray(value)
     if not isinstance(value, np.ndarray) or value.dtype.kind not in "fiub" or is_masked(value):
         return value  # which the checks of slots name
