@@ -9,8 +9,8 @@ from torch import nn
 from ..checks.trainers import AddedBatches, Rhythm
 from ..distributed import World
 from .handle import TrainerHandle
+from .selection import Named
 
-Named = dict[str, nn.Parameter]
 SEPARATE = 2**18  # bytes from which copying a gradient into a joint buffer costs more than a sum of its own
 
 
@@ -68,6 +68,11 @@ class Updates:
             if not self.rhythms[name].accumulate:
                 _discard(self._trained[name])
         return [name for name in self.handles if name not in self.waiting]
+
+    @property
+    def left(self) -> bool:
+        """Whether gradients that were added up wait for further batches."""
+        return bool(self._added.waiting())
 
     def left_due(self) -> list[str]:
         """Return the trainers whose gradients wait for batches that an epoch does not have any more."""

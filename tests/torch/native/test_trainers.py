@@ -206,7 +206,10 @@ CASES: dict[str, tuple[Any, list[str]]] = {
         ["the optimizer SGD has its parameters already; give it alone, as the trainer"],
     ),
     "option": (SPEC(".*", "adam", {"lrr": 1}), [f"unknown option 'lrr' (did you mean \"lr\"?); {ADAM_HAS}"]),
-    "alias": (SPEC(".*", "adam", {"lr": 1, "learning_rate": 1}), ['has both "learning_rate" and "lr"']),
+    "alias": (
+        SPEC(".*", "adam", {"lr": 1, "learning_rate": 1}),
+        ['has both "lr" and "learning_rate", which are the same'],
+    ),
     "options": (SPEC(".*", "adam", 0.1), ["optimizer_params is 0.1; give a dict, such as"]),
     "rate": (SPEC(".*", "adam", {"lr": -1}), ["trainers: lr is -1; valid is a finite number of at least 0"]),
     "momentum": (SPEC(".*", "sgd", {"momentum": 1.5}), ["trainers: momentum is 1.5; valid is"]),
