@@ -63,9 +63,9 @@ def build_trainer(
 CLOSURE = "{} computes losses within its step, by a closure, which fit does not; give another optimizer"
 
 
-def needs_closure(kind: Any) -> bool:
-    """Whether a class of optimizers, such as LBFGS, computes losses again and again within its step."""
-    closure = signature(kind.step).parameters.get("closure") if hasattr(kind, "step") else None
+def needs_closure(optimizer: Any) -> bool:
+    """Whether an optimizer or its class, such as LBFGS, computes losses within its step."""
+    closure = signature(optimizer.step).parameters.get("closure") if hasattr(optimizer, "step") else None
     return closure is not None and closure.default is closure.empty
 
 
@@ -104,7 +104,7 @@ def _build(
     taken = {id(each) for group in optimizer.param_groups for each in group["params"]}
     if taken != set(map(id, parameters)):
         raise _Refused(f"{where}: the optimizer must hold exactly the parameters that it is called with")
-    if needs_closure(type(optimizer)):
+    if needs_closure(optimizer):
         raise _Refused(f"{where}: {CLOSURE.format(type(optimizer).__name__)}")
     if schedule is None or hasattr(schedule, "base_lr"):
         return TrainerHandle(name, optimizer, Rates(optimizer, schedule))
