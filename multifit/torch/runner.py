@@ -15,6 +15,7 @@ from ..engines import CUDA_GRAPHS, FirstBatches, Setup, Timer, untimed
 from ..engines.class_counts import balance_classes
 from ..engines.first_batches import first_batches
 from ..log_once import LogOnce
+from ..protocols import Numbers
 from ..sampling import TaskLoaders
 from ..seeding import add_seeder
 from ..spec.plan import Plan
@@ -35,9 +36,9 @@ __all__ = ["Runner", "be_deterministic", "has", "host", "make_runner"]
 add_seeder(torch.manual_seed)
 
 
-def host(context: Any) -> Any:
-    """Return the device of the net's own parameters, which is the device of the run."""
-    return context
+def host(context: Any) -> torch.device:
+    """Return the device of the net's own parameters, which is the device of the run; raises ValueError."""
+    return device_of(context)
 
 
 def has(context: Any) -> bool:
@@ -82,9 +83,9 @@ class Runner(engines.Runner):
             return
         self._running, model = True, self.engine.model
         try:
-            with torch.inference_mode(False), torch.autocast(model.device.type, enabled=False):
-                with torch.enable_grad(), model.kept_modes():
-                    yield
+            plain = torch.inference_mode(False), torch.autocast(model.device.type, enabled=False)
+            with plain[0], plain[1], torch.enable_grad(), model.kept_modes():
+                yield
         finally:
             self._running = False
 
@@ -142,9 +143,25 @@ class Runner(engines.Runner):
         with self.session():
             return export(self.engine, folder, data, format)
 
+    def values(self, gradients: bool = False) -> dict[str, Numbers]:
+        model = self.engine.model
+        tensors: dict[str, Any] = {**model.parameters, **model.statistics}
+        if gradients:
+            tensors = {name: p.grad for name, p in model.parameters.items() if p.grad is not None}
+        return {name: tensor.detach().cpu().numpy().copy() for name, tensor in tensors.items()}
+
+    def set_values(self, values: Mapping[str, Any]) -> None:
+        tensors = {**self.engine.model.parameters, **self.engine.model.statistics}
+        with torch.no_grad():
+            for name, value in values.items():
+                tensors[name].copy_(torch.as_tensor(value))
+
     def gradients(self) -> dict[str, dict[str, list[Any]]]:
         gradients: dict[str, dict[str, list[Any]]] = self.engine.trainers.gradients()
         return gradients
+
+    def preserved(self) -> AbstractContextManager[None]:
+        return preserved(self.engine, trainers=True)
 
     @contextmanager
     def trial_run(self, data: Any, name: str, tool: str) -> Iterator[tuple[DryRun, Iterator[Any]]]:

@@ -1,0 +1,97 @@
+# What multifit exports. Type checkers read this file, and so does __init__.py, to find the home of each name.
+
+from . import loggers, losses, metrics, schedules
+from .array_batches import batches
+from .delta_m import DeltaM
+from .distributed import Sharded, World, connect
+from .engines.shares import Shards
+from .errors import DataError, HandlerError, PeerError, Problem, SpecError, TrainerError
+from .estimator import MultiEstimator
+from .events import Handler, Priority
+from .gluon.handlers import (
+    CutMix,
+    GradientNoise,
+    Interpretation,
+    LabelSmoothing,
+    MixUp,
+    SkipNonFinite,
+    TerminateOnNaN,
+    WeightAveraging,
+)
+from .handlers import (
+    CheckpointHandler,
+    EarlyStoppingHandler,
+    Freeze,
+    InterruptHandler,
+    LogFile,
+    LoggingHandler,
+    LogTo,
+    MetricHandler,
+    PlateauHandler,
+    ProgressBar,
+    Prune,
+    StoppingHandler,
+    TensorBoardHandler,
+    ValidationHandler,
+)
+from .history import History
+from .report import write_report
+from .spec import LabelSpec, LossSpec, MetricSpec, TaskSpec, TrainerSpec
+from .spec.plan import Plan
+from .state import RunState
+from .triggers import Every
+from .version import __version__ as __version__
+
+__all__ = [
+    "CheckpointHandler",
+    "CutMix",
+    "DataError",
+    "DeltaM",
+    "EarlyStoppingHandler",
+    "Every",
+    "Freeze",
+    "GradientNoise",
+    "Handler",
+    "HandlerError",
+    "History",
+    "Interpretation",
+    "InterruptHandler",
+    "LabelSmoothing",
+    "LabelSpec",
+    "LogFile",
+    "LogTo",
+    "LoggingHandler",
+    "LossSpec",
+    "MetricHandler",
+    "MetricSpec",
+    "MixUp",
+    "MultiEstimator",
+    "PeerError",
+    "Plan",
+    "PlateauHandler",
+    "Priority",
+    "Problem",
+    "ProgressBar",
+    "Prune",
+    "RunState",
+    "Sharded",
+    "Shards",
+    "SkipNonFinite",
+    "SpecError",
+    "StoppingHandler",
+    "TaskSpec",
+    "TensorBoardHandler",
+    "TerminateOnNaN",
+    "TrainerError",
+    "TrainerSpec",
+    "ValidationHandler",
+    "WeightAveraging",
+    "World",
+    "batches",
+    "connect",
+    "loggers",
+    "losses",
+    "metrics",
+    "schedules",
+    "write_report",
+]
