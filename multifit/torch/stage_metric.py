@@ -93,7 +93,8 @@ class StageMetric(MetricFigures):
         super().__init__(term, metric)
         self.kept = KeptArrays(term.where)
         self.is_summed = isinstance(metric, StockMetric)
-        self.is_whole = self.is_summed or isinstance(metric, scikit.WholePassFunction)
+        self.is_function = isinstance(metric, scikit.WholePassFunction)
+        self.is_whole = self.is_summed or self.is_function
         self.sum_names: list[tuple[tuple[str], str]] = []  # of the sums of each pair, and of their number
         self._value, self._computed = math.nan, 0  # of the whole pass, from so many pieces of `kept`
 

@@ -85,7 +85,7 @@ def as_metric(term: MetricTerm) -> Any:
     if isinstance(metric, str):
         return _named_metric(term.where, metric)
     if not hasattr(metric, "get"):
-        raise SpecError(f"{term.where}: {function_name(metric)} has no get(), which a Gluon net's metrics need")
+        raise SpecError(f"{term.where}: {function_name(metric)} has no get(), as metrics of Gluon nets have")
     return metric
 
 

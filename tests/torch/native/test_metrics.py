@@ -54,24 +54,53 @@ CASES: dict[str, tuple[str, Tensor, Tensor, float]] = {
     "a column": ("acc", CLASSES[:, None], SCORES, sk.accuracy_score(CLASSES, predicted(SCORES))),
     "real labels": ("accuracy", CLASSES.double(), SCORES, sk.accuracy_score(CLASSES, predicted(SCORES))),
     "pixels": ("accuracy", MAP, PIXELS, float((PIXELS.argmax(1) == MAP).double().mean())),
-    "tokens": ("accuracy", CLASSES[:, None].repeat(1, 2), TOKENS, sk.accuracy_score(CLASSES, predicted(SCORES))),
-    "joined tokens": ("accuracy", torch.stack([CLASSES, CLASSES], 1), SCORES.repeat_interleave(2, 0),
-                      sk.accuracy_score(CLASSES, predicted(SCORES))),
-    "one-hot": ("accuracy", nn.functional.one_hot(CLASSES, 5), SCORES, sk.accuracy_score(CLASSES, predicted(SCORES))),
+    "tokens": (
+        "accuracy",
+        CLASSES[:, None].repeat(1, 2),
+        TOKENS,
+        sk.accuracy_score(CLASSES, predicted(SCORES)),
+    ),
+    "joined tokens": (
+        "accuracy",
+        torch.stack([CLASSES, CLASSES], 1),
+        SCORES.repeat_interleave(2, 0),
+        sk.accuracy_score(CLASSES, predicted(SCORES)),
+    ),
+    "one-hot": (
+        "accuracy",
+        nn.functional.one_hot(CLASSES, 5),
+        SCORES,
+        sk.accuracy_score(CLASSES, predicted(SCORES)),
+    ),
     "classes": ("accuracy", CLASSES, predicted(SCORES), sk.accuracy_score(CLASSES, predicted(SCORES))),
     "binary": ("binary_accuracy", BINARY, TWO[:, :1], sk.accuracy_score(BINARY, TWO[:, 0] > 0)),
     "top 3": ("top_3", CLASSES, SCORES, sk.top_k_accuracy_score(CLASSES, SCORES, k=3)),
-    "top 2": ("top_2_accuracy", MAP, PIXELS, float((PIXELS.topk(2, 1).indices == MAP[:, None]).double().sum() / MAP.numel())),
+    "top 2": (
+        "top_2_accuracy",
+        MAP,
+        PIXELS,
+        float((PIXELS.topk(2, 1).indices == MAP[:, None]).double().sum() / MAP.numel()),
+    ),
     "f1": ("f1", BINARY, TWO, sk.f1_score(BINARY, predicted(TWO))),
     "f1 of one score": ("f1", BINARY, TWO[:, 0], sk.f1_score(BINARY, TWO[:, 0] > 0)),
     "no f1": ("f1", BINARY * 0, TWO * 0, 0.0),
     "mcc": ("mcc", BINARY, TWO, sk.matthews_corrcoef(BINARY, predicted(TWO))),
     "no mcc": ("mcc", BINARY, TWO * 0, 0.0),
     "pcc": ("pcc", CLASSES, SCORES, sk.matthews_corrcoef(CLASSES, predicted(SCORES))),
-    "pcc of a later class": ("pcc", CLASSES, SCORES[:, :4], sk.matthews_corrcoef(CLASSES, predicted(SCORES[:, :4]))),
+    "pcc of a later class": (
+        "pcc",
+        CLASSES,
+        SCORES[:, :4],
+        sk.matthews_corrcoef(CLASSES, predicted(SCORES[:, :4])),
+    ),
     "cross entropy": ("ce", CLASSES, SCORES.softmax(1), sk.log_loss(CLASSES, SCORES.softmax(1))),
     "of scores": ("nll_loss", CLASSES, SCORES, float(nn.functional.cross_entropy(SCORES, CLASSES))),
-    "of log probabilities": ("ce", CLASSES, SCORES.log_softmax(1), float(nn.functional.cross_entropy(SCORES, CLASSES))),
+    "of log probabilities": (
+        "ce",
+        CLASSES,
+        SCORES.log_softmax(1),
+        float(nn.functional.cross_entropy(SCORES, CLASSES)),
+    ),
     "of pixels": ("cross_entropy", MAP, PIXELS, float(nn.functional.cross_entropy(PIXELS, MAP))),
     "perplexity": ("perplexity", CLASSES, SCORES, math.exp(nn.functional.cross_entropy(SCORES, CLASSES))),
     "mae": ("mae", Y, X, sk.mean_absolute_error(Y, X)),
@@ -82,7 +111,7 @@ CASES: dict[str, tuple[str, Tensor, Tensor, float]] = {
     "pixel accuracy": ("pixel_accuracy", MAP, PIXELS, float((PIXELS.argmax(1) == MAP).double().mean())),
     "mean iou": ("mean_iou", MAP, PIXELS, iou(MAP, PIXELS)),
     "no class": ("ce", CLASSES + 1, SCORES, math.nan),
-}  # fmt: skip
+}
 
 
 def spec_of(metric: Any, *labels: Any, **options: Any) -> TaskSpec:
@@ -116,8 +145,24 @@ def test_a_stock_metric_is_its_formula(name: str, cuts: list[int]) -> None:
     assert figure(spec_of(metric), label, output, cuts) == pytest.approx(expected, nan_ok=True, rel=1e-12)
 
 
-@pytest.mark.parametrize("name", ["accuracy", "binary", "top 3", "mae", "rmse", "cross entropy", "mean iou",
-                                  "f1", "pcc", "pearson", "perplexity", "pixels", "one-hot"])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        "accuracy",
+        "binary",
+        "top 3",
+        "mae",
+        "rmse",
+        "cross entropy",
+        "mean iou",
+        "f1",
+        "pcc",
+        "pearson",
+        "perplexity",
+        "pixels",
+        "one-hot",
+    ],
+)
 @settings(max_examples=5, deadline=None)
 @given(sizes())
 def test_missing_labels_do_not_count(name: str, cuts: list[int]) -> None:
@@ -179,10 +224,15 @@ def test_counts_are_exact_beyond_float32() -> None:
 def test_several_outputs() -> None:
     """Errors are means over the pairs, as MXNet's; what is counted is counted together."""
     spec = TaskSpec(
-        inputs=["x"], outputs=["a", "b"], labels=["c", "d"],
-        metrics={"mse": MetricSpec("mse", ["a", "b"], ["c", "d"]), "f": MetricSpec(average, ["a", "b"], ["c", "d"]),
-                 "hits": MetricSpec("binary_accuracy", ["a", "b"], ["c", "d"])},
-    )  # fmt: skip
+        inputs=["x"],
+        outputs=["a", "b"],
+        labels=["c", "d"],
+        metrics={
+            "mse": MetricSpec("mse", ["a", "b"], ["c", "d"]),
+            "f": MetricSpec(average, ["a", "b"], ["c", "d"]),
+            "hits": MetricSpec("binary_accuracy", ["a", "b"], ["c", "d"]),
+        },
+    )
     slots, outputs = {"c": BINARY.double(), "d": Y}, {"a": TWO[:, 0], "b": X}
     figures = measured(spec, slots, outputs, [9, 14]).read()
     errors = [float(((TWO[:, 0] - BINARY) ** 2).mean()), float(((X - Y) ** 2).mean())]
@@ -198,11 +248,15 @@ def average(labels: Any, outputs: Any) -> float:
 def test_values_of_losses() -> None:
     """A number is the loss of each sample."""
     spec = TaskSpec(
-        inputs=["x"], outputs=["o"], labels=["y"],
-        losses={"mean": LossSpec(nn.MSELoss(), "o", "y"),
-                "each": LossSpec(lambda o, y: (abs(o - y).sum(1), o[:, 0]), "o", "y", returns=["a", "b"])},
+        inputs=["x"],
+        outputs=["o"],
+        labels=["y"],
+        losses={
+            "mean": LossSpec(nn.MSELoss(), "o", "y"),
+            "each": LossSpec(lambda o, y: (abs(o - y).sum(1), o[:, 0]), "o", "y", returns=["a", "b"]),
+        },
         metrics={"m": MetricSpec("loss", losses="mean"), "e": MetricSpec("loss", losses="each.b")},
-    )  # fmt: skip
+    )
     figures = measured(spec, {"y": Y}, {"o": X}, [20, 3]).read()
     assert figures["m"] == pytest.approx(sk.mean_squared_error(Y, X))
     assert figures["e"] == pytest.approx(float(X[:, 0].mean())) == figures["each.b"]
@@ -220,9 +274,12 @@ def test_values_of_losses_with_missing_labels(loss: Any) -> None:
     if loss is not row_sum:
         label[7, 1] = math.nan
     spec = TaskSpec(
-        inputs=["x"], outputs=["o"], labels=[LabelSpec("y", missing="nan")],
-        losses={"l": LossSpec(loss, "o", "y")}, metrics={"m": MetricSpec("loss", losses="l")},
-    )  # fmt: skip
+        inputs=["x"],
+        outputs=["o"],
+        labels=[LabelSpec("y", missing="nan")],
+        losses={"l": LossSpec(loss, "o", "y")},
+        metrics={"m": MetricSpec("loss", losses="l")},
+    )
     there, errors = ~label.isnan(), (X - Y).abs()
     expected = errors.sum(1)[there.all(1)] if loss is row_sum else errors[there]
     assert measured(spec, {"y": label}, {"o": X}, [9, 14]).read()["m"] == pytest.approx(
@@ -236,8 +293,13 @@ def test_values_of_losses_with_missing_labels(loss: Any) -> None:
 FUNCTIONS: dict[str, tuple[Any, Tensor, Tensor, float]] = {
     "named": ("sklearn.f1_score", BINARY, TWO, sk.f1_score(BINARY, predicted(TWO))),
     "median": (lambda y, o: float(np.median(np.abs(y - o))), Y, X, float(np.median((Y - X).abs()))),
-    "partial": (functools.partial(sk.f1_score, average="macro"), CLASSES, SCORES, sk.f1_score(CLASSES, predicted(SCORES), average="macro")),
-}  # fmt: skip
+    "partial": (
+        functools.partial(sk.f1_score, average="macro"),
+        CLASSES,
+        SCORES,
+        sk.f1_score(CLASSES, predicted(SCORES), average="macro"),
+    ),
+}
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -386,13 +448,28 @@ def test_whole_samples_that_are_missing_in_part(metric: Any) -> None:
 # ---- mistakes
 
 MISTAKES: dict[str, tuple[Any, str]] = {
-    "name": ("accuracyy", r'there is no metric \'accuracyy\' \(did you mean "accuracy"\?\); valid are "acc", "acc'),
+    "name": (
+        "accuracyy",
+        r'there is no metric \'accuracyy\' \(did you mean "accuracy"\?\); valid are "acc", "acc',
+    ),
     "number": ("top_k_accuracy", r"'top_k_accuracy' needs the number of classes; give \"top_5\""),
-    "function": ("sklearn.f1_scor", r'there is no metric \'sklearn.f1_scor\' \(did you mean "sklearn.f1_score"\?\)'),
-    "weight": (MetricSpec("mae", "o", "y", sample_weight="x"), "sample_weight is passed to functions, and .* is none"),
-    "collection": (torchmetrics.MetricCollection([regression.MeanSquaredError()]), "declare each of its metrics by"),
-    "MXNet": (type("Accuracy", (Own,), {"__module__": "mxnet.metric"})(), "Accuracy takes MXNet's arrays; for a Py"),
-}  # fmt: skip
+    "function": (
+        "sklearn.f1_scor",
+        r'there is no metric \'sklearn.f1_scor\' \(did you mean "sklearn.f1_score"\?\)',
+    ),
+    "weight": (
+        MetricSpec("mae", "o", "y", sample_weight="x"),
+        "sample_weight is passed to functions, and .* is none",
+    ),
+    "collection": (
+        torchmetrics.MetricCollection([regression.MeanSquaredError()]),
+        "declare each of its metrics by",
+    ),
+    "MXNet": (
+        type("Accuracy", (Own,), {"__module__": "mxnet.metric"})(),
+        "Accuracy takes MXNet's arrays; for a Py",
+    ),
+}
 
 
 @pytest.mark.parametrize("name", MISTAKES)
@@ -411,27 +488,43 @@ UNFIT: dict[str, tuple[Any, Tensor, Tensor, str]] = {
     "mcc": ("mcc", CLASSES, SCORES, "neither 0 nor 1"),
     "unclear": ("accuracy", Y, X, "the outputs have the shape of the labels, but they hold no classes"),
     "one score": ("accuracy", BINARY.double(), TWO[:, 0], "the outputs have the shape of the labels"),
-    "transform": (MetricSpec("mae", "o", "y", transform=lambda o, y: o), Y, X, r"transform returned .*; it must return"),
+    "transform": (
+        MetricSpec("mae", "o", "y", transform=lambda o, y: o),
+        Y,
+        X,
+        r"transform returned .*; it must return",
+    ),
     "pairs": (MetricSpec("mae", "o", []), Y, X, "it compares labels with outputs one by one"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", UNFIT)
 def test_arrays_that_a_metric_cannot_take(name: str) -> None:
     metric, label, output, message = UNFIT[name]
     labels = ["y"] if name == "pairs" else []
-    spec = spec_of(metric) if not labels else TaskSpec(
-        inputs=["x"], outputs=["o"], labels=["y"], unused=["y"], metrics={"m": metric}
-    )  # fmt: skip
+    spec = (
+        spec_of(metric)
+        if not labels
+        else TaskSpec(inputs=["x"], outputs=["o"], labels=["y"], unused=["y"], metrics={"m": metric})
+    )
     with pytest.raises(SpecError, match=r'metrics\["m"\]: .*' + message):
         figure(spec, label, output, [N])
 
 
-@pytest.mark.parametrize(("metric", "message"), [
-    (classification.MulticlassRecall(5, average=None), "returns 5 figures; give names="),
-    (MetricSpec(classification.MulticlassRecall(5, average=None), "o", "y", names=["a"]), "returns 5 figures; names= gives 1"),
-    (type("Twice", (Got,), {"get": lambda self: (["a", "a"], [1, 2])})(), 'returns two figures named "a"'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("metric", "message"),
+    [
+        (classification.MulticlassRecall(5, average=None), "returns 5 figures; give names="),
+        (
+            MetricSpec(classification.MulticlassRecall(5, average=None), "o", "y", names=["a"]),
+            "returns 5 figures; names= gives 1",
+        ),
+        (
+            type("Twice", (Got,), {"get": lambda self: (["a", "a"], [1, 2])})(),
+            'returns two figures named "a"',
+        ),
+    ],
+)
 def test_figures_without_names(metric: Any, message: str) -> None:
     figures = measured(
         spec_of(metric), {"y": CLASSES}, {"o": SCORES[:, 0] if isinstance(metric, Own) else SCORES}, [N]
@@ -450,9 +543,14 @@ def test_shared_names_and_named_figures() -> None:
     )
     wrapped = torchmetrics.ClasswiseWrapper(recall)
     spec = TaskSpec(
-        inputs=["x"], outputs=["o"], labels=["y"],
-        metrics={"m": MetricSpec(wrapped, "o", "y"), "m.multiclassrecall_0": MetricSpec("accuracy", "o", "y")},
-    )  # fmt: skip
+        inputs=["x"],
+        outputs=["o"],
+        labels=["y"],
+        metrics={
+            "m": MetricSpec(wrapped, "o", "y"),
+            "m.multiclassrecall_0": MetricSpec("accuracy", "o", "y"),
+        },
+    )
     figures = measured(spec, {"y": CLASSES}, {"o": SCORES}, [N])
     assert "is produced by metrics" in str(figures.name_problems()[0])
 
