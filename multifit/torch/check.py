@@ -165,7 +165,7 @@ def preserved(engine: Engine, trainers: bool = False) -> Iterator[None]:
     kept = [(p, p.grad, p.detach().clone()) for p in model.parameters.values() if not is_lazy(p)]
     buffers = [
         (module, dict(module._buffers), {n: b.clone() for n, b in module._buffers.items() if _has_values(b)})
-        for module in model.net.modules()
+        for module in model.modules()
     ]
     state = engine.trainers.state() if trainers else None
     try:

@@ -238,6 +238,7 @@ class Model:
         return {**self._named(), **buffers}
 
     def modules(self) -> Iterator[nn.Module]:
+        """Yield all modules of the net, and of losses that are modules."""
         for root in (self.net, *self._losses.values()):
             yield from root.modules()
 

@@ -12,13 +12,11 @@ from torch.nn.parameter import is_lazy
 from ..checks import describe
 from ..checks.trainers import freezing, listing
 from ..log_once import LogOnce
-from ..spec.parsing import is_missable
 from ..spec.plan import Layer, Plan, StagePlan, TrainerPlan, stage_plan
 from ..stages import EVALUATE, TRAIN
 from .batch import Batch
 from .check import DryRun, preserved, without_gradient
 from .engine import Engine
-from .loss_calls import named_parts
 from .step import Stage, StepResult
 
 
@@ -76,11 +74,7 @@ def _stage(stage: Stage, results: Sequence[StepResult]) -> StagePlan:
     metrics = [(m.term.key, m.names, m.place) for m in stage.figures.metrics if m.term.key in declared]
     outputs = _first(result.outputs for result in results)
     slots = _first(result.batch.slots for result in results)
-    parts = _first(
-        {name: part for term in stage.spec.terms if term.key in result.parts
-         for name, part in named_parts(term, result.parts[term.key]).items()}
-        for result in results
-    )  # fmt: skip
+    parts = _first(result.named_parts() for result in results)
     return stage_plan(stage.spec, outputs, slots, parts, metrics, stage.describe())
 
 

@@ -14,7 +14,14 @@ import torch.nn.functional as F
 from torch import nn
 
 from multifit import (
-    DataError, LabelSpec, LossSpec, MultiEstimator, SpecError, TaskSpec, TrainerError, TrainerSpec
+    DataError,
+    LabelSpec,
+    LossSpec,
+    MultiEstimator,
+    SpecError,
+    TaskSpec,
+    TrainerError,
+    TrainerSpec,
 )
 from multifit.torch.check import leaves_of
 from multifit.torch.loss_calls import by_reference, by_value, call_loss, counts_values, present_share
@@ -112,7 +119,9 @@ def test_lazy_modules_get_the_shapes_of_the_first_batch() -> None:
         faulty.fit()
     net = nn.Sequential(nn.Linear(6, 3))
     net.late = nn.LazyLinear(2)
-    around(lambda dense, x: x).but(net=Kept(net)).refused(TrainerError, "the forward pass never reached", way="fit")
+    around(lambda dense, x: x).but(net=Kept(net)).refused(
+        TrainerError, "the forward pass never reached", way="fit"
+    )
     setup = around(lambda dense, x: x).but(net=Kept(net), estimator={"frozen": ["late.*"]})
     assert [layer.parameters for layer in setup.check(layers=True).layers] == [0, 21, 0]
 
@@ -264,7 +273,11 @@ def test_leaves_are_found_in_autograds_graph() -> None:
 
 
 def test_losses_that_reach_each_trainer() -> None:
-    trainers = {"body": TrainerSpec("body.*"), "digit": TrainerSpec("digit.*"), "rest": TrainerSpec("[asu].*")}
+    trainers = {
+        "body": TrainerSpec("body.*"),
+        "digit": TrainerSpec("digit.*"),
+        "rest": TrainerSpec("[asu].*"),
+    }
     plan = branches().with_trainers(trainers).check()
     assert {each.name: each.losses for each in plan.trainers} == {
         "body": ("digit", "amount"), "digit": ("digit",), "rest": ("amount",)
@@ -340,6 +353,8 @@ def test_a_metric_that_cannot_compare() -> None:
     faulty = new_setup().with_metric("mse", **BOTH)
     faulty.refused(SpecError, 'metrics["figure"]: ', "(8, 3) float32")
     faulty = new_setup().with_metric(lambda a: 0.0, **BOTH)
-    faulty.refused(SpecError, 'metrics["figure"]: is called with 2 arguments ("labels", "outputs")', "take both")
+    faulty.refused(
+        SpecError, 'metrics["figure"]: is called with 2 arguments ("labels", "outputs")', "take both"
+    )
     faulty = new_setup().with_metric("accuracy", **BOTH, transform=lambda a: a)
     faulty.refused(SpecError, 'metrics["figure"].transform: is called with 2 arguments')

@@ -12,7 +12,16 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from multifit import DataError, LabelSpec, LossSpec, MetricSpec, SpecError, TaskSpec, TrainerError, TrainerSpec
+from multifit import (
+    DataError,
+    LabelSpec,
+    LossSpec,
+    MetricSpec,
+    SpecError,
+    TaskSpec,
+    TrainerError,
+    TrainerSpec,
+)
 
 from .faulty import BOTH, CE, MSE, Setup, around, arrays, fault, new_setup
 
@@ -274,7 +283,9 @@ def test_a_negative_weight_of_a_sample(setup: Setup) -> None:
 
 def test_a_loss_that_is_not_finite(setup: Setup) -> None:
     logarithm = setup.with_loss(lambda a, b: (a * 0).sum(dim=1).log(), **BOTH)
-    logarithm.refused(DataError, 'losses["digit"]: is -inf for this batch, whose inputs and labels are finite')
+    logarithm.refused(
+        DataError, 'losses["digit"]: is -inf for this batch, whose inputs and labels are finite'
+    )
 
 
 # ----------------------------------------------------------------------------------- labels that are missing
@@ -332,7 +343,13 @@ def test_all_problems_are_reported_together(setup: Setup, way: str) -> None:
     assert sorted(p.kind for p in problems) == ["data", "spec", "spec", "trainer", "trainer"]
     numbered = [f"  {i}. {problem.message}" for i, problem in enumerate(problems, 1)]
     assert message.splitlines() == [f"{len(problems)} problems found:", *numbered]
-    for text in ("3, which is none", "(8, 2) float32 differ", "val_data: the batch has 2", "adm", "clip_norm"):
+    for text in (
+        "3, which is none",
+        "(8, 2) float32 differ",
+        "val_data: the batch has 2",
+        "adm",
+        "clip_norm",
+    ):
         assert text in message
 
 
@@ -354,7 +371,9 @@ def test_trainers_out_of_step(setup: Setup) -> None:
         "heads": TrainerSpec("(digit|amount).*", every=3, accumulate=True),
     }
     faulty = missing(setup, -1).with_trainers(trainers)
-    faulty.refused(TrainerError, 'losses["digit"]: is divided by the samples that have its labels', '2 of "body"')
+    faulty.refused(
+        TrainerError, 'losses["digit"]: is divided by the samples that have its labels', '2 of "body"'
+    )
 
 
 # ------------------------------------------------------------------------------------------ user's code
