@@ -55,8 +55,8 @@ def test_a_check_changes_nothing(layers: bool) -> None:
     net.dropout.eval()
     buffer, setup = net.calls, around(lambda dense, x: x).but(net=net)
     setup = setup.but(val_data=setup.data)
-    before, modes, drawn = setup.tensors(), [m.training for m in net.modules()], states()
     estimator = setup.make()
+    before, modes, drawn = setup.tensors(), [m.training for m in net.modules()], states()
     estimator.check(setup.data, setup.data, layers=layers)
     assert not setup.moved(before) and states() == drawn
     assert [m.training for m in net.modules()] == modes
