@@ -144,6 +144,7 @@ class Stage:
         if batch.samples:
             with torch.set_grad_enabled(self.training if learns is None else learns):
                 result.outputs = self.forward(batch.slots) if outputs is None else outputs
+                self.objective.forms.check_outputs(result.outputs, batch)
                 losses = self.objective(result.arrays(), batch, result.scale)
             result.parts, result.sums, result.objectives = losses.parts, losses.sums, losses.objectives
             if self.carried is not None:

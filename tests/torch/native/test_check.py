@@ -23,7 +23,7 @@ from multifit import (
     TrainerError,
     TrainerSpec,
 )
-from multifit.torch.check import leaves_of
+from multifit.torch.check import leaves_of, preserved
 from multifit.torch.loss_calls import by_reference, by_value, call_loss, counts_values, present_share
 
 from .faulty import BOTH, CE, MSE, Setup, around, arrays, new_setup
@@ -106,6 +106,29 @@ class Kept(nn.Module):
 
     def forward(self, x: Any) -> Any:
         return self.net(x)
+
+
+def test_a_check_keeps_figures_and_carried_states() -> None:
+    """As when a run is resumed within an epoch."""
+    net = nn.LSTMCell(6, 3)
+    setup = Setup(net, {
+        "inputs": ["x", "h"], "outputs": ["h", "digit"], "labels": ["digit"], "state": {"h": (0, 3)},
+        "losses": {"digit": CE()}, "unused": ["outputs.h"],
+        "forward": lambda net, slots: (net(slots["x"], (slots["h"], slots["h"]))[0],) * 2,
+    }, data=[arrays()[:2]])  # fmt: skip
+    estimator = setup.make()
+    estimator.fit_batch(setup.data[0])
+    engine = estimator._engine
+    figures, carried = engine.stages["train"].figures.state(), engine.stages["train"].carried.state()
+    net.weight_hh.grad = gradient = torch.ones(12, 3)
+    with preserved(engine):
+        engine.stages["train"].run(engine.splitter("train").split(setup.data[0]), engine.state)
+        engine.stages["train"].reset()
+        gradient.add_(1)
+        net.zero_grad()
+    assert str(engine.stages["train"].figures.state()) == str(figures)
+    assert torch.equal(engine.stages["train"].carried.state()["h"], carried["h"])
+    assert net.weight_hh.grad is gradient and bool((gradient == 1).all())
 
 
 def test_lazy_modules_get_the_shapes_of_the_first_batch() -> None:
@@ -310,7 +333,7 @@ RIGHT: dict[str, tuple[Any, Callable[..., Any], Any]] = {
     "scores": (CE(), lambda d, x: d(x), arrays()[1]),
     "logarithms": (nn.NLLLoss(), lambda d, x: d(x).log_softmax(1), arrays()[1]),
     "logits": (nn.BCEWithLogitsLoss(), lambda d, x: d(x), np.eye(3, dtype="f")[arrays()[1]]),
-    "divergence": (nn.KLDivLoss(reduction="batchmean"), lambda d, x: d(x).log_softmax(1), np.full((8, 3), 0.3, "f")),
+    "divergence": (nn.KLDivLoss(reduction="batchmean"), lambda d, x: d(x).log_softmax(1), np.ones((8, 3)) / 3),
 }
 # fmt: on
 
