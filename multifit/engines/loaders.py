@@ -1,7 +1,7 @@
 """Iterate over a loader: from its start, from the middle of an epoch, or again and again."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from typing import Any
@@ -22,7 +22,8 @@ class Loaders:
     """How loaders of some kind are read; this one reads any iterable of batches from its start.
 
     A loader that :meth:`has_order` draws the samples of each batch of a pass by :meth:`order`, without
-    loading them, and loads batches of given samples by :meth:`in_order`.
+    loading them, and loads batches of given samples by :meth:`in_order`. Each pass begins with
+    :meth:`seed_of_pass`.
     """
 
     def own(self, data: Any) -> bool:
@@ -54,9 +55,13 @@ class Loaders:
         """Return the number of samples of a loader that has an order."""
         raise NotImplementedError
 
-    def in_order(self, data: Any, order: Sequence[Any], seed: int | None, first: int) -> Iterator[Any]:
+    def in_order(self, data: Any, order: Iterable[Any], seed: int | None, first: int) -> Iterator[Any]:
         """Yield the batches of the samples in `order`, of which the first is number `first` of its pass."""
         raise NotImplementedError
+
+    def is_divided(self, data: Any) -> bool:
+        """Whether a loader yields the part of one process, so that it is to be given as :class:`Sharded`."""
+        return False
 
     def is_stateless(self, data: Any) -> bool:
         """Whether each pass over a loader is independent of the previous ones, as is usual."""
@@ -93,7 +98,7 @@ class _Arrays(Loaders):
     def samples(self, data: Any) -> int:
         return int(data.samples)
 
-    def in_order(self, data: Any, order: Sequence[Any], seed: int | None, first: int) -> Iterator[Any]:
+    def in_order(self, data: Any, order: Iterable[Any], seed: int | None, first: int) -> Iterator[Any]:
         return iter(data.in_order(order))
 
 
@@ -177,8 +182,8 @@ def replay_epochs(data: Loader, epochs: int, seed_epoch: Callable[[int], None]) 
     """Bring a loader to the state that it has after a number of epochs.
 
     That matters for a sampler that shuffles the order of the previous epoch, or that carries samples over to
-    the next epoch, and for PyTorch's loaders with a generator of their own or with persistent workers, which
-    alone load batches. ``seed_epoch(epoch)`` seeds the generators as at the start of that epoch.
+    the next epoch, and for PyTorch's loaders with a generator of their own. Only streams with persistent
+    workers load batches. ``seed_epoch(epoch)`` seeds the generators as at the start of that epoch.
     """
     loader: Any = unwrapped(data)
     loaders = loaders_of(loader)

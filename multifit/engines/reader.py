@@ -3,6 +3,7 @@
 import zlib
 from collections.abc import Callable, Iterator
 from itertools import chain
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -185,12 +186,13 @@ class Reader:
 
 
 def _index(sample: Any) -> int:
-    if isinstance(sample, (int, np.integer)):
-        return int(sample)
-    raise DataError(
-        f"the DataLoader's sampler yields {type(sample).__name__}, but only indices of samples can be "
-        f"divided among processes; {WAY_OUT}"
-    )
+    try:
+        return index(sample)  # of a number, also NumPy's or in a tensor
+    except TypeError:
+        raise DataError(
+            f"the DataLoader's sampler yields {type(sample).__name__}, but only indices of samples can be "
+            f"divided among processes; {WAY_OUT}"
+        ) from None
 
 
 def _checksum(raw: Any) -> int:

@@ -6,8 +6,7 @@ may branch anywhere, in any module, and elsewhere in the next batch.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -50,117 +49,114 @@ class Branch:
     ----------
     shared : list of Parameter
         The trained parameters on which several tasks depend.
-    own : list of list of Parameter
-        For each task, those on which it alone depends.
     edges : list of GradientEdge
         Where the tasks branch. An edge may be a parameter, if an own part reads it, or lie behind another.
-    taken : list of list of int
-        For each task, the edges that its own part reads.
     """
 
     def __init__(self, losses: Sequence[Sequence[Tensor]], trained: Collection[Tensor]) -> None:
-        self.losses = losses
+        self._losses = losses
         roots = [[get_gradient_edge(each) for each in of_task] for of_task in losses]
-        owners = _owners([[edge.node for edge in of_task] for of_task in roots])
         self.shared: list[Tensor] = []
-        self.own: list[list[Tensor]] = [[] for _ in losses]
-        taken: list[dict[Any, None]] = [{} for _ in losses]
-        for node, owner in owners.items():
-            following = node.next_functions
+        self._own: list[Tensor] = []
+        self._readers: list[tuple[Any, int, list[tuple[int, int]]]] = []  # nodes, and which edges they read
+        numbers: dict[tuple[Any, int], int] = {}
+        owners, following = _owners([[edge.node for edge in of_task] for of_task in roots])
+        for node, nodes in following.items():
+            owner = owners[node]
+            if not nodes and (leaf := getattr(node, "variable", None)) is not None and leaf in trained:
+                (self.shared if owner == SHARED else self._own).append(leaf)
             if owner != SHARED:
-                taken[owner].update((edge, None) for edge in following if owners.get(edge[0]) == SHARED)
-            if not following and (leaf := getattr(node, "variable", None)) is not None and leaf in trained:
-                (self.shared if owner == SHARED else self.own[owner]).append(leaf)
-        for task, of_task in enumerate(roots):  # a loss may itself be what another task depends on
-            taken[task].update(((e.node, e.output_nr), None) for e in of_task if owners[e.node] == SHARED)
-        order = {edge: number for number, edge in enumerate(dict.fromkeys(e for each in taken for e in each))}
-        self.edges = [GradientEdge(*edge) for edge in order]
-        self.taken = [[order[edge] for edge in each] for each in taken]
-        self._own_gradients: list[tuple[Tensor, Tensor]] = []
+                read = [
+                    (place, numbers.setdefault(edge, len(numbers)))
+                    for place, edge in enumerate(nodes)
+                    if owners.get(edge[0]) == SHARED
+                ]
+                if read:
+                    self._readers.append((node, owner, read))
+        self._roots: list[Tensor] = []
+        self._read: list[tuple[int, int, Tensor]] = []  # losses on which other tasks depend
+        for task, (of_task, edges) in enumerate(zip(losses, roots)):
+            for loss, edge in zip(of_task, edges):
+                if owners[edge.node] == SHARED:
+                    number = numbers.setdefault((edge.node, edge.output_nr), len(numbers))
+                    self._read.append((number, task, loss))
+                else:
+                    self._roots.append(loss)
+        self.edges = [GradientEdge(*edge) for edge in numbers]
 
     def features(self, scale: Tensor | None = None) -> list[Feature]:
-        """Run backward through the tasks' own parts, once; `scale` multiplies all gradients.
+        """Run backward through the tasks' own parts; `scale` multiplies all gradients.
 
-        :meth:`pass_back` then goes on from the features.
+        Parameters on which a single task depends get the gradient of its loss. :meth:`pass_back` then goes on
+        from the features.
         """
         gradients: list[dict[int, Tensor]] = [{} for _ in self.edges]
-        with self._stopped() as retain:
-            for task, numbers in enumerate(self.taken):
-                edges = [self.edges[number] for number in numbers]
-                found = self._gradients(task, [*edges, *self.own[task]], scale, retain)
-                for number, gradient in zip(numbers, found):
-                    if gradient is not None:
-                        gradients[number][task] = gradient
-                self._keep(self.own[task], found[len(numbers) :])
+
+        def add(number: int, task: int, gradient: Tensor | None) -> None:
+            if gradient is not None:
+                before = gradients[number].get(task)
+                gradients[number][task] = gradient if before is None else before + gradient
+
+        def hook(task: int, read: Sequence[tuple[int, int]]) -> Any:
+            return lambda found, _: [add(number, task, found[place]) for place, number in read] and None
+
+        for number, task, loss in self._read:
+            add(number, task, torch.ones_like(loss) if scale is None else scale.to(loss.dtype))
+        # Autograd adds up what arrives at an edge. There it stops, as nodes pass nothing on without gradients.
+        hooks = [node.register_hook(hook(task, read)) for node, task, read in self._readers]
+        hooks += [edge.node.register_prehook(lambda given: (None,) * len(given)) for edge in self.edges]
+        try:
+            self._backward(self._roots, scale, retain_graph=True, inputs=[*self.edges, *self._own])
+        finally:
+            for each in hooks:
+                each.remove()
         return [Feature(edge, each) for edge, each in zip(self.edges, gradients) if each]
 
     def pass_back(self, features: Sequence[Feature], weights: Numbers) -> None:
-        """Add the gradients to those of the parameters: of the shared ones, the sum weighted by task.
-
-        A task's own parameters get the gradient of its loss. There is one backward pass.
-        """
-        self._add([each.edge for each in features], [each.combined(weights) for each in features])
+        """Add the sum of the tasks' gradients, weighted by task, to those of the shared parameters."""
+        if features:
+            heads = [each.combined(weights) for each in features]
+            torch.autograd.backward([each.edge for each in features], heads)
 
     def parameter_rows(self, shared: Sequence[Tensor], rows: Tensor, scale: Tensor | None = None) -> None:
         """Set `rows`, of shape (tasks, size), to the tasks' gradients of parameters, one after the other.
 
-        There is a backward pass for each task. A task's own parameters get the gradient of its loss.
+        There is a backward pass for each task. All other parameters get their gradients.
         """
-        known, present = set(shared), [task for task, losses in enumerate(self.losses) if losses]
         rows.zero_()
-        for task in present:
-            own = [each for each in self.own[task] if each not in known]
-            found = self._gradients(task, [*shared, *own], scale, retain=task != present[-1])
-            self._keep(own, found[len(shared) :])
-            parts = rows[task].split([each.numel() for each in shared])
-            reached = [(part, each.flatten()) for part, each in zip(parts, found) if each is not None]
-            torch._foreach_copy_(*map(list, zip(*reached)))
-        self._add([], [])
-
-    def _gradients(
-        self, task: int, inputs: Sequence[Any], scale: Tensor | None, retain: bool
-    ) -> Sequence[Tensor | None]:
-        losses = self.losses[task]
-        heads = None if scale is None else [scale.to(each.dtype) for each in losses]
-        options: Any = {"retain_graph": retain, "allow_unused": True}
-        return torch.autograd.grad(losses, inputs, heads, **options) if inputs else []
-
-    def _keep(self, parameters: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> None:
-        pairs = zip(parameters, gradients)
-        self._own_gradients += [(each, gradient) for each, gradient in pairs if gradient is not None]
-
-    def _add(self, edges: Sequence[GradientEdge], gradients: Sequence[Tensor]) -> None:
-        """Pass gradients of edges back, and add those of the tasks' own parameters to `grad`."""
-        own, self._own_gradients = self._own_gradients, []
-        tensors: Any = [*edges, *(parameter for parameter, _ in own)]
-        if tensors:  # which autograd adds as it adds its own: it copies those that share memory
-            torch.autograd.backward(tensors, [*gradients, *(gradient for _, gradient in own)])
-
-    @contextmanager
-    def _stopped(self) -> Iterator[bool]:
-        """Let no gradient pass an edge in the block; yields whether the graph must outlive a pass.
-
-        If an own part reads two edges, one may lie behind the other: then autograd runs the shared nodes
-        between them. They get no gradient, so that they pass nothing on, and cost hardly any time.
-        """
-        nodes = {edge.node for edge in self.edges if any(len(each) > 1 for each in self.taken)}
-        hooks = [node.register_prehook(lambda given: (None,) * len(given)) for node in nodes]
+        before = [each.grad for each in shared]
+        sizes = [each.numel() for each in shared]
+        present = [task for task, losses in enumerate(self._losses) if losses]
         try:
-            yield bool(hooks)
+            for task in present:
+                for each in shared:
+                    each.grad = None
+                self._backward(self._losses[task], scale, retain_graph=task != present[-1])
+                pairs = zip(rows[task].split(sizes), shared)
+                found = [(row, each.grad.flatten()) for row, each in pairs if each.grad is not None]
+                torch._foreach_copy_(*map(list, zip(*found)))
         finally:
-            for hook in hooks:
-                hook.remove()
+            for each, gradient in zip(shared, before):
+                each.grad = gradient
+
+    def _backward(self, losses: Sequence[Tensor], scale: Tensor | None, **options: Any) -> None:
+        heads = None if scale is None else [scale.to(each.dtype) for each in losses]
+        torch.autograd.backward(losses, heads, **options)
 
 
-def _owners(roots: Sequence[Sequence[Any]]) -> dict[Any, int]:
-    """Return the task of each node of the graphs, or `SHARED`."""
+def _owners(roots: Sequence[Sequence[Any]]) -> tuple[dict[Any, int], dict[Any, Any]]:
+    """Return the task of each node of the graphs, or `SHARED`, and the edges that follow on it."""
     owners: dict[Any, int] = {}
+    following: dict[Any, Any] = {}
     for task, stack in enumerate(map(list, roots)):
         while stack:
             node = stack.pop()
             before = owners.get(node)
-            if before in (task, SHARED):  # so is all that is behind a shared node
+            if before == task or before == SHARED:  # so is all that is behind a shared node
                 continue
-            owners[node] = task if before is None else SHARED
-            stack.extend(each for each, _ in node.next_functions if each is not None)
-    return owners
+            if before is None:
+                owners[node], following[node] = task, node.next_functions
+            else:
+                owners[node] = SHARED
+            stack += [each for each, _ in following[node] if each is not None]
+    return owners, following

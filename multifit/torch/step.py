@@ -120,16 +120,22 @@ class Stage:
         self._is_low = model.precision.dtype is not None
         self.carried = CarriedState(spec.state, model.device, model.dtype) if spec.state else None
 
-    def run(self, batch: Batch, state: RunState | None = None, learns: bool | None = None) -> StepResult:
+    def run(
+        self,
+        batch: Batch,
+        state: RunState | None = None,
+        learns: bool | None = None,
+        outputs: dict[str, Tensor] | None = None,
+    ) -> StepResult:
         """Run net and losses on a batch; figures do not change.
 
         Gradients are recorded in training, unless it does not learn. `state` is for weights that are
-        functions of it.
+        functions of it. The net does not run if its `outputs` are given.
         """
         result = StepResult(self.spec, batch, scale=self.objective.scale(batch, state))
         if batch.samples:
             with torch.set_grad_enabled(self.training if learns is None else learns):
-                result.outputs = self.forward(batch.slots)
+                result.outputs = self.forward(batch.slots) if outputs is None else outputs
                 losses = self.objective(result.arrays(), batch, result.scale)
             result.parts, result.sums, result.objectives = losses.parts, losses.sums, losses.objectives
             if self.carried is not None:
@@ -138,12 +144,17 @@ class Stage:
 
     def forward(self, slots: Mapping[str, Any]) -> dict[str, Tensor]:
         """Return the net's declared outputs by name, as handlers change them; raises SpecError otherwise."""
+        outputs, problems = self.bound(slots)
+        raise_problems(problems)
+        return outputs
+
+    def bound(self, slots: Mapping[str, Any]) -> tuple[dict[str, Tensor], list[Problem]]:
+        """Return the net's declared outputs by name, as handlers change them, and the problems."""
         self.model.set_mode(self.training, self._frozen)
         outputs, problems = self.bind(self.call(slots))
-        raise_problems(problems)
-        if self._changes_outputs:
+        if self._changes_outputs and not problems:
             outputs = self._hooks.change_outputs(outputs, slots)
-        return outputs
+        return outputs, problems
 
     def call(self, slots: Mapping[str, Any]) -> Any:
         """Return what the net returns for a batch's slots."""

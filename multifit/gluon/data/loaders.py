@@ -2,7 +2,7 @@
 
 import copy
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -39,7 +39,7 @@ class GluonLoaders(Loaders):
     def samples(self, data: Any) -> int:
         return len(data._dataset)
 
-    def in_order(self, data: Any, order: Sequence[Any], seed: int | None, first: int) -> Iterator[Any]:
+    def in_order(self, data: Any, order: Iterable[Any], seed: int | None, first: int) -> Iterator[Any]:
         with _copied(data, _batch_sampler=order) as rest:
             yield from _batches(rest, seed, first)
 

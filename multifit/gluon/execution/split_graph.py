@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from ...balance.compared import NOTHING_SHARED
+from ...checks.trainers import listing
 from ...errors import SpecError, counted, memory
 from ...protocols import Array, Numbers
 from ..compat import mx
 from ..data.arrays import new_array, size_in_bytes
 from ..in_place_call import InPlaceCall
-from ..optim.parameters import listing
 from ..optim.preserve_state import kept_statistics
 from .bound_executor import BatchArrays, BoundExecutor, Gradients, suits
 from .cached_graph import CachedGraph, as_list, has_control_flow

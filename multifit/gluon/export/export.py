@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ...engines.prediction import batches_of
 from ...errors import SpecError, quoted
 from ...files import atomic_path, atomic_write, sha256
 from ...protocols import Slots
@@ -22,7 +23,7 @@ from ...version import installed_versions
 from ..compat import mx
 from ..data.splitter import SlotSignature
 from ..engine import Engine
-from ..steps.evaluation import batches_of, predict_batch
+from ..steps.evaluation import predict_batch
 from .onnx_model import onnx_model, require_onnx
 from .traced_net import PortType, TracedNet, trace
 

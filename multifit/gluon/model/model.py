@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from ...checks.trainers import listing
 from ...errors import Problem, SpecError, raise_problems, shown
 from ...protocols import Context
 from ...spec import LossSpec, MetricSpec, TaskSpec
@@ -13,7 +14,7 @@ from ..data.devices import resolve_context
 from ..execution.network import traces
 from ..execution.recorder import blocks_of
 from ..metrics import BinaryAccuracy
-from ..optim.parameters import initialize, listing, named_parameters, real_dtype
+from ..optim.parameters import initialize, named_parameters, real_dtype
 from ..precision import Precision, precision_of
 
 losses = mx.gluon.loss
