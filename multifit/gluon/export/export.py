@@ -34,7 +34,7 @@ def require_torch() -> Any:
     """Return the module that writes files for torch; raises ImportError if torch is not installed."""
     if find_spec("torch") is None:
         raise ImportError("exporting to PyTorch needs torch, which is not installed: pip install torch")
-    return import_module("multifit.torch.export.write")
+    return import_module("multifit.torch.from_gluon.export")
 
 
 def _write_torch(format: str, net: TracedNet, folder: Path) -> list[Path]:

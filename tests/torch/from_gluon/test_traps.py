@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from multifit.gluon.compat import mx
-from multifit.torch.attributes import GIVEN, IGNORED, table
-from multifit.torch.operators.catalogue import OPERATORS
-from multifit.torch.translate import translate
-from tests.torch.agreement import assert_agree, in_mxnet, in_torch, normal
+from multifit.torch.from_gluon.attributes import GIVEN, IGNORED, table
+from multifit.torch.from_gluon.operators.catalogue import OPERATORS
+from multifit.torch.from_gluon.translate import translate
+from tests.torch.from_gluon.agreement import assert_agree, in_mxnet, in_torch, normal
 
 from mxnet.operator import get_operator_arguments  # isort: skip
 

@@ -9,8 +9,8 @@ import torch
 from ...errors import user_code
 from ...gluon.optim.numbers import UpdateNumbers
 from ...gluon.optim.trainers import Trainers as GluonTrainers
-from ..optim.group import Column, Group, State
-from ..optim.rules import RULES
+from ..from_gluon.optim.group import Column, Group, State
+from ..from_gluon.optim.rules import RULES
 from .gradients import Gradients
 from .parameters import Parameters
 from .tensors import on_device, on_host

@@ -9,8 +9,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from multifit.gluon.compat import mx
-from multifit.torch.operators.catalogue import WAITING
-from multifit.torch.translate import translate
+from multifit.torch.from_gluon.operators.catalogue import WAITING
+from multifit.torch.from_gluon.translate import translate
 from tests.torch.place import DEVICE
 
 TOLERANCE = 1e-10  # of outputs and gradients

@@ -9,7 +9,7 @@ from multifit import LossSpec, MultiEstimator, SpecError, TaskSpec
 from multifit.gluon.execution.loss_calls import multi_box_loss
 from tests.common.nets import hybridized
 from tests.numerics.test_ssd_loss import MINING, multibox, scenes, tiny_ssd
-from tests.torch.agreement import assert_agree, normal
+from tests.torch.from_gluon.agreement import assert_agree, normal
 from tests.torch.test_engine import ADAM, Case, assert_case_agrees
 
 from gluoncv.loss import SSDMultiBoxLoss  # isort: skip

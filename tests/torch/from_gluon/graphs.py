@@ -13,9 +13,9 @@ from multifit.cli import build_parser
 from multifit.cli.task import Choices, Task
 from multifit.gluon.compat import mx
 from multifit.gluon.execution.cached_graph import CachedGraph
-from tests.torch.agreement import in_mxnet, in_torch
+from tests.torch.from_gluon.agreement import in_mxnet, in_torch
 
-TASKS = Path(__file__).parents[2] / "tasks"
+TASKS = Path(__file__).parents[3] / "tasks"
 DTYPES = {"float32": "float64", "0": "1"}  # as MXNet writes them, by name and by number
 
 

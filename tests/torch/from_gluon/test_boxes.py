@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from multifit.gluon.compat import mx
-from multifit.torch.operators.detection import roi_align
-from multifit.torch.translate import translate
-from tests.torch.agreement import assert_agree, normal
+from multifit.torch.from_gluon.operators.detection import roi_align
+from multifit.torch.from_gluon.translate import translate
+from tests.torch.from_gluon.agreement import assert_agree, normal
 
 S = mx.sym
 few = settings(max_examples=15, deadline=None, derandomize=True)

@@ -10,7 +10,7 @@ import torch
 
 from ...distributed import World
 from ...gluon.balance.gradients import FeatureGradients, Operator, TaskGradients
-from ..translate import translate
+from ..from_gluon.translate import translate
 from .gradients import ParameterGradients
 from .sums import Accumulator
 from .tensors import to_array, to_tensor

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.torch.graphs import assert_graph_agrees, traced_graphs
+from tests.torch.from_gluon.graphs import assert_graph_agrees, traced_graphs
 
 CASES = [
     ("digits",),

@@ -8,8 +8,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from multifit.gluon.compat import mx
 from multifit.gluon.optim import own_optimizers  # noqa: F401 (registers them)
-from multifit.torch.optim.group import Group
-from multifit.torch.optim.rules import RULES
+from multifit.torch.from_gluon.optim.group import Group
+from multifit.torch.from_gluon.optim.rules import RULES
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "lamb": {"lower_bound": 0.1, "upper_bound": 10.0},

@@ -12,9 +12,9 @@ from torch import fx
 from ...errors import raise_problems
 from ...gluon.execution.graph_cut import TracedGraph, cut_traced
 from ...gluon.execution.network import Network
-from ..graph import read_graph
-from ..operators.catalogue import WAITING
-from ..translate import freed_with_source, tensors_of, translate
+from ..from_gluon.graph import read_graph
+from ..from_gluon.operators.catalogue import WAITING
+from ..from_gluon.translate import freed_with_source, tensors_of, translate
 from .computation import BranchedComputation, CompileMode, Computed, WholeComputation
 from .cuda_graphs import runner_of
 from .parameters import Parameters

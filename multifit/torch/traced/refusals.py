@@ -10,8 +10,8 @@ from ...gluon.engine import Engine
 from ...gluon.execution.network import Network
 from ...gluon.execution.stage import Stage
 from ...gluon.optim.optimizers import KNOWN
-from ..optim.rules import RULES
-from ..translate import untranslated
+from ..from_gluon.optim.rules import RULES
+from ..from_gluon.translate import untranslated
 
 WAY_OUT = 'or use engine="mxnet"'
 

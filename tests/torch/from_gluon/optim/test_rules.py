@@ -8,8 +8,8 @@ import torch
 
 from multifit.gluon.compat import mx
 from multifit.gluon.optim import own_optimizers  # noqa: F401 (registers them)
-from multifit.torch.optim.group import Group
-from multifit.torch.optim.rules import RULES
+from multifit.torch.from_gluon.optim.group import Group
+from multifit.torch.from_gluon.optim.rules import RULES
 
 STEPS = 30
 SHAPES = [(4, 3), (2, 5), (6, 1)]

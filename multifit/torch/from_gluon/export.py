@@ -20,7 +20,7 @@ from torch import fx
 
 from ...files import atomic_path, sha256
 from ...protocols import Numbers
-from ..translate import tensors_of, translate
+from .translate import tensors_of, translate
 
 
 def collect_sources(functions: Iterable[Callable[..., Any]]) -> str:
@@ -126,7 +126,7 @@ def module_text(module: fx.GraphModule, outputs: Sequence[str], parameters: str)
     Parameters
     ----------
     module : torch.fx.GraphModule
-        The result of :func:`multifit.torch.translate.translate`, in evaluation mode.
+        The result of :func:`multifit.torch.from_gluon.translate.translate`, in evaluation mode.
     outputs : sequence of str
         The names of the outputs of `forward`.
     parameters : str

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from multifit.gluon.compat import mx
-from multifit.torch.translate import translate
-from tests.torch.agreement import assert_agree, normal
+from multifit.torch.from_gluon.translate import translate
+from tests.torch.from_gluon.agreement import assert_agree, normal
 
 S = mx.sym
 TOLERANCE = 1e-7  # MXNet keeps the scale of gradients in float32

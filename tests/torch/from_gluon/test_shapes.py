@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multifit.torch.translate import translate
-from tests.torch.agreement import assert_agree, normal
+from multifit.torch.from_gluon.translate import translate
+from tests.torch.from_gluon.agreement import assert_agree, normal
 from tests.torch.test_operators import SHAPES, S, few, named
 
 

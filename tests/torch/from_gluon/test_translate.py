@@ -9,7 +9,7 @@ import torch
 
 from multifit import SpecError
 from multifit.gluon.compat import mx
-from multifit.torch.translate import tensors_of, translate, untranslated
+from multifit.torch.from_gluon.translate import tensors_of, translate, untranslated
 
 S = mx.sym
 X = S.var("x")

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import fx
 
-from ..errors import Problem, counted, quoted, raise_problems
+from ...errors import Problem, counted, quoted, raise_problems
 from .attributes import AttributeProblem, Tensor, read_attributes, returns_tuple, table
 from .graph import Graph, Node, Output, read_graph
 from .operators.catalogue import OPERATORS
@@ -151,8 +151,8 @@ class _Translation:
     def _variable(self, name: str) -> fx.Node:
         if name in self._inputs:
             return self._inputs[name]
-        target = _free_path(self._names.get(name, name))
-        _set_tensor(self._root, target, self._tensors[name])
+        target = free_path(self._names.get(name, name))
+        set_tensor(self._root, target, self._tensors[name])
         return self._made.get_attr(target)
 
     def _call(self, at: int, node: Node) -> None:
@@ -179,7 +179,7 @@ def freed_with_source(module: fx.GraphModule) -> fx.GraphModule:
     return module
 
 
-def _free_path(target: str) -> str:
+def free_path(target: str) -> str:
     """Return a path whose parts can be attributes in Python code; different paths stay different."""
     parts = target.split(".")
     return ".".join(f"{each}_" if each.rstrip("_") in _taken() else each for each in parts)
@@ -190,17 +190,27 @@ def _taken() -> frozenset[str]:
     return frozenset([*keyword.kwlist, *dir(fx.GraphModule(torch.nn.Module(), fx.Graph()))])
 
 
-def _set_tensor(root: torch.nn.Module, target: str, tensor: Tensor) -> None:
+def set_tensor(root: torch.nn.Module, target: str, tensor: Tensor) -> None:
     """Put a tensor into a module at a path such as "body.0.weight"; missing modules on the way are added."""
-    *path, last = target.split(".")
-    for each in path:
-        if not hasattr(root, each):
-            root.add_module(each, torch.nn.Module())
-        root = getattr(root, each)
+    path, _, last = target.rpartition(".")
+    holder = add_modules(root, path)
     if isinstance(tensor, torch.nn.Parameter):
-        root.register_parameter(last, tensor)
+        holder.register_parameter(last, tensor)
     else:
-        root.register_buffer(last, tensor)
+        holder.register_buffer(last, tensor)
+
+
+def add_modules(
+    root: torch.nn.Module, path: str, known: Mapping[str, torch.nn.Module] | None = None
+) -> torch.nn.Module:
+    """Return the module at a path; missing ones on the way are added, those that are `known` by path."""
+    module, parts = root, path.split(".") if path else []
+    for at, part in enumerate(parts):
+        if part not in module._modules:
+            whole = ".".join(parts[: at + 1])
+            module.add_module(part, (known or {}).get(whole) or torch.nn.Module())
+        module = module.get_submodule(part)
+    return module
 
 
 def _identifiers(names: Sequence[str]) -> list[str]:
