@@ -32,6 +32,7 @@ from ..engines import (
     CUDA_GRAPHS,
     ENGINES,
     FORMATS,
+    Arrays,
     FirstBatches,
     Peeked,
     Runner,
@@ -931,6 +932,11 @@ class MultiEstimator:
         self._runner.publish()
         self._runner.set_values(values)
         self._runner.refresh()
+
+    @property
+    def arrays(self) -> Arrays:
+        """What handlers do with arrays besides arithmetic: the same functions, whatever the engine."""
+        return self._runner.arrays
 
     def evaluated_parameters(self) -> Mapping[str, Array]:
         """Return the values that evaluations of the running fit use in place of parameters, by name.
