@@ -11,6 +11,12 @@ DISTRIBUTED := .venv-distributed
 TORCHED := .venv-torch
 TORCH_ONLY := .venv-torch-only$(if $(filter-out python3,$(PYTHON)),-$(VERSION))
 TORCH ?=
+# Tests that need no MXNet, for `make torch-only`
+NEUTRAL := arguments checkpoints files history layering output plan plots signatures state tables taskfile triggers
+OF_HANDLERS := checkpoint defaults early_stopping metric printing stopping validation
+WITHOUT_MXNET := tests/torch/native tests/balance tests/checks tests/report tests/sampling/test_samplings.py \
+	tests/spec/test_specs.py tests/spec/test_task.py tests/distributed/test_connect.py \
+	$(NEUTRAL:%=tests/test_%.py) $(OF_HANDLERS:%=tests/handlers/test_%.py)
 # The Python of `make gpu`, which has torch
 GPU_PYTHON ?= $(or $(wildcard $(TORCHED)/bin/python),python3)
 
@@ -34,7 +40,7 @@ help:
 	@echo "make gpu     steps and the nightly table with PyTorch on a GPU, into runs/gpu; docs/gpu.md says what it needs"
 	@echo "make gpu-bundle   pack what a machine with PyTorch alone needs for it; SMALL=1 if it has OpenCV and the like"
 	@echo "make clean   remove the virtual environments and everything that was generated"
-	@echo "PYTHON=python3.12 chooses another Python (3.10 to 3.12)"
+	@echo "PYTHON=python3.12 chooses another Python (3.10 to 3.12; 3.13 without MXNet)"
 
 # One process alone is faster with a thread for each core.
 demo: export OMP_NUM_THREADS = 2
