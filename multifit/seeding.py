@@ -26,9 +26,9 @@ def seed_everything(seed: int) -> None:
     """Seed Python's and NumPy's random generators, and those of the engines' operators.
 
     With Gluon, initial parameters, dropout, flips and colour jitter use MXNet's generator, shuffling uses
-    NumPy's, and ``RandomResizedCrop`` uses Python's. PyTorch's, with which its loaders shuffle, is seeded if
-    torch is imported, or when its engine is first used. Raises ValueError unless the seed is from 0 to
-    2**32 - 1 (NumPy's range; MXNet takes it modulo 2**31).
+    NumPy's, and ``RandomResizedCrop`` uses Python's. MXNet's and PyTorch's are seeded if they are imported,
+    and otherwise when MXNet is imported, or PyTorch's engine is. Raises ValueError unless the seed is from 0
+    to 2**32 - 1 (NumPy's range; MXNet takes it modulo 2**31).
     """
     if not 0 <= seed < 2**32:
         raise ValueError(f"seed must be from 0 to {2**32 - 1}, not {seed}")

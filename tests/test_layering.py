@@ -14,21 +14,22 @@ FILES = sorted(ROOT.rglob("*.py"))
 LAYERS = [
     "version", "errors", "stages", "protocols", "signatures", "arguments", "files", "output", "locks",
     "threads", "seeding", "checkpoints", "tables", "distributed", "log_once",
-    "sampling", "balance", "spec", "checks", "array_batches", "state", "triggers", "plots", "history",
+    "sampling", "balance", "spec", "checks", "array_batches", "state", "schedules", "triggers", "plots",
+    "history",
     "events", "delta_m", "batch_pass", "handlers", "engines", "gluon", "torch", "torch.engine", "losses",
-    "metrics", "schedules", "loggers", "profiling", "rate_search", "estimator", "taskfile", "report",
-    "exports", "sklearn", "__init__", "cli", "__main__",
+    "metrics", "loggers", "profiling", "rate_search", "estimator", "taskfile", "report", "sklearn",
+    "__init__", "cli", "__main__",
 ]  # fmt: skip
 # Stricter than the order: gluon imports events for its own handlers only.
 ONLY = {
     "gluon": {
         "errors", "stages", "protocols", "signatures", "arguments", "files", "threads", "seeding", "tables",
-        "spec", "checks", "state", "triggers", "plots", "events", "distributed", "log_once",
+        "spec", "checks", "state", "schedules", "triggers", "plots", "events", "distributed", "log_once",
         "balance", "sampling", "engines", "version", "array_batches",
     },
     "torch": {
         "errors", "stages", "protocols", "signatures", "arguments", "files", "threads", "seeding", "tables",
-        "spec", "checks", "state", "triggers", "plots", "events", "distributed", "log_once",
+        "spec", "checks", "state", "schedules", "triggers", "plots", "events", "distributed", "log_once",
         "balance", "engines",
     },
 }  # fmt: skip

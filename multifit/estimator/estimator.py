@@ -919,6 +919,20 @@ class MultiEstimator:
         self._runner.publish()
         return self._engine.model.parameters
 
+    def values(self, gradients: bool = False) -> dict[str, Numbers]:
+        """Return copies of all parameters and running statistics by name, as NumPy arrays.
+
+        With `gradients`, return those of the last batch instead.
+        """
+        self._runner.publish()
+        return self._runner.values(gradients)
+
+    def set_values(self, values: Mapping[str, Any]) -> None:
+        """Set parameters and running statistics by name; values are NumPy arrays, or the engine's own."""
+        self._runner.publish()
+        self._runner.set_values(values)
+        self._runner.refresh()
+
     def evaluated_parameters(self) -> Mapping[str, Array]:
         """Return the values that evaluations of the running fit use in place of parameters, by name.
 

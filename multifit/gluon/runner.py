@@ -14,7 +14,7 @@ from ..engines import FirstBatches, Setup, Timer, needs_torch, untimed
 from ..engines.class_counts import balance_classes
 from ..engines.first_batches import first_batches
 from ..log_once import LogOnce
-from ..protocols import Array
+from ..protocols import Array, Numbers
 from ..sampling import TaskLoaders
 from ..spec.plan import Plan
 from ..stages import TRAIN
@@ -114,6 +114,16 @@ class Runner(engines.Runner):
 
     def export(self, folder: str | PathLike[str], data: Any, format: str) -> list[Path]:
         return export(self.engine, folder, data, format)
+
+    def values(self, gradients: bool = False) -> dict[str, Numbers]:
+        known = {name: p for name, p in self.engine.model.parameters.items() if p._data is not None}
+        if gradients:
+            return {name: p.list_grad()[0].asnumpy() for name, p in known.items() if p.grad_req != "null"}
+        return {name: p.list_data()[0].asnumpy() for name, p in known.items()}
+
+    def set_values(self, values: Mapping[str, Any]) -> None:
+        for name, value in values.items():
+            self.engine.model.parameters[name].set_data(value)
 
     def gradients(self) -> dict[str, dict[str, list[Array]]]:
         return self.engine.trainers.gradients()

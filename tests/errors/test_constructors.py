@@ -104,7 +104,7 @@ ARGUMENTS: list[tuple[str, str, str, list[Any]]] = [  # constructor, argument, w
     ("OneCycle", "steps", FROM_1, [0, 1.5]),
     ("OneCycle", "warm", OPEN_SHARE, [0, 1]),
     ("OneCycle", "start_divisor", "a finite number of at least 1", [0.5]),
-    ("WarmUp", "scheduler", "an instance, such as mx.lr_scheduler.CosineScheduler(1000, base_lr=1e-3)",
+    ("WarmUp", "scheduler", "an instance with a base_lr, such as OneCycle(0.01, 1000)",
      [1e-3, mx.lr_scheduler.FactorScheduler]),
     ("WarmUp", "start", NOT_NEGATIVE, [-1]),
     ("ramp", "start", NOT_NEGATIVE, [-1, True]),

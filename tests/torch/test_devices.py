@@ -8,8 +8,8 @@ import torch
 
 from multifit.gluon.compat import mx
 from multifit.gluon.runner import Runner as MXNetRunner
+from multifit.torch.devices import why_inexact
 from multifit.torch.engine import runner
-from multifit.torch.engine.determinism import why_inexact
 from tests.torch.place import DEVICE
 from tests.torch.runs import BATCHES, estimator_of
 

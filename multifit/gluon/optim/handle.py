@@ -5,10 +5,10 @@ from typing import Any
 
 from ...arguments import checked_value
 from ...errors import TrainerError, quoted
+from ...schedules import ScaledSchedule
 from ..compat import mx
 from ..user_code import user_code
 from .optimizers import LIMITS
-from .schedules import ScaledSchedule
 
 CONTROLS = ("learning_rate", "weight_decay", "momentum")
 
@@ -62,6 +62,10 @@ class TrainerHandle:
             if not isinstance(scheduler, ScaledSchedule):
                 scheduler = optimizer.lr_scheduler = ScaledSchedule(scheduler)
             scheduler.set(rate, optimizer.num_update)
+
+    def hold(self, rate: float) -> None:
+        """Set a learning rate that no schedule changes any more."""
+        self.optimizer.lr_scheduler, self.optimizer.lr = None, rate
 
     def set_learning_rate(self, lr: float) -> None:
         """Set the learning rate; unlike the trainer's own method, this also works while a schedule runs."""

@@ -7,9 +7,9 @@ from typing import Any
 
 from ...arguments import Count, NotNegative, Share, as_float, checked_value, is_finite_number
 from ...errors import Problem, last_line, note_call, quoted, shown, suggest
+from ...schedules import with_base_rate
 from ...spec import TrainerSpec
 from ..compat import mx
-from .schedules import with_base_rate
 
 KNOWN = ("mxnet.", "gluonnlp.", "multifit.")  # modules of optimizers whose options are known
 ALIASES = {"lr": "learning_rate", "weight_decay": "wd"}  # PyTorch's names

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from ...engines.identity import Parameters, plain, run_identity
+from ...schedules import ScaledSchedule
 from ..compat import mx
 from ..engine import Engine
-from ..optim.schedules import ScaledSchedule
 
 
 def identity(engine: Engine) -> dict[str, Any]:

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from ...schedules import ScaledSchedule
 from ..compat import mx
 from ..optim.handle import TrainerHandle
-from ..optim.schedules import ScaledSchedule
 from ..optim.trainers import AddedGradients, start_kvstore
 
 NUMBERS = (bool, int, float, np.number, type(None))

@@ -31,11 +31,10 @@ from ...seeding import add_seeder
 from ...spec.plan import Plan
 from ...stages import TRAIN
 from ...state import RunState
-from ..devices import device_of
+from ..devices import be_deterministic, device_of, why_inexact
 from . import refusals
 from .balance_arrays import TorchArrays
 from .computation import COMPILE_MODES
-from .determinism import be_deterministic, why_inexact
 from .evaluation import Evaluation
 from .gradients import JointGradients
 from .parameters import Parameters

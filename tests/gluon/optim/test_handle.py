@@ -7,7 +7,7 @@ import pytest
 
 from multifit import TrainerError
 from multifit.gluon.optim.handle import TrainerHandle
-from multifit.gluon.optim.schedules import ScaledSchedule
+from multifit.schedules import ScaledSchedule
 from tests.common.grids import ONE, TWO
 
 import mxnet as mx  # isort: skip

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from multifit import MultiEstimator, RunState, TaskSpec, TrainerSpec
-from multifit.gluon.optim.schedules import ScaledSchedule
-from multifit.schedules import OneCycle, WarmUp, piecewise, ramp
+from multifit.schedules import OneCycle, ScaledSchedule, WarmUp, piecewise, ramp
 from tests.common.compare import assert_same_parameters, twins
 from tests.common.hand_loop import SILENT
 from tests.common.noted import with_notes

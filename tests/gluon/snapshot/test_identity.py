@@ -8,8 +8,8 @@ import pytest
 
 from multifit import LabelSpec, LossSpec, MetricSpec, TaskSpec, TrainerSpec
 from multifit.engines.identity import differences, plain, spec_tree
-from multifit.gluon.optim.schedules import ScaledSchedule
 from multifit.gluon.snapshot.identity import identity
+from multifit.schedules import ScaledSchedule
 from tests.common.nets import normed_heads
 
 from .runs import make_batches, make_engine, train

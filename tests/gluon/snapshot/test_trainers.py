@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit.gluon.optim.schedules import OneCycle, ScaledSchedule, WarmUp
 from multifit.gluon.snapshot.trainers import load_trainer, partly_saved, save_trainer
 from multifit.gluon.snapshot.tree import read_tree, write_tree
+from multifit.schedules import OneCycle, ScaledSchedule, WarmUp
 
 import mxnet as mx  # isort: skip
 from mxnet import gluon  # isort: skip
