@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from ..engines import FirstBatches, Setup, Timer, needs_torch, untimed
 from ..engines.class_counts import balance_classes
 from ..engines.first_batches import first_batches
 from ..log_once import LogOnce
-from ..protocols import Array, Numbers
+from ..protocols import Array, Context, Numbers
 from ..sampling import TaskLoaders
 from ..spec.plan import Plan
 from ..stages import TRAIN
@@ -22,12 +22,14 @@ from ..state import RunState
 from .balance.make import of_kind
 from .compat import mx
 from .data.devices import can_compute as has
+from .data.devices import resolve_context
 from .distributed.figures import join_figures
 from .engine import Engine
 from .export.export import export
 from .handlers.interpretation import Interpretation, comparisons
 from .losses import SequenceCELoss, is_kind
 from .operator_times import operator_times
+from .optim.preserve_state import preserve_state
 from .snapshot.snapshot import Snapshot
 from .steps.evaluation import evaluate_batch, predict
 from .steps.train_step import TrainStep
@@ -38,9 +40,9 @@ from .validation.make_plan import make_plan
 __all__ = ["Runner", "be_deterministic", "has", "host", "make_runner"]
 
 
-def host(context: Any) -> Any:
-    """Return the context of the net's own parameters, which is the context of the run."""
-    return context
+def host(context: Any) -> list[Context]:
+    """Return the contexts of the net's own parameters, which are those of the run; raises ValueError."""
+    return resolve_context(context, [])
 
 
 def be_deterministic() -> None:
@@ -127,6 +129,15 @@ class Runner(engines.Runner):
 
     def gradients(self) -> dict[str, dict[str, list[Array]]]:
         return self.engine.trainers.gradients()
+
+    @contextmanager
+    def preserved(self) -> Iterator[None]:
+        self.publish()
+        trainers = self.engine.trainers.get().values()
+        with preserve_state(self.engine.model.parameters.values(), trainers):
+            yield
+            for trainer in trainers:  # an engine that holds values itself takes those from before again
+                trainer.publish()
 
     def trial_run(
         self, data: Any, name: str, tool: str

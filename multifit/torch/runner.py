@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -36,9 +36,9 @@ __all__ = ["Runner", "be_deterministic", "has", "host", "make_runner"]
 add_seeder(torch.manual_seed)
 
 
-def host(context: Any) -> Any:
-    """Return the device of the net's own parameters, which is the device of the run."""
-    return context
+def host(context: Any) -> torch.device:
+    """Return the device of the net's own parameters, which is the device of the run; raises ValueError."""
+    return device_of(context)
 
 
 def has(context: Any) -> bool:
@@ -159,6 +159,9 @@ class Runner(engines.Runner):
     def gradients(self) -> dict[str, dict[str, list[Any]]]:
         gradients: dict[str, dict[str, list[Any]]] = self.engine.trainers.gradients()
         return gradients
+
+    def preserved(self) -> AbstractContextManager[None]:
+        return preserved(self.engine, trainers=True)
 
     @contextmanager
     def trial_run(self, data: Any, name: str, tool: str) -> Iterator[tuple[DryRun, Iterator[Any]]]:

@@ -22,7 +22,7 @@ from ..state import RunState
 from .balance import AnyBalancer, GradientBalancer
 from .batch import Batch, CarriedState
 from .figures import StageFigures
-from .loss_calls import by_reference
+from .loss_calls import by_reference, named_parts
 from .losses import Objective, Scale, Shares
 from .model import Model
 
@@ -47,6 +47,11 @@ class StepResult:
     def arrays(self) -> dict[Ref, Any]:
         """Return outputs and slots by reference."""
         return by_reference(self.outputs, self.batch.slots)
+
+    def named_parts(self) -> dict[str, Tensor]:
+        """Return what the losses returned by figure: each loss, then its parts."""
+        terms = [term for term in self.spec.terms if term.key in self.parts]
+        return {name: part for term in terms for name, part in named_parts(term, self.parts[term.key]).items()}
 
     def loss(self) -> float:
         """Return this rank's part of the objective; this waits for the device."""
@@ -120,16 +125,22 @@ class Stage:
         self._is_low = model.precision.dtype is not None
         self.carried = CarriedState(spec.state, model.device, model.dtype) if spec.state else None
 
-    def run(self, batch: Batch, state: RunState | None = None, learns: bool | None = None) -> StepResult:
+    def run(
+        self,
+        batch: Batch,
+        state: RunState | None = None,
+        learns: bool | None = None,
+        outputs: dict[str, Tensor] | None = None,
+    ) -> StepResult:
         """Run net and losses on a batch; figures do not change.
 
         Gradients are recorded in training, unless it does not learn. `state` is for weights that are
-        functions of it.
+        functions of it. The net does not run if its `outputs` are given.
         """
         result = StepResult(self.spec, batch, scale=self.objective.scale(batch, state))
         if batch.samples:
             with torch.set_grad_enabled(self.training if learns is None else learns):
-                result.outputs = self.forward(batch.slots)
+                result.outputs = self.forward(batch.slots) if outputs is None else outputs
                 losses = self.objective(result.arrays(), batch, result.scale)
             result.parts, result.sums, result.objectives = losses.parts, losses.sums, losses.objectives
             if self.carried is not None:
@@ -138,12 +149,17 @@ class Stage:
 
     def forward(self, slots: Mapping[str, Any]) -> dict[str, Tensor]:
         """Return the net's declared outputs by name, as handlers change them; raises SpecError otherwise."""
+        outputs, problems = self.bound(slots)
+        raise_problems(problems)
+        return outputs
+
+    def bound(self, slots: Mapping[str, Any]) -> tuple[dict[str, Tensor], list[Problem]]:
+        """Return the net's declared outputs by name, as handlers change them, and the problems."""
         self.model.set_mode(self.training, self._frozen)
         outputs, problems = self.bind(self.call(slots))
-        raise_problems(problems)
-        if self._changes_outputs:
+        if self._changes_outputs and not problems:
             outputs = self._hooks.change_outputs(outputs, slots)
-        return outputs
+        return outputs, problems
 
     def call(self, slots: Mapping[str, Any]) -> Any:
         """Return what the net returns for a batch's slots."""

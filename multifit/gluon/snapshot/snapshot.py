@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,9 @@ from ...files import read_json
 from ...protocols import Array
 from ...seeding import random_state, seed_everything, seed_of_rank, set_random_state
 from ...stages import TRAIN, figure_name
+from ...version import installed_versions
 from ..compat import mx
 from ..engine import Engine
-from ..installed import installed_versions
 from ..optim.parameters import statistics
 from .figures import load_figures, merge_figures, save_figures
 from .identity import identity
@@ -43,7 +44,7 @@ class Snapshot:
     """Writes an engine's part of a run into a folder, and reads it back; no pickle."""
 
     net_file = NET
-    versions = staticmethod(installed_versions)
+    versions = staticmethod(partial(installed_versions, ["mxnet"]))
     differing = staticmethod(differing)
     write_tree, read_tree, read_own_tree = TREES.write, TREES.read, TREES.read_own
     write_ranks = staticmethod(write_ranks)
