@@ -295,8 +295,8 @@ def trained_run(options: argparse.Namespace) -> Task:
         if not any((folder / name).exists() for name in PARAMETERS):
             resume = ["multifit", "train", options.file, "--output", str(shown_folder), "--resume"]
             raise UsageError(
-                f"{shown_folder} has no {' or '.join(PARAMETERS)}: its run has not finished; {shlex.join(resume)} "
-                "continues it"
+                f"{shown_folder} has no {' or '.join(PARAMETERS)}: its run has not finished; "
+                f"{shlex.join(resume)} continues it"
             )
         estimator = task.make_estimator(net, spec, balance=balance if task.choices.only else None)
         with as_usage_error(ValueError):

@@ -256,9 +256,9 @@ class MultiEstimator:
         output : str or path, optional
             The run's folder, new, empty or that of `resume`, which then holds what `multifit train` writes:
             ``history.json``, ``plan.txt`` and ``plan.json``, ``settings.json``, ``log.txt``,
-            ``final.params`` or ``final.pt`` for :meth:`load`, ``curves.png``, events for TensorBoard, and checkpoints, the
-            last one of which is saved without a schedule. Handlers among `event_handlers` replace those that
-            save checkpoints, which must go to the same folder, and events.
+            ``final.params`` or ``final.pt`` for :meth:`load`, ``curves.png``, events for TensorBoard, and
+            checkpoints, the last one of which is saved without a schedule. Handlers among `event_handlers`
+            replace those that save checkpoints, which must go to the same folder, and events.
         seed : int, optional
             Seeds the generators of Python, NumPy and the engine before anything else: fits with the same seed
             end with the same numbers. It covers the initial values of parameters that are initialised in this
@@ -628,10 +628,10 @@ class MultiEstimator:
         path : str or path
             A run's folder, a folder of checkpoints, or one checkpoint.
         which : str
-            "last": the final parameters of a run that has finished, else the newest intact checkpoint. "best":
-            the intact checkpoint with the best value of the figure that its CheckpointHandler monitored. Or
-            the name of a checkpoint. Of checkpoints, what evaluations used is taken, such as the averages of
-            WeightAveraging. Damaged checkpoints are logged and passed over.
+            "last": the final parameters of a run that has finished, else the newest intact checkpoint.
+            "best": the intact checkpoint with the best value of the figure that its CheckpointHandler
+            monitored. Or the name of a checkpoint. Of checkpoints, what evaluations used is taken, such as
+            the averages of WeightAveraging. Damaged checkpoints are logged and passed over.
 
         Returns
         -------
