@@ -27,6 +27,8 @@ from .model import Model
 NET, FINAL, OTHERS, TRAINED = "net.pt", "final.pt", "losses.pt", "trained.pt"
 IDENTITY, TRAINERS, FIGURES, RANDOM = "identity.json", "trainers", "figures", "random"
 BALANCE, STATISTICS, CARRIED, LABELS = "balance", "statistics", "carried", "labels"
+NO_STATE = "has no state_dict and load_state_dict"
+OTHER_RANKS = "what each process has measured cannot be divided among another number of processes"
 OF_LOSSES = "losses."  # what the names of losses' parameters begin with
 NONE: Mapping[str, Any] = MappingProxyType({})
 INTEGERS = {1: torch.uint8, 2: torch.int16}  # by their bytes: for numbers that NumPy lacks, such as bfloat16
@@ -136,11 +138,7 @@ class Snapshot:
         for name, stage in engine.stages.items():
             lost = stage.figures.load(measured[name], divisible=same)
             if name == TRAIN and not complete:
-                why = (
-                    "its state cannot be saved"
-                    if same
-                    else f"{counted(ranks, 'process', 'processes')} had it"
-                )
+                why = f"the metric {NO_STATE}" if same else OTHER_RANKS
                 lines += [f'"{figure_name(TRAIN, key)}" starts from zero: {why}' for key in lost]
         for name, known in self.read_own_tree(folder, rank, LABELS).items():
             found = {label: (shape, getattr(torch, dtype)) for label, (shape, dtype) in known.items()}
