@@ -157,15 +157,14 @@ def _train(
     result: Any,
     batches: Iterator[Any],
     rates: Sequence[float],
-    trainers: Sequence[Trainer],
+    trainers: Sequence[Any],
 ) -> list[float]:
     """Train with one rate after the other; return the loss before each update."""
     step, losses = runner.train_step(), list[float]()
-    optimizers: list[Any] = [trainer.optimizer for trainer in trainers]
     best, mean = math.inf, RunningMean()
     while True:
         # read before the update, so that errors of the forward pass are raised here
-        loss = sum(float(objective.asnumpy().sum()) for objective in result.objectives)
+        loss = result.loss()
         if not math.isfinite(loss):
             break
         losses.append(loss)
@@ -175,8 +174,8 @@ def _train(
         raw = next(batches, None) if len(losses) < len(rates) else None
         if raw is None or value > DIVERGED * best > 0:
             break
-        for optimizer in optimizers:
-            optimizer.lr_scheduler, optimizer.lr = None, rates[len(losses) - 1]
+        for trainer in trainers:
+            trainer.hold(rates[len(losses) - 1])
         step.learn(result)
         runner.engine.state.step += 1  # trainers, weights and methods of balancing depend on it
         try:

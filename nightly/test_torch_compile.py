@@ -12,8 +12,8 @@ import torch
 
 from multifit import SpecError
 from multifit.balance import PCGrad, UPGrad
-from multifit.torch.translate import tensors_of, translate
-from tests.torch.graphs import traced_graphs
+from multifit.torch.from_gluon.translate import tensors_of, translate
+from tests.torch.from_gluon.graphs import traced_graphs
 from tests.torch.runs import BATCHES, assert_equal, estimator_of, values
 
 

@@ -20,9 +20,9 @@ from data.bleu import Bleu
 from data.numbers import make_pairs
 from data.parallel import read_parallel
 from gluonnlp.model import BeamSearchSampler, BeamSearchScorer, transformer
-from gluonnlp.model.translation import NMTModel
 from mxnet import init, lr_scheduler, nd
 from parts.attention import AttentionDecoder, OneStepDecoder, RecurrentEncoder
+from parts.translator import TransformerDecoder, Translator
 
 model: Literal["rnn", "transformer"] = "rnn"
 dataset: Literal["numbers", "parallel"] = "numbers"
@@ -42,10 +42,10 @@ beam = 4
 
 
 def net():
-    """Return gluonnlp's translation model around an encoder and a decoder; the estimator initialises it."""
+    """Return a net around an encoder and a decoder; the estimator initialises it."""
     parts = {"rnn": rnn_parts, "transformer": transformer_parts}[model]()
-    words = {"embed_size": units, "embed_initializer": init.Uniform(0.25)}
-    translation_net = NMTModel(bitext().source, bitext().target, *parts, **words)
+    words = len(bitext().source), len(bitext().target)
+    translation_net = Translator(*words, units, *parts, init.Uniform(0.25))
     translation_net.hybridize()
     return translation_net
 
@@ -59,7 +59,7 @@ def rnn_parts():
 def transformer_parts():
     """Return gluonnlp's encoder, decoder and decoder for one step."""
     sizes = {"units": units, "hidden_size": 2 * units, "max_length": longest + 2}
-    decoder = transformer.TransformerDecoder(output_attention=True, prefix="decoder_", **sizes)
+    decoder = TransformerDecoder(output_attention=True, prefix="decoder_", **sizes)
     one_step = transformer.TransformerOneStepDecoder(
         prefix="decoder_", params=decoder.collect_params(), **sizes
     )
@@ -108,7 +108,7 @@ def beam_search(net):
     begin, end = bitext().target[[bitext().target.bos_token, bitext().target.eos_token]]
     search = BeamSearchSampler(
         beam,
-        decoder=lambda token, states: net.decode_step(token, states)[:2],
+        decoder=net.decode_step,
         eos_id=end,
         scorer=BeamSearchScorer(from_logits=False),
         max_length=longest,
@@ -116,11 +116,11 @@ def beam_search(net):
 
     def forward(net, slots):
         source, length = slots["source"], slots["source_length"]
-        states = net.decoder.init_state_from_encoder(net.encode(source, valid_length=length)[0], length)
+        states = net.decoder.init_state_from_encoder(net.encode(source, length)[0], length)
         first = nd.full(len(source), begin, ctx=source.context, dtype="int32")
         sequences, _, lengths = search(first, states)
         best, steps = sequences[:, 0], lengths[:, 0].astype("float32") - 1  # without the first token
-        _, (_, weights) = net(source, nd.relu(best[:, :-1]), length, steps)
+        _, weights = net(source, nd.relu(best[:, :-1]), length, steps)
         return padded(best[:, 1:], 1, -1), padded(weights[-1][-1], -2, 0)
 
     return forward

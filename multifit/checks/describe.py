@@ -25,7 +25,7 @@ def array(value: object) -> str:
     """Return shape and dtype, such as ``(8, 1) float32``; for anything but an array, its type's name."""
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         dtype = value.dtype
-        name = getattr(dtype, "name", None) or getattr(dtype, "__name__", str(dtype))
+        name = getattr(dtype, "name", None) or getattr(dtype, "__name__", str(dtype).removeprefix("torch."))
         return f"{tuple(value.shape)} {'string' if getattr(dtype, 'kind', None) in ('U', 'S') else name}"
     return "None" if value is None else type(value).__name__
 

@@ -295,6 +295,26 @@ def bound_problems(terms: Sequence[Term], trainers: Mapping[str, Any]) -> list[P
     return [Problem("spec", message) for message in _bound_messages(terms, trainers)]
 
 
+def window_problems(terms: Sequence[Term], windows: Mapping[str, int]) -> list[Problem]:
+    """Return the losses whose trainers accumulate different numbers of batches, `windows`, by trainer.
+
+    That matters to a loss that is not divided by the number of samples: its divisor is that of all batches of
+    an update.
+    """
+    messages = []
+    for term in terms:
+        different = {name: windows[name] for name in term.trainers or windows}
+        if not term.counts_samples and len(set(different.values())) > 1:
+            by = "normalize_by" if term.spec.normalize_by is not None else "the samples that have its labels"
+            numbers = ", ".join(f'{count} of "{name}"' for name, count in different.items())
+            messages.append(
+                f"{term.where}: is divided by {by}, in all batches of an update, but its trainers "
+                f"accumulate different numbers of batches: {numbers}; let them accumulate alike, or bind the "
+                "loss to one of them with trainers="
+            )
+    return [Problem("trainer", message) for message in messages]
+
+
 def _bound_messages(terms: Sequence[Term], trainers: Mapping[str, Any]) -> Iterator[str]:
     for term in terms:
         for name in term.trainers:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..distributed import World
 from ..events import NO_HOOKS, TrainingHooks
-from ..protocols import Array, BatchResult
+from ..protocols import Array, BatchResult, Numbers
 from ..sampling import TaskLoaders
 from ..spec.plan import LoaderPlan, Plan
 from ..spec.terms import TaskSlots
@@ -226,10 +226,25 @@ class Runner(ABC):
         """Save the net, as it runs in evaluation, for use elsewhere."""
 
     @abstractmethod
+    def values(self, gradients: bool = False) -> dict[str, Numbers]:
+        """Return copies of all parameters and running statistics that have values, by name.
+
+        With `gradients`, return those of the last batch instead.
+        """
+
+    @abstractmethod
+    def set_values(self, values: Mapping[str, Any]) -> None:
+        """Set parameters and running statistics by name; values are NumPy arrays, or the engine's own."""
+
+    @abstractmethod
     def gradients(self) -> dict[str, dict[str, list[Array]]]:
         """Return the gradients that no update has used yet, by trainer and parameter."""
 
     # ---- tools
+
+    @abstractmethod
+    def preserved(self) -> AbstractContextManager[None]:
+        """Return a context manager after which parameters and trainers are as they were before."""
 
     def check_tool(self, tool: str) -> None:
         """Raise ValueError if a tool, such as the profiler, does not work with this engine."""

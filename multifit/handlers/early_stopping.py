@@ -1,13 +1,13 @@
 """Stop when figures no longer improve."""
 
+import copy
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
 from ..arguments import FromZero, Mode, NotNegative, checked
 from ..events import Handler
 from ..history import figure_text
-from ..protocols import Array, MultiEstimator
+from ..protocols import MultiEstimator
 from ..stages import PREFIXES, TRAIN, split_figure
 from .monitor import Monitor, Monitored
 
@@ -66,7 +66,7 @@ class EarlyStoppingHandler(Handler):
         self.restore_best = restore_best
         self._waited = self._best_epoch = 0
         self._best_values: dict[str, float] = {}  # of that epoch
-        self._best_parameters: dict[str, Array] = {}  # of the first device
+        self._best_parameters: dict[str, Any] = {}
 
     def train_begin(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Forget an earlier fit."""
@@ -94,9 +94,8 @@ class EarlyStoppingHandler(Handler):
 
     def train_end(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Restore the best parameters, if there are any."""
-        for name, value in self._best_parameters.items():
-            estimator.parameters[name].set_data(value)
         if self._best_parameters:
+            estimator.set_values(self._best_parameters)
             figures = [f"{name} {figure_text(value)}" for name, value in self._best_values.items()]
             place = ", ".join([f"epoch {self._best_epoch + 1}", *figures])
             estimator.logger.info("restored the parameters of the best epoch: %s", place)
@@ -119,12 +118,8 @@ class EarlyStoppingHandler(Handler):
         self._best_values = dict(state["best_values"])
         self._best_parameters = dict(state["kept"])
 
-    def _copies(self, estimator: MultiEstimator) -> dict[str, Array]:
+    def _copies(self, estimator: MultiEstimator) -> dict[str, Any]:
         """Return copies of the parameters on which the figures were measured."""
         in_training = all(split_figure(figure)[0] == PREFIXES[TRAIN] for figure in self._monitor.figures)
         evaluated = {} if in_training else estimator.evaluated_parameters()
-        copies = {}
-        for name, parameter in estimator.parameters.items():
-            with suppress(RuntimeError):  # a parameter that no batch has reached has no data yet
-                copies[name] = evaluated.get(name, parameter.list_data()[0]).copy()
-        return copies
+        return {**estimator.values(), **{name: copy.copy(array) for name, array in evaluated.items()}}

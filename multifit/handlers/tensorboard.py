@@ -59,7 +59,9 @@ class TensorBoardHandler(LogTo):
         """Write the epoch's figures, pictures and weights."""
         super().epoch_end(estimator)
         if self.weights:
-            self._log(estimator, "log_weights", estimator.parameters, estimator.state.epoch + 1)
+            arrays = {f"weights/{name}": values for name, values in estimator.values().items()}
+            arrays |= {f"gradients/{name}": each for name, each in estimator.values(gradients=True).items()}
+            self._log(estimator, "log_weights", arrays, estimator.state.epoch + 1)
         self._log(estimator, "flush")
 
 
@@ -90,16 +92,12 @@ class _Events:
     def log_picture(self, name: str, figure: Any, step: int, epoch: int) -> None:
         self._writers[""].add_figure(name, figure, epoch, close=False)
 
-    def log_weights(self, parameters: Mapping[str, Any], epoch: int) -> None:
-        for name, parameter in parameters.items():
-            arrays = {f"weights/{name}": parameter.list_data()[0]}
-            if parameter.grad_req != "null":
-                arrays[f"gradients/{name}"] = parameter.list_grad()[0]
-            for tag, array in arrays.items():
-                values = array.asnumpy().astype("float64").ravel()
-                values = values[abs(values) < math.inf]
-                if values.size:
-                    self._writers[""].add_histogram(tag, values, epoch)
+    def log_weights(self, arrays: Mapping[str, Any], epoch: int) -> None:
+        for tag, array in arrays.items():
+            values = array.astype("float64").ravel()
+            values = values[abs(values) < math.inf]
+            if values.size:
+                self._writers[""].add_histogram(tag, values, epoch)
 
     def flush(self) -> None:
         for writer in self._writers.values():

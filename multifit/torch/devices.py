@@ -1,5 +1,6 @@
-"""The device of a run on torch."""
+"""The device of a run on torch, and whether it computes the same bits every time."""
 
+import os
 from typing import Any
 
 import torch
@@ -7,6 +8,7 @@ import torch
 from ..distributed import local_rank
 from ..errors import shown
 
+WAY_OUT = "call torch.use_deterministic_algorithms(True) first, or train with --deterministic"
 VALID = 'give one device, such as "cuda:0" or "cpu"'
 
 
@@ -26,7 +28,7 @@ def device_of(context: Any) -> torch.device:
     if hasattr(item, "device_type"):
         item = f"cuda:{item.device_id}" if item.device_type == "gpu" else "cpu"
     try:
-        device = torch.device(item)
+        device = torch.device(item.replace("gpu", "cuda") if isinstance(item, str) else item)
         if device.type == "cuda":
             device = torch.device("cuda", local_rank() if device.index is None else device.index)
             if device.index >= torch.cuda.device_count():
@@ -40,3 +42,19 @@ def device_of(context: Any) -> torch.device:
     if device.type not in ("cpu", "cuda"):
         raise ValueError(f"context: multifit computes on cpu and cuda, not on {shown(item)}; {VALID}")
     return device
+
+
+def be_deterministic() -> None:
+    """Choose algorithms that compute the same bits every time; torch warns of operators that have none."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # matrix products need it
+    torch.use_deterministic_algorithms(True, warn_only=True)
+
+
+def why_inexact(device: torch.device) -> str:
+    """Return why two runs on a device may differ in the last bits, and the way out; "" if that is not known.
+
+    If deterministic algorithms are chosen, torch itself warns of operators that have none.
+    """
+    if device.type == "cpu" or torch.are_deterministic_algorithms_enabled():
+        return ""
+    return f"PyTorch's algorithms on {device} may round differently each time; {WAY_OUT}"

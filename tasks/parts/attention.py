@@ -1,12 +1,13 @@
-"""A recurrent encoder and an attention decoder for gluonnlp's NMTModel."""
+"""A recurrent encoder and an attention decoder for translation."""
 
 from typing import Any
 
+import mxnet as mx
 from gluonnlp.model import MLPAttentionCell
-from mxnet import nd
 from mxnet.gluon import nn, rnn
 
 from .bidirectional import Bidirectional
+from .translator import memory
 
 __all__ = ["AttentionDecoder", "OneStepDecoder", "RecurrentEncoder"]
 
@@ -48,11 +49,11 @@ class AttentionDecoder(nn.HybridBlock):
             self.attention = MLPAttentionCell(units)
             self.mixed = nn.Dense(units, activation="tanh", flatten=False)
 
-    def init_state_from_encoder(self, encoded: Any, encoder_valid_length: Any) -> list[Any]:
+    def init_state_from_encoder(self, encoded: Any, length: Any) -> list[Any]:
         """Return the memory (N, S, units), its valid positions (N, S), and its mean as the first state."""
-        length = encoder_valid_length.expand_dims(axis=1)
-        places = nd.arange(encoded.shape[1], ctx=encoded.context, dtype=length.dtype).expand_dims(axis=0)
-        return [encoded, nd.broadcast_lesser(places, length), encoded.sum(axis=1) / length]
+        F = mx.sym if isinstance(encoded, mx.sym.Symbol) else mx.nd
+        mean = F.broadcast_div(F.sum(encoded, axis=1), F.expand_dims(length, axis=1))
+        return [*memory(encoded, length), mean]
 
     def hybrid_forward(self, F: Any, embedded: Any, states: Any, length: Any = None) -> Any:
         """Return outputs (N, T, units) for tokens (N, T, C), the new states, and the weights (N, T, S)."""

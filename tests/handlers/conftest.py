@@ -72,6 +72,8 @@ class Run:
         self.train: Callable[[RunState], dict[str, float]] = lambda state: {"train_loss": 1.0 / state.step}
         self.validation: Callable[[RunState], dict[str, float]] = lambda state: {"loss": 2.0 / state.step}
         self.directions = {"train_loss": "min", "val_loss": "min", "val_acc": "max"}
+        self.weights: dict[str, Any] = {}  # the values of parameters, and their gradients
+        self.gradients: dict[str, Any] = {}
         self.read: list[tuple[str, int]] = []  # the stage and step of each reading of figures
         self.evaluated: list[tuple[Any, int]] = []  # the data and step of each evaluation
         self.events = EventDispatcher(self)
@@ -87,6 +89,14 @@ class Run:
 
     def direction(self, figure: str) -> str | None:
         return self.directions.get(figure)
+
+    def values(self, gradients: bool = False) -> dict[str, Any]:
+        values = self.gradients if gradients else self.weights
+        return {name: value.copy() for name, value in values.items()}
+
+    def set_values(self, values: Any) -> None:
+        for name, value in values.items():
+            self.weights[name][:] = value
 
     def evaluated_parameters(self) -> dict[str, Any]:
         return {}

@@ -4,14 +4,12 @@ import logging
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 
 from multifit.handlers import EarlyStoppingHandler, ValidationHandler
-from tests.common.grids import TWO
 
 from .conftest import At
-
-import mxnet as mx  # isort: skip
 
 NAN = math.nan
 
@@ -88,24 +86,20 @@ def test_a_second_fit_starts_from_scratch(run: Any) -> None:
 
 
 @pytest.fixture
-def net(run: Any) -> dict[str, mx.gluon.Parameter]:
-    """Parameters on two devices that hold the number of batches trained, and one that no batch reached."""
-    parameters = {
-        name: mx.gluon.Parameter(name, shape=(2,), init="zeros") for name in ("weight", "never.reached")
-    }
-    parameters["weight"].initialize(ctx=TWO)
+def net(run: Any) -> dict[str, Any]:
+    """A parameter that holds the number of batches trained."""
+    run.weights["weight"] = np.zeros(2)
 
     def move(estimator: Any) -> None:
-        for array in parameters["weight"].list_data():
-            array += 1  # in place, as trainers do
+        run.weights["weight"] += 1  # in place, as trainers do
 
-    fit, run.parameters = run.fit, parameters
+    fit = run.fit
     run.fit = lambda *handlers, **more: fit(*handlers, At("batch_end", move, None, -1999.0), **more)
-    return parameters
+    return run.weights  # type: ignore[no-any-return]
 
 
-def weights(net: Any) -> list[list[float]]:
-    return [array.asnumpy().tolist() for array in net["weight"].list_data()]
+def weights(net: Any) -> list[float]:
+    return net["weight"].tolist()  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize(
@@ -122,7 +116,7 @@ def test_the_best_parameters_are_restored(
 ) -> None:
     with caplog.at_level(logging.INFO, logger="multifit"):
         epochs_trained(run, values, EarlyStoppingHandler("val_loss", **{"restore_best": True, **arguments}))
-    assert weights(net) == [[kept, kept]] * 2
+    assert weights(net) == [kept, kept]
     best = f"epoch {kept}, val_loss {values[kept - 1]:.4f}"
     message = f"restored the parameters of the best epoch: {best}"
     assert caplog.messages == ([message] if kept == 2 else [])
@@ -132,7 +126,7 @@ def test_a_second_fit_does_not_restore_parameters_of_the_first(run: Any, net: An
     handler = EarlyStoppingHandler("val_loss", patience=9, restore_best=True)
     epochs_trained(run, [1, 2], handler)
     epochs_trained(run, [NAN, NAN], handler)
-    assert weights(net)[0] == [3, 3]
+    assert weights(net) == [3, 3]
 
 
 @pytest.mark.parametrize("cut", [1, 3])
@@ -144,10 +138,10 @@ def test_it_continues_from_a_checkpoint(run: Any, net: Any, cut: int) -> None:
     load = At("train_begin", lambda estimator: second.load_state_dict(states[-1]), priority=1500.0)
     run.validation = lambda state: {"loss": values[state.step - 1]}
     run.fit(first, ValidationHandler("data"), keep, epochs=cut, batches=1)
-    net["weight"].set_data(mx.nd.full((2,), cut))
+    net["weight"][:] = cut
     run.state.step = run.state.epoch = cut
     run.fit(second, ValidationHandler("data"), load, epochs=5 - cut, batches=1)
-    assert (run.state.step, weights(net)[0]) == (5, [5, 5])
+    assert (run.state.step, weights(net)) == (5, [5, 5])
 
 
 def test_the_restored_epoch_is_logged_with_its_own_values(run: Any, net: Any, caplog: Any) -> None:
@@ -157,6 +151,6 @@ def test_the_restored_epoch_is_logged_with_its_own_values(run: Any, net: Any, ca
     handler = EarlyStoppingHandler(["val_loss", "val_acc"], patience=9, restore_best=True)
     with caplog.at_level(logging.INFO, logger="multifit"):
         run.fit(handler, ValidationHandler("data"), epochs=3, batches=1)
-    assert weights(net)[0] == [2, 2]
+    assert weights(net) == [2, 2]
     best = "epoch 2, val_loss 3.0000, val_acc 0.9000"
     assert caplog.messages == [f"restored the parameters of the best epoch: {best}"]

@@ -6,7 +6,6 @@ import struct
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -42,15 +41,6 @@ def values(folder: Path, kind: str) -> dict[str, dict[int, Any]]:
     return by_tag
 
 
-def parameter(data: list[float], gradient: list[float] | None) -> Any:
-    data, gradient = ([SimpleNamespace(asnumpy=lambda a=a: np.array(a, "float32"))] for a in (data, gradient))
-    return SimpleNamespace(
-        grad_req="null" if gradient[0].asnumpy().ndim == 0 else "write",
-        list_data=lambda: data,
-        list_grad=lambda: gradient,
-    )
-
-
 def test_figures_and_rates_of_each_epoch(run: Any, tmp_path: Path) -> None:
     figures = {"train_VOC.mAP": 0.5, "train_a/b": math.inf, "train_c": math.nan}  # the last was not measured
     run.train = lambda state: {"train_loss": 1.0 / state.step, **figures}
@@ -83,14 +73,15 @@ def test_a_second_fit_continues_and_discards_later_steps(run: Any, tmp_path: Pat
 
 
 def test_weights_and_gradients(run: Any, tmp_path: Path) -> None:
-    run.parameters = {
-        "body.0.weight": parameter([1.0, 2.0, 3.0], [0.5, math.nan, -math.inf]),
-        "body.0.running_mean": parameter([7.0], None),
-        "lost": parameter([math.nan], [math.nan]),
+    run.weights = {
+        "body.0.weight": np.array([1.0, 2.0, 3.0]),
+        "body.0.running_mean": np.array([7.0]),
+        "lost": np.array([math.nan]),
     }
+    run.gradients = {"body.0.weight": np.array([0.5, math.nan, -math.inf]), "lost": np.array([math.nan])}
     run.fit(TensorBoardHandler(tmp_path, weights=True), MetricHandler(), epochs=2)
     by_tag = values(tmp_path, "histo")
-    assert list(by_tag) == ["weights/body.0.weight", "gradients/body.0.weight", "weights/body.0.running_mean"]
+    assert list(by_tag) == ["weights/body.0.weight", "weights/body.0.running_mean", "gradients/body.0.weight"]
     histogram = by_tag["weights/body.0.weight"][2]
     assert (histogram.min, histogram.max, histogram.num, histogram.sum) == (1.0, 3.0, 3.0, 6.0)
     assert by_tag["gradients/body.0.weight"][1].num == 1.0

@@ -153,10 +153,10 @@ def net(request):
 def test_decoding_step_by_step_agrees_with_one_call(net):
     net, (source, target, source_length, target_length, _) = net
     logits = net(source, target, source_length, target_length)[0].asnumpy()
-    memory = net.encode(source, valid_length=source_length)[0]
+    memory = net.encode(source, source_length)[0]
     states = net.decoder.init_state_from_encoder(memory, source_length)
     for step in range(target.shape[1]):
-        output, states, _ = net.decode_step(target[:, step], states)
+        output, states = net.decode_step(target[:, step], states)
         valid = target_length.asnumpy() > step
         np.testing.assert_allclose(output.asnumpy()[valid], logits[valid, step], atol=1e-5)
 
@@ -172,7 +172,7 @@ def test_a_sentence_does_not_depend_on_its_batch(net):
 
 def test_attention_is_a_distribution_over_the_source(net):
     net, (source, target, source_length, target_length, _) = net
-    _, (_, weights) = net(source, target, source_length, target_length)
+    _, weights = net(source, target, source_length, target_length)
     weights = weights[-1][-1].asnumpy().reshape(len(source), -1, target.shape[1], source.shape[1])
     np.testing.assert_allclose(weights.sum(axis=-1), 1, atol=1e-5)
     for row, length in zip(weights, source_length.asnumpy().astype(int)):

@@ -70,6 +70,10 @@ class StepResult:
                 "compute it from the parameters, without detach(), asnumpy() or autograd.pause()"
             ) from error
 
+    def loss(self) -> float:
+        """Return this rank's part of the objective; this waits for it."""
+        return sum(self.read_objectives())
+
     def read_objectives(self) -> list[float]:
         """Return the elements of all objectives; this waits for them."""
         return [value for objective in self.objectives for value in objective.asnumpy().tolist()]

@@ -13,16 +13,17 @@ from typing import Any
 
 import numpy as np
 
+from ...engines.prediction import batches_of
 from ...errors import SpecError, quoted
 from ...files import atomic_path, atomic_write, sha256
 from ...protocols import Slots
 from ...spec import TaskSpec
 from ...stages import EVALUATE, TRAIN
+from ...version import installed_versions
 from ..compat import mx
 from ..data.splitter import SlotSignature
 from ..engine import Engine
-from ..installed import installed_versions
-from ..steps.evaluation import batches_of, predict_batch
+from ..steps.evaluation import predict_batch
 from .onnx_model import onnx_model, require_onnx
 from .traced_net import PortType, TracedNet, trace
 
@@ -33,7 +34,7 @@ def require_torch() -> Any:
     """Return the module that writes files for torch; raises ImportError if torch is not installed."""
     if find_spec("torch") is None:
         raise ImportError("exporting to PyTorch needs torch, which is not installed: pip install torch")
-    return import_module("multifit.torch.export.write")
+    return import_module("multifit.torch.from_gluon.export")
 
 
 def _write_torch(format: str, net: TracedNet, folder: Path) -> list[Path]:
@@ -99,7 +100,7 @@ def _description(net: TracedNet) -> dict[str, Any]:
         "inputs": [_port(name, type_) for name, type_ in net.inputs.items()],
         "outputs": [_port(name, type_) for name, type_ in net.outputs.items()],
         "unread_inputs": list(net.unread),
-        "versions": installed_versions(),
+        "versions": installed_versions(["mxnet"]),
     }
 
 

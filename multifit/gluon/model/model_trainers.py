@@ -48,6 +48,10 @@ class ModelTrainers:
         self._resting: dict[Any, str] = {}  # the grad_req of these outside of training
         self._training = False
 
+    def window_of(self, name: str) -> int:
+        """Return the number of batches whose gradients a trainer adds up to an update."""
+        return self.get().window(name)
+
     def build(self) -> list[Problem]:
         """Initialise the parameters and build the trainers, unless that is done; return the problems.
 

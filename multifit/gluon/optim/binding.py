@@ -66,7 +66,7 @@ def bind_trainers(
         of_trainer = {each: parameters[each] for each in updated[name]}
         problems += rhythm_problems(where[name], value, accumulate, of_trainer)
         if isinstance(value, mx.gluon.Trainer):
-            problems += _gluon_trainer_problems(where[name], value, contexts)
+            problems += gluon_trainer_problems(where[name], value, contexts)
     if problems:
         return None, problems
     return built or _new_trainers(valid, held, parameters, optimizers, accumulate), []
@@ -100,7 +100,7 @@ def _is_trainer(value: object) -> bool:
     return isinstance(value, (TrainerSpec, mx.gluon.Trainer))
 
 
-def _gluon_trainer_problems(
+def gluon_trainer_problems(
     where: str, trainer: mx.gluon.Trainer, contexts: Sequence[Context]
 ) -> list[Problem]:
     """Check that a gluon.Trainer fits the devices of the run, and the phases of a training step.
@@ -184,7 +184,7 @@ def _held_names(
     subtracted from those of a TrainerSpec; a gluon.Trainer must not update any of them.
     """
     if not isinstance(declared, TrainerSpec):
-        return _held_by_trainer(where, declared, candidates, frozen)
+        return held_by_trainer(where, declared, candidates, frozen)
     names, problems = select(where, declared.params, candidates, every)
     held = [name for name in names if name not in frozen]
     if names and not held:
@@ -193,7 +193,7 @@ def _held_names(
     return held, problems
 
 
-def _held_by_trainer(
+def held_by_trainer(
     where: str, trainer: mx.gluon.Trainer, candidates: Mapping[str, Parameter], frozen: set[str]
 ) -> tuple[list[str], list[Problem]]:
     in_trainer = {id(p) for p in trainer._params}

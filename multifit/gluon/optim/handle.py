@@ -63,6 +63,10 @@ class TrainerHandle:
                 scheduler = optimizer.lr_scheduler = ScaledSchedule(scheduler)
             scheduler.set(rate, optimizer.num_update)
 
+    def hold(self, rate: float) -> None:
+        """Set a learning rate that no schedule changes any more."""
+        self.optimizer.lr_scheduler, self.optimizer.lr = None, rate
+
     def set_learning_rate(self, lr: float) -> None:
         """Set the learning rate; unlike the trainer's own method, this also works while a schedule runs."""
         self.learning_rate = lr

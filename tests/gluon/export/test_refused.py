@@ -114,7 +114,7 @@ def test_an_onnx_that_is_missing_or_too_new_is_an_error(
 
 @pytest.fixture
 def written(monkeypatch):
-    """Put a module in the place of multifit.torch.export.write; return what its functions are called with."""
+    """Put a module in the place of the writer for torch; return what its functions are called with."""
     calls = []
     functions = {
         name: lambda net, folder, name=name: calls.append((name, net)) or [folder / name]

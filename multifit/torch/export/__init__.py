@@ -1,1 +1,0 @@
-"""Export of a translated net to files that need only torch."""

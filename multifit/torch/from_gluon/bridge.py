@@ -1,0 +1,119 @@
+"""Converts what is declared for a Gluon net into what a module would declare, and its values back."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from torch import Tensor, nn
+
+from ...engines import Setup
+from ...errors import Problem, SpecError, raise_problems
+from ...files import atomic_path
+from ...gluon.data.devices import CPU
+from ...gluon.model.model import Model, default_spec
+from ...gluon.optim.parameters import named_parameters
+from ...log_once import LogOnce
+from ...spec import TaskSpec
+from ...spec.terms import Term, changed
+from ..devices import device_of
+from .losses import BridgedLoss
+from .metrics import converted_metrics
+from .module import BridgedNet, Forward
+from .parameters import Held
+from .trainers import converted_trainers
+
+
+def converted(setup: Setup, log_once: LogOnce) -> tuple[Setup, Bridge]:
+    """Return what would be declared for a module in place of a Gluon net, and the bridge between both.
+
+    Raises SpecError for a net or a loss that cannot become a graph, or whose operators have no translation,
+    and TrainerError for trainers and parameters that have no counterpart.
+    """
+    spec = setup.spec if isinstance(setup.spec, TaskSpec) else default_spec(setup.spec, log_once)
+    model = Model(setup.net, spec, CPU, setup.initializer, "float32", log_once)
+    bridge = Bridge(model, log_once)
+    trainers, frozen, problems = converted_trainers(
+        setup.trainers, model.parameters, setup.frozen, bridge.parameter, log_once
+    )
+    spec = bridge.converted_spec(spec, problems)
+    raise_problems(problems)
+    fields = {"net": bridge.module, "spec": spec, "trainers": trainers, "frozen": frozen}
+    return replace(setup, **fields, context=device_of(setup.context), initializer=None), bridge
+
+
+class Bridge:
+    """A Gluon net and the module that is trained in its place.
+
+    Between runs, the values of both are the same: :meth:`read` takes those of the Gluon net, which may have
+    been loaded, and :meth:`write_back` gives them back. `net` is the Gluon net, `module` the module.
+    """
+
+    def __init__(self, model: Model, log_once: LogOnce) -> None:
+        self.net, self._model, self._log_once = model.net, model, log_once
+        self._tensors: dict[Any, nn.Parameter] = {}
+        named = named_parameters(model.net, {})
+        self.module = BridgedNet(model.net, named, self._tensors, self._initialise)
+        self._held: list[Held] = [self.module.held]
+
+    def parameter(self, tensor: Tensor) -> Any:
+        """Return Gluon's parameter whose values a tensor holds."""
+        return next(parameter for parameter, each in self._tensors.items() if each is tensor)
+
+    def read(self) -> None:
+        """Take the values of Gluon's parameters; raises SpecError if the net has other ones by now."""
+        self._model.check_parameters()
+        for held in self._held:
+            held.read()
+
+    def write_back(self) -> None:
+        """Copy parameters and running statistics to the Gluon net and its losses; waits for the device."""
+        for held in self._held:
+            held.write_back()
+
+    def save_parameters(self, path: str | os.PathLike[str]) -> None:
+        """Write the file for ``net.load_parameters``, with the module's values."""
+        self.write_back()
+        with atomic_path(Path(path)) as temporary:
+            self.net.save_parameters(str(temporary))
+
+    def converted_spec(self, spec: TaskSpec, problems: list[Problem], evaluates: bool = False) -> TaskSpec:
+        """Return a TaskSpec whose functions take tensors; what is wrong is added to the problems."""
+        terms = tuple(self._converted_term(term, problems) for term in spec.terms)
+        metrics = converted_metrics(spec, problems)
+        forward: Callable[..., Any] | None = spec.forward
+        if forward is not None:
+            forward = Forward(self.module, forward, evaluates, self.write_back, self._log_once)
+        evaluate = None
+        if spec.evaluate is not None:
+            evaluate = self.converted_spec(spec.evaluate, problems, evaluates=True)
+        return changed(
+            spec,
+            terms=terms,
+            losses=MappingProxyType({term.key: term.spec for term in terms}),
+            metric_terms=metrics,
+            metrics=MappingProxyType({metric.key: metric.spec for metric in metrics}),
+            forward=forward,
+            evaluate=evaluate,
+        )
+
+    def _converted_term(self, term: Term, problems: list[Problem]) -> Term:
+        fn: Any = term.spec.fn
+        if fn is None or isinstance(fn, nn.Module):
+            return term
+        try:
+            loss = BridgedLoss(term, self._tensors, self._initialise)
+        except SpecError as error:
+            problems += error.problems
+            return term
+        self._held.append(loss.held)
+        return replace(term, spec=replace(term.spec, fn=loss))
+
+    def _initialise(self) -> None:
+        raise_problems(self._model.initialize())
+        for held in self._held:
+            held.read()

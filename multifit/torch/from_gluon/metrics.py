@@ -1,0 +1,174 @@
+"""Metrics of MXNet as metrics on tensors; those that are not known are updated on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from ...errors import Problem, SpecError
+from ...gluon.compat import mx
+from ...gluon.metrics import host
+from ...gluon.metrics.catalogue import BINARY, SEGMENTATION, class_name, counts_whole_pass, direction
+from ...gluon.optim.parameters import named_parameters
+from ...spec import TaskSpec
+from ...spec.names import listed
+from ...spec.terms import MetricTerm
+from .. import metrics
+from .module import GluonModule, to_array
+from .parameters import Held
+
+NATIVE: dict[str, Callable[[Any], Any]] = {
+    "mxnet.metric.Accuracy": lambda metric: metrics.Accuracy(metric.axis),
+    "mxnet.metric.Caffe": lambda metric: metrics.Loss(),
+    "mxnet.metric.CrossEntropy": lambda metric: metrics.CrossEntropy(),
+    "mxnet.metric.F1": lambda metric: metrics.F1(),
+    "mxnet.metric.Loss": lambda metric: metrics.Loss(),
+    "mxnet.metric.MAE": lambda metric: metrics.Regression(1),
+    "mxnet.metric.MCC": lambda metric: metrics.MCC(),
+    "mxnet.metric.MSE": lambda metric: metrics.Regression(2),
+    "mxnet.metric.NegativeLogLikelihood": lambda metric: metrics.CrossEntropy(),
+    "mxnet.metric.PCC": lambda metric: metrics.Segmentation("pcc"),
+    "mxnet.metric.PearsonCorrelation": lambda metric: metrics.Pearson(),
+    "mxnet.metric.Perplexity": lambda metric: metrics.CrossEntropy(True, metric.ignore_label),
+    "mxnet.metric.RMSE": lambda metric: metrics.Regression(2, root=True),
+    "mxnet.metric.TopKAccuracy": lambda metric: metrics.TopK(metric.top_k),
+    "mxnet.metric.Torch": lambda metric: metrics.Loss(),
+    BINARY: lambda metric: metrics.BinaryAccuracy(metric.threshold),
+}
+"""By the full name of a class of MXNet's metrics: the metric on tensors."""
+
+
+def converted_metrics(spec: TaskSpec, problems: list[Problem]) -> tuple[MetricTerm, ...]:
+    """Return a spec's metrics as they are declared for a module; problems are added to the list."""
+    terms: list[MetricTerm] = []
+    for term in spec.metric_terms:
+        try:
+            terms += _converted(term)
+        except SpecError as error:
+            problems += error.problems
+    return tuple(terms)
+
+
+def _converted(term: MetricTerm) -> Iterator[MetricTerm]:
+    metric: Any = term.spec.metric
+    if isinstance(metric, str) and not _is_native(term.where, metric):
+        metric = host.as_metric(term)
+    if not isinstance(metric, mx.metric.EvalMetric):
+        yield replace(term, spec=replace(term.spec, transform=_transform(term)))
+        return
+    parts = _parts(metric, listed(term.spec.names))
+    for name, part, native in parts:
+        key, names = (term.key, term.spec.names) if name is None else (f"{term.key}.{name}", None)
+        named = replace(term, key=key)
+        spec = replace(term.spec, names=names, mode=term.spec.mode or direction(part))
+        if native is not None:
+            spec = replace(spec, metric=native, transform=_transform(term))
+        elif counts_whole_pass(part):
+            spec = replace(spec, metric=_WholePass(term.where, part), transform=_transform(term))
+        else:
+            spec = replace(spec, metric=HostMetric(term, part), transform=None)
+        yield replace(named, spec=spec)
+
+
+def _is_native(where: str, name: str) -> bool:
+    try:
+        metrics.named_metric(where, name)
+    except SpecError:
+        return name.startswith("sklearn.")
+    return True
+
+
+def _parts(metric: Any, names: Sequence[str]) -> list[tuple[str | None, Any, Any]]:
+    """Return the metrics in a metric: the name of each, MXNet's metric, and that on tensors, if known."""
+    if type(metric) is mx.metric.CompositeEvalMetric and counts_whole_pass(metric) and len(metric.metrics) > 1:
+        found = [part for each in metric.metrics for part in _parts(each, ())]
+        own = [name or part.name for name, part, _ in found]
+        return [(n, part, native) for n, (_, part, native) in zip(names or own, found)]
+    known = metric.output_names is None and metric.label_names is None and counts_whole_pass(metric)
+    kind = class_name(metric)
+    if known and kind == SEGMENTATION:
+        figures = names or ("pixAcc", "mIoU")
+        made = [metrics.Segmentation("pixel_accuracy"), metrics.Segmentation("mean_iou")]
+        return [(name, metric, native) for name, native in zip(figures, made)]
+    return [(None, metric, NATIVE[kind](metric) if known and kind in NATIVE else None)]
+
+
+class _WholePass:
+    """A function of the whole pass that computes one of MXNet's metrics, on the host."""
+
+    def __init__(self, where: str, metric: Any) -> None:
+        self._where, self._metric = where, host.copy_metric(metric)
+        self.__name__ = type(metric).__name__
+
+    def __call__(self, labels: Any, outputs: Any) -> float:
+        """Return the figure for NumPy arrays, or lists of them."""
+        groups = [each if isinstance(each, list) else [each] for each in (labels, outputs)]
+        self._metric.reset()
+        host.update_metric(self._where, self._metric, *[[mx.nd.array(a) for a in each] for each in groups])
+        return float(self._metric.get()[1])
+
+
+class HostMetric:
+    """A metric of the user's own, updated batch by batch with arrays of MXNet.
+
+    `term` declares what it takes; its `transform`, too, is called with arrays of MXNet.
+    """
+
+    def __init__(self, term: MetricTerm, metric: Any) -> None:
+        self._term, self.metric, self.mode = term, metric, direction(metric)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> HostMetric:
+        return HostMetric(self._term, host.copy_metric(self.metric))
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("state_dict", "load_state_dict"):
+            return getattr(self.metric, name)
+        raise AttributeError(name)
+
+    def update(self, labels: Any, outputs: Any) -> None:
+        """Update the metric with a batch of tensors; this waits for the device."""
+        labels, outputs = ([each] if isinstance(each, torch.Tensor) else each for each in (labels, outputs))
+        term, several = self._term, [to_array(each) for each in (*labels, *outputs)]
+        values = dict(zip((*term.labels, *term.outputs), several))
+        losses = dict(zip(term.losses, several[len(values) :]))
+        joining = host.Joining([len(several[0])], 0)
+        host.update(self.metric, term, host.Measured([values], [losses], joining))
+
+    def get(self) -> Any:
+        """Return what the metric's `get` does."""
+        return self.metric.get()
+
+    def reset(self) -> None:
+        """Discard everything measured."""
+        self.metric.reset()
+
+
+class Transform(GluonModule):
+    """A MetricSpec's transform, traced; one that cannot be traced is called with arrays of MXNet."""
+
+    def __init__(self, term: MetricTerm) -> None:
+        super().__init__(f"{term.where}.transform", lambda: None)
+        block = mx.gluon.HybridSequential()
+        self.held = Held(self, block, named_parameters(block, {}), {}, self.where)
+        self.eval()
+        self._function, self._is_traced = term.spec.transform, True
+        try:
+            self.trace(self._function, [False] * (len(term.args) + len(term.losses)), ())
+        except SpecError:
+            self._is_traced = False
+
+    def forward(self, *tensors: Any) -> Any:
+        """Return the labels and the outputs for the metric."""
+        if self._is_traced:
+            return self.compute("transform", self._function, tensors)
+        returned = self._function(*map(to_array, tensors))
+        groups = [[*each] if isinstance(each, (list, tuple)) else [each] for each in returned]
+        device = tensors[0].device
+        return [[torch.from_numpy(host.as_numpy(each)).to(device) for each in group] for group in groups]
+
+
+def _transform(term: MetricTerm) -> Transform | None:
+    return None if term.spec.transform is None else Transform(term)

@@ -1,0 +1,101 @@
+"""MXNet's optimizers as optimizers of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .optim.group import Group, State
+from .optim.rules import RULES
+
+
+class MXNetOptimizer(torch.optim.Optimizer):
+    """Updates parameters as one of MXNet's optimizers does.
+
+    Each group has MXNet's ``wd`` as `weight_decay`, and its `momentum`, or `betas`; all are read in each
+    step. Rates and decays are multiplied by those of Gluon's parameters.
+
+    Parameters
+    ----------
+    parameters : iterable of torch.Tensor
+        The parameters, or groups of them.
+    options : mx.optimizer.Optimizer
+        Has all other options. Its own schedule and states are not used.
+    multipliers : callable
+        Returns, for a parameter, an object with ``lr_mult`` and ``wd_mult``.
+    counts : mapping of torch.Tensor to int
+        How often parameters were updated before.
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[Any],
+        options: Any,
+        multipliers: Callable[[Tensor], Any],
+        counts: Mapping[Tensor, int],
+    ) -> None:
+        self._options, self._rule = options, RULES[type(options).__name__.lower()]
+        self._counts = counts
+        defaults = {"lr": float(options.lr), "weight_decay": float(options.wd)}
+        if hasattr(options, "momentum"):
+            defaults["momentum"] = options.momentum
+        elif hasattr(options, "beta1"):
+            defaults["betas"] = (options.beta1, getattr(options, "beta2", 0.0))
+        if hasattr(options, "m_schedule"):  # the product of Nadam's momenta so far
+            defaults["m_schedule"] = options.m_schedule
+        super().__init__(parameters, defaults)
+        self._multipliers = {p: multipliers(p) for group in self.param_groups for p in group["params"]}
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Update the parameters that have gradients; returns what `closure` does, which computes them."""
+        with torch.enable_grad():
+            loss = None if closure is None else closure()
+        for group in self.param_groups:
+            reached = [each for each in group["params"] if each.grad is not None]
+            for dtype in dict.fromkeys(each.dtype for each in reached):
+                self._update(group, [each for each in reached if each.dtype == dtype])
+        return loss
+
+    def _update(self, group: dict[str, Any], weights: list[Tensor]) -> None:
+        options, multipliers = self._options, [self._multipliers[each] for each in weights]
+        options.lr, options.wd = group["lr"], group["weight_decay"]
+        if "momentum" in group:
+            options.momentum = group["momentum"]
+        if "betas" in group:
+            options.beta1, options.beta2 = group["betas"]
+        if "m_schedule" in group:
+            options.m_schedule = group["m_schedule"]
+        states = [self.state[each] for each in weights]
+        for weight, state in zip(weights, states):
+            state["step"] = state.get("step", self._counts.get(weight, 0)) + 1
+            if not options.momentum if "momentum" in group else "0" in state:
+                continue
+            if "0" not in state:
+                state.update(_named(self._rule.create(options, weight)))
+        rule_group = Group(
+            weights,
+            [each.grad for each in weights],  # type: ignore[misc]
+            [_state(state) for state in states],
+            [group["lr"] * each.lr_mult for each in multipliers],
+            [group["weight_decay"] * each.wd_mult for each in multipliers],
+            [state["step"] for state in states],
+        )
+        self._rule.update(options, rule_group)
+        if "m_schedule" in group:
+            group["m_schedule"] = options.m_schedule
+
+
+def _named(state: State) -> dict[str, Tensor]:
+    """Return the tensors of a rule's state by number."""
+    tensors = state if isinstance(state, tuple) else () if state is None else (state,)
+    return {str(number): each for number, each in enumerate(tensors)}
+
+
+def _state(named: Mapping[str, Any]) -> State:
+    """Return a rule's state: a tensor, a tuple of several, or None."""
+    tensors = tuple(each for name, each in named.items() if name.isdigit())
+    return tensors if len(tensors) > 1 else next(iter(tensors), None)

@@ -1,0 +1,197 @@
+"""Calls losses with the tensors that they take, value by value where labels are missing or have weights."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+from ..checks import describe
+from ..errors import SpecError
+from ..spec.names import LABELS, OUTPUTS, Ref
+from ..spec.parsing import label_of
+from ..spec.terms import Term
+from .user_code import note_arguments
+
+_COPIES: WeakKeyDictionary[nn.Module, nn.Module] = WeakKeyDictionary()  # of losses, with reduction="none"
+
+
+def by_reference(outputs: Mapping[str, Any], slots: Mapping[str, Any]) -> dict[Ref, Any]:
+    """Return outputs and slots in one mapping."""
+    arrays = {Ref(OUTPUTS, name): array for name, array in outputs.items()}
+    arrays.update({Ref(LABELS, name): array for name, array in slots.items()})
+    return arrays
+
+
+def named_parts(term: Term, values: Sequence[Any]) -> dict[str, Any]:
+    """Return a term's parts by figure; ``<loss>`` is the part that is minimised."""
+    parts = {f"{term.key}.{part}": value for part, value in zip(term.parts, values) if part}
+    return {term.key: values[term.minimized], **parts}
+
+
+def needs_values(term: Term) -> bool:
+    """Whether a loss is needed value by value: labels may be missing, or it has weights or a normalizer."""
+    return bool(term.present) or term.weights is not None or term.spec.normalize_by is not None
+
+
+def call_loss(
+    term: Term,
+    arrays: Mapping[Ref, Any],
+    replacement: Callable[..., Any] | None = None,
+    samples: int | None = None,
+) -> list[Any]:
+    """Return the parts that a term's loss returns; the first output that it takes if it has no function.
+
+    A `replacement` is called in place of the loss, and what it returns is that of the loss.
+
+    A loss that is needed value by value is called without its reduction, if it has one. Its values are then
+    multiplied by the weights, and are 0 where a label is missing. Unless a normalizer divides them, values of
+    a loss that is a mean are divided by the number of values of a sample, so that their sum over `samples`
+    is the mean; by default, the samples are the rows of the values.
+
+    Raises SpecError if a loss that is needed value by value returns a number, and what the loss raises.
+    """
+    function: Any = replacement or term.spec.fn
+    arguments = [arrays[ref] for ref in term.args]
+    if function is None:
+        parts: list[Any] = arguments[:1]
+    else:
+        is_changed = replacement is None and needs_values(term)
+        called = by_value(function) if is_changed else function
+        try:
+            returned = called(*arguments)
+        except Exception as error:
+            note_arguments(error, term.where, zip(map(str, term.args), arguments))
+            raise
+        parts = list(returned) if isinstance(returned, (list, tuple)) else [returned]
+        if is_changed and called is not function and _is_mean(term):
+            parts = [part * ((samples or len(part)) / max(part.numel(), 1)) for part in parts]
+    if (term.present or term.weights is not None) and all(isinstance(part, Tensor) for part in parts):
+        return _changed(term, arrays, parts)
+    return parts
+
+
+def by_value(loss: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a copy of a loss with ``reduction="none"``, made once; the loss itself if it has no reduction.
+
+    The copy shares the parameters of the loss.
+    """
+    loss = getattr(loss, "_orig_mod", loss)  # what was compiled: attributes of a compiled module are its own
+    if not isinstance(loss, nn.Module) or getattr(loss, "reduction", "none") == "none":
+        return loss
+    if loss not in _COPIES:
+        _COPIES[loss] = copy.copy(loss)
+        _COPIES[loss].reduction = "none"
+    return _COPIES[loss]
+
+
+def counts_values(term: Term, arrays: Mapping[Ref, Any]) -> bool:
+    """Whether a loss can leave out single values of a label; `arrays` are outputs and slots.
+
+    It can if it returns a value for each value of the label that does not depend on the others: here, those
+    on the squares of one color of a chessboard are replaced.
+    """
+    masks = {label_of(ref): arrays[ref] for ref in term.present}
+    rows, size = len(arrays[term.present[0]]), max(mask.numel() for mask in masks.values())
+    shape = rows, size // max(rows, 1)
+    function: Any = (lambda output: output) if term.spec.fn is None else by_value(term.spec.fn)
+    squares = sum(torch.meshgrid(*map(torch.arange, shape), indexing="ij")) % 2
+    for there in (squares == 0, squares == 1):
+        results = []
+        for other in (0, 1):
+            known = dict(arrays)
+            for ref in (ref for ref in masks if arrays[ref].numel() == size):
+                label = arrays[ref]
+                keep = there.to(label.device).reshape(label.shape)
+                known[ref] = torch.where(keep, label, torch.full_like(label, other))
+            with torch.no_grad():
+                returned = function(*[known[ref] for ref in term.args])
+            results.append(list(returned) if isinstance(returned, (list, tuple)) else [returned])
+        if not _fit(results[0], list(masks.values())):
+            return False
+        for one, two in zip(*results):
+            pair = [part.reshape(shape)[there.to(part.device)] for part in (one, two)]
+            if not torch.equal(*map(torch.nan_to_num, pair)):
+                return False
+    return True
+
+
+def present_share(term: Term, slots: Mapping[str, Any]) -> Tensor:
+    """Return the share of each sample that counts for a term whose labels may be missing, of shape (N,)."""
+    masks = [_flat(slots[ref.name]) for ref in term.present]
+    if len({mask.shape[1] for mask in masks} - {1}) > 1:
+        return _rows(masks)
+    return _product(masks).mean(dim=1)
+
+
+def _is_mean(term: Term) -> bool:
+    """Whether the number that a loss would return is a mean over all its values."""
+    return getattr(term.spec.fn, "reduction", None) == "mean" and term.spec.normalize_by is None
+
+
+def _changed(term: Term, arrays: Mapping[Ref, Any], parts: list[Tensor]) -> list[Tensor]:
+    """Return the parts times their weights, 0 where labels are missing.
+
+    Values count one by one if there are as many as the labels have; otherwise, a sample counts if all values
+    of its labels are present.
+    """
+    if term.weights is not None:
+        parts = [_weighted(term, part, arrays[term.weights]) for part in parts]
+    masks = [arrays[ref] for ref in term.present]
+    if not masks:
+        return parts
+    if _fit(parts, masks):
+        present = _product(list(map(_flat, masks))) != 0
+        return [torch.where(present.reshape(part.shape), part, 0.0) for part in parts]
+    rows = _rows(list(map(_flat, masks))) != 0
+    for part in parts:
+        if part.shape[:1] != rows.shape:
+            raise SpecError(
+                f"{term.where}: its label may be missing, and it returns {describe.array(part)} for "
+                f"{len(rows)} samples; return a value for each sample, so that some can be left out: give "
+                'a module with reduction=, which is then called with "none", or functools.partial(function, '
+                'reduction="none")'
+            )
+    return [torch.where(rows.reshape(-1, *[1] * (part.dim() - 1)), part, 0.0) for part in parts]
+
+
+def _weighted(term: Term, values: Tensor, weight: Tensor) -> Tensor:
+    if weight.numel() == values.numel() and values.dim():
+        return values * weight.reshape(values.shape)
+    if values.shape[:1] != weight.shape[:1] or weight.numel() != len(weight):
+        raise SpecError(
+            f"{term.where}: its weights are {describe.array(weight)}, and it returns "
+            f"{describe.array(values)}; return a value for each weight, or give a weight for each sample"
+        )
+    return values * weight.reshape(-1, *[1] * (values.dim() - 1))
+
+
+def _fit(parts: Sequence[Any], masks: Sequence[Tensor]) -> bool:
+    """Whether all parts of a loss have a value for each value of its labels, and samples have several."""
+    size, samples = max(mask.numel() for mask in masks), len(masks[0])
+    return (
+        size > samples
+        and {mask.numel() for mask in masks} <= {samples, size}
+        and all(part.shape[:1] == (samples,) and part.numel() == size for part in parts)
+    )
+
+
+def _flat(mask: Tensor) -> Tensor:
+    """Return a mask as (N, values of a sample)."""
+    return mask.flatten(1) if mask.dim() > 1 else mask[:, None]
+
+
+def _rows(masks: Sequence[Tensor]) -> Tensor:
+    """Return 1 for the samples whose values are present in all masks of shape (N, values), else 0."""
+    return _product([mask.amin(dim=1, keepdim=True) for mask in masks])[:, 0]
+
+
+def _product(masks: Sequence[Tensor]) -> Tensor:
+    product = masks[0]
+    for mask in masks[1:]:
+        product = product * mask
+    return product
