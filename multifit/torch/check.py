@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -167,7 +168,7 @@ def preserved(engine: Engine, trainers: bool = False) -> Iterator[None]:
         (module, dict(module._buffers), {name: None if b is None else b.clone() for name, b in module._buffers.items()})
         for module in model.net.modules()
     ]
-    state = engine.trainers.state() if trainers else None
+    state = copy.deepcopy(engine.trainers.state()) if trainers else None
     try:
         with preserve_rng(), model.kept_modes():
             yield
