@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -171,7 +172,7 @@ def preserved(engine: Engine, trainers: bool = False) -> Iterator[None]:
         )
         for module in model.net.modules()
     ]
-    state = engine.trainers.state() if trainers else None
+    state = copy.deepcopy(engine.trainers.state()) if trainers else None
     try:
         with preserve_rng(), model.kept_modes():
             yield
