@@ -25,6 +25,8 @@ from ..state import RunState
 from .branch import Branch, Feature, combined
 from .model import listing
 
+ON_HOST = {"cpu"}  # kinds of devices on whose numbers NumPy computes, without waiting
+
 
 def make_balancer(
     method: Any, spec: TaskSpec, device: torch.device, world: World, parameters: Mapping[str, Tensor]
@@ -117,7 +119,7 @@ class LossBalancer:
         self.method, self.tasks = method, tasks_of(method, spec)
         self.looks_back = callable(getattr(method, "after_update", None))
         self._device, self._world, count = device, world, len(self.tasks.names)
-        self._on_host = device.type == "cpu" or not method.on_device
+        self._on_host = device.type in ON_HOST or not method.on_device
         self._F: Any = np if self._on_host else Operators()
         self._stack: Callable[..., Any] = np.stack if self._on_host else torch.stack
         self._ones = self._array(np.ones(count))
@@ -162,7 +164,8 @@ class LossBalancer:
             if self.method.needs == "losses"
             else self._array(tasks_with_labels(result, self.tasks))
         )
-        measured = self._measured = measured_losses(F, count, losses, epochs, state.step)
+        measured = measured_losses(F, count, losses, epochs, state.step)
+        measured = self._measured = measured._replace(present=measured.present * self._ones)  # in float64
         shape = shape_of_numbers if self._on_host else _shape_of_tensor
         options: Any = {"shape": shape, "counted": len(self.tasks.weighed)}
         weights, self._memory = weigh_losses(self.method, measured, self._weights, self._memory, **options)
@@ -219,7 +222,9 @@ def tasks_with_labels(result: Any, tasks: Tasks) -> Any:
     for loss, task in tasks.of_loss.items():
         if result.scale.weights[loss]:
             sums[task] = sums[task] + result.scale.norms[loss]
-    device = next((each.device for each in sums if isinstance(each, Tensor) and each.is_cuda), None)
+    device = next(
+        (each.device for each in sums if isinstance(each, Tensor) and each.device.type not in ON_HOST), None
+    )
     if device is None:
         return (np.array([float(each) for each in sums]) != 0).astype(np.float64)
     return (torch.stack([torch.as_tensor(each, device=device).double() for each in sums]) != 0).double()

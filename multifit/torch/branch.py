@@ -112,7 +112,9 @@ class Branch:
         hooks = [node.register_hook(hook(task, read)) for node, task, read in self._readers]
         hooks += [edge.node.register_prehook(lambda given: (None,) * len(given)) for edge in self.edges]
         try:
-            self._backward(self._roots, scale, retain_graph=True, inputs=[*self.edges, *self._own])
+            inputs = [*self.edges, *self._own]
+            if self._roots and inputs:
+                self._backward(self._roots, scale, retain_graph=True, inputs=inputs)
         finally:
             for each in hooks:
                 each.remove()
