@@ -144,7 +144,8 @@ class Branch:
                 found = [(row, gradient) for row, gradient in pairs if gradient is not None]
                 if any(gradient.layout != torch.strided for _, gradient in found):
                     raise SpecError(SPARSE)
-                torch._foreach_copy_([row for row, _ in found], [each.flatten() for _, each in found])
+                if found:
+                    torch._foreach_copy_([row for row, _ in found], [each.flatten() for _, each in found])
         finally:
             for each, gradient in zip(shared, before):
                 each.grad = gradient
