@@ -455,16 +455,6 @@ def test_weights_follow_their_formulas() -> None:
     assert make_balancer(None, spec_of(), CPU, ALONE, {}) is None
 
 
-def test_sums_on_a_device_are_read_and_restored() -> None:
-    total, other = balance.Total(CPU), balance.Total(CPU)
-    assert total.read() == 0
-    for _ in range(2):
-        total.add(torch.ones(2, 3))
-    other.load(total.state())
-    other.add(torch.ones(2, 3))
-    assert (total.read() == 2).all() and (other.read() == 3).all()
-
-
 class Shaped(LossMethod):
     """Returns a number that is no tensor."""
 
