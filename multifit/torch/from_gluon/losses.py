@@ -22,8 +22,9 @@ from .parameters import Held
 class BridgedLoss(GluonModule):
     """A loss of Gluon, or a function of arrays that also takes symbols, traced once.
 
-    It returns what the loss does: mostly a value for each sample. A loss that weighs the values of its label
-    has the `reduction` "sample"; with "none", it returns these values, whose sums are those for the samples.
+    It returns what the loss does: mostly a value for each sample. Where labels may be missing or have weights, a
+    loss that weighs the values of its label has the `reduction` "sample"; with "none", it returns these values,
+    whose sums are those for the samples.
 
     `tensors` are the parameters that other modules hold, by Gluon's parameter. Raises SpecError if it cannot
     be traced.
@@ -35,8 +36,9 @@ class BridgedLoss(GluonModule):
         super().__init__(term.where, initialise)
         fn: Any = term.spec.fn
         block = fn if isinstance(fn, mx.gluon.Block) else mx.gluon.HybridSequential()
-        self.loss, self.reduction = fn, "sample" if weighs_values(fn) else "none"
-        self._weighs, self._sums = weighs_values(fn), is_kind(fn, SequenceCELoss, SegmentationCELoss)
+        self._weighs = weighs_values(fn) and bool(term.present or term.weights is not None)
+        self.loss, self.reduction = fn, "sample" if self._weighs else "none"
+        self._sums = is_kind(fn, SequenceCELoss, SegmentationCELoss)
         self._call = partial(multi_box_loss, fn) if is_multi_box(fn) else fn
         self.held = Held(self, block, named_parameters(block, {}), tensors, f"the parameters of {term.where}")
         self.train()

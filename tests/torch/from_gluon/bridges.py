@@ -14,6 +14,7 @@ from multifit.gluon.compat import mx
 from multifit.gluon.execution.loss_calls import by_reference, call_loss
 from multifit.gluon.optim.parameters import named_parameters
 from multifit.log_once import LogOnce, get_logger
+from multifit.torch import loss_calls as native
 from multifit.torch.from_gluon import Bridge, converted
 
 LOG = LogOnce(get_logger())
@@ -38,7 +39,7 @@ def of_gluon(net: Any, spec: TaskSpec, slots: Arrays) -> tuple[dict[str, Any], d
     total.backward()
     parameters = named_parameters(net, {term.key: term.spec.fn for term in spec.terms})
     gradients = {n: p.grad().asnumpy() for n, p in parameters.items() if p.grad_req != "null"}
-    numbers = {key: [each.asnumpy() for each in part] for key, part in parts.items()}
+    numbers = {key: [by_sample(each.asnumpy()) for each in part] for key, part in parts.items()}
     return {name: each.asnumpy() for name, each in outputs.items()}, numbers, gradients
 
 
@@ -48,11 +49,7 @@ def of_torch(setup: Setup, slots: Arrays) -> tuple[dict[str, Any], dict[str, Any
     tensors = {name: torch.from_numpy(np.array(value)) for name, value in slots.items()}
     outputs = picked(spec, net(*[tensors[name] for name in spec.inputs]))
     arrays = by_reference(outputs, tensors)
-    parts = {}
-    for term in spec.terms:
-        arguments = [arrays[ref] for ref in term.args]
-        returned = arguments[0] if term.spec.fn is None else term.spec.fn(*arguments)
-        parts[term.key] = [*returned] if isinstance(returned, (list, tuple)) else [returned]
+    parts = {term.key: native.call_loss(term, arrays) for term in spec.terms}
     sum(part[term.minimized].sum() for term, part in zip(spec.terms, parts.values())).backward()
     losses = {term.key: term.spec.fn for term in spec.terms if isinstance(term.spec.fn, torch.nn.Module)}
     parameters = dict(net.named_parameters())
@@ -62,8 +59,13 @@ def of_torch(setup: Setup, slots: Arrays) -> tuple[dict[str, Any], dict[str, Any
         for name, each in parameters.items()
         if each.requires_grad
     }
-    numbers = {key: [each.detach().numpy() for each in part] for key, part in parts.items()}
+    numbers = {key: [by_sample(each.detach().numpy()) for each in part] for key, part in parts.items()}
     return {name: each.detach().numpy() for name, each in outputs.items()}, numbers, gradients
+
+
+def by_sample(values: np.ndarray) -> np.ndarray:
+    """Return the sums of a loss's values over each sample."""
+    return values.reshape(len(values), -1).sum(axis=1) if values.ndim else values
 
 
 def picked(spec: TaskSpec, result: Any) -> dict[str, Any]:
