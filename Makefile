@@ -54,7 +54,7 @@ docs: $(VENV)/.docs
 	@echo "open build/site/index.html"
 
 # Run it while nothing else runs. nightly/benchmarks/README.md says what is measured, and how.
-bench: $(STAMP) $(if $(filter others balance,$(or $(ONLY),others)),$(BENCH)/.installed)
+bench: $(STAMP) $(if $(filter others balance torch,$(or $(ONLY),others)),$(BENCH)/.installed)
 bench: $(if $(filter distributed,$(ONLY)),$(DISTRIBUTED)/.installed) $(if $(filter engines,$(ONLY)),$(TORCHED)/.installed)
 	$(if $(filter distributed,$(ONLY)),$(DISTRIBUTED)/bin,$(if $(filter engines,$(ONLY)),$(TORCHED)/bin,$(BIN)))/python -m nightly.benchmarks $(ONLY) $(if $(EPOCHS),--epochs $(EPOCHS))
 

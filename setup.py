@@ -44,7 +44,10 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.10",
     packages=find_packages(include=["multifit", "multifit.*"]),
-    package_data={"multifit": ["py.typed", "cli/new_task.txt"], "multifit.report": ["templates/*"]},
+    package_data={
+        "multifit": ["__init__.pyi", "py.typed", "cli/new_task*.txt"],
+        "multifit.report": ["templates/*"],
+    },
     # mxnet is an extra: its builds for CPU and GPU have different names. The pins of numpy belong to it.
     install_requires=[
         "numpy>=1.22",

@@ -23,9 +23,17 @@ if TYPE_CHECKING:
     Net: TypeAlias = mx.gluon.Block
     Optimizer: TypeAlias = mx.optimizer.Optimizer
     Parameter: TypeAlias = mx.gluon.Parameter
-    Schedule: TypeAlias = mx.lr_scheduler.LRScheduler
     Symbol: TypeAlias = mx.sym.Symbol
     Trainer: TypeAlias = mx.gluon.Trainer
+
+    class Schedule(Protocol):
+        """A learning rate by the number of updates: MXNet's schedulers, and those of `multifit.schedules`."""
+
+        base_lr: float
+
+        def __call__(self, num_update: int) -> float:
+            """Return the rate after a number of updates."""
+
 else:
     Array = Context = Initializer = Loader = Loss = Metric = MultiEstimator = Any
     Net = Optimizer = Parameter = Schedule = Symbol = Trainer = Any

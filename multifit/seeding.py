@@ -26,9 +26,9 @@ def seed_everything(seed: int) -> None:
     """Seed Python's and NumPy's random generators, and those of the engines' operators.
 
     With Gluon, initial parameters, dropout, flips and colour jitter use MXNet's generator, shuffling uses
-    NumPy's, and ``RandomResizedCrop`` uses Python's. PyTorch's, with which its loaders shuffle, is seeded if
-    torch is imported, or when its engine is first used. Raises ValueError unless the seed is from 0 to
-    2**32 - 1 (NumPy's range; MXNet takes it modulo 2**31).
+    NumPy's, and ``RandomResizedCrop`` uses Python's. MXNet's and PyTorch's are seeded if they are imported,
+    and otherwise when MXNet is imported, or PyTorch's engine is. Raises ValueError unless the seed is from 0
+    to 2**32 - 1 (NumPy's range; MXNet takes it modulo 2**31).
     """
     if not 0 <= seed < 2**32:
         raise ValueError(f"seed must be from 0 to {2**32 - 1}, not {seed}")
@@ -66,19 +66,39 @@ def state_hash(number: int) -> int:
 
 
 def random_state() -> dict[str, Any]:
-    """Return the states of NumPy's global generator and of Python's."""
-    return {"numpy": np.random.get_state(), "python": random.getstate()}
+    """Return the states of NumPy's global generator, of Python's, and of PyTorch's if it is imported."""
+    state: dict[str, Any] = {"numpy": np.random.get_state(), "python": random.getstate()}
+    if (torch := sys.modules.get("torch")) is not None:
+        state["torch"] = torch.get_rng_state().numpy()
+        if torch.cuda.is_available() and torch.cuda.is_initialized():  # pragma: no cover - needs a GPU
+            state["cuda"] = [each.numpy() for each in torch.cuda.get_rng_state_all()]
+    return state
 
 
 def set_random_state(state: Mapping[str, Any]) -> None:
-    """Set what :func:`random_state` returned."""
+    """Set what :func:`random_state` returned; generators that it lacks stay as they are."""
     np.random.set_state(state["numpy"])
     random.setstate(state["python"])
+    torch = sys.modules.get("torch")
+    if torch is None or "torch" not in state:
+        return
+    torch.set_rng_state(torch.tensor(state["torch"]))
+    if torch.cuda.is_available():  # pragma: no cover - needs a GPU
+        for number, each in enumerate(state.get("cuda", ())[: torch.cuda.device_count()]):
+            torch.cuda.set_rng_state(torch.tensor(each), number)
+
+
+def seed_order(seed: int) -> None:
+    """Seed the generators from which loaders draw the order of a pass; MXNet's draws none."""
+    random.seed(seed)
+    np.random.seed(seed)
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.default_generator.manual_seed(seed)
 
 
 @contextmanager
 def preserve_rng() -> Iterator[None]:
-    """Restore NumPy's and Python's random state after the block; that of operators cannot be read."""
+    """Restore what :func:`random_state` returns after the block; the state of MXNet's cannot be read."""
     before = random_state()
     try:
         yield

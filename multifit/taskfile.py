@@ -30,6 +30,7 @@ OPTIONAL = (
     "trainers", "initializer", "frozen", "balance", "sampling", "handlers", "pictures", "inputs", "show",
 )  # fmt: skip
 _ALIASES = {"callbacks": "handlers", "event_handlers": "handlers"}  # their names elsewhere
+_OF_MXNET = {"mxnet", "gluoncv", "gluonnlp"}
 _NEAR = 0.85  # how much a function's name must be like an optional one's to be a misspelling of it
 _SETTINGS: dict[type, str] = {  # the types of settings, in words
     bool: "True or False",
@@ -93,6 +94,19 @@ class TaskFile:
                 if repr(self._parsed(name, text)) == repr(value):
                     texts[name] = text
         return texts
+
+    @property
+    def library(self) -> str:
+        """The library of the net, "mxnet" or "torch", by what the file imports."""
+        values = vars(self.module).values()
+        homes = [getattr(each, name, "") for each in values for name in ("__name__", "__module__")]
+        imported = {str(home).partition(".")[0] for home in homes}
+        return "torch" if "torch" in imported and imported.isdisjoint(_OF_MXNET) else "mxnet"
+
+    def needs(self, name: str, parameter: str) -> bool:
+        """Return whether a function gets a parameter, or the result of a function that gets it."""
+        names = [each.name for each in _parameters(self.functions[name])] if name in self.functions else []
+        return parameter in names or any(self.needs(each, parameter) for each in names)
 
     def set(self, assignments: Iterable[str]) -> None:
         """Change settings, each by ``name=value``; the value is read as of the type that the file gives it.

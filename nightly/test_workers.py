@@ -10,7 +10,7 @@ import os, signal
 import multifit
 import numpy as np
 from mxnet import gluon
-from multifit.gluon.data.loaders import iterate
+from multifit.engines.loaders import iterate
 
 class Deadly(gluon.data.Dataset):
     def __len__(self):

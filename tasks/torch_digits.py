@@ -72,7 +72,9 @@ def data():
     image = pixels[order].reshape(-1, 1, 8, 8).float() / 16
     ink = image.mean(dim=(1, 2, 3))[:, None]
     columns = image, digit[order], (ink - ink.mean()) / ink.std()
-    train, val = (TensorDataset(*(each[part] for each in columns)) for part in (slice(1437), slice(1437, None)))
+    train, val = (
+        TensorDataset(*(each[part] for each in columns)) for part in (slice(1437), slice(1437, None))
+    )
     return DataLoader(train, batch_size, shuffle=True), DataLoader(val, batch_size)
 
 

@@ -72,7 +72,7 @@ def test_an_engine_that_is_named_is_taken(engine: str) -> None:
 
 def test_an_engine_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r'engine="torch" needs PyTorch: pip install torch'):
+    with pytest.raises(ImportError, match=r'engine="torch" needs PyTorch: pip install "gluon-multifit.torch'):
         MultiEstimator(two_heads(), two_head_spec(), engine="torch")
 
 

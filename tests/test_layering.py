@@ -1,6 +1,8 @@
 """mxnet is imported under gluon/ only, torch under torch/ only; imports go downwards, never in a cycle."""
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -14,11 +16,10 @@ FILES = sorted(ROOT.rglob("*.py"))
 LAYERS = [
     "version", "errors", "stages", "protocols", "signatures", "arguments", "files", "output", "locks",
     "threads", "seeding", "checkpoints", "tables", "distributed", "log_once",
-    "sampling", "balance", "spec", "checks", "array_batches", "state", "schedules", "triggers", "plots",
-    "history",
-    "events", "delta_m", "batch_pass", "handlers", "engines", "gluon", "torch", "torch.engine", "losses",
-    "metrics", "loggers", "profiling", "rate_search", "estimator", "taskfile", "report",
-    "exports", "sklearn", "__init__", "cli", "__main__",
+    "state", "sampling", "balance", "spec", "checks", "array_batches", "schedules", "triggers", "plots",
+    "history", "events", "delta_m", "batch_pass", "handlers", "engines", "gluon", "torch", "torch.from_gluon",
+    "losses", "metrics", "loggers", "profiling", "rate_search", "estimator", "taskfile", "report", "sklearn",
+    "__init__", "cli", "__main__",
 ]  # fmt: skip
 # Stricter than the order: gluon imports events for its own handlers only.
 ONLY = {
@@ -30,12 +31,12 @@ ONLY = {
     "torch": {
         "errors", "stages", "protocols", "signatures", "arguments", "files", "threads", "seeding", "tables",
         "spec", "checks", "state", "schedules", "triggers", "plots", "events", "distributed", "log_once",
-        "balance", "engines",
+        "balance", "sampling", "engines", "version", "array_batches",
     },
 }  # fmt: skip
 # The same within gluon/, room by room.
 ROOMS = [
-    "compat", "waiting", "installed", "user_code", "in_place_call", "graph_builder",
+    "compat", "waiting", "user_code", "in_place_call", "graph_builder",
     "operator_times", "ops", "losses", "data", "optim", "precision", "metrics",
     "distributed", "execution", "model", "balance", "engine", "validation", "steps",
     "export", "snapshot", "handlers", "runner", "__init__",
@@ -91,8 +92,8 @@ def modules_of(imported: list[tuple[str, list[str]]]) -> set[str]:
 
 
 def layer(module: str) -> str:
-    if module.startswith("multifit.torch.engine"):  # the rest of torch/ runs without mxnet
-        return "torch.engine"
+    if module.startswith(("multifit.torch.traced.", "multifit.torch.from_gluon")):
+        return "torch.from_gluon"  # the rest of torch/ runs without mxnet, and imports nothing of gluon/
     return (module.split(".") + ["__init__"])[1]
 
 
@@ -114,7 +115,9 @@ def test_an_engine_is_imported_in_its_own_folder_only(home: str, libraries: set[
     for path in FILES:
         for module, names in imports_of(path):
             if module.split(".")[0] in libraries or (home == "gluon" and "mx" in names):
-                inside = path.relative_to(ROOT).parts[0] == home
+                inside = (
+                    path.relative_to(ROOT).parts[0] == home or layer(module_name(path)) == "torch.from_gluon"
+                )
                 found[inside].append(f"{path.relative_to(ROOT)} imports {module}")
     assert found[True] and not found[False]
 
@@ -127,7 +130,7 @@ def test_engines_come_from_their_registry(above: str):
         if layer(module_name(path)) == above
         for module in modules_of(imports_of(path))
     }
-    assert imported and not {"gluon", "torch", "torch.engine"} & {layer(module) for module in imported}
+    assert imported and not {"gluon", "torch", "torch.from_gluon"} & {layer(module) for module in imported}
 
 
 def test_imports_go_downwards():
@@ -155,3 +158,32 @@ def cyclic(graph: dict[str, set[str]]) -> set[str]:
 def test_there_is_no_cycle():
     graph = {module: modules_of(imports_of(path)) - {module} for module, path in MODULES.items()}
     assert not cyclic(graph)
+
+
+OF_MXNET = {
+    "CutMix", "GradientNoise", "Interpretation", "LabelSmoothing", "MixUp", "SkipNonFinite", "TerminateOnNaN",
+    "WeightAveraging",
+}  # fmt: skip
+WITHOUT_ENGINES = """
+import sys
+import multifit
+from importlib import import_module
+for name in set(multifit.__all__) - NAMES:
+    getattr(multifit, name)
+for name in MODULES:
+    import_module(name)
+import numpy
+print(sorted(name for name in sys.modules if name.partition(".")[0] in ("mxnet", "torch")))
+print(sorted(name for name in sys.modules if name.startswith(("multifit.gluon.", "multifit.torch."))))
+"""
+
+
+def test_multifit_needs_an_engine_for_nets_only():
+    """Which imports neither, until there is a net: names, modules below the engines, the command line."""
+    above = {"gluon", "torch", "torch.from_gluon", "sklearn", "__init__", "__main__"}
+    names = sorted(module for module, path in MODULES.items() if path in FILES and layer(module) not in above)
+    code = WITHOUT_ENGINES.replace("NAMES", repr(OF_MXNET)).replace("MODULES", repr(names))
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT.parent
+    )
+    assert done.stdout.splitlines() == ["[]", "['multifit.gluon.compat']"]

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..protocols import Array
+from ..protocols import Array, Numbers
 
 
 class Sums(Protocol):
@@ -40,7 +40,7 @@ class Means:
         self._sum = None if self.new_sums is None else self.new_sums()
         self._host_sum = np.zeros((2, len(self.names)))
 
-    def add(self, rows: Array | np.ndarray) -> None:
+    def add(self, rows: Array | Numbers) -> None:
         """Add a batch: a float64 array, in NumPy or on a device, with a column for each of the names.
 
         The first row holds the numbers, and the second has 1 for each of them that was measured, else 0. A
@@ -70,6 +70,6 @@ class Means:
         self._host_sum = state["host_sum"]
 
 
-def measured_rows(numbers: np.ndarray, measured: np.ndarray) -> np.ndarray:
+def measured_rows(numbers: Numbers, measured: Numbers) -> Numbers:
     """Return the rows to add to :class:`Means`; `measured` is 1 for each number that was measured, else 0."""
     return np.stack([numbers * measured, measured])

@@ -69,7 +69,7 @@ def form_problems(slots: Mapping[str, Any], inputs: Sequence[str], first: dict[s
     messages = []
     for name, array in slots.items():
         shape = None if array is None else tuple(array.shape)
-        is_whole = name in inputs and array is not None and np.dtype(array.dtype).kind in "iu"
+        is_whole = name in inputs and array is not None and "int" in str(array.dtype)  # of any library
         first_shape, was_whole, described = first.setdefault(name, (shape, is_whole, describe.array(array)))
         if is_whole != was_whole or not _have_same_axes(first_shape, shape, name in inputs):
             messages.append(

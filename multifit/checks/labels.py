@@ -14,24 +14,28 @@ from . import describe
 MOST_SAMPLES = 10  # that a message lists
 
 
-def label_problems(where: str, name: str, labels: np.ndarray[Any, Any], classes: int) -> list[Problem]:
+def label_problems(
+    where: str, name: str, labels: np.ndarray[Any, Any], classes: int, clips: bool = True
+) -> list[Problem]:
     """Check that the labels of a batch, of any shape, are class indices ``0 … classes - 1``.
 
-    `where` says what takes them.
+    `where` says what takes them, and `clips` whether it would take others for the nearest class.
     """
+    taken = "would be taken for class {}" if clips else "is none of the classes"
     label = f'the label "{name}" {describe.array(labels)}'
     fractions = labels[~np.isfinite(labels) | (labels != np.floor(labels))]
     valid = f"classes are 0 … {classes - 1}"
     if fractions.size:
-        found = f"{fractions.flat[0]:g}, which is not a class index and would be truncated; {valid}"
-        fix = "give whole numbers, or use a loss for real values (sparse_label=False takes probabilities)"
+        found = f"{fractions.flat[0]:g}, which is not a class index{' and would be truncated' * clips}; {valid}"
+        fix = "give whole numbers, or use a loss for real values"
+        fix += " (sparse_label=False takes probabilities)" if clips else " or for probabilities"
         if np.isnan(fractions.flat[0]):
             fix = f'if it means "no label", declare LabelSpec("{name}", missing="nan"); otherwise {fix}'
     elif labels.size and labels.min() < 0:
-        found = f"{labels.min():g}, which would be taken for class 0; {valid}"
+        found = f"{labels.min():g}, which {taken.format(0)}; {valid}"
         fix = f"if it means {_ignored(name, f'{labels.min():g}')}"
     elif labels.size and labels.max() >= classes:
-        found = f"{labels.max():g}, which would be taken for class {classes - 1}; {valid}"
+        found = f"{labels.max():g}, which {taken.format(classes - 1)}; {valid}"
         fix = "give the output as many classes as there are, or fix the labels"
     else:
         return []

@@ -91,7 +91,7 @@ def run_command(options: argparse.Namespace) -> int:
 
 def build_parser(names: Collection[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
     """Return the parser for all commands; those with these names, by default all, get their arguments."""
-    parser = argparse.ArgumentParser(prog="multifit", description="Train Gluon nets with several outputs.")
+    parser = argparse.ArgumentParser(prog="multifit", description="Train nets with several outputs.")
     parser.add_argument("--version", action="version", version=_version_line())
     commands = parser.add_subparsers(required=True, metavar="command")
     for name, (needed, text) in COMMANDS.items():
@@ -111,9 +111,10 @@ def print_error(message: str, status: int) -> int:
 
 
 def _version_line() -> str:
-    """Return the versions, without importing mxnet."""
-    mxnet = "not installed"
-    for package in ("mxnet", "mxnet-cu112", "mxnet-cu117"):
+    """Return the versions, without importing mxnet or torch."""
+    found = {"mxnet": "not installed", "torch": "not installed"}
+    for package in ("mxnet", "mxnet-cu112", "mxnet-cu117", "torch"):
         with suppress(metadata.PackageNotFoundError):
-            mxnet = metadata.version(package)
-    return f"multifit {__version__}, mxnet {mxnet}, Python {platform.python_version()}"
+            found[package.partition("-")[0]] = metadata.version(package)
+    libraries = ", ".join(f"{name} {version}" for name, version in found.items())
+    return f"multifit {__version__}, {libraries}, Python {platform.python_version()}"

@@ -9,13 +9,11 @@ from typing import Any
 from ..arguments import Count, checked_value
 from ..checks import one_shot
 from ..distributed import ALONE, World
-from ..engines import AUTO, choose_engine, engine_module
+from ..engines import AUTO, choose_engine, engine_module, library_of, precision_name
 from ..errors import reason
 from ..estimator import MultiEstimator
 from ..estimator.run_folder import HISTORY, PARAMETERS, RunRecord, read_record, run_plots
 from ..events import checked_handlers
-from ..gluon.data.devices import parse_devices, resolve_context
-from ..gluon.precision import named_precision
 from ..history import History
 from ..seeding import mixed, seed_everything
 from ..spec.plan import Plan
@@ -40,8 +38,7 @@ class Choices:
 
     Where the command line says nothing, the `record` of an earlier run counts, then the file. Devices, and
     how is computed there, are those of a run that is resumed (`resumes`), not those of one that is only read.
-    Raises UsageError if the file, a setting, the devices, the engine, the precision or the seed cannot be
-    used.
+    Raises UsageError if the file, a setting, the precision or the seed cannot be used.
     """
 
     def __init__(
@@ -74,7 +71,7 @@ class Choices:
 
         self.epochs: Any = chosen("epochs", None)
         with as_usage_error(ValueError):
-            self.precision = named_precision(chosen("precision", "float32")).name
+            self.precision = precision_name(chosen("precision", "float32"))
             self.seed = _seeded(checked_value(f"seed of {self.file.path}", chosen("seed", 0), int))
         self.kept = {  # the earlier run's settings, although the file has others by now
             name: value
@@ -90,21 +87,22 @@ class Choices:
         if resumed and options.compile is options.engine is None:
             self.compile = resumed.compile
         self.deterministic: bool = options.deterministic or (resumed is not None and resumed.deterministic)
-        self._choose_contexts()
 
-    def _choose_contexts(self) -> None:
-        """Choose the estimator's context, and those of the net's own parameters."""
+    def context(self, library: str) -> Any:
+        """Return where the parameters of a library's net are.
+
+        The process is deterministic from here on, if that was chosen. Raises UsageError if the devices or the
+        engine cannot be used.
+        """
         try:
-            self.context: Any = self.devices
-            if self.devices is not None and choose_engine(self.engine, self.devices) != "torch":
-                self.context = parse_devices(self.devices)
-            module = engine_module(choose_engine(self.engine, self.context))
-            self.contexts = resolve_context(module.host(self.context), [])
+            module = engine_module(choose_engine(self.engine, self.devices, library=library), library)
+            context = module.host(self.devices)
         except (ImportError, ValueError) as error:
             place = f"--devices {self.devices}: " if self.devices else ""
             raise UsageError(f"{place}{error}") from None
         if self.deterministic:
             module.be_deterministic()
+        return context
 
 
 def _seeded(seed: int) -> int:
@@ -128,8 +126,10 @@ class Task:
         self.output, self.shown_output = choices.output, choices.shown_output
         self._handlers: list[Any] = []
         self._resume: Path | None = None
+        by_net = not self.file.needs("net", "context")
         self.results = Resolver(
             {
+                "context": self._context_of_net if by_net else self._context_of_file,
                 **({"outputs": _predict} if "inputs" in self.file.functions else {}),
                 **self.file.functions,
                 **(functions or {"estimator": self.make_estimator, "history": self._train}),
@@ -137,7 +137,6 @@ class Task:
             {
                 **self.file.settings,
                 "arguments": choices.arguments,
-                "context": choices.contexts,
                 "output": choices.output,
                 "precision": choices.precision,
                 "seed": choices.seed,
@@ -195,12 +194,13 @@ class Task:
     ) -> MultiEstimator:
         """Make an estimator on the chosen engine and devices, of the chosen tasks; these are not balanced."""
         chosen = self.choices
+        self.results["context"]  # raises UsageError for the devices
         if chosen.only:
             spec = restricted(spec, chosen.only, getattr(balance, "groups", None))
             balance = None
         how: dict[str, Any] = {"frozen": frozen, "balance": balance, "world": self._world}
         how |= {"engine": chosen.engine, "compile": chosen.compile, "precision": chosen.precision}
-        return MultiEstimator(net, spec, trainers, chosen.context, initializer, **how)
+        return MultiEstimator(net, spec, trainers, chosen.devices, initializer, **how)
 
     def check(self, layers: bool = False) -> Plan:
         """Check everything on a batch and return the plan."""
@@ -228,6 +228,13 @@ class Task:
     def plots(self) -> Mapping[str, Any]:
         """Return what the net confuses in the validation data, figures by name."""
         return run_plots(self.estimator, self.data[1])
+
+    def _context_of_net(self, net: Any) -> Any:
+        return self.choices.context(library_of(net))
+
+    def _context_of_file(self) -> Any:
+        """Return the context, which the net needs, by what the file imports."""
+        return self.choices.context(self.file.library)
 
     def _seed(self, name: str) -> None:
         """Seed the generators for a function of the file, or of multifit."""

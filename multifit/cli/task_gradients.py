@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..events import Handler
-from ..gluon.optim.preserve_state import preserve_state
 from ..protocols import MultiEstimator, Numbers
 from ..seeding import mixed, seed_operators
 from ..spec import TaskSpec
@@ -111,12 +110,12 @@ class TaskGradients(Handler):
         """Keep the gradients and losses of a pass that only measures, and hold back its update."""
         if self._holds:
             self._gradients = {
-                name: sum(array.asnumpy().astype("float64").ravel() for array in arrays)
+                name: sum(map(_flat, arrays))
                 for gradients in estimator.gradients().values()
                 for name, arrays in gradients.items()
             }
             self._losses = {
-                key: sum(float(array.asnumpy().sum(dtype="float64")) for array in arrays)
+                key: sum(float(_flat(array).sum()) for array in arrays)
                 for key, arrays in loss.items()
                 if all(array is not None for array in arrays)
             }
@@ -129,7 +128,8 @@ class TaskGradients(Handler):
         for gradients in estimator.gradients().values():
             for name, arrays in gradients.items():
                 for array in arrays:
-                    array[:] = self._given[name].reshape(array.shape) if name in self._given else 0
+                    values = self._given[name].reshape(array.shape) if name in self._given else 0
+                    array[:] = array.new_tensor(values) if hasattr(array, "new_tensor") else values
 
     # ---- measuring
 
@@ -154,12 +154,9 @@ class TaskGradients(Handler):
 
     def _after(self, estimator: Any, batch: Any, gradients: Gradients) -> Numbers:
         """Return the tasks' losses after a step by these gradients, which is then taken back."""
-        trainers = estimator.trainers.values()
-        with preserve_state(estimator.parameters.values(), trainers):
+        with estimator._runner.preserved():
             self._run(estimator, batch, None, gradients)
             self._run(estimator, batch, None)
-            for trainer in trainers:  # an engine that holds values itself takes those from before again
-                trainer.publish()
         return np.array([self._losses.get(name, np.nan) for name in self.names])
 
     def _run(
@@ -181,6 +178,13 @@ class TaskGradients(Handler):
         estimator.fit_batch(batch)
         seed_operators(seed)
         self._only, self._given, self._holds = None, None, False
+
+
+def _flat(array: Any) -> Numbers:
+    """Return an array of MXNet or PyTorch as a flat one of NumPy, in float64."""
+    array = array.detach().cpu().double().numpy() if hasattr(array, "new_tensor") else array.asnumpy()
+    flat: Numbers = array.astype("float64").ravel()
+    return flat
 
 
 def _product(one: Gradients, other: Gradients) -> float:

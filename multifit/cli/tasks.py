@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from ..balance import Sum
+from ..balance.compared import ChosenParameters
 from ..balance.protocol import PULL_APART
 from ..balance.tasks import cosine_figure
 from ..distributed import ALONE
 from ..errors import SpecError, counted, limited, quoted
 from ..estimator import MultiEstimator
-from ..gluon.balance.gradients import ChosenParameters
 from ..handlers import LoggingHandler, ProgressBar
 from ..sampling import RoundRobin
 from ..spec import TaskSpec, TrainerSpec

@@ -11,7 +11,6 @@ from ..distributed import World
 from ..errors import counted, shown
 from ..estimator.run_folder import RECORD, RunRecord, RunWriter, is_unused, read_record, remove_run, written
 from ..events import unwrapped
-from ..gluon.installed import installed_versions
 from ..handlers import CheckpointHandler, LoggingHandler, ProgressBar
 from ..history import LAST_EPOCH_HEADERS, History, last_epoch_rows, over_seeds, seed_folders
 from ..locks import locked
@@ -109,7 +108,8 @@ def _run(options: argparse.Namespace, world: World) -> int:
                 )
             for name, value in task.choices.kept.items():
                 get_logger(world).info("%s=%s is kept from the run, not the file's", name, shown(value))
-            task.epochs  # noqa: B018, if nothing says how long, this raises before the data is made
+            # what cannot be used raises before the folder changes, and before the data is made
+            task.epochs, task.results["context"]  # noqa: B018
             task.output.mkdir(parents=True, exist_ok=True)
             with locked(task.output, get_logger(world).warning):
                 _train(task, record, resume, options)
@@ -188,7 +188,6 @@ def _record(task: Task, options: argparse.Namespace) -> RunRecord:
         deterministic=chosen.deterministic,
         precision=chosen.precision,
         command=options.command,
-        versions=installed_versions(),
     )
 
 

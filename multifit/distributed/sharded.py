@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 WAY_OUT = (
-    "give Gluon's own DataLoader or multifit.batches(...), which multifit divides, or multifit.Sharded(...) "
-    "if each process has its own part"
+    "give Gluon's or PyTorch's own DataLoader or multifit.batches(...), which multifit divides, or "
+    "multifit.Sharded(...) if each process has its own part"
 )
 
 

@@ -1,6 +1,17 @@
 """What an engine is to the rest of the package, and which engines there are."""
 
-from .registry import AUTO, CUDA_GRAPHS, ENGINES, FORMATS, choose_engine, engine_module, needs_torch
+from .registry import (
+    AUTO,
+    CUDA_GRAPHS,
+    ENGINES,
+    FORMATS,
+    PRECISIONS,
+    choose_engine,
+    engine_module,
+    library_of,
+    needs_torch,
+    precision_name,
+)
 from .runner import FirstBatches, Peeked, Runner, Setup, Timer, untimed
 
 __all__ = [
@@ -8,6 +19,7 @@ __all__ = [
     "CUDA_GRAPHS",
     "ENGINES",
     "FORMATS",
+    "PRECISIONS",
     "FirstBatches",
     "Peeked",
     "Runner",
@@ -15,6 +27,8 @@ __all__ = [
     "Timer",
     "choose_engine",
     "engine_module",
+    "library_of",
     "needs_torch",
+    "precision_name",
     "untimed",
 ]

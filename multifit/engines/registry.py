@@ -5,22 +5,46 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from ..errors import last_line
+from ..errors import SpecError, last_line, quoted, shown, suggest
 
 AUTO = "auto"
-MODULES = {"mxnet": "multifit.gluon.runner", "torch": "multifit.torch.engine.runner"}
+MODULES = {"mxnet": "multifit.gluon.runner", "torch": "multifit.torch.traced.runner"}
+NATIVE = "multifit.torch.runner"  # for PyTorch's own nets
+NETS = {"mxnet.gluon.block.Block": "mxnet", "torch.nn.modules.module.Module": "torch"}  # and their libraries
 ENGINES = (AUTO, *MODULES)
 CUDA_GRAPHS = "cudagraphs"
 FORMATS = ("gluon", "onnx", "torch", "pt2")  # in which nets are exported
-INSTALL = 'engine="torch" needs PyTorch: pip install torch'
+PRECISIONS = ("float32", "bfloat16", "float16")
+INSTALL = 'engine="torch" needs PyTorch: pip install "gluon-multifit[torch]"'
 
 
-def choose_engine(engine: str, context: Any, log_once: Callable[[str], None] = lambda line: None) -> str:
-    """Return the engine's name.
+def library_of(net: Any) -> str:
+    """Return the library of a net, "mxnet" or "torch", which it needs not import.
 
-    "auto" chooses MXNet, unless the context is PyTorch's name of a CUDA device, or a GPU that PyTorch can use
-    and MXNet cannot; `log_once` then logs why.
+    Raises SpecError for anything but an instance of a Block or a Module.
     """
+    for kind in type(net).__mro__:
+        library = NETS.get(f"{kind.__module__}.{kind.__qualname__}")
+        if library is not None:
+            return library
+    raise SpecError(
+        f"net is {shown(net)}, not a torch.nn.Module or gluon.Block; give the net itself, an instance"
+    )
+
+
+def choose_engine(
+    engine: str, context: Any, log_once: Callable[[str], None] = lambda line: None, library: str = "mxnet"
+) -> str:
+    """Return the engine's name, for a net of a library.
+
+    A net of PyTorch runs with PyTorch. For a net of Gluon, "auto" chooses MXNet, unless the context is
+    PyTorch's name of a CUDA device, or a GPU that PyTorch can use and MXNet cannot; `log_once` then logs why.
+    Raises ValueError if the engine cannot run the net, or the context is a text that names no devices.
+    """
+    if library == "torch":
+        if engine == "mxnet":
+            raise ValueError('engine="mxnet" runs Gluon nets, not a torch.nn.Module; leave engine out')
+        return library
     if engine != AUTO:
         return engine
     if _is_of_torch(context):
@@ -37,18 +61,26 @@ def needs_torch(compile: bool | str) -> bool:
     return compile not in (False, AUTO)
 
 
-def engine_module(engine: str) -> Any:
-    """Return the module of an engine; raises ImportError if it is not installed.
+def precision_name(name: object) -> str:
+    """Return the name of a precision; raises ValueError if there is none."""
+    if not isinstance(name, str) or name not in PRECISIONS:
+        valid = f"{suggest(name, PRECISIONS)}; valid are {quoted(PRECISIONS)}"
+        raise ValueError(f"precision is {shown(name)}{valid}")
+    return name
+
+
+def engine_module(engine: str, library: str = "mxnet") -> Any:
+    """Return the module of an engine, for nets of a library; raises ImportError if it is not installed.
 
     The module has four functions. ``make_runner(setup, state, log_once)`` returns an estimator's
     :class:`Runner`. ``has(context)`` returns whether the engine can compute on a context, and
-    ``host(context)`` the context on which the net's own parameters then are. ``be_deterministic()`` makes the
-    process compute the same bits every time.
+    ``host(context)`` where the net's own parameters then are: a list of MXNet's contexts, or PyTorch's
+    device. ``be_deterministic()`` makes the process compute the same bits every time.
     """
     if engine == "torch" and find_spec("torch") is None:
         raise ImportError(INSTALL)
     try:
-        return import_module(MODULES[engine])
+        return import_module(NATIVE if library == "torch" else MODULES[engine])
     except ImportError as error:
         raise ImportError(f'engine="{engine}" cannot be imported: {last_line(error)}') from error
 

@@ -242,6 +242,10 @@ class Runner(ABC):
 
     # ---- tools
 
+    @abstractmethod
+    def preserved(self) -> AbstractContextManager[None]:
+        """Return a context manager after which parameters and trainers are as they were before."""
+
     def check_tool(self, tool: str) -> None:
         """Raise ValueError if a tool, such as the profiler, does not work with this engine."""
 

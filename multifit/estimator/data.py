@@ -7,6 +7,7 @@ from typing import Any
 
 from ..checks import batch_count, describe, is_array, is_endless, loader_problems, one_shot
 from ..distributed import WAY_OUT, Sharded, World, unwrapped
+from ..engines.loaders import loaders_of
 from ..errors import Problem, quoted, raise_problems, shown
 from ..sampling import Proportional, Sampling, TaskLoaders
 from ..spec import TaskSpec
@@ -86,6 +87,8 @@ def rank_problems(world: World, name: str, data: Any) -> list[Problem]:
         return []
     if one_shot(data):
         why = ", whose batches cannot be divided among processes"
+    elif loaders_of(data).is_divided(data):
+        why = " with a DistributedSampler, which divides the samples already"
     elif _shuffles(data):
         why = " that shuffles, in another order in every process"
     else:

@@ -38,6 +38,7 @@ from ..engines import (
     Setup,
     choose_engine,
     engine_module,
+    library_of,
 )
 from ..errors import raise_problems
 from ..events import EVALUATION_EVENTS, TRAINING_EVENTS, TrainingHooks, checked_handlers
@@ -173,7 +174,8 @@ class MultiEstimator:
     ) -> None:
         world = checked_value("world", world, _World)
         log_once = LogOnce(get_logger(world))
-        name = choose_engine(checked_value("engine", engine, _Engine), context, log_once)
+        engine, library = checked_value("engine", engine, _Engine), library_of(net)
+        name = choose_engine(engine, context, log_once, library)
         setup = Setup(
             net=net,
             spec=spec,
@@ -192,7 +194,7 @@ class MultiEstimator:
             "engine": name, "devices": devices, "compile": setup.compile, "precision": precision,
         }  # fmt: skip
         run = Run(RunState(world=world), world=world)
-        runner = engine_module(name).make_runner(setup, run.state, log_once)
+        runner = engine_module(name, library).make_runner(setup, run.state, log_once)
         self._assemble(runner, run, log_once, Calls(log_once.logger))
 
     def _assemble(self, runner: Runner, run: Run, log_once: LogOnce, calls: Calls) -> None:
@@ -304,10 +306,7 @@ class MultiEstimator:
             handlers = checked_handlers(event_handlers)
             writing: AbstractContextManager[list[object]] = nullcontext(handlers)
             if output is not None:
-                versions = self._runner.snapshot.versions()
-                record = RunRecord(
-                    seed=seed, epochs=epochs, command="MultiEstimator.fit", versions=versions, **self._chosen
-                )
+                record = RunRecord(seed=seed, epochs=epochs, command="MultiEstimator.fit", **self._chosen)
                 pictures = partial(run_plots, self, val_data, batch_axis, val_batches)
                 writing = writing_run(self, record, Path(output).absolute(), resume, handlers, pictures)
             data = train_data, val_data, val_batches

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -28,6 +27,7 @@ from ..plots import curves
 from ..protocols import MultiEstimator
 from ..spec.parsing import coverage
 from ..triggers import Every
+from ..version import installed_versions
 
 RECORD, PLAN, PLAN_TEXT, LOG = "settings.json", "plan.json", "plan.txt", "log.txt"
 HISTORY, PARAMETERS, LOSSES = "history.json", "final.params", "losses.params"
@@ -63,10 +63,9 @@ class RunRecord:
 
 
 def write_record(folder: Path, record: RunRecord) -> None:
-    """Write the record."""
-    torch = sys.modules.get("torch")  # the engine on PyTorch has imported it
-    versions = record.versions | ({} if torch is None else {"torch": str(torch.__version__)})
-    atomic_write(folder / RECORD, json.dumps(asdict(record) | {"versions": versions}, indent=2) + "\n")
+    """Write the record, with the versions that run."""
+    fields = asdict(record) | {"versions": installed_versions()}
+    atomic_write(folder / RECORD, json.dumps(fields, indent=2) + "\n")
 
 
 def read_record(folder: Path, file: str | None) -> RunRecord:

@@ -1,9 +1,9 @@
 """Import mxnet, and make mxnet 1.9.1 (2022) run on newer Pythons: ``from .compat import mx``.
 
 mxnet reads names such as ``numpy.bool`` and ``numpy.PZERO``, which numpy 1.24 and 2.0 removed, and
-``distutils.version``, which Python 3.12 removed. The names are put back here *before* mxnet is imported;
-distutils comes with setuptools, which the extras for mxnet require from Python 3.12 on. gluoncv refuses to be
-imported if torch 2.0 or newer is installed, so torch is hidden from it.
+``distutils.version``, which Python 3.12 removed. The names are put back when mxnet is imported, by whomever;
+without it, numpy stays as it is. distutils comes with setuptools, which the extras for mxnet require from
+Python 3.12 on. gluoncv refuses to be imported if torch 2.0 or newer is installed, so torch is hidden from it.
 """
 
 import importlib
@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy
 
+from ..seeding import add_seeder
 from ..threads import omp_threads
 
 Around = Callable[[types.ModuleType], AbstractContextManager[None]]
@@ -76,6 +77,17 @@ def numpy_1(_: types.ModuleType) -> Iterator[None]:
 
 
 @contextmanager
+def prepared(mxnet: types.ModuleType) -> Iterator[None]:
+    """Let the block execute mxnet; then it is seeded with everything else."""
+    omp_threads()  # reads the environment now, as mxnet does
+    os.environ.setdefault("MXNET_SUBGRAPH_VERBOSE", "0")  # otherwise it logs even if it changes no graph
+    add_missing(numpy, ALIASES)
+    with numpy_1(mxnet):
+        yield
+    add_seeder(mxnet.random.seed)
+
+
+@contextmanager
 def tobytes(recordio: types.ModuleType) -> Iterator[None]:
     """Let `pack` and `pack_img`, which the block defines, call ``tobytes``; numpy removed ``tostring``."""
     yield
@@ -118,7 +130,7 @@ def without_torch(_: types.ModuleType) -> Iterator[None]:
 # what surrounds the execution of a module when it is imported, also by the user
 OPERATORS = ("mxnet._ctypes.ndarray", "mxnet._ctypes.symbol") if repr(numpy.int64(2)) != "2" else ()
 AROUND: dict[str, Around] = {
-    "mxnet": numpy_1,
+    "mxnet": prepared,
     "mxnet.recordio": tobytes,
     "gluoncv": without_torch,
     **dict.fromkeys(OPERATORS, plain_numbers),
@@ -138,8 +150,6 @@ def load_mxnet() -> types.ModuleType:
     ImportError
         mxnet or distutils is not installed, or the import of mxnet fails.
     """
-    omp_threads()  # reads the environment now, as mxnet does
-    os.environ.setdefault("MXNET_SUBGRAPH_VERBOSE", "0")  # otherwise it logs even if it changes no graph
     try:
         return importlib.import_module("mxnet")
     except ModuleNotFoundError as error:
@@ -190,5 +200,6 @@ def __getattr__(name: str) -> Any:
     return globals()["mx"]
 
 
-add_missing(numpy, ALIASES)
 sys.meta_path.insert(0, Finder())
+if hasattr(sys.modules.get("mxnet"), "random"):  # was imported before
+    add_seeder(sys.modules["mxnet"].random.seed)

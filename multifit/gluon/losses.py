@@ -49,6 +49,13 @@ def class_axis(fn: Any) -> int | None:
     return int(fn._axis) if isinstance(fn, _LOSSES.SoftmaxCrossEntropyLoss) else None
 
 
+def softmax_axis(fn: Any) -> int | None:
+    """Return the class axis of a loss that takes a softmax; None for other losses."""
+    if isinstance(fn, _LOSSES.SoftmaxCrossEntropyLoss):  # of one-hot labels, too
+        return int(fn._axis)
+    return class_axis(fn)
+
+
 _ClassAxis = Annotated[int, Valid("-1 or 2 for logits (N, T, V), 1 for (N, V, T)", (-1, 1, 2).__contains__)]
 
 

@@ -8,7 +8,7 @@ from importlib import import_module
 from itertools import islice
 from typing import Any
 
-from ..errors import quoted, shown, suggest
+from ..engines import precision_name
 from ..protocols import Context
 from .compat import mx
 from .graph_builder import GraphBuilder, Input, Node, moved
@@ -214,12 +214,7 @@ def cpu_supports_bfloat16() -> bool:
 
 def named_precision(name: object) -> Precision:
     """Return the precision with a name; raises ValueError if there is none."""
-    precision = PRECISIONS.get(name) if isinstance(name, str) else None
-    if precision is None:
-        raise ValueError(
-            f"precision is {shown(name)}{suggest(name, PRECISIONS)}; valid are {quoted(PRECISIONS)}"
-        )
-    return precision
+    return PRECISIONS[precision_name(name)]
 
 
 def precision_of(name: object, contexts: Sequence[Context]) -> Precision:

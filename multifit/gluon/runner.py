@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from .. import engines
 from ..engines import FirstBatches, Setup, Timer, needs_torch, untimed
+from ..engines.class_counts import balance_classes
+from ..engines.first_batches import first_batches
 from ..log_once import LogOnce
-from ..protocols import Array, Numbers
+from ..protocols import Array, Context, Numbers
 from ..sampling import TaskLoaders
 from ..spec.plan import Plan
 from ..stages import TRAIN
@@ -20,26 +22,27 @@ from ..state import RunState
 from .balance.make import of_kind
 from .compat import mx
 from .data.devices import can_compute as has
+from .data.devices import resolve_context
 from .distributed.figures import join_figures
 from .engine import Engine
 from .export.export import export
 from .handlers.interpretation import Interpretation, comparisons
+from .losses import SequenceCELoss, is_kind
 from .operator_times import operator_times
+from .optim.preserve_state import preserve_state
 from .snapshot.snapshot import Snapshot
-from .steps.class_counts import balance_classes
 from .steps.evaluation import evaluate_batch, predict
 from .steps.train_step import TrainStep
 from .steps.trial_run import trial_run
 from .validation.dry_run import DryRun, dry_run
-from .validation.first_batches import first_batches
 from .validation.make_plan import make_plan
 
 __all__ = ["Runner", "be_deterministic", "has", "host", "make_runner"]
 
 
-def host(context: Any) -> Any:
-    """Return the context of the net's own parameters, which is the context of the run."""
-    return context
+def host(context: Any) -> list[Context]:
+    """Return the contexts of the net's own parameters, which are those of the run; raises ValueError."""
+    return resolve_context(context, [])
 
 
 def be_deterministic() -> None:
@@ -74,7 +77,7 @@ class Runner(engines.Runner):
         return first_batches(self.engine, stage, data, what)
 
     def balance_classes(self, data: Any, ends: bool) -> None:
-        balance_classes(self.engine, data, ends, self._log_once)
+        balance_classes(self.engine, data, ends, self._log_once, lambda loss: is_kind(loss, SequenceCELoss))
 
     def state(self) -> dict[str, Any]:
         weights = self.engine.balanced_weights
@@ -126,6 +129,15 @@ class Runner(engines.Runner):
 
     def gradients(self) -> dict[str, dict[str, list[Array]]]:
         return self.engine.trainers.gradients()
+
+    @contextmanager
+    def preserved(self) -> Iterator[None]:
+        self.publish()
+        trainers = self.engine.trainers.get().values()
+        with preserve_state(self.engine.model.parameters.values(), trainers):
+            yield
+            for trainer in trainers:  # an engine that holds values itself takes those from before again
+                trainer.publish()
 
     def trial_run(
         self, data: Any, name: str, tool: str

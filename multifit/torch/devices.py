@@ -28,7 +28,7 @@ def device_of(context: Any) -> torch.device:
     if hasattr(item, "device_type"):
         item = f"cuda:{item.device_id}" if item.device_type == "gpu" else "cpu"
     try:
-        device = torch.device(item)
+        device = torch.device(item.replace("gpu", "cuda") if isinstance(item, str) else item)
         if device.type == "cuda":
             device = torch.device("cuda", local_rank() if device.index is None else device.index)
             if device.index >= torch.cuda.device_count():

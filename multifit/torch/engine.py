@@ -1,4 +1,4 @@
-"""What an estimator of a PyTorch net runs with: the model, its trainers, and the stages with their figures."""
+"""What an estimator of a PyTorch net runs with: the model, trainers, and stages with their figures."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from ..engines.reader import Reader
 from ..engines.windows import Windows
 from ..events import NO_HOOKS, TrainingHooks
 from ..log_once import LogOnce
-from ..sampling import TaskLoaders
+from ..sampling import LoaderCounts, TaskLoaders
 from ..spec import TaskSpec
 from ..spec.parsing import coverage
-from ..spec.terms import TaskSlots, with_optional
+from ..spec.terms import TaskSlots, Term, with_optional
 from ..stages import STAGES, TRAIN
 from ..state import RunState
 from .balance import AnyBalancer, make_balancer
-from .batch import BatchSplitter, TaskSplitter, ValueWeights
+from .batch import Batch, BatchSplitter, TaskSplitter, ValueWeights
 from .compiling import compiled
-from .figures import LoaderCounts, StageFigures, StageMetric, declared_metrics
+from .figures import StageFigures, StageMetric, declared_metrics
 from .model import Model, default_spec
 from .ranks import SharedParameters
 from .step import Stage
@@ -69,7 +69,7 @@ class Engine:
         self.signatures: dict[str, list[Any]] = {name: [] for name in STAGES}
         self.balanced_weights: dict[str, Sequence[float]] = {}
         self.shared = SharedParameters(world, model, trainers.frozen_statistics)
-        self.windows = Windows(self)
+        self.windows = Windows(self, self._normalizer)
         self.restart()
 
     @classmethod
@@ -143,6 +143,9 @@ class Engine:
             return {}
         of_trainer = {name: list(self.trainers.updated(name).values()) for name in self.trainers.get()}
         return {key: [p for name in key for p in of_trainer[name]] if key else None for key in names}
+
+    def _normalizer(self, term: Term, batch: Batch) -> float:
+        return float(self.stages[TRAIN].objective.normalizer(term, batch))
 
     # ---- stages
 

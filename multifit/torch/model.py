@@ -99,9 +99,7 @@ class Model:
         if not isinstance(net, nn.Module):
             raise SpecError(f"net is {shown(net)}, not a torch.nn.Module; give the net itself, an instance")
         self.net, self.log_once = net, log_once
-        self._losses = {
-            term.key: term.spec.fn for term in spec.terms if isinstance(term.spec.fn, nn.Module)
-        }
+        self._losses = {term.key: term.spec.fn for term in spec.terms if isinstance(term.spec.fn, nn.Module)}
         own = next((each.device for each in self._tensors().values()), None)
         on_gpu = own if own is not None and own.type != "cpu" else None
         self.device = device_of(on_gpu if context is None else context)

@@ -36,9 +36,9 @@ __all__ = ["Runner", "be_deterministic", "has", "host", "make_runner"]
 add_seeder(torch.manual_seed)
 
 
-def host(context: Any) -> Any:
-    """Return the device of the net's own parameters, which is the device of the run."""
-    return context
+def host(context: Any) -> torch.device:
+    """Return the device of the net's own parameters, which is the device of the run; raises ValueError."""
+    return device_of(context)
 
 
 def has(context: Any) -> bool:
@@ -83,9 +83,9 @@ class Runner(engines.Runner):
             return
         self._running, model = True, self.engine.model
         try:
-            with torch.inference_mode(False), torch.autocast(model.device.type, enabled=False):
-                with torch.enable_grad(), model.kept_modes():
-                    yield
+            plain = torch.inference_mode(False), torch.autocast(model.device.type, enabled=False)
+            with plain[0], plain[1], torch.enable_grad(), model.kept_modes():
+                yield
         finally:
             self._running = False
 
@@ -159,6 +159,9 @@ class Runner(engines.Runner):
     def gradients(self) -> dict[str, dict[str, list[Any]]]:
         gradients: dict[str, dict[str, list[Any]]] = self.engine.trainers.gradients()
         return gradients
+
+    def preserved(self) -> AbstractContextManager[None]:
+        return preserved(self.engine, trainers=True)
 
     @contextmanager
     def trial_run(self, data: Any, name: str, tool: str) -> Iterator[tuple[DryRun, Iterator[Any]]]:

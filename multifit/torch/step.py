@@ -66,7 +66,7 @@ class StepResult:
         }
 
     def views(self) -> dict[str, Any]:
-        """Return ``pred``, ``label`` and ``loss``: lists of one tensor, or dicts of lists; and ``present``."""
+        """Return ``pred``, ``label``, ``loss``: lists of one tensor, or dicts of lists; and ``present``."""
         missable = [name for name, label in self.spec.label_specs.items() if is_missable(label)]
         present = {name: [self.batch.slots.get(presence(name))] for name in missable}
         views: dict[str, Any] = {
@@ -120,16 +120,22 @@ class Stage:
         self._is_low = model.precision.dtype is not None
         self.carried = CarriedState(spec.state, model.device, model.dtype) if spec.state else None
 
-    def run(self, batch: Batch, state: RunState | None = None, learns: bool | None = None) -> StepResult:
+    def run(
+        self,
+        batch: Batch,
+        state: RunState | None = None,
+        learns: bool | None = None,
+        outputs: dict[str, Tensor] | None = None,
+    ) -> StepResult:
         """Run net and losses on a batch; figures do not change.
 
         Gradients are recorded in training, unless it does not learn. `state` is for weights that are
-        functions of it.
+        functions of it. The net does not run if its `outputs` are given.
         """
         result = StepResult(self.spec, batch, scale=self.objective.scale(batch, state))
         if batch.samples:
             with torch.set_grad_enabled(self.training if learns is None else learns):
-                result.outputs = self.forward(batch.slots)
+                result.outputs = self.forward(batch.slots) if outputs is None else outputs
                 losses = self.objective(result.arrays(), batch, result.scale)
             result.parts, result.sums, result.objectives = losses.parts, losses.sums, losses.objectives
             if self.carried is not None:
@@ -138,12 +144,17 @@ class Stage:
 
     def forward(self, slots: Mapping[str, Any]) -> dict[str, Tensor]:
         """Return the net's declared outputs by name, as handlers change them; raises SpecError otherwise."""
+        outputs, problems = self.bound(slots)
+        raise_problems(problems)
+        return outputs
+
+    def bound(self, slots: Mapping[str, Any]) -> tuple[dict[str, Tensor], list[Problem]]:
+        """Return the net's declared outputs by name, as handlers change them, and the problems."""
         self.model.set_mode(self.training, self._frozen)
         outputs, problems = self.bind(self.call(slots))
-        raise_problems(problems)
-        if self._changes_outputs:
+        if self._changes_outputs and not problems:
             outputs = self._hooks.change_outputs(outputs, slots)
-        return outputs
+        return outputs, problems
 
     def call(self, slots: Mapping[str, Any]) -> Any:
         """Return what the net returns for a batch's slots."""
@@ -166,7 +177,7 @@ class Stage:
             outputs = {name: at_path(result, path) for name, path in self._paths.items()}
             if others := {name: each for name, each in outputs.items() if not _is_tensor(each)}:
                 found = ", ".join(f'"{name}" as {type(each).__name__}' for name, each in others.items())
-                message = f"outputs: {self._where} returns {found}; every output that is declared must be a tensor"
+                message = f"outputs: {self._where} returns {found}; every declared output must be a tensor"
                 return {}, [Problem("spec", f"{message}: return one, or leave the output out of outputs=")]
         if self._is_low:
             outputs = {name: _at_least_float32(each) for name, each in outputs.items()}
@@ -185,7 +196,9 @@ class Stage:
 
     def describe(self) -> str:
         """Return one line that says how net and losses run."""
-        return f"runs with PyTorch{'' if not self._is_low else f', by autocast in {self.model.precision.name}'}"
+        return (
+            f"runs with PyTorch{'' if not self._is_low else f', by autocast in {self.model.precision.name}'}"
+        )
 
     @property
     def _where(self) -> str:

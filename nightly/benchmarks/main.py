@@ -9,12 +9,12 @@ from types import ModuleType
 from multifit.errors import quoted, suggest
 from multifit.tables import table
 
-from . import balance, distributed, engines, heads, others, step_time
+from . import balance, distributed, engines, heads, others, step_time, torch
 from .results import Row, machine, verdicts, write
 
 __all__ = ["TABLES", "main"]
 
-TABLES = {each.NAME: each for each in (step_time, heads, others, balance, distributed, engines)}
+TABLES = {each.NAME: each for each in (step_time, heads, others, torch, balance, distributed, engines)}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

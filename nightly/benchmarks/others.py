@@ -18,7 +18,7 @@ from .results import Row
 from .rounds import Rounds
 from .subjects import HEADS, Heads
 
-__all__ = ["CASES", "NAME", "PYTHON", "RIVALS", "Rival", "check_alike", "measure", "write_data"]
+__all__ = ["CASES", "NAME", "PYTHON", "RIVALS", "Rival", "check_alike", "measure", "rival", "write_data"]
 
 NAME = "others"
 CASES = tuple(case for case in HEADS if case.count == 2)
@@ -41,7 +41,10 @@ def measure(case: Heads, epochs: int | None = None) -> Iterator[Row]:
     with ExitStack() as stack:
         file = str(Path(stack.enter_context(tempfile.TemporaryDirectory())) / "digits.npz")
         write_data(file, estimator.net, batches)
-        rivals = {name: Rival(stack.enter_context(_child(name, file, case.optimizer[0]))) for name in RIVALS}
+        rivals = {
+            name: Rival(stack.enter_context(rival(*how, file, case.optimizer[0])))
+            for name, how in RIVALS.items()
+        }
         times = Rounds(rivals).run(estimator, batches, epochs or case.rounds)
     check_alike(estimator.history, {name: rival.first for name, rival in rivals.items()})
     yield Row.of_seconds(NAME, case.name, times, len(batches))
@@ -77,10 +80,10 @@ def write_data(path: str, net: Any, batches: list[Any]) -> None:
     np.savez(path, **arrays)
 
 
-def _child(name: str, data: str, optimizer: str) -> Child:
-    script, environment = RIVALS[name]
+def rival(script: str, environment: Mapping[str, str], *arguments: str) -> Child:
+    """Start a script in `rivals/`; its last argument is the number of threads."""
     threads = os.environ.get("OMP_NUM_THREADS", "1")
     one = f"--xla_cpu_multi_thread_eigen={'false' if threads == '1' else 'true'}"
     flags = {"XLA_FLAGS": one, "JAX_PLATFORMS": "cpu", "PYTHONPATH": "", "TQDM_DISABLE": "1"}
     path = str(Path(__file__).parent / "rivals" / script)
-    return Child([PYTHON, path, data, optimizer, threads], {**flags, **environment})
+    return Child([PYTHON, path, *arguments, threads], {**flags, **environment})

@@ -75,7 +75,7 @@ def test_the_record_of_a_run(trained):
     record = record_of()
     assert record["settings"] == {"epochs": "2", "rate": "0.1"}
     assert (record["file"], record["seed"], record["epochs"], record["devices"]) == ("small.py", 3, 2, None)
-    assert set(record["versions"]) == {"multifit", "python", "numpy", "mxnet"}
+    assert set(record["versions"]) - {"torch"} == {"multifit", "python", "numpy", "mxnet"}
 
 
 def test_epochs_of_the_command_line_are_the_files_setting(write, multifit):

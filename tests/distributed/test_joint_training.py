@@ -21,7 +21,7 @@ from multifit import (
     TrainerSpec,
 )
 from multifit.distributed import ALONE, World
-from multifit.gluon.distributed.reader import Reader
+from multifit.engines.reader import Reader
 from multifit.metrics import BinaryAccuracy
 from multifit.sampling import Ratios, RoundRobin
 from tests.common import whole_pass

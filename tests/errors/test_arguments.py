@@ -55,7 +55,7 @@ def test_an_argument_of_a_wrong_type_is_named(setup: Setup, method: str, argumen
 
 
 def test_the_net_must_be_a_block_and_the_spec_a_task_spec_or_a_loss(setup: Setup) -> None:
-    with pytest.raises(SpecError, match="not a gluon.Block; give the net itself, an instance"):
+    with pytest.raises(SpecError, match="not a torch.nn.Module or gluon.Block; give the net itself"):
         MultiEstimator(gluon.nn.Dense, TaskSpec(**setup.spec))
     for spec in ("softmax", [gluon.loss.SoftmaxCrossEntropyLoss()] * 9):
         with pytest.raises(SpecError, match="spec is .*; give a TaskSpec, or one loss for a net with one in"):

@@ -15,7 +15,7 @@ TWO = [mx.cpu(0), mx.cpu(1)]
 WAY = "give an mx.Context or a list of different ones, such as mx.cpu(0) or [mx.gpu(0), mx.gpu(1)]"
 CONTEXTS = {
     "no GPU": (mx.gpu(97), "context: gpu(97) does not exist: this machine has"),
-    "string": ("gpu", "context: 'gpu' is not a context"),
+    "no GPUs": ("gpu:97,98", "context: gpu(97) does not exist: this machine has"),
     "twice": ([mx.cpu(0), mx.cpu(0)], "context: cpu(0) is given twice"),
     "empty": ([], "context: the list is empty"),
     "several": ([mx.cpu(0), 3, mx.gpu(98)], "3 is not a context; gpu(98) does not exist"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from multifit import LabelSpec, LossSpec, MultiEstimator, TaskSpec
-from multifit.gluon.data.loaders import iterate
+from multifit.engines.loaders import iterate
 from multifit.sampling import Proportional, Ratios, RoundRobin
 from tests.common.compare import assert_same_parameters, copy_parameters, twins
 from tests.common.data import in_batches, two_head_arrays

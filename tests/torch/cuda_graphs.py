@@ -15,7 +15,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from multifit.torch.engine import computation
+from multifit.torch.traced import computation
 
 from .place import DEVICE
 

@@ -13,7 +13,7 @@ from multifit.balance import FAMO, UPGrad
 from multifit.distributed import ALONE, World
 from multifit.errors import Problem
 from multifit.gluon.compat import mx
-from multifit.torch.engine.computation import WholeComputation
+from multifit.torch.traced.computation import WholeComputation
 from tests.common.compare import assert_unchanged, snapshot
 from tests.common.language import BATCHES, KEPT, STATE, UNITS, Keeps, LanguageModel, make_net, make_spec
 from tests.common.ranks import run_ranks

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from multifit import SpecError
-from multifit.torch.engine import program
+from multifit.torch.traced import program
 from tests.torch.cuda_graphs import counted_replays
 from tests.torch.runs import BATCHES, assert_equal, estimator_of, values
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from multifit.torch.engine import cuda_graphs
-from multifit.torch.engine.computation import CompileMode, Computed, WholeComputation
-from multifit.torch.engine.cuda_graphs import WARM_UP, CudaGraphRunner
+from multifit.torch.traced import cuda_graphs
+from multifit.torch.traced.computation import CompileMode, Computed, WholeComputation
+from multifit.torch.traced.cuda_graphs import WARM_UP, CudaGraphRunner
 from tests.torch.cuda_graphs import counted_replays
 from tests.torch.place import DEVICE
 

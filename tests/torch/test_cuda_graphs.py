@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from multifit.balance import FAMO, GramianMethod, PCGrad, UPGrad
-from multifit.torch.engine import program
-from multifit.torch.engine.result import Result
+from multifit.torch.traced import program
+from multifit.torch.traced.result import Result
 from tests.torch.cuda_graphs import counted_replays
 from tests.torch.place import DEVICE
 from tests.torch.runs import BATCHES, assert_equal, estimator_of, values

@@ -8,8 +8,8 @@ import torch
 
 from multifit.gluon.compat import mx
 from multifit.gluon.runner import Runner as MXNetRunner
-from multifit.torch.engine import runner
 from multifit.torch.devices import why_inexact
+from multifit.torch.traced import runner
 from tests.torch.place import DEVICE
 from tests.torch.runs import BATCHES, estimator_of
 
@@ -63,7 +63,7 @@ def test_deterministic_algorithms(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_error_on_the_device_is_reported_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    from multifit.torch.engine.computation import WholeComputation
+    from multifit.torch.traced.computation import WholeComputation
 
     def fail(self: Any, given: Any) -> Any:
         raise RuntimeError("out of memory")

@@ -11,7 +11,7 @@ import pytest
 from multifit import DataError, MultiEstimator, SkipNonFinite, SpecError, TrainerSpec
 from multifit.balance import UPGrad
 from multifit.distributed import ALONE, World
-from multifit.torch.engine.gradients import JointGradients
+from multifit.torch.traced.gradients import JointGradients
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.joint_training import (
     ON_TORCH,

@@ -9,8 +9,8 @@ import torch
 
 from multifit import MultiEstimator, TerminateOnNaN, TrainerSpec
 from multifit.gluon import precision as precisions
-from multifit.torch.engine.backward_pass import AutogradPass
-from multifit.torch.engine.scaling import Scaled, Scaling, Unscaled
+from multifit.torch.traced.backward_pass import AutogradPass
+from multifit.torch.traced.scaling import Scaled, Scaling, Unscaled
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.nets import two_heads
 from tests.common.specs import two_head_spec

@@ -19,7 +19,7 @@ from multifit import (
 from multifit.gluon.compat import mx
 from multifit.sampling import RoundRobin
 from multifit.seeding import seed_everything
-from multifit.torch.engine import program
+from multifit.torch.traced import program
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.language import BATCHES, UNITS, LanguageModel, make_net, make_spec
 from tests.common.specs import CE, one_loss_spec, two_head_spec

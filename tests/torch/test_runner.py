@@ -154,7 +154,7 @@ def test_layers_made_in_the_first_forward_pass_are_evaluated_with_mxnet(caplog: 
 
 def test_programs_and_constants_that_are_discarded_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     for limit in ("program.MAX_PROGRAMS", "stage.MAX_CONSTANTS"):
-        monkeypatch.setattr(f"multifit.torch.engine.{limit}", 1)
+        monkeypatch.setattr(f"multifit.torch.traced.{limit}", 1)
     image, digit, size = two_head_arrays(18).values()
     parts = [slice(0, 8), slice(8, 9), slice(9, 17), slice(17, 18)]  # a batch of one sample has its own graph
     data = [(image[part], digit[part], size[part]) for part in parts]

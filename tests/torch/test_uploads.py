@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from multifit.gluon.compat import mx
-from multifit.torch.engine.tensors import MAX_BATCHES, MAX_BYTES, MIN_BATCHES, Uploads, too_many
+from multifit.torch.traced.tensors import MAX_BATCHES, MAX_BYTES, MIN_BATCHES, Uploads, too_many
 
 from .place import DEVICE
 

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import copy
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import combinations
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
 
-from ...balance import GramianMethod
-from ...balance.answers import ask
-from ...balance.means import Means, Sums
-from ...balance.tasks import GradientFigures, Tasks, tasks_of, weight_figure
-from ...balance.weighing import weigh_gradients
+from ...balance import GramianMethod, compared
+from ...balance.compared import ChosenParameters, summed
+from ...balance.means import Sums
+from ...balance.tasks import Tasks
 from ...distributed import ALONE, World
-from ...errors import SpecError, limited, suggest
 from ...protocols import Array, Context, Numbers
 from ...spec import TaskSpec
-from ...state import RunState
 from ..compat import mx
 from ..data.arrays import new_array
 from ..distributed.collectives import all_reduce
@@ -27,9 +21,9 @@ from ..execution.loss_graph import APART
 from ..execution.loss_separation import LossSeparation
 from ..execution.parameter_rows import ParameterRows
 from ..execution.result import StepResult
-from ..execution.split_graph import SharedFeatures, measuring
+from ..execution.split_graph import measuring
 from ..metrics.sums import Accumulator
-from .present import tasks_with_labels, weight_rows
+from .present import labelled_rows
 
 Operator = Callable[..., Any]
 """A function of arrays; returns a list of arrays, or a single array."""
@@ -88,60 +82,10 @@ class MXNetArrays:
         return ParameterGradients(None if on == "parameters" else on, parameters, world)
 
 
-class ChosenParameters:
-    """The names of the parameters that match `pattern`, or of all parameters if it is None.
-
-    Raises SpecError if a pattern matches none.
-    """
-
-    def __init__(self, pattern: str | None, parameters: Mapping[str, Any], world: World) -> None:
-        self._pattern, self._world = pattern, world
-        self.names = set(parameters) if pattern is None else _matching(pattern, parameters)
-
-    def reached(self, own: Iterable[str]) -> list[str]:
-        """Return the chosen names among the parameters that the samples of any rank have reached.
-
-        `own` are the names reached on this rank. Raises SpecError if no chosen parameter was reached: they
-        all belong to single tasks, or are frozen.
-        """
-        every = self._world.gather(sorted(own))
-        names = sorted(self.names & set().union(*every))
-        if not names:
-            raise SpecError(
-                f'balance: on="{self._pattern}" selects no parameter that tasks share and train; '
-                'use on="parameters"'
-            )
-        return names
-
-
-def _matching(pattern: str, parameters: Mapping[str, Any]) -> set[str]:
-    """Return the names that a pattern matches; raises SpecError if it is not valid, or matches none."""
-    try:
-        names = {name for name in parameters if re.fullmatch(pattern, name)}
-    except re.error as error:
-        raise SpecError(f'balance: on="{pattern}" is not a regular expression: {error}') from None
-    if not names:
-        near = suggest(pattern, [*parameters, "features", "parameters"])
-        raise SpecError(
-            f'balance: on="{pattern}" matches no parameter{near}; valid are "features", "parameters" or a '
-            "pattern of parameters such as body.*"
-        )
-    return names
-
-
-class TaskGradients(Protocol):
+class TaskGradients(compared.TaskGradients, Protocol):
     """Computes the inner products of the tasks' gradients, and combines the gradients."""
 
     repeats: bool  # whether there is a backward pass through the body for each task
-
-    def measure(self, result: StepResult, tasks: Tasks) -> tuple[Numbers, Numbers]:
-        """Return a batch's losses (K,) and Gramian (K, K) over all devices and ranks; this waits for them.
-
-        All ranks must call this, even without samples.
-        """
-
-    def combine(self, features: Sequence[SharedFeatures], weights: Numbers) -> None:
-        """Give the shared parameters the weighted sum of the tasks' gradients."""
 
 
 class FeatureGradients:
@@ -166,18 +110,10 @@ class FeatureGradients:
         losses = tasks.losses(result, values) if one_device else tasks.read_losses(result, ALONE)
         return summed(self._world, losses, gramian)
 
-    def combine(self, features: Sequence[SharedFeatures], weights: Numbers) -> None:
+    def combine(self, result: StepResult, weights: Numbers) -> None:
         """Pass the weighted sum of the features' gradients back."""
-        for each in features:
+        for each in result.features:
             each.backward(weights)
-
-
-def summed(world: World, losses: Numbers, gramian: Numbers) -> tuple[Numbers, Numbers]:
-    """Return the sums of the ranks' losses and Gramians."""
-    if world.alone:
-        return losses, gramian
-    count, sums = len(losses), world.sum(np.append(losses, gramian))
-    return sums[:count], sums[count:].reshape(count, count)
 
 
 class ParameterGradients:
@@ -212,9 +148,9 @@ class ParameterGradients:
         own = gramian if self._world.first else np.zeros_like(gramian)
         return summed(self._world, tasks.losses(result, of_losses.tolist()), own)
 
-    def combine(self, features: Sequence[SharedFeatures], weights: Numbers) -> None:
+    def combine(self, result: StepResult, weights: Numbers) -> None:
         """Combine the rows; if the batch was not measured, pass the weighted sum back through the body."""
-        for each in () if self._rows else features:
+        for each in () if self._rows else result.features:
             each.backward(weights)
         for rows in self._rows:
             rows.combine(weights)
@@ -232,17 +168,11 @@ class ParameterGradients:
         return mx.nd.zeros((tasks, size), ctx=context, dtype=parameter.dtype)
 
 
-class GradientBalancer:
+class GradientBalancer(compared.GradientBalancer):
     """Runs a method that needs the inner products of the tasks' gradients.
 
-    A first backward pass goes from the losses to the features where the tasks branch, and gives each task's
-    own parameters the gradient of its loss. Then the weighted sum of the tasks' gradients is passed on to
-    the shared body. Every batch in which the weights are computed waits for K x K numbers. `parameters` are
-    the net's parameters by structural name.
-
-    `gradient_figures` are means over the measured batches of an epoch. The weights and what the method
-    remembers are kept over all fits. Losses and inner products are those of all ranks of `world`. Raises
-    SpecError if the method cannot weigh the losses of `spec`.
+    `parameters` are the net's parameters by structural name, and `arrays` the arrays of the engine. Losses
+    and inner products are those of all ranks of `world`.
     """
 
     def __init__(
@@ -253,90 +183,12 @@ class GradientBalancer:
         parameters: Mapping[str, Any],
         arrays: Arrays,
     ) -> None:
-        on = getattr(method, "on", "parameters")
-        self._gradients = arrays.task_gradients(on, parameters, world)
-        self.method, self.tasks = method, tasks_of(method, spec)
-        self._preference = self.tasks.preference(method)
-        # a loss of weight 0 has no gradient, and must not change where the graph is cut
-        self._weighed = [term.key for term in spec.terms if term.spec.weight != 0]
-        self._count = len(self.tasks.names)
-        self._weights = self.tasks.first_weights(method)
-        self._memory = ask(method, "start", self._count)
-        self._is_new = True
-        self._new_figures()
-
-    def fork(self) -> GradientBalancer:
-        """Return a balancer that continues from this one's state without changing it."""
-        fork = copy.copy(self)  # arrays are replaced, never changed
-        fork._gradients = copy.copy(self._gradients)
-        fork._new_figures()
-        return fork
+        gradients = arrays.task_gradients(getattr(method, "on", "parameters"), parameters, world)
+        self._repeats = gradients.repeats
+        super().__init__(method, spec, gradients, labelled_rows, Accumulator)
 
     @property
     def separation(self) -> LossSeparation:
         """How a training stage must compute the objective."""
-        means = (self._weight_means, self.gradient_figures)
         tasks = {loss: self.tasks.of_loss[loss] for loss in self._weighed}
-        return LossSeparation(APART, means, tasks, self._gradients.repeats)
-
-    def combine(self, result: StepResult, state: RunState) -> None:
-        """Give the shared parameters the weighted sum of the tasks' gradients."""
-        there: Any = None
-        if self._is_new or state.step % self.method.every == 0:
-            there = self._weigh(*self.measure(result), state.epoch, state.step)
-        if there is None:
-            there = tasks_with_labels(result, self.tasks)
-        self._weight_means.add(weight_rows(self._weights, there))
-        self._gradients.combine(result.features, self._weights)
-
-    def _weigh(self, losses: Numbers, gramian: Numbers, epoch: int, step: int) -> Numbers | None:
-        """Compute the weights; a task without a gradient keeps its last one, for batches without new ones.
-
-        Returns 1 for the tasks with a gradient, else 0; None if a number is not finite: all weights stay.
-        """
-        state = self._weights, self._memory, epoch, step, len(self.tasks.weighed), self._preference
-        weights, self._memory = weigh_gradients(self.method, losses, gramian, *state)
-        self._is_new = False
-        if not np.isfinite(gramian.sum() + losses.sum()):
-            return None
-        there: Numbers = (gramian.diagonal() > 0).astype(np.float64)
-        self._weights = np.where(there, weights, self._weights)
-        return there
-
-    def state(self) -> dict[str, Any]:
-        """Return the weights and what the method remembers, for a checkpoint."""
-        return {"weights": self._weights, "memory": self._memory, "new": self._is_new}
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Restore what :meth:`state` returned."""
-        self._weights, self._memory, self._is_new = state["weights"], dict(state["memory"]), state["new"]
-
-    def measure(self, result: StepResult) -> tuple[Numbers, Numbers]:
-        """Return the losses (K,) and the Gramian (K, K) over all devices and ranks; this waits for them.
-
-        The Gramian is added to the figures.
-        """
-        losses, gramian = self._gradients.measure(result, self.tasks)
-        gramian = (gramian + gramian.T) / 2
-        if np.isfinite(gramian).all():  # gradients in float16 overflow now and then
-            self.gradient_figures.add_gramian(gramian)
-        return losses, gramian
-
-    def never_met(self) -> str | None:
-        """Return a warning if, in the epoch that ends, features of some tasks were never compared."""
-        sharing, names = getattr(self._gradients, "sharing", ()), self.tasks.names
-        shared = {(names[i], names[j]) for tasks in sharing for i, j in combinations(tasks, 2)}
-        unmet = [pair for pair in self.gradient_figures.never_met() if pair in shared]
-        pairs = [f'"{one}" and "{other}"' for one, other in unmet]
-        if not pairs:
-            return None
-        return (
-            f"balance: {type(self.method).__name__} compares gradients of features, and in a whole epoch "
-            f"those of {', '.join(limited(pairs))} never met, as if no sample had labels of both; "
-            'on="parameters" compares them'
-        )
-
-    def _new_figures(self) -> None:
-        names = self.tasks.names
-        self._weight_means = Means([weight_figure(name) for name in names], Accumulator)
-        self.gradient_figures = GradientFigures(names)
+        return LossSeparation(APART, self.means, tasks, self._repeats)

@@ -30,6 +30,11 @@ def tasks_with_labels(result: Any, tasks: Tasks) -> Numbers | Array:
     return mx.nd.concat(*counted, dim=0) != 0
 
 
+def labelled_rows(result: Any, tasks: Tasks, weights: Numbers) -> Numbers | Array:
+    """Return the rows to add to the means of the weights, of the tasks with labels in a batch."""
+    return weight_rows(weights, tasks_with_labels(result, tasks))
+
+
 def weight_rows(weights: Numbers, there: Numbers | Array) -> Numbers | Array:
     """Return the rows to add to the means of the weights; `there` is 1 for the tasks that count, else 0."""
     if isinstance(there, np.ndarray):

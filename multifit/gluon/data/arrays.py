@@ -100,7 +100,7 @@ def samples(array: RawArray, rows: slice, axis: int) -> RawArray:
     return array[(slice(None),) * axis + (rows,)] if axis else array[rows]  # CSR arrays take no tuple
 
 
-def concatenated(arrays: Sequence[RawArray], axis: int) -> RawArray:
+def concatenated(arrays: Sequence[Any], axis: int) -> RawArray:
     """Join arrays along an axis; NDArrays on the device of the first one."""
     if isinstance(arrays[0], np.ndarray):
         return np.concatenate(arrays, axis)
@@ -145,33 +145,6 @@ def shared(array: Any) -> Any:
     if type(array) is not mx.nd.NDArray or array.dtype not in DLPACK:
         return None
     return array.to_dlpack_for_read()
-
-
-def joined(pieces: list[np.ndarray], sizes: list[int], batch_axis: int = 0) -> np.ndarray | list[np.ndarray]:
-    """Concatenate an output's pieces, one per device and batch, over the batch axis or else the first axis.
-
-    `sizes` are the pieces' numbers of samples. Several pieces are returned as a list if their other axes
-    differ, or if their shapes do not show which axis holds the samples, or whether one does.
-    """
-    if len(pieces) == 1 and any(length == sizes[0] for length in pieces[0].shape[: batch_axis + 1]):
-        return pieces[0]
-    axis = sample_axis(pieces, sizes, batch_axis)
-    return pieces if axis is None else np.concatenate(pieces, axis)
-
-
-def sample_axis(pieces: Sequence[Any], sizes: Sequence[int], batch_axis: int) -> int | None:
-    """Return the axis over which arrays can be joined: the batch axis, or the first one.
-
-    `sizes` are the arrays' numbers of samples. Returns None if their other axes differ, or if their shapes do
-    not show which axis holds the samples.
-    """
-    fitting = [
-        axis
-        for axis in sorted({0, batch_axis})
-        if all(p.ndim > axis and p.shape[axis] == size for p, size in zip(pieces, sizes))
-        and len({p.shape[:axis] + p.shape[axis + 1 :] for p in pieces}) == 1
-    ]
-    return fitting[0] if len(fitting) == 1 else None
 
 
 def new_array(values: Any, context: Context | None = None, dtype: Any = None) -> Array:

@@ -18,10 +18,13 @@ VALID = (
 def resolve_context(context: object, parameters: Iterable[Parameter]) -> list[Context]:
     """Return the contexts to run on; by default those of the parameters, else the first GPU, else the CPU.
 
-    Raises ValueError if an item is not a context, is given twice, or does not exist on this machine.
+    Raises ValueError if an item is not a context, is given twice, or does not exist on this machine, or if a
+    text cannot be parsed.
     """
     if context is None:
         return placed_on(parameters) or [mx.gpu(0) if mx.context.num_gpus() else mx.cpu(0)]
+    if isinstance(context, str):
+        context = parse_devices(context)
     contexts: list[Any] = list(context) if isinstance(context, (list, tuple)) else [context]
     messages = [f"{shown(c)} is not a context" for c in contexts if not isinstance(c, mx.Context)]
     valid = [c for c in contexts if isinstance(c, mx.Context)]
@@ -40,8 +43,10 @@ def resolve_context(context: object, parameters: Iterable[Parameter]) -> list[Co
 def can_compute(context: object) -> bool:
     """Whether MXNet can compute on the GPUs among the contexts.
 
-    MXNet's builds hold machine code for some GPUs only; on any other GPU, every operator fails.
+    MXNet's builds hold machine code for some GPUs only; on any other GPU, every operator fails. Raises
+    ValueError if a text cannot be parsed.
     """
+    context = parse_devices(context) if isinstance(context, str) else context
     contexts = list(context) if isinstance(context, (list, tuple)) else [context]
     try:
         for gpu in [c for c in contexts if getattr(c, "device_type", None) == "gpu"]:

@@ -21,18 +21,16 @@ from multiprocessing import parent_process
 from multiprocessing.pool import TERMINATE, AsyncResult
 from multiprocessing.util import Finalize
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from ...errors import DataError, shown, user_code
-from ...seeding import mixed, seed_everything, state_hash
+from ...seeding import mixed, seed_everything
 from ..compat import mx
 
 LOOK = 0.5  # seconds between two looks at the workers
 
 _gluon = mx.gluon.data.dataloader
-_passes: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # by loader: the last number counted here
 
 
 def has_own_workers(data: Any) -> bool:
@@ -56,25 +54,13 @@ def iterates_as_gluon(data: mx.gluon.data.DataLoader) -> bool:
     return all(getattr(type(data), name) is getattr(gluon, name) for name in ("__iter__", "_prefetch_iter"))
 
 
-def pass_seed(data: mx.gluon.data.DataLoader, number: int | None) -> int:
-    """Return the number from which the seeds of a pass over the data are derived; draws no random numbers.
-
-    It depends on NumPy's random state, so that ``np.random.seed`` or the run's seed make a run repeatable,
-    including its workers. It also depends on the pass's `number` in its run, because a loader that does not
-    shuffle leaves the random state as it is; by default, the calls for this loader are counted.
-    """
-    if number is None:
-        number = _passes[data] = _passes.get(data, -1) + 1
-    return state_hash(number)
-
-
 def iterate_seeded(data: mx.gluon.data.DataLoader, seed: int, first: int) -> Iterator[Any]:
     """Iterate over a :func:`seedable` loader with its own workers; each batch is made with its own seed.
 
-    `seed` comes from :func:`pass_seed`. If the loader holds the rest of an epoch, `first` is the number of
-    its first batch in that epoch. As in Gluon, a few batches are made ahead. Raises DataError if a worker
-    dies or hangs, which ends the pool. Exceptions of the data set or the batchify function are raised as they
-    are.
+    `seed` comes from :func:`multifit.engines.loaders.pass_seed`. If the loader holds the rest of an epoch,
+    `first` is the number of its first batch in that epoch. As in Gluon, a few batches are made ahead. Raises
+    DataError if a worker dies or hangs, which ends the pool. Exceptions of the data set or the batchify
+    function are raised as they are.
     """
     pool, batchify = data._worker_pool, batchify_of(data)
     _watch(pool)

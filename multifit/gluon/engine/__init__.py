@@ -1,6 +1,5 @@
 """The engine of an estimator: its model and trainers, with their stages, readers and batch splitters."""
 
 from .engine import AnySplitter, Engine
-from .windows import Windows
 
-__all__ = ["AnySplitter", "Engine", "Windows"]
+__all__ = ["AnySplitter", "Engine"]

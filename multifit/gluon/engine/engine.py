@@ -11,6 +11,8 @@ from typing import Any
 from ...arguments import FromZero, checked_value
 from ...distributed import ALONE, World
 from ...engines import Setup
+from ...engines.reader import Reader
+from ...engines.windows import Windows
 from ...errors import Problem
 from ...events import NO_HOOKS, TrainingHooks
 from ...log_once import LogOnce
@@ -30,10 +32,10 @@ from ..data.task_splitter import TaskSplitter
 from ..data.value_weights import BalancedWeights, ValueWeights
 from ..distributed.joint_gradients import JointGradients
 from ..distributed.parameters import SharedParameters
-from ..distributed.reader import Reader
 from ..execution.changed_objective import refuse_blends
 from ..execution.loss_graph import APART
 from ..execution.loss_separation import TOGETHER, LossSeparation
+from ..execution.loss_weights import normalizer
 from ..execution.network import Network
 from ..execution.stage import Stage
 from ..metrics import copy_metric
@@ -41,7 +43,6 @@ from ..metrics.stage_metric import StageMetric, declared_metrics
 from ..model.model import Model, default_spec
 from ..model.model_trainers import ModelTrainers, bound_parameters
 from ..precision import Precision, precision_of
-from .windows import Windows
 
 AnySplitter = BatchSplitter | TaskSplitter
 
@@ -84,7 +85,8 @@ class Engine:
         self._split_specs: dict[str, TaskSpec] = {}
         self.balanced_weights: BalancedWeights = {}
         self.shared = SharedParameters(world, model.parameters, trainers.frozen.statistics)
-        self.windows = Windows(self)
+        measured = partial(normalizer, reads=True)
+        self.windows = Windows(self, measured, lambda: trainers.get().added_gradients)
         self.restart()
 
     @classmethod

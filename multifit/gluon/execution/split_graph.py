@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from ...balance.compared import NOTHING_SHARED
+from ...checks.trainers import listing
 from ...errors import SpecError, counted, memory
 from ...protocols import Array, Numbers
 from ..compat import mx
 from ..data.arrays import new_array, size_in_bytes
 from ..in_place_call import InPlaceCall
-from ..optim.parameters import listing
 from ..optim.preserve_state import kept_statistics
 from .bound_executor import BatchArrays, BoundExecutor, Gradients, suits
 from .cached_graph import CachedGraph, as_list, has_control_flow
@@ -128,12 +129,6 @@ def measuring(losses: int, are_floats: tuple[bool, ...]) -> Any:
     gramians = [mx.sym.reshape(mx.sym.dot(each, each, transpose_b=True), shape=(-1,)) for each in exact]
     numbers = [*gramians, *(mx.sym.var(f"loss{number}") for number in range(losses))]
     return mx.nd.CachedOp(mx.sym.concat(*(mx.sym.cast(each, "float64") for each in numbers), dim=0), PLANNED)
-
-
-NOTHING_SHARED = (
-    "balance: the tasks share no parameter that is trained, so that their gradients cannot be compared; use "
-    "a method of losses, such as DWA or Uncertainty, or leave balance= out"
-)
 
 
 REPEATED = (

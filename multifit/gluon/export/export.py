@@ -13,16 +13,17 @@ from typing import Any
 
 import numpy as np
 
+from ...engines.prediction import batches_of
 from ...errors import SpecError, quoted
 from ...files import atomic_path, atomic_write, sha256
 from ...protocols import Slots
 from ...spec import TaskSpec
 from ...stages import EVALUATE, TRAIN
+from ...version import installed_versions
 from ..compat import mx
 from ..data.splitter import SlotSignature
 from ..engine import Engine
-from ..installed import installed_versions
-from ..steps.evaluation import batches_of, predict_batch
+from ..steps.evaluation import predict_batch
 from .onnx_model import onnx_model, require_onnx
 from .traced_net import PortType, TracedNet, trace
 
@@ -99,7 +100,7 @@ def _description(net: TracedNet) -> dict[str, Any]:
         "inputs": [_port(name, type_) for name, type_ in net.inputs.items()],
         "outputs": [_port(name, type_) for name, type_ in net.outputs.items()],
         "unread_inputs": list(net.unread),
-        "versions": installed_versions(),
+        "versions": installed_versions(["mxnet"]),
     }
 
 

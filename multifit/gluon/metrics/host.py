@@ -12,6 +12,7 @@ import numpy as np
 
 from ...checks import describe
 from ...engines import scikit
+from ...engines.prediction import sample_axis
 from ...errors import SpecError, quoted, shown, suggest
 from ...protocols import Array
 from ...signatures import arity_problem, signature_of
@@ -19,7 +20,7 @@ from ...spec.names import OUTPUTS, Ref
 from ...spec.plan import function_name
 from ...spec.terms import MetricTerm
 from ..compat import mx
-from ..data.arrays import new_array, sample_axis
+from ..data.arrays import new_array
 from .base import present_arrays
 from .catalogue import READING, parts_of, updates_as, value_axis
 from .classification import UNCLEAR, BinaryAccuracy, read_classes

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from ...checks.trainers import listing
 from ...errors import Problem, SpecError, raise_problems, shown
 from ...protocols import Context
 from ...spec import LossSpec, MetricSpec, TaskSpec
@@ -13,7 +14,7 @@ from ..data.devices import resolve_context
 from ..execution.network import traces
 from ..execution.recorder import blocks_of
 from ..metrics import BinaryAccuracy
-from ..optim.parameters import initialize, listing, named_parameters, real_dtype
+from ..optim.parameters import initialize, named_parameters, real_dtype
 from ..precision import Precision, precision_of
 
 losses = mx.gluon.loss
@@ -63,9 +64,8 @@ class Model:
 
     `context`, `initializer` and `precision` are those of :class:`multifit.MultiEstimator`. Losses that are
     Blocks may have parameters too. `choose_precision` returns the precision with a name, if the engine
-    supports it. Raises SpecError if `net` is not a Block, or if MXNet's NumPy interface is active, and
-    ValueError for a context that does not exist, or a precision that is unknown or that the devices do not
-    support.
+    supports it. Raises SpecError if MXNet's NumPy interface is active, and ValueError for a context that does
+    not exist, or a precision that is unknown or that the devices do not support.
 
     `parameters` are named by structure, such as ``body.0.weight``; `contexts` are the devices; `log_once` is
     called with a line to log once.
@@ -81,8 +81,6 @@ class Model:
         log_once: Callable[[str], None],
         choose_precision: Callable[[object, Sequence[Context]], Precision] = precision_of,
     ) -> None:
-        if not isinstance(net, mx.gluon.Block):
-            raise SpecError(f"net is {shown(net)}, not a gluon.Block; give the net itself, an instance")
         raise_problems(_numpy_problems(()))
         self.net = net
         self._spec, self._losses = spec, {term.key: term.spec.fn for term in spec.terms}

@@ -8,14 +8,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ...errors import Problem, quoted, raise_problems, shown, suggest
+from ...checks.trainers import declared_rhythm, listing
+from ...errors import Problem, raise_problems, shown
 from ...protocols import Array
 from ...spec.terms import Term
 from ..execution.frozen import Frozen
 from ..optim.binding import DEFAULT, bind_trainers, frozen_names
 from ..optim.gradients import is_fresh, replicas, updated_parameters
-from ..optim.parameters import learnable, listing
-from ..optim.trainers import Trainers, declared_rhythm
+from ..optim.parameters import learnable
+from ..optim.trainers import Trainers
 from .model import Model
 
 
@@ -46,6 +47,10 @@ class ModelTrainers:
         self._never = {name: each for name, each in model.parameters.items() if name in names}
         self._resting: dict[Any, str] = {}  # the grad_req of these outside of training
         self._training = False
+
+    def window_of(self, name: str) -> int:
+        """Return the number of batches whose gradients a trainer adds up to an update."""
+        return self.get().window(name)
 
     def build(self) -> list[Problem]:
         """Initialise the parameters and build the trainers, unless that is done; return the problems.
@@ -228,26 +233,3 @@ def bound_parameters(terms: Sequence[Term], trainers: ModelTrainers) -> dict[str
         for term in terms
         if term.trainers
     }
-
-
-def bound_problems(terms: Sequence[Term], trainers: Trainers) -> list[Problem]:
-    """Return the names of trainers that do not exist, and the trainers without a loss."""
-    return [Problem("spec", message) for message in _bound_messages(terms, trainers)]
-
-
-def _bound_messages(terms: Sequence[Term], trainers: Trainers) -> Iterator[str]:
-    for term in terms:
-        for name in term.trainers:
-            if name not in trainers:
-                near = suggest(name, trainers)
-                found = f"there is no trainer {quoted([name])}{near}"
-                yield f"{term.where}: {found}; valid are {quoted(trainers)}"
-    bound = {name for term in terms for name in term.trainers}
-    if not bound or not bound <= trainers.keys() or not all(term.trainers for term in terms):
-        return
-    for name in trainers:
-        if name not in bound:
-            yield (
-                f'trainers["{name}"]: no loss trains its parameters, as all are bound to other trainers; '
-                "name it in the trainers= of a loss, or list its parameters in frozen="
-            )

@@ -1,19 +1,20 @@
 """Build the trainers that are declared for a net: each trainable parameter has exactly one."""
 
-import re
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
-from ...errors import Problem, shown
+from ...checks.trainers import coverage_problems, declared_problems, declared_rhythm, listing
+from ...errors import Problem
 from ...protocols import Context, Parameter
 from ...spec import TrainerSpec
 from ..compat import mx
 from .handle import TrainerHandle
 from .optimizers import build_optimizer, declared_options
-from .parameters import learnable, listing, select, trainable
-from .trainers import Trainers, declared_rhythm, rhythm_problems
+from .parameters import learnable, select, trainable
+from .trainers import Trainers, rhythm_problems
 
 DEFAULT = TrainerSpec(".*", "adam", {"learning_rate": 1e-3})
+LIBRARY = (mx.gluon.Trainer, "gluon.Trainer")
 STEP = mx.gluon.Trainer.step
 
 
@@ -40,7 +41,7 @@ def bind_trainers(
     named = {"trainer": DEFAULT if declared is None else declared} if single else declared
     named = {name: each.trainer if isinstance(each, TrainerHandle) else each for name, each in named.items()}
     where = {name: "trainers" if single else f'trainers["{name}"]' for name in named}
-    problems = [*known, *_declared_problems(named, where)]
+    problems = [*known, *declared_problems(named, where, LIBRARY, lambda each: each._optimizer)]
     valid = {name: value for name, value in named.items() if _is_trainer(value)}
     can_learn = learnable(parameters)
     candidates = {n: p for n, p in can_learn.items() if p.grad_req != "null" or n in resting}
@@ -55,7 +56,7 @@ def bind_trainers(
     updated = {name: [each for each in names if each in candidates] for name, names in held.items()}
     # parameters without a trainer are reported only if all trainers are valid: else they may belong to those
     if not selection_problems and len(valid) == len(named):
-        selection_problems = _coverage_problems(updated, candidates, frozen_set)
+        selection_problems = coverage_problems(updated, candidates, frozen_set)
     problems += selection_problems
     optimizers: dict[str, Any] = {}
     for name, value in valid.items():
@@ -97,36 +98,6 @@ def _new_trainers(
 def _is_trainer(value: object) -> bool:
     """Whether a value declares a trainer."""
     return isinstance(value, (TrainerSpec, mx.gluon.Trainer))
-
-
-def _declared_problems(named: Mapping[Any, Any], where: Mapping[Any, str]) -> list[Problem]:
-    """Check the types and names of trainers, and that no two gluon.Trainers share an optimizer object."""
-    messages = [
-        f"trainers: {shown(name)} is not a name; name each trainer with a string"
-        for name in named
-        if not isinstance(name, str) or not name
-    ]
-    messages += [_not_a_trainer(where[name], each) for name, each in named.items() if not _is_trainer(each)]
-    if not named:
-        messages.append("trainers: the dict is empty; name at least one trainer, or leave trainers= out")
-    owners: dict[int, list[str]] = {}
-    for name, value in named.items():
-        if isinstance(value, mx.gluon.Trainer):
-            owners.setdefault(id(value._optimizer), []).append(name)
-    messages += [
-        f"the trainers {' and '.join(names)} share one optimizer object, whose parameters and counters "
-        "would mix; give each its own"
-        for names in owners.values()
-        if len(names) > 1
-    ]
-    return [Problem("trainer", message) for message in messages]
-
-
-def _not_a_trainer(where: str, value: object) -> str:
-    way_out = 'give TrainerSpec(".*", "adam")'
-    if isinstance(value, (list, tuple)):
-        way_out = 'several trainers need names: give a dict, such as {"body": TrainerSpec("body.*"), ...}'
-    return f"{where}: {shown(value)} is neither a TrainerSpec nor a gluon.Trainer; {way_out}"
 
 
 def gluon_trainer_problems(
@@ -242,47 +213,3 @@ def held_by_trainer(
             "gluon.Trainer, or give a TrainerSpec, from which frozen parameters are subtracted"
         )
     return held, [Problem("trainer", message) for message in messages]
-
-
-def _coverage_problems(
-    updated: Mapping[str, Sequence[str]], candidates: Mapping[str, Parameter], frozen: set[str]
-) -> list[Problem]:
-    """Check that each trainable parameter has exactly one trainer, or is frozen.
-
-    `updated` are the names of each trainer's parameters.
-    """
-    owners: dict[str, list[str]] = {name: [] for name in candidates}
-    for trainer, names in updated.items():
-        for name in names:
-            owners[name].append(trainer)
-    shared: dict[tuple[str, ...], list[str]] = {}
-    for name, trainers in owners.items():
-        if len(trainers) > 1:
-            shared.setdefault(tuple(trainers), []).append(name)
-    messages = [
-        f"the trainers {' and '.join(trainers)} would update {listing(names)}; each parameter belongs to "
-        "exactly one: narrow a pattern"
-        for trainers, names in shared.items()
-    ]
-    without = [name for name, trainers in owners.items() if not trainers and name not in frozen]
-    if without:
-        others = [name for name, trainers in owners.items() if trainers]
-        messages.append(
-            f"no trainer updates {listing(without)}, so they would stay as they are; add a TrainerSpec for "
-            f"them, or pass {freezing(without, others)}"
-        )
-    return [Problem("trainer", message) for message in messages]
-
-
-def freezing(names: Sequence[str], others: Sequence[str]) -> str:
-    """Return the argument ``frozen=[...]`` that selects some parameters, and none of the others."""
-    return f"frozen=[{listing(list(dict.fromkeys(_pattern(name, others) for name in names)))}]"
-
-
-def _pattern(name: str, updated: Sequence[str]) -> str:
-    """Return a pattern that selects a parameter, as many similar ones as possible, and none in `updated`."""
-    parts = name.split(".")
-    blocks = [f"{'.'.join(parts[:depth])}.*" for depth in range(1, len(parts))]
-    kinds = [f".*{part}" for part in parts[1:][-1:]]
-    narrow = (each for each in blocks + kinds if not any(re.fullmatch(each, other) for other in updated))
-    return next(narrow, name)

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from inspect import signature
 from typing import Any
 
-from ...arguments import Count, NotNegative, Share, as_float, checked_value, is_finite_number
+from ...arguments import NotNegative, Share
+from ...checks.trainers import spec_messages, value_messages
 from ...errors import Problem, last_line, note_call, quoted, shown, suggest
 from ...schedules import with_base_rate
 from ...spec import TrainerSpec
@@ -27,7 +28,7 @@ def build_optimizer(where: str, spec: TrainerSpec) -> tuple[mx.optimizer.Optimiz
 
     `where` is the trainer's name in messages. What an optimizer of the user's own raises is raised as it is.
     """
-    optimizer, messages = None, _spec_messages(where, spec)
+    optimizer, messages = None, [*spec_messages(where, spec, ALIASES), *_schedule_messages(where, spec)]
     known = mx.optimizer.Optimizer.opt_registry
     kind = known.get(spec.optimizer.lower()) if isinstance(spec.optimizer, str) else None
     if isinstance(spec.optimizer, mx.optimizer.Optimizer):
@@ -57,7 +58,9 @@ def _build(where: str, kind: Any, options: dict[str, Any], scheduler: Any) -> tu
     stock = kind.__module__.startswith(KNOWN)
     limits = LIMITS if stock else {"learning_rate": NotNegative}  # another may take anything
     named = [(name, value) for name, value in options.items() if name in limits]
-    messages = [each for name, value in named for each in _invalid(f"{where}: {name}", value, limits[name])]
+    messages = [
+        each for name, value in named for each in value_messages(f"{where}: {name}", value, limits[name])
+    ]
     valid = {each for base in kind.__mro__ for each in signature(base.__init__).parameters} - NO_OPTIONS
     has = f"; {kind.__name__.lower()} has {quoted(sorted(valid))}"
     unknown = [name for name in options if name not in valid] if stock else []
@@ -80,26 +83,11 @@ def _build(where: str, kind: Any, options: dict[str, Any], scheduler: Any) -> tu
         return None, [f"{where}: {name} does not take {shown(options)}: {why}"]
 
 
-def _spec_messages(where: str, spec: TrainerSpec) -> list[str]:
-    """Return what is wrong with a spec whatever its optimizer is."""
-    messages, norm, options = [], spec.clip_norm, spec.optimizer_params
-    if norm is not None and not (is_finite_number(norm) and as_float(norm) > 0):
-        messages.append(f"{where}: clip_norm is {shown(norm)}; it must be a finite number above 0, or None")
-    messages += _invalid(f"{where}: every", spec.every, Count)
-    messages += _invalid(f"{where}: accumulate", spec.accumulate, bool)
-    schedules = [spec.lr_scheduler]
-    if options is not None and not isinstance(options, Mapping):
-        way_out = 'give a dict, such as {"learning_rate": 1e-3}'
-        messages.append(f"{where}: optimizer_params is {shown(options)}; {way_out}")
-    elif options:
-        messages += [
-            f'{where}: optimizer_params has both "{name}" and "{alias}", which are the same; leave one out'
-            for alias, name in ALIASES.items()
-            if {alias, name} <= options.keys()
-        ]
-        schedules.append(options.get("lr_scheduler"))
-        if "lr_scheduler" in options and spec.lr_scheduler is not None:
-            messages.append(f"{where}: lr_scheduler is given twice; leave it out of optimizer_params")
+def _schedule_messages(where: str, spec: TrainerSpec) -> list[str]:
+    options = spec.optimizer_params if isinstance(spec.optimizer_params, Mapping) else {}
+    messages, schedules = [], [spec.lr_scheduler, options.get("lr_scheduler")]
+    if "lr_scheduler" in options and spec.lr_scheduler is not None:
+        messages.append(f"{where}: lr_scheduler is given twice; leave it out of optimizer_params")
     for schedule in schedules:
         if schedule is not None and not (callable(schedule) and hasattr(schedule, "base_lr")):
             way_out = "give an instance, such as mx.lr_scheduler.FactorScheduler(step=1000, base_lr=1e-3)"
@@ -113,11 +101,3 @@ def _unknown(where: str, optimizer: object) -> str:
     if isinstance(optimizer, type) and issubclass(optimizer, mx.optimizer.Optimizer):
         near = f' (did you mean "{optimizer.__name__.lower()}"?)'
     return f"{where}: there is no optimizer {shown(optimizer)}{near}; valid are {quoted(valid)}"
-
-
-def _invalid(where: str, value: object, hint: Any) -> list[str]:
-    try:
-        checked_value(where, value, hint)
-    except ValueError as error:
-        return [str(error)]
-    return []

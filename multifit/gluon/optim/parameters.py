@@ -1,11 +1,11 @@
 """The parameters of a net and its losses: their names, how to select some of them, and initialisation."""
 
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from ...checks.trainers import select_by_pattern, selects_nothing
 from ...errors import Problem, note_call, quoted, shown, suggest
 from ...protocols import Context, Parameter
 from ..compat import mx
@@ -76,9 +76,6 @@ def statistics(parameters: Mapping[str, mx.gluon.Parameter]) -> dict[str, mx.glu
     return {name: p for name, p in parameters.items() if not p._differentiable and p._data is not None}
 
 
-LISTED = 6  # names in a message
-
-
 def select(
     where: str,
     params: Any,
@@ -93,7 +90,8 @@ def select(
     """
     every = parameters if every is None else every
     if isinstance(params, str):
-        return _by_pattern(where, params, parameters, every)
+        others = getattr(every, "other_names", {})
+        return select_by_pattern(where, params, parameters, every, others)
     if isinstance(params, mx.gluon.Block):
         params, what = params.collect_params(), f"the Block {params.name}"
     elif isinstance(params, mx.gluon.ParameterDict):
@@ -106,57 +104,7 @@ def select(
     members = {id(p) for p in params.values()}
     names = [name for name, p in parameters.items() if id(p) in members]
     constant = [name for name, p in every.items() if id(p) in members]
-    return names, [] if names else [_selects_nothing(where, what, parameters, constant)]
-
-
-def _by_pattern(
-    where: str, text: str, parameters: Mapping[str, Parameter], every: Mapping[str, Parameter]
-) -> tuple[list[str], list[Problem]]:
-    try:
-        pattern = re.compile(text)
-    except re.error as error:
-        return [], [Problem("trainer", f"{where}: {quoted([text])} is not a regular expression: {error}")]
-    names = [name for name in parameters if pattern.fullmatch(name)]
-    if names:
-        return names, []
-    what = f"the pattern {quoted([text])}"
-    others = getattr(every, "other_names", {})
-    other = next((name for name in others if pattern.fullmatch(name)), None)
-    if other is not None:
-        message = f'{what} matches "{other}", which is another name of the shared parameter "{others[other]}"'
-        return [], [Problem("trainer", f"{where}: {message}; select it by that name")]
-    constant = [name for name in every if pattern.fullmatch(name)]
-    return [], [_selects_nothing(where, what, parameters, constant, pattern)]
-
-
-def _selects_nothing(
-    where: str,
-    what: str,
-    parameters: Mapping[str, Parameter],
-    constant: Sequence[str],
-    pattern: re.Pattern[str] | None = None,
-) -> Problem:
-    if not parameters:
-        return Problem("trainer", f"{where}: the net has no parameters to train")
-    if constant:
-        message = f"{what} selects only what is not trained, such as running statistics: {listing(constant)}"
-        return Problem("trainer", f"{where}: {message}; leave it out")
-    text = f"{where}: {what} selects none of the net's parameters"
-    begun = [name for name in parameters if pattern is not None and pattern.match(name)]
-    if pattern is not None and begun:
-        whole = f"{pattern.pattern}.*"  # in a pattern of alternatives, this extends only the last
-        is_enough = all(re.fullmatch(whole, name) for name in begun)
-        text += f' (did you mean "{whole if is_enough else f"({pattern.pattern}).*"}"?)'
-    elif pattern is not None:
-        text += suggest(pattern.pattern, parameters)
-    valid = "a pattern must match a whole name, such as " if pattern is not None else "its parameters are "
-    return Problem("trainer", f"{text}; {valid}{listing(list(parameters))}")
-
-
-def listing(names: Sequence[str]) -> str:
-    """Return the first names, quoted, and how many more there are."""
-    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
-    return ", ".join(f'"{name}"' for name in names[:LISTED]) + more
+    return names, [] if names else [selects_nothing(where, what, parameters, constant)]
 
 
 def initialize(

@@ -1,37 +1,23 @@
-"""Describe a run as a JSON tree, its identity, and compare two; a checkpoint of another run is refused."""
+"""The identity of a run on MXNet."""
 
-import json
-import math
-import numbers
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from ...errors import suggest
-from ...sampling import TaskLoaders
+from ...engines.identity import Parameters, plain, run_identity
 from ...schedules import ScaledSchedule
-from ...spec import LossSpec, MetricSpec, TaskSpec
-from ...spec.names import listed
-from ...spec.plan import function_name
-from ...spec.terms import MetricTerm, Term
-from ..balance.make import AnyBalancer
 from ..compat import mx
 from ..engine import Engine
-
-_SHOWN = 6  # differences in parameters, of which there can be thousands
-_LONGEST = 160  # characters of a value
-# In these sections, keys are names that the user chose; in all others, they are fields.
-_NAMED = {"handlers", "holds", "labels", "losses", "metrics", "options", "parameters", "summary", "trainers"}
 
 
 def identity(engine: Engine) -> dict[str, Any]:
     """Return the identity of a run: its spec, parameters, trainers, devices, precision, balance, loaders."""
     trainers = engine.trainers.get()
-    return {
-        "spec": spec_tree(engine.spec),
-        "parameters": {name: _parameter(parameter) for name, parameter in engine.model.parameters.items()},
-        "trainers": {
+    return run_identity(
+        engine,
+        described(engine.model.parameters),
+        {
             name: {
                 "optimizer": type(trainer.optimizer).__name__,
                 "options": _options(trainers.options.get(name)),
@@ -42,90 +28,19 @@ def identity(engine: Engine) -> dict[str, Any]:
             }
             for name, trainer in trainers.items()
         },
-        "devices": len(engine.model.contexts),
-        "precision": engine.model.precision.name,
-        **({} if engine.balancer is None else {"balance": _balance(engine.balancer)}),
-        **({} if engine.loaders is None else {"loaders": _loaders(engine.loaders)}),
-    }
+    )
 
 
-def spec_tree(spec: TaskSpec) -> dict[str, Any]:
-    """Return the declarations of a spec that belong to a run's identity; functions by their names."""
-    return {
-        "inputs": list(spec.inputs),
-        "outputs": plain(spec.outputs),
-        "labels": {
-            name: {key: plain(getattr(label, key)) for key in ("dtype", "classes", "ignore", "missing")}
-            for name, label in spec.label_specs.items()
-        },
-        "losses": {term.key: _loss(term, term.spec) for term in spec.terms},
-        "metrics": {term.key: _metric(term, term.spec) for term in spec.metric_terms},
-        "evaluate": {} if spec.evaluate is None else spec_tree(spec.evaluate),
-        **({"state": plain(spec.state)} if spec.state else {}),
-    }
+def described(parameters: Mapping[str, Any]) -> Parameters:
+    """Return the shapes and dtypes of parameters or arrays."""
+    return {name: _described(each) for name, each in parameters.items()}
 
 
-def plain(value: Any) -> Any:
-    """Return a declared value as JSON; a function or another object by its name."""
-    if value is None or isinstance(value, (bool, str)):
-        return value
-    if isinstance(value, np.generic):
-        return plain(value.item())
-    if isinstance(value, numbers.Integral):
-        return int(value)
-    if isinstance(value, numbers.Real):
-        number = float(value)
-        return number if math.isfinite(number) else repr(number)  # a NaN would differ from itself
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    return "..." if value is Ellipsis else {"function": function_name(value)}
-
-
-def _loss(term: Term, spec: LossSpec) -> dict[str, Any]:
-    parts = [part for part in term.parts if part]
-    return {
-        "fn": None if spec.fn is None else function_name(spec.fn),
-        "takes": [str(ref) for ref in term.args],
-        "weight": plain(spec.weight),
-        "parts": parts,
-        "minimize": parts[term.minimized] if parts else None,
-        "normalize_by": plain(spec.normalize_by),
-        "class_weights": plain(spec.class_weights),
-        "sample_weight": spec.sample_weight,
-        **({"trainers": sorted(term.trainers)} if term.trainers else {}),
-    }
-
-
-def _metric(term: MetricTerm, spec: MetricSpec) -> dict[str, Any]:
-    return {
-        "metric": function_name(spec.metric),
-        "takes": [str(ref) for ref in term.args],
-        "losses": list(term.losses),
-        "stages": list(listed(spec.stage)),
-        "mode": spec.mode,
-        "transform": plain(spec.transform),
-        "names": list(listed(spec.names)),
-    }
-
-
-def _balance(balancer: AnyBalancer) -> dict[str, Any]:
-    method = balancer.method
-    options = {name: plain(value) for name, value in sorted(vars(method).items()) if name[0] != "_"}
-    return {"method": type(method).__name__, "options": options, "tasks": list(balancer.tasks.names)}
-
-
-def _loaders(loaders: TaskLoaders) -> dict[str, Any]:
-    options = {name: plain(value) for name, value in sorted(vars(loaders.sampling).items()) if name[0] != "_"}
-    return {"sampling": type(loaders.sampling).__name__, "options": options, "batches": loaders.sizes}
-
-
-def _parameter(parameter: mx.gluon.Parameter) -> dict[str, Any]:
+def _described(parameter: Any) -> tuple[tuple[int, ...], str]:
     shape, dtype = parameter.shape, np.dtype(parameter.dtype)
     if shape is None:  # a SymbolBlock's parameter does not know its own
         shape = () if parameter._data is None else parameter._data[0].shape
-    return {"shape": list(shape), "dtype": dtype.names[0] if dtype.names else dtype.name}  # bfloat16: a field
+    return tuple(shape), dtype.names[0] if dtype.names else dtype.name  # bfloat16: a field
 
 
 def _options(options: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -139,90 +54,3 @@ def _schedule(scheduler: mx.lr_scheduler.LRScheduler | None) -> str | None:
     if isinstance(scheduler, ScaledSchedule):  # added when the rate is set during the run
         scheduler = scheduler.scheduler
     return None if scheduler is None else type(scheduler).__name__
-
-
-# ---- differences -------------------------------------------------------------------------------------------
-
-
-def differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return a line with path, saved value and present value for each difference between two identities.
-
-    At most six differences in parameters are listed; one more line counts the rest.
-    """
-    return differing(*_comparable(saved, now), "in the checkpoint", "here")
-
-
-def differing(one: Mapping[str, Any], other: Mapping[str, Any], there: str, here: str) -> list[str]:
-    """Return a line for each difference between two trees of named sections.
-
-    `there` and `here` say in the lines where `one` and `other` come from.
-    """
-    lines = []
-    for key in {**one, **other}:
-        path = "" if key == "spec" else key
-        section = _compare(path, key in _NAMED, one.get(key), other.get(key), there, here)
-        if key == "parameters" and len(section) > _SHOWN:
-            section = [*section[:_SHOWN], f"parameters: {len(section) - _SHOWN} more differences"]
-        lines += section
-    return lines
-
-
-def _comparable(
-    saved: Mapping[str, Any], now: Mapping[str, Any]
-) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Leave out what cannot be compared: unknown sizes, and the options of a user's own trainer."""
-    parameters = _known_parameters(saved["parameters"], now["parameters"])
-    both = dict(saved["trainers"]), dict(now["trainers"])
-    for name in both[0].keys() & both[1].keys():
-        options_known = all(trainers[name].get("options") is not None for trainers in both)
-        for trainers in both:
-            # the order in which a trainer holds its parameters does not matter
-            trainers[name] = {**trainers[name], "holds": {each: {} for each in trainers[name]["holds"]}}
-            if not options_known:
-                trainers[name].pop("options", None)
-    return {**saved, "trainers": both[0]}, {**now, "parameters": parameters, "trainers": both[1]}
-
-
-def parameter_differences(saved: Mapping[str, Any], parameters: Mapping[str, Any]) -> list[str]:
-    """Return a line for each difference between a file's arrays and the parameters that they are for."""
-    there, here = ({name: _parameter(each) for name, each in both.items()} for both in (saved, parameters))
-    trees = {"parameters": there}, {"parameters": _known_parameters(there, here)}
-    return differing(*trees, "in the file", "here")
-
-
-def _known_parameters(saved: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    """Return parameters, in which sizes that no batch has determined yet are those of the checkpoint."""
-    known = dict(now)
-    for name in saved.keys() & now.keys():
-        shape, there = now[name]["shape"], saved[name]["shape"]
-        if len(shape) == len(there):
-            sizes = [other if size in (0, -1) else size for size, other in zip(shape, there)]
-            known[name] = {**now[name], "shape": sizes}
-    return known
-
-
-def _compare(path: str, named: bool, saved: Any, now: Any, there: str, here: str) -> list[str]:
-    if not (isinstance(saved, Mapping) and isinstance(now, Mapping)):
-        same = isinstance(saved, bool) is isinstance(now, bool) and saved == now
-        return [] if same else [f"{path}: {_shown(saved)}{there}, {_shown(now)}{here}"]
-    only_saved = [key for key in saved if key not in now]
-    only_now = [key for key in now if key not in saved]
-    lines = []
-    for key in [*saved, *only_now]:
-        child = f'{path}["{key}"]' if named else f"{path}.{key}".lstrip(".")
-        if key not in now:
-            near = suggest(key, only_now)
-            lines.append(f"{child}: {_shown(saved[key])}{there}, not {here}{near}")
-        elif key not in saved:
-            near = suggest(key, only_saved)
-            lines.append(f"{child}: {_shown(now[key])}{here}, not {there}{near}")
-        else:
-            lines += _compare(child, key in _NAMED and not named, saved[key], now[key], there, here)
-    return lines
-
-
-def _shown(value: Any) -> str:
-    if value == {}:  # a name without a value
-        return ""
-    text = json.dumps(value, ensure_ascii=False)
-    return f"{text} " if len(text) <= _LONGEST else f"{text[:_LONGEST]}… "

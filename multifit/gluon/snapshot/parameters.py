@@ -8,12 +8,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from ...engines.identity import parameter_differences
 from ...errors import last_line
 from ...files import atomic_path
 from ..compat import mx
 from ..optim.gradients import fresh_flags, set_fresh
 from ..waiting import wait_for_operators
-from .identity import parameter_differences
+from .identity import described
 
 NET, OTHERS, TRAINED = "net.params", "losses.params", "trained.params"
 Parameters = Mapping[str, mx.gluon.Parameter]
@@ -90,7 +91,7 @@ def read_trained(
     if others:
         saved.update(_read_named(path.with_name(OTHERS)))
     own = {**net._collect_params_with_prefix(), **others}
-    differences = parameter_differences(saved, own)
+    differences = parameter_differences(described(saved), described(own))
     if not differences:
         _set_all(own, saved, contexts)
     return differences

@@ -2,22 +2,25 @@
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ...engines.identity import differences, differing
+from ...engines.trees import Files, has_own, write_ranks
 from ...errors import Problem, SpecError, counted, raise_problems
 from ...files import read_json
 from ...protocols import Array
 from ...seeding import random_state, seed_everything, seed_of_rank, set_random_state
 from ...stages import TRAIN, figure_name
+from ...version import installed_versions
 from ..compat import mx
 from ..engine import Engine
-from ..installed import installed_versions
 from ..optim.parameters import statistics
 from .figures import load_figures, merge_figures, save_figures
-from .identity import differences, differing, identity
+from .identity import identity
 from .parameters import (
     NET,
     NONE,
@@ -28,17 +31,7 @@ from .parameters import (
     write_parameters,
 )
 from .trainers import load_settings, load_trainer, partly_saved, save_settings, save_trainer
-from .tree import (
-    Files,
-    decode,
-    encode,
-    gather_trees,
-    has_own,
-    read_own_tree,
-    read_tree,
-    write_ranks,
-    write_tree,
-)
+from .tree import TREES
 
 IDENTITY, DEVICES, TRAINERS, FIGURES, RANDOM = "identity.json", "devices", "trainers", "figures", "random"
 BALANCE, STATISTICS, CARRIED, LABELS = "balance", "statistics", "carried", "labels"
@@ -51,10 +44,10 @@ class Snapshot:
     """Writes an engine's part of a run into a folder, and reads it back; no pickle."""
 
     net_file = NET
-    versions = staticmethod(installed_versions)
+    versions = staticmethod(partial(installed_versions, ["mxnet"]))
     differing = staticmethod(differing)
-    write_tree, read_tree = staticmethod(write_tree), staticmethod(read_tree)
-    read_own_tree, write_ranks = staticmethod(read_own_tree), staticmethod(write_ranks)
+    write_tree, read_tree, read_own_tree = TREES.write, TREES.read, TREES.read_own
+    write_ranks = staticmethod(write_ranks)
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -77,7 +70,7 @@ class Snapshot:
         }
         write_parameters(folder / NET, self._engine.model.net, self._engine.model.parameters, evaluated)
         for name, tree in trees.items():
-            write_tree(folder, name, tree)
+            TREES.write(folder, name, tree)
         (folder / IDENTITY).write_text(json.dumps(self.identity(), indent=1) + "\n", "utf-8")
 
     def gather_own(self, trees: Mapping[str, Any]) -> list[Files]:
@@ -85,7 +78,7 @@ class Snapshot:
 
         A rank's own state are its figures, running statistics and the like.
         """
-        return gather_trees(
+        return TREES.gather(
             self._engine.world, {**trees, **self._own_state(), STATISTICS: self._statistics()}
         )
 
@@ -105,7 +98,7 @@ class Snapshot:
         if not same:
             self._check_divisible(folder, ranks)
         read_parameters(folder, engine.model.parameters, engine.model.contexts)
-        trainers, states, lines = engine.trainers.get(), read_tree(folder, TRAINERS), []
+        trainers, states, lines = engine.trainers.get(), TREES.read(folder, TRAINERS), []
         for name, trainer in trainers.items():
             load_trainer(trainer, states[name], self._parameter_names(trainer))
             load_settings(trainers.parameters[name], trainers.added_gradients, states[name][SETTINGS])
@@ -115,24 +108,24 @@ class Snapshot:
             ]
         trainers.added_gradients.begin()  # of what was frozen when the fit began
         load_device_state(
-            engine.model.parameters, engine.trainers.updated(), read_own_tree(folder, rank, DEVICES)
+            engine.model.parameters, engine.trainers.updated(), TREES.read_own(folder, rank, DEVICES)
         )
         if (carried := engine.stages[TRAIN].carried) is not None:
-            carried.load(read_own_tree(folder, rank, CARRIED))
-        measured = read_own_tree(folder, rank, FIGURES)
+            carried.load(TREES.read_own(folder, rank, CARRIED))
+        measured = TREES.read_own(folder, rank, FIGURES)
         for name, stage in engine.stages.items():
             lost = load_figures(stage.figures, measured[name], divisible=same)
             if name == TRAIN and not complete:
                 why = f"the metric {NO_STATE}" if same else OTHER_RANKS
                 lines += [f'"{figure_name(TRAIN, key)}" starts from zero: {why}' for key in lost]
-        for name, known in read_own_tree(folder, rank, LABELS).items():
+        for name, known in TREES.read_own(folder, rank, LABELS).items():
             engine.known_labels[name].update(known)
         if engine.balancer is not None:
-            engine.balancer.load(read_own_tree(folder, rank, BALANCE))
+            engine.balancer.load(TREES.read_own(folder, rank, BALANCE))
         if not same:
             self._redistribute(folder, ranks)
         elif has_own(folder, rank, STATISTICS):
-            self._set_statistics(read_own_tree(folder, rank, STATISTICS))
+            self._set_statistics(TREES.read_own(folder, rank, STATISTICS))
         self.read_random(folder)
         return lines
 
@@ -164,9 +157,9 @@ class Snapshot:
         if not any(world.gather(used)):
             return
         arrays: list[np.ndarray] = []
-        structure = encode(trees, TRAINERS, arrays)
+        structure = TREES.encode(trees, TRAINERS, arrays)
         structure, arrays = world.from_first((structure, arrays))
-        trees = decode(structure, arrays)
+        trees = TREES.decode(structure, arrays)
         for name, trainer in trainers.items() if world.rank else ():
             load_trainer(trainer, trees[name], names[name])
 
@@ -176,7 +169,7 @@ class Snapshot:
         A rank whose states are not in the folder derives its own from those of the first rank.
         """
         rank = self._engine.world.rank
-        set_random_state(read_own_tree(folder, rank, RANDOM))
+        set_random_state(TREES.read_own(folder, rank, RANDOM))
         if rank and not has_own(folder, rank, RANDOM):
             seed_everything(seed_of_rank(int(np.random.get_state(legacy=False)["state"]["key"][0]), rank))
 
@@ -205,7 +198,7 @@ class Snapshot:
 
     def _check_divisible(self, folder: Path, ranks: int) -> None:
         now, processes = self._engine.world.size, counted(ranks, "process", "processes")
-        if any(read_own_tree(folder, rank, DEVICES)["gradients"] for rank in range(ranks)):
+        if any(TREES.read_own(folder, rank, DEVICES)["gradients"] for rank in range(ranks)):
             raise ValueError(
                 f"{folder}: gradients of {processes} wait for an update, and cannot be divided among {now}; "
                 f"resume with {ranks}, or from a checkpoint at which none wait"
@@ -219,13 +212,13 @@ class Snapshot:
     def _redistribute(self, folder: Path, ranks: int) -> None:
         """Give the first rank the sum of all ranks' figures, and all ranks the mean running statistics."""
         for rank in range(1, ranks):
-            for name, state in read_own_tree(folder, rank, FIGURES).items():
+            for name, state in TREES.read_own(folder, rank, FIGURES).items():
                 merge_figures(self._engine.stages[name].figures, state)
         for stage in self._engine.stages.values() if self._engine.world.rank else ():
             stage.figures.reset_own()
         first_rank = self._statistics()
         others = [
-            read_own_tree(folder, rank, STATISTICS) if has_own(folder, rank, STATISTICS) else first_rank
+            TREES.read_own(folder, rank, STATISTICS) if has_own(folder, rank, STATISTICS) else first_rank
             for rank in range(1, ranks)
         ]
         self._set_statistics(

@@ -1,132 +1,41 @@
-"""Write and read trees of plain values and arrays: the structure as JSON, the arrays as a NumPy archive.
+"""Trees that hold NDArrays."""
 
-JSON's own types stand for themselves. Everything else becomes an object with a tag and its content:
-``{"tuple": [...]}``, ``{"dict": [[key, value], ...]}``, ``{"float": "nan"}``, ``{"array": 3}``. Nothing in
-the files can run code: JSON holds none, and the archive is read without pickle.
-
-With several ranks, the first one writes the checkpoint. Its trees are in the checkpoint itself; trees of
-another rank that differ from these are in a folder of its own, such as ``ranks/rank-0001``.
-"""
-
-import hashlib
-import json
-import math
 import re
-import tempfile
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from ...distributed import World
-from ...errors import shown
-from ...files import read_json, write_arrays
+from ...engines.trees import Add, Trees
 from ..compat import mx
 from ..data.arrays import new_array
 
-VALID = "None, bool, int, float, str, list, tuple, dict, NumPy's arrays and scalars, and NDArrays but CSR's"
-Files = dict[str, bytes]
+
+class MXNetTrees(Trees):
+    """Trees of plain values, NumPy's arrays, and NDArrays, which are restored on their device."""
+
+    valid = f"{Trees.valid}, and NDArrays but CSR's"
+
+    def write_array(self, value: Any, add: Add) -> dict[str, Any] | None:
+        """Return the structure of an NDArray; None for another value."""
+        if type(value) is mx.nd.NDArray:
+            return {"ndarray": add(value.asnumpy()), "on": str(value.context)}
+        if type(value) is mx.nd.sparse.RowSparseNDArray:
+            rows = [add(part.asnumpy()) for part in (value.data, value.indices)]
+            return {"rows": rows, "shape": list(value.shape), "on": str(value.context)}
+        return None
+
+    def read_array(self, structure: Any, arrays: list[Any]) -> Any:
+        """Return the NDArray of a structure."""
+        device = _context(structure["on"])
+        if "ndarray" in structure:
+            return new_array(arrays[structure["ndarray"]], device)
+        values, indices = (arrays[i] for i in structure["rows"])
+        options = {"ctx": device, "dtype": values.dtype}
+        if not len(indices):
+            return mx.nd.sparse.zeros("row_sparse", tuple(structure["shape"]), **options)
+        return mx.nd.sparse.row_sparse_array((values, indices), tuple(structure["shape"]), **options)
 
 
-def write_tree(folder: Path, name: str, tree: Any) -> None:
-    """Write a tree to ``<name>.json`` and, if it has arrays, ``<name>.npz``.
-
-    A tree may contain None, bool, int, float, str, list, tuple, dict with keys of str or int, NumPy's arrays
-    and scalars, and NDArrays. All are restored exactly; NDArrays on their device. A value of another type
-    raises ValueError with its path, before anything is written.
-    """
-    arrays: list[np.ndarray] = []
-    structure = encode(tree, name, arrays)
-    text = json.dumps({"arrays": len(arrays), "tree": structure}, allow_nan=False, separators=(",", ":"))
-    if arrays:
-        write_arrays(folder / f"{name}.npz", {str(i): array for i, array in enumerate(arrays)})
-    (folder / f"{name}.json").write_text(text + "\n", "utf-8")
-
-
-def read_tree(folder: Path, name: str) -> Any:
-    """Read what :func:`write_tree` wrote; OSError if a file is missing, ValueError if one is damaged."""
-    path = folder / f"{name}.json"
-    try:
-        content = read_json(path)
-        return decode(content["tree"], _read_arrays(folder / f"{name}.npz") if content["arrays"] else [])
-    except OSError:
-        raise
-    except Exception as error:  # json, zipfile, zlib and numpy raise many types
-        raise ValueError(f"{path} or its .npz is damaged ({type(error).__name__}: {error})") from error
-
-
-def _read_arrays(path: Path) -> list[np.ndarray]:
-    # opened here: NumPy does not close a damaged archive
-    with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-        return [archive[str(i)] for i in range(len(archive.files))]
-
-
-def encode(tree: Any, where: str, arrays: list[np.ndarray]) -> Any:
-    """Return the structure of a tree as JSON; its arrays are appended to `arrays`.
-
-    Raises ValueError with the path of the value, which starts with `where`, if it cannot be saved.
-    """
-    kind = type(tree)  # exactly this class: a subclass may have more state
-    if kind in (type(None), bool, int, str) or (kind is float and math.isfinite(tree)):
-        return tree
-    if kind is float:
-        return {"float": repr(tree)}
-    if kind in (list, tuple):
-        items = [encode(item, f"{where}[{i}]", arrays) for i, item in enumerate(tree)]
-        return items if kind is list else {"tuple": items}
-    if kind is dict:
-        return {"dict": [[_key(k, where), encode(v, f"{where}.{k}", arrays)] for k, v in tree.items()]}
-    if kind is mx.nd.NDArray:
-        return {"ndarray": _add(tree.asnumpy(), arrays), "on": str(tree.context)}
-    if kind is mx.nd.sparse.RowSparseNDArray:
-        rows = [_add(part.asnumpy(), arrays) for part in (tree.data, tree.indices)]
-        return {"rows": rows, "shape": list(tree.shape), "on": str(tree.context)}
-    if kind is np.ndarray and not tree.dtype.hasobject:
-        return {"array": _add(tree, arrays)}
-    if isinstance(tree, np.generic) and not isinstance(tree, np.object_):
-        return {"scalar": _add(np.asarray(tree), arrays)}
-    of_objects = " of objects" if isinstance(tree, (np.ndarray, np.generic)) else ""
-    name = f"{kind.__module__}.{kind.__qualname__}{of_objects}"
-    raise ValueError(f"{where} is a {name}, which cannot be saved; valid are {VALID}")
-
-
-def decode(structure: Any, arrays: list[np.ndarray]) -> Any:
-    """Return the tree that :func:`encode` was given; raises any error if the structure is not valid."""
-    if isinstance(structure, list):
-        return [decode(item, arrays) for item in structure]
-    if not isinstance(structure, dict):
-        return structure
-    tag, content = next(iter(structure.items()))
-    if tag == "float":
-        return float(content)
-    if tag == "tuple":
-        return tuple(decode(item, arrays) for item in content)
-    if tag == "dict":
-        return {key: decode(value, arrays) for key, value in content}
-    if tag == "array":
-        return arrays[content]
-    if tag == "scalar":
-        return arrays[content][()]
-    device = _context(structure["on"])
-    if tag == "ndarray":
-        return new_array(arrays[content], device)
-    values, indices = (arrays[i] for i in content)
-    options = {"ctx": device, "dtype": values.dtype}
-    if not len(indices):
-        return mx.nd.sparse.zeros("row_sparse", tuple(structure["shape"]), **options)
-    return mx.nd.sparse.row_sparse_array((values, indices), tuple(structure["shape"]), **options)
-
-
-def _add(array: np.ndarray, arrays: list[np.ndarray]) -> int:
-    arrays.append(array)
-    return len(arrays) - 1
-
-
-def _key(key: object, where: str) -> str | int:
-    if type(key) in (str, int):
-        return key  # type: ignore[return-value]
-    raise ValueError(f"{where} has the key {shown(key)}, which cannot be saved; valid are str and int")
+TREES = MXNetTrees()
+write_tree, read_tree = TREES.write, TREES.read
 
 
 def _context(device: str) -> mx.Context:
@@ -134,53 +43,3 @@ def _context(device: str) -> mx.Context:
     if match is None or match[1] not in mx.Context.devstr2type:
         raise ValueError(f'there is no device "{device}"')
     return mx.Context(match[1], int(match[2]))
-
-
-# ---- the ranks' own trees ----------------------------------------------------------------------------------
-
-
-def gather_trees(world: World, trees: Mapping[str, Any]) -> list[Files]:
-    """Return, for every rank, the files of its trees that differ from those of the first rank."""
-    digests = {name: _digest(name, tree) for name, tree in trees.items()}
-    first = world.from_first(digests)
-    differing: Files = {}
-    for name, tree in trees.items():
-        if digests[name] != first.get(name):
-            differing.update(_files_of(name, tree))
-    return world.gather(differing)
-
-
-def write_ranks(folder: Path, ranks: list[Files]) -> None:
-    """Write what :func:`gather_trees` returned into a checkpoint's folder."""
-    for rank, files in enumerate(ranks):
-        if files:
-            _folder_of(folder, rank).mkdir(parents=True)
-        for name, content in files.items():
-            (_folder_of(folder, rank) / name).write_bytes(content)
-
-
-def read_own_tree(checkpoint: Path, rank: int, name: str) -> Any:
-    """Return a rank's own tree; if it has none, the first rank's."""
-    return read_tree(_folder_of(checkpoint, rank) if has_own(checkpoint, rank, name) else checkpoint, name)
-
-
-def has_own(checkpoint: Path, rank: int, name: str) -> bool:
-    """Whether a rank has a tree of its own, which differs from the first rank's."""
-    return (_folder_of(checkpoint, rank) / f"{name}.json").exists()
-
-
-def _files_of(name: str, tree: Any) -> Files:
-    with tempfile.TemporaryDirectory() as folder:
-        write_tree(Path(folder), name, tree)
-        return {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}
-
-
-def _digest(name: str, tree: Any) -> str:
-    arrays: list[np.ndarray] = []
-    structure = json.dumps(encode(tree, name, arrays))
-    content = b"".join(array.tobytes() for array in arrays)
-    return hashlib.sha256(structure.encode() + content).hexdigest()
-
-
-def _folder_of(checkpoint: Path, rank: int) -> Path:
-    return checkpoint / "ranks" / f"rank-{rank:04d}"

@@ -1,23 +1,20 @@
 """Evaluating and predicting, batch by batch."""
 
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from ...engines.shares import Shards
+from ...engines import prediction
+from ...engines.prediction import Piece
 from ...errors import raise_problems
 from ...stages import EVALUATE
-from ..data.arrays import joined, to_numpy
+from ..data.arrays import to_numpy
 from ..engine import Engine
 from ..execution.result import StepResult
+from ..losses import softmax_axis
 from ..user_code import user_code
 from ..validation.first_batch import run_batch
-from .activations import activations_of
-
-Piece = tuple[dict[str, Any], int]
-"""One device's outputs, as NumPy arrays by name, and its number of samples."""
 
 PredictBatch = Callable[[Engine, Any], "list[Piece]"]
 
@@ -68,14 +65,6 @@ def predict_batch(engine: Engine, raw: Any) -> list[Piece]:
         ]
 
 
-def batches_of(engine: Engine, data: Any) -> Iterator[Any]:
-    """Return the batches of `data`: a tuple, a mapping or an array is one, a list or a loader is many."""
-    is_batch = (
-        isinstance(data, (tuple, Mapping, Shards)) or hasattr(data, "shape") or not hasattr(data, "__iter__")
-    )
-    return engine.readers[EVALUATE].peek_first([data] if is_batch else data, "data")[1]
-
-
 def predict(
     engine: Engine,
     data: Any,
@@ -84,32 +73,5 @@ def predict(
     write: Callable[[str, np.ndarray, int], object] | None = None,
     run: PredictBatch = predict_batch,
 ) -> dict[str, Any]:
-    """Return every output by name, concatenated over batches; a list of arrays where that is impossible.
-
-    With several ranks, the outputs are those of all ranks, unless ``gather=False``. `activation` is applied
-    to them. With `write`, nothing is returned: it is called with the name, the array and the number of
-    samples of each batch's outputs. `run` computes a batch's outputs, as :func:`predict_batch` does.
-    """
-    activations = activations_of(engine.spec, activation)
-    carried = engine.stages[EVALUATE].carried
-    if carried is not None:
-        carried.reset()
-    batches = []
-    for raw in batches_of(engine, data):
-        pieces = run(engine, raw)
-        for outputs, size in pieces:
-            for name, activate in activations.items():
-                with user_code(partial(str, f'activation of output "{name}"')):
-                    outputs[name] = np.asarray(activate(outputs[name]))
-            if write is not None:
-                for name, array in outputs.items():
-                    write(name, array, size)
-        if write is None:
-            batches.append(pieces)
-    if gather and not engine.world.alone:  # for each batch, one piece per device, in the order of the ranks
-        gathered = zip(*engine.world.gather(batches))
-        batches = [[piece for own in ranks for piece in own] for ranks in gathered]
-    pieces = [piece for batch in batches for piece in batch]
-    names = pieces[0][0] if pieces else {}
-    sizes, axis = [size for _, size in pieces], engine.batch_axis
-    return {name: joined([outputs[name] for outputs, _ in pieces], sizes, axis) for name in names}
+    """Return every output by name; see :func:`multifit.engines.prediction.predict`."""
+    return prediction.predict(engine, data, gather, activation, write, run=run, class_axis=softmax_axis)

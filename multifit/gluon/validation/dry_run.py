@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...checks.trainers import bound_problems, window_problems
 from ...engines import FirstBatches, Peeked
 from ...errors import DataError, Problem, raise_problems
 from ...sampling import TaskBatch
@@ -15,7 +16,6 @@ from ..data.batch import Batch
 from ..engine import Engine
 from ..execution.graph_cut import as_json, learning_variables
 from ..execution.result import StepResult
-from ..model.model_trainers import bound_problems
 from .first_batch import check_first_batch
 
 NO_LOSS = "losses: there is none to train on; declare at least one in the TaskSpec"
@@ -74,7 +74,10 @@ def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
         engine.trainers.set_frozen("only", [engine.model.parameters[name] for name in left_out], True)
         raise_problems(engine.trainers.build())
     raise_problems(engine.model.ran() + engine.trainers.unreached())
-    raise_problems(engine.gradients.problems(engine.trainers.get()) + _out_of_step(engine))
+    trainers = engine.trainers.get()
+    windows = {name: trainers.window(name) for name in trainers}
+    problems = window_problems(engine.stages[TRAIN].spec.terms, windows)
+    raise_problems(engine.gradients.problems(trainers) + problems)
     results = {  # training last, as a fit then computes its gradients
         stage: [_run(engine, *each) for each in checked if each[0] == stage] for stage in (EVALUATE, TRAIN)
     }
@@ -136,21 +139,3 @@ def _run(engine: Engine, name: str, batch: Batch, outputs: Any) -> StepResult:
     if name == EVALUATE:
         stage.reset()
     return result
-
-
-def _out_of_step(engine: Engine) -> list[Problem]:
-    """Return what cannot be used while trainers accumulate gradients."""
-    stage, trainers = engine.stages[TRAIN], engine.trainers.get()
-    windows = {name: trainers.window(name) for name in trainers}
-    messages = []
-    for term in stage.spec.terms:
-        different = {name: windows[name] for name in term.trainers or trainers}
-        if not term.counts_samples and len(set(different.values())) > 1:
-            by = "normalize_by" if term.spec.normalize_by is not None else "the samples that have its labels"
-            numbers = ", ".join(f'{count} of "{name}"' for name, count in different.items())
-            messages.append(
-                f"{term.where}: is divided by {by}, in all batches of an update, but its trainers "
-                f"accumulate different numbers of batches: {numbers}; let them accumulate alike, or bind the "
-                "loss to one of them with trainers="
-            )
-    return [Problem("trainer", message) for message in messages]

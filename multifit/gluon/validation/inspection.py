@@ -14,6 +14,7 @@ from ...checks import (
     not_finite_problem,
     partly_missing_problem,
 )
+from ...engines.prediction import joined
 from ...engines.scikit import shape_problem
 from ...errors import Problem, SpecError, counted, last_line
 from ...protocols import Array, Metric
@@ -23,7 +24,6 @@ from ...spec.names import Ref, listed
 from ...spec.parsing import label_of
 from ...spec.terms import MetricTerm, Taker, Term
 from ..compat import mx
-from ..data.arrays import joined
 from ..data.batch import Batch
 from ..execution.loss_calls import by_reference, call_loss, detached
 from ..losses import ELEMENTWISE, SegmentationCELoss, SequenceCELoss, class_axis, is_kind

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from ...checks import describe
+from ...checks.trainers import freezing, listing
 from ...log_once import LogOnce
 from ...spec.plan import Layer, Plan, StagePlan, TrainerPlan, stage_plan
 from ...stages import EVALUATE, TRAIN
@@ -18,8 +19,6 @@ from ..execution.recorder import blocks_of, run_by_python
 from ..execution.result import StepResult
 from ..execution.stage import Stage
 from ..metrics.stage_metric import Place, StageMetric
-from ..optim.binding import freezing
-from ..optim.parameters import listing
 from ..optim.preserve_state import kept_statistics, preserve_state
 from .doubtful_values import channels_last, doubtful_values
 from .dry_run import DryRun, without_gradient

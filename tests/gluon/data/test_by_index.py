@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from multifit.engines.loaders import iterate
 from multifit.gluon.data.arrays import new_array, new_rows
 from multifit.gluon.data.by_index import by_index
-from multifit.gluon.data.loaders import iterate
 
 import mxnet as mx  # isort: skip
 from mxnet.gluon.data import (

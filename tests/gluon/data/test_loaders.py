@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from multifit.distributed import ALONE
+from multifit.engines.loaders import iterate, iterate_from, repeat, replay_epochs
 from multifit.engines.raw_batches import arrays_in, as_numpy
+from multifit.engines.reader import Reader
 from multifit.errors import DataError
 from multifit.gluon.compat import mx
-from multifit.gluon.data.loaders import iterate, iterate_from, repeat, replay_epochs
-from multifit.gluon.distributed.reader import Reader
 from multifit.seeding import random_state, set_random_state
 from tests.common.data import Limited, Repeating, Scaling
 
@@ -98,34 +98,6 @@ def test_replayed_epochs_lead_to_the_same_epoch(last_batch: str) -> None:
     replay_epochs(resumed, 2, np.random.seed)
     np.random.seed(2)
     assert epoch(resumed) == expected
-
-
-class Shuffled:
-    """Draws as PyTorch's DataLoader does from a generator of its own, here NumPy's global one."""
-
-    num_workers = timeout = 2
-    persistent_workers, generator, batch_sampler = False, np.random, None
-
-    def __init__(self) -> None:
-        self.sampler = range(7)
-        self.processes: list[int] = []
-
-    def __iter__(self) -> Any:
-        self.processes.append(self.num_workers)
-        self._sampler_iter = iter(np.random.permutation(self.sampler))
-        return self._sampler_iter
-
-
-@pytest.mark.parametrize("persistent", [False, True])
-def test_a_generator_of_the_loader_is_replayed(persistent: bool) -> None:
-    data = Shuffled()
-    data.persistent_workers = persistent
-    replay_epochs(data, 2, lambda epoch: np.random.seed(9) if not epoch else None)
-    resumed = list(iterate(data))
-    np.random.seed(9)
-    assert resumed == [list(iterate(data)) for _ in range(3)][2]
-    assert data.processes == [2 * persistent] * 2 + [2] * 4
-    assert Reader(ALONE).repeats_workers(data) is not persistent
 
 
 @pytest.mark.parametrize("data", [[], iter([]), 3])

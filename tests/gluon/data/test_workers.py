@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from multifit import DataError
+from multifit.engines.loaders import iterate, iterate_from
 from multifit.gluon.data import workers
-from multifit.gluon.data.loaders import iterate, iterate_from
 from multifit.gluon.data.workers import has_own_workers, seedable
 
 import mxnet as mx  # isort: skip

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from multifit import LabelSpec, LossSpec, MetricSpec, TaskSpec, TrainerSpec
-from multifit.gluon.snapshot.identity import differences, identity, plain, spec_tree
+from multifit.engines.identity import differences, plain, spec_tree
+from multifit.gluon.snapshot.identity import identity
 from multifit.schedules import ScaledSchedule
 from tests.common.nets import normed_heads
 

@@ -4,25 +4,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
-from ...checks import one_shot
-from ...engines import FirstBatches, Peeked
-from ...engines.raw_batches import arrays_in
-from ...engines.shares import Shards
-from ...errors import DataError, Problem, SpecError, counted, quoted, raise_problems, suggest
-from ...sampling import LoaderCounts, TaskBatch, TaskLoaders
-from ...seeding import preserve_rng
-from ...spec import TaskSpec
-from ...spec.parsing import is_missable
-from ...spec.plan import LoaderPlan
-from ...spec.terms import TaskSlots, slots_of, task_slots, with_optional
-from ...stages import TRAIN
-from ..balance.make import of_kind
-from ..data.arrays import as_array
-from ..engine import Engine
-from ..user_code import user_code
+from ..checks import describe, one_shot
+from ..errors import DataError, Problem, SpecError, counted, quoted, raise_problems, suggest, user_code
+from ..sampling import LoaderCounts, TaskBatch, TaskLoaders
+from ..seeding import preserve_rng
+from ..spec import TaskSpec
+from ..spec.parsing import is_missable
+from ..spec.plan import LoaderPlan
+from ..spec.terms import TaskSlots, slots_of, task_slots, with_optional
+from ..stages import TRAIN
+from .raw_batches import arrays_in
+from .runner import FirstBatches, Peeked
+from .shares import Shards
 
 
-def first_batches(engine: Engine, stage: str, data: TaskLoaders, what: str) -> FirstBatches:
+def first_batches(engine: Any, stage: str, data: TaskLoaders, what: str) -> FirstBatches:
     """Read the first batch of each loader; `what` is the loaders' name in messages.
 
     Random states stay as they are. Iterators in `data` are replaced by others, which begin with the same
@@ -87,12 +83,12 @@ def _slots_of(spec: TaskSpec, name: str, raw: Any, where: str, batch_axis: int, 
         raise DataError(f"{where}: {_unknown(name, known, 'parts of the spec')}")
     batch = raw
     if spec.batch_fn is not None:
-        with user_code(lambda: "batch_fn", ("batch", raw)):
+        with user_code(lambda: f"batch_fn, called with batch {describe.structure(raw)}"):
             batch = spec.batch_fn(raw)
     batch = batch[0] if isinstance(batch, Shards) and batch else batch
     if isinstance(batch, Mapping):
         return _slots_of_dict(spec, known.get(name, {}), batch, where)
-    count = len(arrays_in(batch, batch_axis, as_array))
+    count = len(arrays_in(batch, batch_axis, lambda array: None))
     whole = {slot: slot for slot in spec.batch}
     if name not in known and count != len(whole):
         tasks = "losses" if spec.terms else "metrics"
@@ -144,12 +140,12 @@ def _lacking_messages(spec: TaskSpec, slots: Mapping[str, TaskSlots], joined: bo
         )
 
 
-def _not_compared(engine: Engine, slots: Mapping[str, TaskSlots]) -> Iterator[str]:
+def _not_compared(engine: Any, slots: Mapping[str, TaskSlots]) -> Iterator[str]:
     """Yield the tasks that have no sample in common, if gradients of features are to be compared.
 
     If each loader has inputs of its own, a sample is one of every loader.
     """
-    spec, (_, balancer) = engine.spec, of_kind(engine.balancer)
+    spec, balancer = engine.spec, engine.balancer
     given = {name: set(own.values()) for name, own in slots.items()}
     whole = all(set(spec.inputs) <= own for own in given.values())
     if balancer is None or getattr(balancer.method, "on", "parameters") != "features" or not whole:

@@ -1,6 +1,5 @@
 """Read several loaders as one, in the order of a schedule; a loader that has ended begins again."""
 
-import random
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -8,15 +7,13 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-import numpy as np
-
-from ...checks import no_batch_problems
-from ...distributed import World, unwrapped
-from ...errors import DataError, counted
-from ...protocols import Loader
-from ...sampling import TaskBatch, TaskLoaders
-from ...seeding import READ, mixed, preserve_rng, random_state, set_random_state, state_hash
-from ..data.loaders import has_order, replay_epochs
+from ..checks import no_batch_problems
+from ..distributed import World, unwrapped
+from ..errors import DataError, counted
+from ..protocols import Loader
+from ..sampling import TaskBatch, TaskLoaders
+from ..seeding import READ, mixed, preserve_rng, random_state, seed_order, set_random_state, state_hash
+from .loaders import has_order, replay_epochs
 
 Read = Callable[..., Iterator[Any]]
 """``read(loader, skip, before_rest, number)`` yields the rest of a pass over one loader."""
@@ -145,7 +142,7 @@ class _Passes:
 
 @contextmanager
 def _seeded(seed: int, number: int) -> Iterator[Callable[[], None]]:
-    """Seed Python's and NumPy's generators within the block, or until the yielded function is called."""
+    """Seed the generators of orders within the block, or until the yielded function is called."""
     before = [random_state()]
 
     def leave() -> None:
@@ -160,10 +157,8 @@ def _seeded(seed: int, number: int) -> Iterator[Callable[[], None]]:
 
 
 def _seed_pass(seed: int, number: int) -> None:
-    """Seed Python's and NumPy's generators for a pass over a loader; MXNet's does not draw orders."""
-    of_pass = mixed(seed, number)
-    random.seed(of_pass)
-    np.random.seed(of_pass)
+    """Seed the generators for a pass over a loader."""
+    seed_order(mixed(seed, number))
 
 
 def nothing() -> None:

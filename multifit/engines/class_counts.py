@@ -2,35 +2,40 @@
 
 from __future__ import annotations
 
-import copy
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from ...checks import one_shot
-from ...distributed import unwrapped
-from ...errors import DataError
-from ...log_once import LogOnce
-from ...sampling import TaskBatch, TaskLoaders
-from ...seeding import preserve_rng
-from ...spec.parsing import presence
-from ...spec.terms import Term
-from ...spec.validate import BALANCED
-from ...stages import TRAIN
-from ..data.arrays import to_numpy
-from ..engine import Engine
-from ..losses import SequenceCELoss, is_kind
+from ..checks import one_shot
+from ..distributed import unwrapped
+from ..errors import DataError
+from ..log_once import LogOnce
+from ..sampling import TaskBatch, TaskLoaders
+from ..seeding import preserve_rng
+from ..spec.parsing import presence
+from ..spec.terms import Term
+from ..spec.validate import BALANCED
+from ..stages import TRAIN
+from .loaders import loaders_of
+from .raw_batches import as_numpy
 
 
-def balance_classes(engine: Engine, data: Any, ends: bool, log_once: LogOnce) -> None:
+def balance_classes(
+    engine: Any,
+    data: Any,
+    ends: bool,
+    log_once: LogOnce,
+    takes_lengths: Callable[[Any], bool] = lambda loss: False,
+) -> None:
     """Set the class weights of the losses with balanced ones, from one pass over the training data.
 
     The weight of a class is n / (K c): with n labels, K classes that occur, and c labels of this class, as in
     scikit-learn's ``compute_class_weight``; 1 if the class does not occur. The pass leaves NumPy's and
-    Python's random states, and the samplers of Gluon's DataLoaders, as they were. Ranks count together.
-    `ends` says whether a loader without a length ends. Raises DataError for data that cannot be read twice.
+    Python's random states, and the samplers of DataLoaders, as they were. Ranks count together. `ends` says
+    whether a loader without a length ends. `takes_lengths` says of a loss whether its second label holds the
+    lengths of sequences, which are padded. Raises DataError for data that cannot be read twice.
     """
     terms = [term for term in engine.spec.terms if term.spec.class_weights == BALANCED]
     engine.balanced_weights.clear()
@@ -51,10 +56,8 @@ def balance_classes(engine: Engine, data: Any, ends: bool, log_once: LogOnce) ->
     counts: dict[str, Counter[int]] = {term.key: Counter() for term in terms}
     with preserve_rng():
         for name, loader in loaders.items():
-            sampler = copy.deepcopy(getattr(unwrapped(loader), "_batch_sampler", None))
-            _count(engine, name, loader, terms, counts)
-            if sampler is not None:  # which may keep samples for the next pass
-                unwrapped(loader)._batch_sampler = sampler
+            with loaders_of(unwrapped(loader)).preserved(unwrapped(loader)):
+                _count(engine, name, loader, terms, counts, takes_lengths)
     for term in terms:
         found = sum(engine.world.gather(counts[term.key]), Counter[int]())
         mean, last = sum(found.values()) / max(len(found), 1), max(found, default=-1)
@@ -65,19 +68,24 @@ def balance_classes(engine: Engine, data: Any, ends: bool, log_once: LogOnce) ->
 
 
 def _count(
-    engine: Engine, name: str | None, loader: Any, terms: list[Term], counts: dict[str, Counter[int]]
+    engine: Any,
+    name: str | None,
+    loader: Any,
+    terms: list[Term],
+    counts: dict[str, Counter[int]],
+    takes_lengths: Callable[[Any], bool],
 ) -> None:
     """Add this rank's labels of a loader to the counts by loss; `name` is that of one of several loaders."""
     splitter = engine.splitter(TRAIN, changes=False)
     for raw in engine.readers[TRAIN].iterate(loader, 0):
         batch = splitter.split(raw if name is None else TaskBatch({name: raw}))
-        for slots in batch.slots:
+        for slots in batch.slots if isinstance(batch.slots, list) else [batch.slots]:
             for term in terms:
-                occurrences = np.bincount(_classes(engine, term, slots)).tolist()
+                occurrences = np.bincount(_classes(engine, term, slots, takes_lengths(term.spec.fn))).tolist()
                 counts[term.key].update(dict(enumerate(occurrences)))
 
 
-def _classes(engine: Engine, term: Term, slots: Mapping[str, Any]) -> Any:
+def _classes(engine: Any, term: Term, slots: Mapping[str, Any], has_lengths: bool) -> Any:
     """Return the class of each of a device's labels, but for those that are no class indices.
 
     Nor does it return labels that are ignored, missing or padding, or whose weight is 0.
@@ -85,12 +93,13 @@ def _classes(engine: Engine, term: Term, slots: Mapping[str, Any]) -> Any:
     name, masks = term.labels[0].name, [presence(term.labels[0].name), term.refs[-1].name]
     if slots.get(name) is None:
         return np.zeros(0, int)
-    values = to_numpy(slots[name]).astype("float64")
+    values = as_numpy(slots[name]).astype("float64")
     counts = (values >= 0) & (values < 2**24) & (values == np.trunc(values))
-    for ignored in (getattr(term.spec.fn, "_ignore_label", None), engine.spec.label_specs[name].ignore):
+    of_loss = (getattr(term.spec.fn, attribute, None) for attribute in ("_ignore_label", "ignore_index"))
+    for ignored in (*of_loss, engine.spec.label_specs[name].ignore):
         counts &= values != ignored  # None equals none
     for mask in (slots[mask] for mask in masks if slots.get(mask) is not None):  # all classes weigh 1 now
-        counts &= to_numpy(mask) != 0
-    if is_kind(term.spec.fn, SequenceCELoss):
-        counts &= np.arange(values.shape[1]) < to_numpy(slots[term.labels[1].name])[:, None]
+        counts &= as_numpy(mask) != 0
+    if has_lengths:
+        counts &= np.arange(values.shape[1]) < as_numpy(slots[term.labels[1].name])[:, None]
     return values[counts].astype(int)

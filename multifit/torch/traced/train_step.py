@@ -6,11 +6,12 @@ Fetch, forward, balance, backward, combine, hold, average, reduce, change, clip,
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
+from ...engines.windows import Windows
 from ...errors import Problem, raise_problems
 from ...events import TrainingHooks
 from ...gluon.balance.make import of_kind
 from ...gluon.data.batch import Batch
-from ...gluon.engine import AnySplitter, Windows
+from ...gluon.engine import AnySplitter
 from ...gluon.execution.result import StepResult
 from ...state import RunState
 from .backward import Backward

@@ -3,30 +3,20 @@
 import zlib
 from collections.abc import Callable, Iterator
 from itertools import chain
+from operator import index
 from typing import Any
 
 import numpy as np
 
-from ...array_batches import ArrayBatches
-from ...checks import loader_problems, no_batch_problems
-from ...distributed import WAY_OUT, Sharded, World, unwrapped
-from ...engines import Peeked
-from ...engines.raw_batches import arrays_in, as_numpy
-from ...engines.shares import CurrentShare, Part, Slice
-from ...errors import DataError, raise_problems
-from ...protocols import Loader
-from ...sampling import TaskLoaders
-from ..data.loaders import (
-    has_order,
-    in_order,
-    iterate,
-    iterate_from,
-    order_of,
-    repeat,
-    replay_epochs,
-    seed_of_pass,
-)
-from ..data.workers import has_own_workers, seedable
+from ..checks import loader_problems, no_batch_problems
+from ..distributed import WAY_OUT, Sharded, World, unwrapped
+from ..errors import DataError, raise_problems
+from ..protocols import Loader
+from ..sampling import TaskLoaders
+from .loaders import has_order, iterate, iterate_from, loaders_of, repeat, replay_epochs
+from .raw_batches import arrays_in, as_numpy
+from .runner import Peeked
+from .shares import CurrentShare, Part, Slice
 from .task_reader import Read, TaskReader, nothing
 
 
@@ -49,7 +39,7 @@ class Reader:
         self._of_tasks = TaskReader(world, self._read)
 
     def iterate(self, data: Loader, number: int | None = None) -> Iterator[Any]:
-        """Iterate over a loader from its start; see :func:`multifit.gluon.data.loaders.iterate`."""
+        """Iterate over a loader from its start; see :func:`multifit.engines.loaders.iterate`."""
         if self._world.alone and not isinstance(data, TaskLoaders):
             return iterate(data, number)
         return self.iterate_from(data, 0, nothing, number)
@@ -57,7 +47,7 @@ class Reader:
     def iterate_from(
         self, data: Loader, skip: int, before_rest: Callable[[], None], number: int | None = None
     ) -> Iterator[Any]:
-        """Iterate over the rest of an epoch; see :func:`multifit.gluon.data.loaders.iterate_from`."""
+        """Iterate over the rest of an epoch; see :func:`multifit.engines.loaders.iterate_from`."""
         if isinstance(data, TaskLoaders):
             return self._of_tasks.iterate(data, skip, before_rest, number)
         return self._read(data, skip, before_rest, number)
@@ -98,13 +88,11 @@ class Reader:
 
     def workers(self, data: Any) -> int:
         """Return the number of processes that make a loader's batches, beside this one."""
-        return int(unwrapped(data)._num_workers) if has_own_workers(unwrapped(data)) else 0
+        return loaders_of(unwrapped(data)).workers(unwrapped(data))
 
     def repeats_workers(self, data: Any) -> bool:
         """Whether a loader's workers, if it has any, draw the same random numbers in a resumed run."""
-        loader = unwrapped(data)
-        persist = getattr(loader, "persistent_workers", False)  # PyTorch's, which are seeded only once
-        return not persist and (not has_own_workers(loader) or seedable(loader))
+        return loaders_of(unwrapped(data)).repeats_workers(unwrapped(data))
 
     def _iterate(
         self, data: Any, skip: int, before_rest: Callable[[], None], number: int | None
@@ -120,12 +108,13 @@ class Reader:
         self, data: Any, skip: int, before_rest: Callable[[], None], number: int | None
     ) -> Iterator[Any]:
         """Yield this rank's share of each batch of a loader whose order can be drawn."""
-        seed = seed_of_pass(data, number)  # before the sampler draws
+        loaders = loaders_of(data)
+        seed = loaders.seed_of_pass(data, number)  # before the sampler draws
         order = self._agreed_order(data)
         shares = [self._share_of(samples) for samples in order]
         before_rest()
         done = sum(map(bool, shares[:skip]))
-        batches = in_order(data, [samples for samples in shares[skip:] if samples], seed, done)
+        batches = loaders.in_order(data, [samples for samples in shares[skip:] if samples], seed, done)
         for samples, share in zip(order[skip:], shares[skip:]):
             raw = next(batches) if share else None
             self.current.share = Part(whole=len(samples))
@@ -138,8 +127,8 @@ class Reader:
     def _agreed_order(self, data: Any) -> list[list[int]]:
         """Return the samples of each batch, as the first rank draws them."""
         world = self._world
-        samples = data.samples if isinstance(data, ArrayBatches) else len(data._dataset)
-        lengths = world.gather(samples)
+        loaders = loaders_of(data)
+        lengths = world.gather(loaders.samples(data))
         if len(set(lengths)) > 1:
             found = ", ".join(f"{length} on rank {rank}" for rank, length in enumerate(lengths))
             raise DataError(
@@ -147,7 +136,7 @@ class Reader:
                 "same data on all ranks, or give multifit.Sharded(loader) if each process has a part of "
                 "its own"
             )
-        drawn = [list(map(_index, batch)) for batch in order_of(data)] if world.first else []
+        drawn = [list(map(_index, batch)) for batch in loaders.order(data)] if world.first else []
         order: list[list[int]] = world.from_first(drawn)
         return order
 
@@ -197,12 +186,13 @@ class Reader:
 
 
 def _index(sample: Any) -> int:
-    if isinstance(sample, (int, np.integer)):
-        return int(sample)
-    raise DataError(
-        f"the DataLoader's sampler yields {type(sample).__name__}, but only indices of samples can be "
-        f"divided among processes; {WAY_OUT}"
-    )
+    try:
+        return index(sample)  # of a number, also NumPy's or in a tensor
+    except TypeError:
+        raise DataError(
+            f"the DataLoader's sampler yields {type(sample).__name__}, but only indices of samples can be "
+            f"divided among processes; {WAY_OUT}"
+        ) from None
 
 
 def _checksum(raw: Any) -> int:

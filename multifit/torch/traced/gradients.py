@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from ...balance.compared import ChosenParameters, summed
 from ...balance.tasks import Tasks
 from ...distributed import World
-from ...gluon.balance.gradients import ChosenParameters, summed
 from ...gluon.distributed.joint_gradients import of_any_rank
 from ...protocols import Numbers
 from .parameters import Parameters
@@ -157,9 +157,9 @@ class ParameterGradients:
         gramian, values = self._read(len(tasks.names), result.objectives)
         return summed(self._world, tasks.losses(result, values), gramian)
 
-    def combine(self, features: Sequence[Any], weights: Numbers) -> None:
+    def combine(self, result: Any, weights: Numbers) -> None:
         """Combine the rows; if the batch was not measured, pass the weighted sum back through the body."""
-        for each in features:
+        for each in result.features:
             if self._rows:
                 each.gradients = self._combined(self._rows, weights)
             else:

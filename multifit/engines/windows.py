@@ -6,12 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...sampling import TaskBatch
-from ...seeding import preserve_rng, random_state
-from ...spec.terms import Term
-from ...stages import TRAIN
-from ..compat import mx
-from ..execution.loss_weights import normalizer
+from ..sampling import TaskBatch
+from ..seeding import preserve_rng, random_state
+from ..spec.terms import Term
+from ..stages import TRAIN
 
 END = object()
 
@@ -31,13 +29,17 @@ class Windows:
     of an update. So these are read before the first of them is trained on. If trainers accumulate different
     numbers of batches, a window ends where all of them have updated. A window never spans two epochs.
 
-    `engine` is the engine whose trainers and loaders these are. `ends` says whether the running batch is the
-    last one of an epoch that leaves the window incomplete. If the run resumes where batches were read ahead,
-    `random` holds the random states from which to read on.
+    `engine` is the engine whose trainers and loaders these are. ``normalizer(term, batch)`` returns this
+    process's part of a loss's normalizer, as a number. ``added()`` returns what knows, with `state` and
+    `load`, how many batches were added up; None if checkpoints hold that elsewhere. `ends` says whether the
+    running batch is the last one of an epoch that leaves the window incomplete. If the run resumes where
+    batches were read ahead, `random` holds the random states from which to read on.
     """
 
-    def __init__(self, engine: Any) -> None:
-        self._engine = engine
+    def __init__(
+        self, engine: Any, normalizer: Callable[[Term, Any], float], added: Callable[[], Any] | None = None
+    ) -> None:
+        self._engine, self._normalizer, self._added = engine, normalizer, added
         self.begin()
 
     def begin(self) -> None:
@@ -115,8 +117,8 @@ class Windows:
         """
         if not self._window:
             return {}
-        trainers, shares = self._engine.trainers.get(), dict[str, float]()
-        windows = {term.key: trainers.window((term.trainers or list(trainers))[0]) for term in terms}
+        trainers, shares = self._engine.trainers, dict[str, float]()
+        windows = {term.key: trainers.window_of((term.trainers or list(trainers.get()))[0]) for term in terms}
         if len(self._measured) < self._done + len(self._window):
             self._measured += self._measure(terms)
         for column, term in enumerate(terms, 1):
@@ -136,7 +138,7 @@ class Windows:
             for row, (raw, current.share, _) in zip(rows, self._window):
                 try:
                     batch = splitter.split(raw)
-                    row[:] = [batch.samples, *(normalizer(term, batch, reads=True) for term in terms)]
+                    row[:] = [batch.samples, *(self._normalizer(term, batch) for term in terms)]
                 except Exception:  # raised again when the batch is trained on
                     row[:] = 0
         current.share = before
@@ -153,7 +155,7 @@ class Windows:
         return {
             "done": done,
             "measured": self._measured[:done],
-            "added": self._engine.trainers.get().added_gradients.state(),
+            "added": {} if self._added is None else self._added().state(),
             # the next batch was read from here
             "random": self._states[done - self._done] if len(self._states) > done - self._done else {},
         }
@@ -163,14 +165,15 @@ class Windows:
         self.begin()
         self._done, self._measured, self.random = state["done"], [*state["measured"]], state["random"]
         self._index = self._done - 1
-        self._engine.trainers.get().added_gradients.load(state["added"])
+        if self._added is not None:
+            self._added().load(state["added"])
 
 
 def _kept(raw: Any) -> Any:
     """Return a batch that later ones do not overwrite: MXNet's iterators reuse their memory."""
     if isinstance(raw, TaskBatch):
         return TaskBatch({name: _kept(batch) for name, batch in raw.batches.items()})
-    if not isinstance(raw, mx.io.DataBatch):
+    if not hasattr(raw, "provide_data"):
         return raw
     kept = copy.copy(raw)
     kept.data, kept.label = (

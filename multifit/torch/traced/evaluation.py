@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
+from ...engines.prediction import Piece
 from ...errors import Problem, SpecError, raise_problems
 from ...gluon.data.batch import Batch
 from ...gluon.engine import Engine
 from ...gluon.execution.network import Network
-from ...gluon.steps.evaluation import Piece
 from ...gluon.user_code import user_code
 from ...gluon.validation.first_batch import check_first_batch
 from ...stages import EVALUATE

@@ -52,7 +52,7 @@ add_seeder(torch.manual_seed)
 def host(context: Any) -> Any:
     """Return the context of the net's own parameters: the CPU, wherever torch runs."""
     device_of(context)  # raises ValueError
-    return CPU
+    return [CPU]
 
 
 def make_runner(setup: Setup, state: RunState, log_once: LogOnce) -> Runner:

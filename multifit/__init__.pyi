@@ -1,4 +1,4 @@
-"""The names that ``multifit`` exports; imported, with mxnet, when the first of them is used."""
+# What multifit exports. Type checkers read this file, and so does __init__.py, to find the home of each name.
 
 from . import loggers, losses, metrics, schedules
 from .array_batches import batches
@@ -40,6 +40,7 @@ from .spec import LabelSpec, LossSpec, MetricSpec, TaskSpec, TrainerSpec
 from .spec.plan import Plan
 from .state import RunState
 from .triggers import Every
+from .version import __version__ as __version__
 
 __all__ = [
     "CheckpointHandler",

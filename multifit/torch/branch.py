@@ -1,0 +1,162 @@
+"""Where the losses of tasks branch in autograd's graph, and the tasks' gradients there.
+
+Autograd's graph of a batch is all that is needed: the net runs as it is, and nothing is traced. So the tasks
+may branch anywhere, in any module, and elsewhere in the next batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+
+from ..protocols import Numbers
+
+SHARED = -1  # the owner of a node on which several tasks depend
+
+
+class Feature:
+    """The gradients of some tasks, by task, with respect to a tensor where they branch.
+
+    `rows` are the gradients, of shape (tasks, size), in float32 or float64.
+    """
+
+    def __init__(self, edge: GradientEdge, gradients: Mapping[int, Tensor]) -> None:
+        self.edge, self.tasks, self._like = edge, [*gradients], next(iter(gradients.values()))
+        rows = torch.stack([each.flatten() for each in gradients.values()])
+        self.rows = rows if rows.dtype == torch.float64 else rows.float()
+
+    def combined(self, weights: Numbers) -> Tensor:
+        """Return the sum of the gradients; `weights` are those of all tasks."""
+        return combined(self.rows, weights[self.tasks]).view(self._like.shape).to(self._like.dtype)
+
+
+def combined(rows: Tensor, weights: Numbers) -> Tensor:
+    """Return the weighted sum of rows."""
+    return torch.from_numpy(weights).to(rows.device, rows.dtype, non_blocking=True) @ rows
+
+
+class Branch:
+    """The graphs of the losses of several tasks; a task's own part is that on which no other task depends.
+
+    `losses` are those of each task, none for a task that takes no part, and `trained` are the parameters that
+    are asked for. An edge is a tensor on which several tasks depend, and which the own part of one reads.
+
+    Attributes
+    ----------
+    shared : list of Parameter
+        The trained parameters on which several tasks depend.
+    edges : list of GradientEdge
+        Where the tasks branch. An edge may be a parameter, if an own part reads it, or lie behind another.
+    """
+
+    def __init__(self, losses: Sequence[Sequence[Tensor]], trained: Collection[Tensor]) -> None:
+        self._losses = losses
+        roots = [[get_gradient_edge(each) for each in of_task] for of_task in losses]
+        self.shared: list[Tensor] = []
+        self._own: list[Tensor] = []
+        self._readers: list[tuple[Any, int, list[tuple[int, int]]]] = []  # nodes, and which edges they read
+        numbers: dict[tuple[Any, int], int] = {}
+        owners, following = _owners([[edge.node for edge in of_task] for of_task in roots])
+        for node, nodes in following.items():
+            owner = owners[node]
+            if not nodes and (leaf := getattr(node, "variable", None)) is not None and leaf in trained:
+                (self.shared if owner == SHARED else self._own).append(leaf)
+            if owner != SHARED:
+                read = [
+                    (place, numbers.setdefault(edge, len(numbers)))
+                    for place, edge in enumerate(nodes)
+                    if owners.get(edge[0]) == SHARED
+                ]
+                if read:
+                    self._readers.append((node, owner, read))
+        self._roots: list[Tensor] = []
+        self._read: list[tuple[int, int, Tensor]] = []  # losses on which other tasks depend
+        for task, (of_task, edges) in enumerate(zip(losses, roots)):
+            for loss, edge in zip(of_task, edges):
+                if owners[edge.node] == SHARED:
+                    number = numbers.setdefault((edge.node, edge.output_nr), len(numbers))
+                    self._read.append((number, task, loss))
+                else:
+                    self._roots.append(loss)
+        self.edges = [GradientEdge(*edge) for edge in numbers]
+
+    def features(self, scale: Tensor | None = None) -> list[Feature]:
+        """Run backward through the tasks' own parts; `scale` multiplies all gradients.
+
+        Parameters on which a single task depends get the gradient of its loss. :meth:`pass_back` then goes on
+        from the features.
+        """
+        gradients: list[dict[int, Tensor]] = [{} for _ in self.edges]
+
+        def add(number: int, task: int, gradient: Tensor | None) -> None:
+            if gradient is not None:
+                before = gradients[number].get(task)
+                gradients[number][task] = gradient if before is None else before + gradient
+
+        def hook(task: int, read: Sequence[tuple[int, int]]) -> Any:
+            return lambda found, _: [add(number, task, found[place]) for place, number in read] and None
+
+        for number, task, loss in self._read:
+            add(number, task, torch.ones_like(loss) if scale is None else scale.to(loss.dtype))
+        # Autograd adds up what arrives at an edge. There it stops, as nodes pass nothing on without gradients.
+        hooks = [node.register_hook(hook(task, read)) for node, task, read in self._readers]
+        hooks += [edge.node.register_prehook(lambda given: (None,) * len(given)) for edge in self.edges]
+        try:
+            self._backward(self._roots, scale, retain_graph=True, inputs=[*self.edges, *self._own])
+        finally:
+            for each in hooks:
+                each.remove()
+        return [Feature(edge, each) for edge, each in zip(self.edges, gradients) if each]
+
+    def pass_back(self, features: Sequence[Feature], weights: Numbers) -> None:
+        """Add the sum of the tasks' gradients, weighted by task, to those of the shared parameters."""
+        if features:
+            heads = [each.combined(weights) for each in features]
+            torch.autograd.backward([each.edge for each in features], heads)
+
+    def parameter_rows(self, shared: Sequence[Tensor], rows: Tensor, scale: Tensor | None = None) -> None:
+        """Set `rows`, of shape (tasks, size), to the tasks' gradients of parameters, one after the other.
+
+        There is a backward pass for each task. All other parameters get their gradients.
+        """
+        rows.zero_()
+        before = [each.grad for each in shared]
+        sizes = [each.numel() for each in shared]
+        present = [task for task, losses in enumerate(self._losses) if losses]
+        try:
+            for task in present:
+                for each in shared:
+                    each.grad = None
+                self._backward(self._losses[task], scale, retain_graph=task != present[-1])
+                pairs = zip(rows[task].split(sizes), shared)
+                found = [(row, each.grad.flatten()) for row, each in pairs if each.grad is not None]
+                torch._foreach_copy_(*map(list, zip(*found)))
+        finally:
+            for each, gradient in zip(shared, before):
+                each.grad = gradient
+
+    def _backward(self, losses: Sequence[Tensor], scale: Tensor | None, **options: Any) -> None:
+        heads = None if scale is None else [scale.to(each.dtype) for each in losses]
+        torch.autograd.backward(losses, heads, **options)
+
+
+def _owners(roots: Sequence[Sequence[Any]]) -> tuple[dict[Any, int], dict[Any, Any]]:
+    """Return the task of each node of the graphs, or `SHARED`, and the edges that follow on it."""
+    owners: dict[Any, int] = {}
+    following: dict[Any, Any] = {}
+    for task, stack in enumerate(map(list, roots)):
+        while stack:
+            node = stack.pop()
+            before = owners.get(node)
+            if before == task or before == SHARED:  # so is all that is behind a shared node
+                continue
+            if before is None:
+                owners[node], following[node] = task, node.next_functions
+            else:
+                owners[node] = SHARED
+            stack += [each for each, _ in following[node] if each is not None]
+    return owners, following

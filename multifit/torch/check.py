@@ -1,0 +1,388 @@
+"""The dry run: check everything on the first batch, before the first update, and change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..checks import label_problems, not_finite_problem, partly_missing_problem
+from ..checks.trainers import bound_problems, window_problems
+from ..engines import FirstBatches, Peeked
+from ..errors import DataError, Problem, SpecError, raise_problems
+from ..sampling import TaskBatch
+from ..seeding import preserve_rng
+from ..spec import TaskSpec
+from ..spec.names import LABELS, Ref
+from ..spec.parsing import label_of
+from ..spec.plan import LoaderPlan
+from ..spec.terms import Taker, Term
+from ..stages import EVALUATE, TRAIN
+from .batch import Batch, cast_line
+from .doubts import doubtful_values
+from .engine import Engine
+from .inspection import check_call, check_metric, inspect_term
+from .loss_calls import by_reference, counts_values
+from .step import Stage, StepResult
+
+NO_LOSS = "losses: there is none to train on; declare at least one in the TaskSpec"
+NO_OUTPUT = (
+    "outputs: autograd has computed none of them from parameters that are trained, so losses train nothing; "
+    "let the net compute them without torch.no_grad(), detach() or numpy()"
+)
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """The results of the first batch of each loader, by stage; empty for a stage without data.
+
+    They are detached from autograd's graph. `loaders` describe each loader and what training takes from it,
+    if there are several. `reached` are the parameters that the gradient of each loss reaches, and `used`
+    those from which the outputs are computed, by name. `doubts` are warnings of values for which a loss was
+    hardly meant.
+    """
+
+    results: Mapping[str, Sequence[StepResult]]
+    loaders: Sequence[LoaderPlan] = ()
+    reached: Mapping[str, frozenset[str]] | None = None
+    used: frozenset[str] = frozenset()
+    doubts: Sequence[str] = ()
+
+    @property
+    def train(self) -> StepResult:
+        """The result of the first training batch."""
+        return self.results[TRAIN][0]
+
+
+def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
+    """Check everything on one batch, and return what net and losses computed from it.
+
+    Nothing is updated: parameters, buffers, the modes of modules, figures and random states stay as they are.
+    The first batch of `val_data` is evaluated. `raw` and `val_data` may be the :class:`FirstBatches` of
+    several loaders. Raises SpecError, DataError or TrainerError with all problems at once.
+    """
+    problems = [] if engine.spec.terms else [Problem("spec", NO_LOSS)]
+    batches: list[tuple[str, Batch, Any]] = []  # with the data that it comes from
+    for name, data in ((TRAIN, raw), (EVALUATE, val_data)):
+        firsts = data.batches if isinstance(data, FirstBatches) else [data]
+        for first in firsts if name == TRAIN or data is not None else ():
+            batch, found = _fetch(engine, name, first)
+            problems += found
+            batches += [(name, batch, first)] if batch is not None else []
+    with _raised_first(problems):
+        if batches:
+            name, batch, _ = batches[0]
+            engine.model.materialise(lambda: _called(engine.stages[name], batch))
+    if not engine.model.is_lazy:
+        trainer_problems = engine.trainers.build()
+        problems += trainer_problems or bound_problems(engine.spec.terms, engine.trainers.get())
+    with _raised_first(problems):
+        for _, batch, _ in batches:
+            engine.shared.begin_stage(batch, problems)
+    with preserved(engine):
+        return _checked(engine, batches, problems, raw.plans if isinstance(raw, FirstBatches) else ())
+
+
+def _checked(
+    engine: Engine, batches: Sequence[Any], problems: list[Problem], plans: Sequence[LoaderPlan]
+) -> DryRun:
+    """Run the batches; raises all problems."""
+    ran: list[tuple[str, Batch, Any]] = []
+    trained = [] if problems else list(engine.trainers.updated())
+    with _raised_first(problems):
+        for name, batch, first in batches:
+            if name == EVALUATE and engine.spec.evaluate is None and any(p.kind == "spec" for p in problems):
+                continue  # one TaskSpec serves both stages, and its problems are known
+            outputs, found = check_first_batch(engine.stages[name], batch, trained)
+            ran.append((name, batch, outputs))
+            problems += _named(found, name, first)
+    raise_problems(problems)
+    raise_problems(engine.model.ran() + engine.trainers.unreached())
+    windows = {name: engine.trainers.window_of(name) for name in engine.trainers.get()}
+    raise_problems(window_problems(engine.stages[TRAIN].spec.terms, windows))
+    results: dict[str, list[StepResult]] = {EVALUATE: [], TRAIN: []}
+    parameters = {id(each): name for name, each in engine.model.parameters.items()}
+    reached, used, doubts = dict[str, frozenset[str]](), frozenset[str](), list[str]()
+    for name, batch, outputs in ran:
+        stage = engine.stages[name]
+        result = stage.run(batch, engine.state, outputs=outputs)
+        if name == EVALUATE or not engine.hooks.handle_non_finite:
+            raise_problems(_not_finite_losses(result))
+        stage.measure(result)
+        raise_problems(stage.figures.name_problems())
+        stage.figures.names()  # some metrics know their figures' names only now
+        doubts += doubtful_values(result, engine.model.net)
+        if name == TRAIN:
+            used |= leaves_of(result.outputs.values(), parameters)
+            for key, objective in result.objectives.items():
+                reached[key] = reached.get(key, frozenset()) | leaves_of([objective], parameters)
+        for tensors in (result.outputs, result.sums, result.parts, result.objectives):
+            tensors.update({key: _detached(value) for key, value in tensors.items()})
+        results[name].append(result)
+    run = DryRun(results, plans, reached, used, tuple(doubts))
+    if engine.spec.restricted and (left_out := without_gradient(engine, run)):
+        engine.trainers.set_frozen("only", [engine.model.parameters[name] for name in left_out], True)
+        raise_problems(engine.trainers.build())
+    return run
+
+
+def without_gradient(engine: Engine, run: DryRun) -> list[str]:
+    """Return the parameters that trainers update and that outputs depend on, but no loss's gradient reaches."""
+    weighed = {term.key for term in engine.spec.terms if term.spec.weight != 0}
+    reached = frozenset[str]().union(*(run.reached[key] for key in weighed if key in run.reached))
+    return [name for name in engine.trainers.updated() if name in run.used - reached]
+
+
+def leaves_of(tensors: Any, names: Mapping[int, str]) -> frozenset[str]:
+    """Return the names of the parameters that tensors depend on, in autograd's graph; `names` are by id."""
+    found, seen = set[int](), set[Any]()
+    waiting = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
+    found |= {id(tensor) for tensor in tensors if tensor.grad_fn is None}
+    while waiting:
+        node = waiting.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if (variable := getattr(node, "variable", None)) is not None:
+            found.add(id(variable))
+        waiting += [following for following, _ in node.next_functions if following is not None]
+    return frozenset(names[each] for each in found & names.keys())
+
+
+@contextmanager
+def preserved(engine: Engine, trainers: bool = False) -> Iterator[None]:
+    """Put everything back that a batch may change, at the end of the block.
+
+    These are parameters, their gradients, buffers, the modes of modules, random states, figures, and carried
+    state; with `trainers` the states of trainers too.
+    """
+    model, stages = engine.model, engine.stages.values()
+    kept = [(p, p.grad, p.detach().clone()) for p in model.parameters.values()]
+    buffers = [
+        (module, dict(module._buffers), {name: None if b is None else b.clone() for name, b in module._buffers.items()})
+        for module in model.net.modules()
+    ]
+    state = engine.trainers.state() if trainers else None
+    try:
+        with preserve_rng(), model.kept_modes():
+            yield
+    finally:
+        with torch.no_grad():
+            for parameter, gradient, value in kept:
+                parameter.copy_(value)
+                parameter.grad = gradient
+            for module, before, values in buffers:
+                module._buffers.clear()
+                module._buffers.update(before)
+                for name, value in values.items():
+                    if value is not None:
+                        before[name].copy_(value)
+        if state is not None:
+            engine.trainers.load(state)
+        for stage in stages:
+            stage.reset()
+
+
+def _fetch(engine: Engine, name: str, data: Any) -> tuple[Batch | None, list[Problem]]:
+    # what is read here is read again, unless it is the first batch of a single loader
+    with nullcontext() if name == TRAIN and not isinstance(data, Peeked) else preserve_rng():
+        if name == EVALUATE and not isinstance(data, Peeked):
+            try:
+                data, _ = engine.readers[name].peek_first(data, "val_data")
+            except DataError as error:
+                return None, list(error.problems)
+        begins = not isinstance(data, Peeked)
+        if isinstance(data, Peeked):
+            engine.readers[name].current.share, data = data.share, data.raw
+        # first batches of several loaders are checked before training begins, without handlers' changes
+        splitter = engine.splitter(name, changes=begins)
+        parts, problems = splitter.name_arrays(data)
+        if not problems:
+            return splitter.distribute(data, parts), []
+        return None, _named(problems, name, data)
+
+
+def _named(problems: Sequence[Problem], name: str, data: Any) -> list[Problem]:
+    """Return the problems with the name of the data, unless they are those of the only training data."""
+    data_name = {TRAIN: "train_data", EVALUATE: "val_data"}[name]
+    where = "" if name == TRAIN else f"{data_name}: "
+    raw = data.raw if isinstance(data, Peeked) else data
+    if isinstance(raw, TaskBatch):
+        where = f'{data_name} "{raw.name}": '
+    return [Problem(problem.kind, f"{where}{problem.message}") for problem in problems]
+
+
+@contextmanager
+def _raised_first(problems: Sequence[Problem]) -> Iterator[None]:
+    """Raise the problems instead of an error of the block: they may be its cause, and are easier to fix."""
+    try:
+        yield
+    except Exception:
+        raise_problems(problems)
+        raise
+
+
+def _not_finite_losses(result: StepResult) -> list[Problem]:
+    """Check that losses are numbers, where inputs and labels are."""
+    messages = [
+        f'losses["{key}"]: is {float(each):g} for this batch, whose inputs and labels are finite, so that an '
+        "update would spoil the parameters; look for logarithms, roots and quotients of 0 in the loss, and "
+        "for parameters that are not finite; SkipNonFinite() skips such batches in training"
+        for key, each in result.objectives.items()
+        if not bool(each.isfinite().all())
+    ]
+    return [Problem("data", message) for message in messages]
+
+
+def _detached(value: Any) -> Any:
+    return [each.detach() for each in value] if isinstance(value, list) else value.detach()
+
+
+def check_first_batch(
+    stage: Stage, batch: Batch, trained: Sequence[str]
+) -> tuple[dict[str, Tensor] | None, list[Problem]]:
+    """Run the net on a batch, and check outputs, losses and metrics; return the outputs and all problems.
+
+    Labels and inputs with whose dtypes losses and net cannot run are cast, from this batch on. Without
+    problems, the stage is marked as checked.
+    """
+    problems = [problem for term in stage.spec.terms for problem in check_call(term)]
+    problems += _inspect_slots(stage.spec, batch.slots)
+    with torch.set_grad_enabled(stage.training):
+        outputs, output_problems = _called(stage, batch)
+    arrays = by_reference(outputs, batch.slots)
+    wrong_labels = _inspect_labels(stage, outputs, batch)
+    if problems + output_problems:
+        return None, problems + wrong_labels + output_problems
+    problems = [*wrong_labels, *_inspect_metrics(stage, outputs, batch)]
+    for term in stage.spec.terms:
+        if term.has_slots(arrays):
+            found = _check_loss(stage, term, arrays, batch, labels_fit=not wrong_labels)
+            if term.present and not found and not wrong_labels and not counts_values(term, arrays):
+                found = _inspect_presence(term, batch)
+            problems += found
+    if stage.training and trained and not any(each.requires_grad for each in outputs.values()):
+        problems.append(Problem("spec", NO_OUTPUT))
+    stage.checked = not problems
+    return outputs, problems
+
+
+def _called(stage: Stage, batch: Batch) -> tuple[dict[str, Tensor], list[Problem]]:
+    """Call the net; inputs of whole numbers that it cannot take become real, the fewest that do."""
+    options = {
+        name: [stage.model.dtype]
+        for name in stage.spec.inputs
+        if (slot := batch.slots.get(name)) is not None and not slot.is_floating_point()
+    }
+    return _with_casts(stage, batch, options, lambda: stage.bound(batch.slots))
+
+
+def _check_loss(
+    stage: Stage, term: Term, arrays: dict[Ref, Any], batch: Batch, labels_fit: bool
+) -> list[Problem]:
+    """Check a loss; labels with whose dtypes it cannot run are cast, unless they have a declared dtype."""
+    options = {}
+    for ref in term.labels:
+        label = arrays[ref]
+        declared = stage.spec.label_specs.get(ref.name)
+        if ref.name in stage.spec.inputs or (declared is not None and declared.dtype is not None):
+            continue
+        is_whole = not label.is_floating_point() or bool((label == label.floor()).all())
+        dtypes = [torch.int64] * is_whole + [stage.model.dtype]
+        options[ref.name] = [dtype for dtype in dtypes if dtype != label.dtype]
+
+    def check() -> list[Problem]:
+        arrays.update({Ref(LABELS, name): batch.slots[name] for name in options})
+        return inspect_term(term, arrays, labels_fit, stage.training)
+
+    return _with_casts(stage, batch, options, check)
+
+
+def _with_casts(
+    stage: Stage, batch: Batch, options: Mapping[str, Sequence[torch.dtype]], run: Callable[[], Any]
+) -> Any:
+    """Return what ``run()`` returns; if it raises, cast the fewest slots with which it does not.
+
+    `options` are the dtypes to which slots may be cast. If none helps, the error is raised.
+    """
+    try:
+        return run()
+    except Exception:
+        before = dict(batch.slots)
+        ways = product(*([(name, None), *((name, dtype) for dtype in options[name])] for name in options))
+        casts = [{name: dtype for name, dtype in way if dtype is not None} for way in ways]
+        for cast in sorted(filter(None, casts), key=len):
+            batch.slots.update({name: before[name].to(dtype) for name, dtype in cast.items()})
+            try:
+                result = run()
+            except Exception:
+                batch.slots.update(before)
+                continue
+            for name, dtype in cast.items():
+                stage.model.log_once(cast_line(name, before[name].dtype, dtype))
+            stage.casts.update(cast)
+            return result
+        raise
+
+
+def _inspect_slots(spec: TaskSpec, slots: Mapping[str, Any]) -> list[Problem]:
+    """Check that no slot that a loss or metric takes is None, and that no weight of a sample is negative."""
+    takers = [item for item in spec.takers if all(slots.get(name) is not None for name in item.optional)]
+    read = {ref.name for item in takers for ref in item.labels}
+    fix = '; if samples may lack this label, declare LabelSpec("{}", missing=...)'
+    messages = [
+        f'the slot "{name}" is None, but losses or metrics take it; the batch must hold an array'
+        f"{fix.format(name) * (name in spec.labels)}"
+        for name, slot in slots.items()
+        if slot is None and name in read
+    ]
+    for name in dict.fromkeys(term.spec.sample_weight for term in spec.terms):
+        weights = slots.get(name) if name else None
+        if weights is not None and weights.numel() and (least := float(weights.min())) < 0:
+            messages.append(f'sample_weight: the slot "{name}" holds {least:g}; weights must be at least 0')
+    return [Problem("data", message) for message in messages]
+
+
+def _inspect_labels(stage: Stage, outputs: Mapping[str, Tensor], batch: Batch) -> list[Problem]:
+    """Check the values of inputs and labels."""
+    problems: list[Problem] = []
+    arrays = by_reference(outputs, batch.slots)
+    called = {term.key: () for term in stage.spec.terms if outputs and term.has_slots(arrays)}
+    for rule in stage.figures.label_rules(outputs, batch.slots, called):
+        values: Any = batch.slots[rule.slot]
+        if rule.classes is not None:
+            wrong = torch.where(rule.violations(values), values, torch.zeros_like(values)).cpu().numpy()
+            problems += label_problems(rule.where, rule.slot, wrong, rule.classes, clips=False)
+        elif not (finite := values.isfinite()).all():
+            samples = (~finite).nonzero()[:, batch.axis].unique().tolist()
+            problems.append(not_finite_problem(rule.where, values[~finite].double().cpu().numpy(), samples))
+    return problems
+
+
+def _inspect_metrics(stage: Stage, outputs: dict[str, Tensor], batch: Batch) -> list[Problem]:
+    """Check the metrics' arguments, and measure those that take no losses, on copies of the outputs."""
+    problems = [problem for metric in stage.figures.metrics for problem in check_metric(metric)]
+    result = StepResult(stage.spec, batch, {name: each.detach() for name, each in outputs.items()})
+    for metric in stage.figures.metrics if not problems else ():
+        if not metric.term.losses:
+            try:
+                list(metric.add(result, 1))
+            except SpecError as error:
+                problems += error.problems
+    stage.figures.reset()
+    return problems
+
+
+def _inspect_presence(taker: Taker, batch: Batch) -> list[Problem]:
+    """Check that no sample lacks only a part of a label, for a loss that takes whole samples."""
+    problems = []
+    for ref in taker.present:
+        present = batch.slots[ref.name].reshape(batch.samples, -1)
+        if count := int(((1 - present) * present.amax(dim=1, keepdim=True)).sum()):
+            problems.append(partly_missing_problem(taker.where, label_of(ref).name, "", count))
+    return problems

@@ -1,0 +1,82 @@
+"""Evaluates and predicts, batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from ..engines import prediction
+from ..engines.prediction import Piece
+from ..engines.raw_batches import as_numpy
+from ..errors import raise_problems
+from ..protocols import Numbers
+from ..stages import EVALUATE
+from .check import check_first_batch
+
+if TYPE_CHECKING:
+    from .engine import Engine
+    from .step import StepResult
+
+SOFTMAX = (nn.CrossEntropyLoss, nn.NLLLoss)  # losses whose classes are along axis 1
+FUNCTIONS = (F.cross_entropy, F.nll_loss)
+
+
+def softmax_axis(fn: Any) -> int | None:
+    """Return the class axis of a loss that takes a softmax; None for other losses."""
+    return 1 if isinstance(fn, SOFTMAX) or fn in FUNCTIONS else None
+
+
+def evaluate_batch(engine: Engine, raw: Any) -> StepResult:
+    """Measure losses and metrics on a batch; the first batch is checked.
+
+    Raises SpecError or DataError if the batch or the net does not fit the spec.
+    """
+    stage = engine.stages[EVALUATE]
+    batch = engine.splitter(EVALUATE).split(raw)
+    is_first = not stage.checked
+    if is_first:
+        engine.shared.begin_stage(batch)
+        engine.model.materialise(lambda: stage.call(batch.slots))
+        raise_problems(check_first_batch(stage, batch))
+    result = stage.run(batch, engine.state)
+    stage.measure(result)
+    raise_problems(stage.figures.name_problems() if is_first else [])
+    return result
+
+
+def predict_batch(engine: Engine, raw: Any) -> list[Piece]:
+    """Return a list of the outputs as NumPy arrays and the number of samples, empty if there are none.
+
+    Labels may be missing. Raises SpecError or DataError if the batch or the net does not fit the spec.
+    """
+    stage = engine.stages[EVALUATE]
+    batch = engine.splitter(EVALUATE, labels=False).split(raw)
+    if not engine.shared.are_shared:
+        engine.shared.begin_stage(batch)
+    if not batch.samples:
+        return []
+    with torch.no_grad():
+        engine.model.materialise(lambda: stage.call(batch.slots))
+        outputs = stage.forward(batch.slots)
+        if stage.carried is not None:
+            stage.carried.keep(batch, outputs)
+        return [({name: as_numpy(outputs[name]) for name in stage.spec.output_names}, batch.samples)]
+
+
+def predict(
+    engine: Engine,
+    data: Any,
+    gather: bool = True,
+    activation: Any = None,
+    write: Callable[[str, Numbers, int], object] | None = None,
+) -> dict[str, Any]:
+    """Return every output by name; see :func:`multifit.engines.prediction.predict`.
+
+    A softmax is along axis 1 if a cross entropy takes the output.
+    """
+    options: dict[str, Any] = {"run": predict_batch, "class_axis": softmax_axis}
+    return prediction.predict(engine, data, gather, activation, write, **options)

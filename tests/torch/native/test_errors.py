@@ -1,0 +1,398 @@
+"""Wrong specs, nets, batches and trainers: what each is refused with, before anything moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from multifit import DataError, LabelSpec, LossSpec, MetricSpec, SpecError, TaskSpec, TrainerError, TrainerSpec
+
+from .faulty import BOTH, CE, MSE, Setup, around, arrays, fault, new_setup
+
+NAN, INF = float("nan"), float("inf")
+WEIGHT = "it must be a finite number of at least 0, or a function of the state"
+
+
+@pytest.fixture(scope="module")
+def setup() -> Any:
+    shared = new_setup()
+    yield shared
+    shared.trains()
+
+
+def amounts(shape: tuple[int, ...]) -> list:
+    return [[*arrays()[:2], np.ones(shape, "float32")]]
+
+
+def digits(values: Any) -> list:
+    x, _, amount = arrays()
+    return [[x, np.asarray(values), amount]]
+
+
+def changed(value: Any, dtype: str = "int64") -> list:
+    digit = arrays()[1].astype(dtype)
+    digit[3] = value
+    return digits(digit)
+
+
+class IgnoresGradient(torch.autograd.Function):
+    """Returns a gradient of its own, whatever it receives."""
+
+    @staticmethod
+    def forward(context: Any, a: Any) -> Any:
+        context.save_for_backward(a)
+        return a.square().sum(dim=1)
+
+    @staticmethod
+    def backward(context: Any, gradient: Any) -> Any:
+        return 2 * context.saved_tensors[0]
+
+
+# fmt: off
+LOSSES = [
+    fault("negative weight", lambda s: s.with_loss(CE(), weight=-0.5),
+        f'losses["digit"]: the weight is -0.5; {WEIGHT}'),
+    fault("weight function returns -1", lambda s: s.with_loss(CE(), weight=lambda state: -1.0),
+        f"the weight is -1.0; {WEIGHT}", "its function returned it"),
+    fault("too few class weights", lambda s: s.with_loss(CE(), class_weights=[1, 2]),
+        'losses["digit"]: class_weights are 2 numbers for 3 classes'),
+    fault("an unknown class", lambda s: s.with_loss(CE(), class_weights={3: 2.0}),
+        'losses["digit"]: class_weights name the class 3; classes are 0 … 2'),
+    fault("class weights of real values", lambda s: s.but(
+        losses={"amount": LossSpec(MSE(), class_weights=[1, 2])}, metrics={}, unused=["digit"]),
+        'losses["amount"]: class_weights need class indices as labels, which MSELoss does not take; use'),
+    fault("weights of a mean", lambda s: s.with_loss(lambda a, b: a.mean(), **BOTH, class_weights=[1, 2, 3]),
+        'losses["digit"]: its weights are (8,) float32, and it returns () float32; return a value for'),
+    fault("fn is a class", lambda s: s.with_loss(CE), "CrossEntropyLoss is a class; give an instance: Cross"),
+    fault("too many arguments", lambda s: s.with_loss(lambda a: a, **BOTH),
+        'losses["digit"]: is called with 2 arguments ("outputs.digit", "labels.digit"), but takes (a): too',
+        "name as many outputs and labels, in that order"),
+    fault("too many arguments of a module", lambda s: s.with_loss(CE(), "digit", ["digit", "amount"]),
+        'losses["digit"]: is called with 3 arguments', "but takes (input, target)"),
+    fault("parts without names", lambda s: s.with_loss(lambda a, b: (a, b), **BOTH),
+        "returns 2 parts, [(8, 3) float32, (8,) int64]; name them with returns=[...]"),
+    fault("fewer parts than names", lambda s: s.with_loss(CE(), **BOTH, returns=["cls", "box"]),
+        "returns 1 part, [() float32], but returns= names 2: cls, box"),
+    fault("returns None", lambda s: s.with_loss(lambda a, b: None, **BOTH), "returns None; a loss must return a"),
+    fault("returns integers", lambda s: s.with_loss(lambda a, b: a.int(), **BOTH),
+        "returns (8, 3) int32; a loss must return float32: cast it, with to(torch.float32)"),
+    fault("a sum", lambda s: s.with_loss(CE(reduction="sum")),
+        'losses["digit"]: CrossEntropyLoss has reduction="sum", and a number counts as the mean of the batch',
+        'give reduction="none"'),
+    fault("normalizer of another kind", lambda s: s.with_loss(CE(), **BOTH, normalize_by=lambda slots: "8"),
+        "losses[\"digit\"]: normalize_by is '8'; it must be, or return, a tensor or a finite number"),
+    fault("negative normalizer", lambda s: s.with_loss(CE(), **BOTH, normalize_by=lambda slots: -5.0),
+        "normalize_by is -5.0; it must be, or return,", "whose sum is at least 0"),
+    fault("ignores its weight", lambda s: s.with_loss(lambda a, b: IgnoresGradient.apply(a), **BOTH, weight=0.5),
+        'losses["digit"]: <lambda> ignores its weight: an incoming gradient four times as large gave the same'),
+    fault("constant", lambda s: s.with_loss(lambda a, b: torch.ones(8), **BOTH, weight=lambda state: 0.5),
+        'losses["digit"]: returns numbers that autograd has not computed from the outputs'),
+    fault("detached", lambda s: s.with_loss(lambda a, b: a.detach().square().mean(), **BOTH),
+        'losses["digit"]: returns numbers that autograd has not computed from the outputs'),
+    # sizes
+    fault("sizes differ", lambda s: s.but(data=amounts((8, 2))),
+        'losses["amount"]: output "amount" (8, 1) float32 and label "amount" (8, 2) float32 differ in size',
+        "element by element: fix the net's last layer or the label"),
+    *(fault(f"each with each, {name}", lambda s, loss=loss: s.but(
+        data=amounts((8,)), losses={"digit": CE(), "amount": LossSpec(loss)}, metrics={}),
+        'losses["amount"]: the output "amount" is (8, 1) float32 and the label "amount" is (8,) float32, which',
+        "PyTorch broadcasts and compares each value with each other one; give both one shape")
+      for name, loss in {
+        "module": MSE(), "function of PyTorch": F.l1_loss, "partial": partial(F.mse_loss, reduction="none"),
+        "a number": lambda a, b: (a - b).square().mean(), "values": lambda a, b: (a - b).abs()}.items()),
+    fault("another rank", lambda s: s.but(data=amounts((8, 1, 1))), "compares otherwise; give both one shape"),
+    fault("class labels differ", lambda s: s.but(data=digits(np.ones((8, 2), "int64"))),
+        'output "digit" (8, 3) float32 and label "digit" (8, 2) int64 do not fit',
+        "the output's 8 rows of 3 classes need one class index each, a label of shape (8,)"),
+    fault("class labels of rank 2", lambda s: s.but(data=digits(np.ones((8, 1), "int64"))),
+        'label "digit" (8, 1) int64 do not fit', "a label of shape (8,)"),
+    # the values of class labels
+    *(fault(f"label {value}", lambda s, value=value, dtype=dtype: s.but(data=changed(value, dtype)),
+        f'losses["digit"]: the label "digit" (8,) {dtype} holds {text}', "classes are 0 … 2")
+      for value, dtype, text in (
+        (-2, "int64", "-2, which is none of the classes"), (3, "int64", "3, which is none of the classes"),
+        (1.9, "float32", "1.9, which is not a class index;"), (NAN, "float32", "nan, which is not a class"))),
+    fault("only declared as ignored", lambda s: s.but(
+        labels=[LabelSpec("digit", ignore=-1), "amount"], data=changed(-1)),
+        "holds -1, which is none of the classes", "use a loss that ignores it"),
+    fault("declared classes", lambda s: s.but(
+        labels=[LabelSpec("digit", classes=2), "amount"], data=changed(2),
+        losses={"digit": LossSpec(lambda a, b: a.sum(dim=1)), "amount": MSE()}, metrics={}),
+        'labels["digit"]: the label "digit" (8,) int64 holds 2'),
+]
+# fmt: on
+
+
+@pytest.mark.parametrize(("change", "texts"), LOSSES)
+def test_a_wrong_loss(setup: Setup, change: Any, texts: tuple) -> None:
+    change(setup).refused(SpecError, *texts)
+
+
+def test_no_loss_at_all(setup: Setup) -> None:
+    faulty = setup.but(losses=None, unused=["amount"])
+    message = "losses: there is none to train on; declare at least one in the TaskSpec"
+    faulty.refused(SpecError, f"1 problem found:\n  1. {message}")
+
+
+ACCEPTED: dict[str, Callable[..., Any]] = {
+    "flat": lambda a, b: (a - 100).relu().sum(dim=1),
+    "in part detached": lambda a, b: a.sum(dim=1) + a.detach().sum(dim=1),
+    "nothing to learn": lambda a, b: torch.zeros(8),
+}
+
+
+@pytest.mark.parametrize("loss", ACCEPTED.values(), ids=ACCEPTED)
+def test_a_loss_that_obeys_its_weight_is_accepted(setup: Setup, loss: Any) -> None:
+    setup.with_loss(loss, **BOTH).trains()
+
+
+def test_a_loss_without_a_gradient_may_be_measured(setup: Setup) -> None:
+    constant = setup.with_loss(lambda a, b: torch.ones(8), **BOTH)
+    assert constant.make().evaluate(setup.data, [])["digit"] == 1
+    setup.with_loss(lambda a, b: torch.ones(8), **BOTH, weight=0).trains()
+
+
+def test_each_with_each_where_it_is_meant(setup: Setup) -> None:
+    """A contrastive loss compares all pairs; so does one of values whose labels are all equal."""
+    pairs = lambda a, b: ((a - a.T).abs() - (b - b[:, None]).abs()).square().mean()  # noqa: E731
+    for loss, label in ((pairs, arrays()[2][:, 0]), (lambda a, b: (a - b).mean(), np.ones(8, "float32"))):
+        losses = {"digit": CE(), "amount": LossSpec(loss)}
+        setup.but(losses=losses, data=[[*arrays()[:2], label]]).trains()
+
+
+# ---------------------------------------------------------------------------------------------- the net
+
+PAIR = {"outputs": ["digit", "amount"], "unused": ["outputs.amount"]}
+# fmt: off
+RETURNED = {
+    "fewer": (lambda d, x: d(x),
+        "outputs: 2 declared (digit, amount), the net returns 1 array: (8, 3) float32; name as many"),
+    "more": (lambda d, x: (d(x), d(x), x),
+        "the net returns 3 arrays: [(8, 3) float32, (8, 3) float32, (8, 6) float32]",
+        "or end outputs with ... to ignore the rest"),
+    "nested": (lambda d, x: (d(x), [d(x)]),
+        "returns 2 arrays: [(8, 3) float32, [(8, 3) float32]]; nest the names as the net nests"),
+    "None": (lambda d, x: (d(x), None), "returns 1 array and None: [(8, 3) float32, None]"),
+    "numpy": (lambda d, x: (d(x), d(x).detach().numpy()),
+        '"amount" as ndarray; every output that is declared must be a tensor'),
+    "key missing": (lambda d, x: {"digit": d(x), "amont": d(x)},
+        '1 problem found:\n  1. outputs: the net returns no "amount" (did you mean "amont"?); ',
+        'it returns "digit", "amont"'),
+    "key more": (lambda d, x: {"digit": d(x), "amount": d(x), "boxes": x},
+        'outputs: the net also returns "boxes", which is not declared; name it (and list it in unused=)'),
+    "integers": (lambda d, x: (d(x).int(), d(x)),
+        'losses["digit"]: the output "digit" is (8, 3) int32; a loss needs real numbers'),
+    "detached": (lambda d, x: (d(x).detach(), d(x).detach()),
+        "outputs: autograd has computed none of them from parameters that are trained"),
+}
+# fmt: on
+
+
+@pytest.mark.parametrize(("function", "texts"), [(f, t) for f, *t in RETURNED.values()], ids=RETURNED)
+def test_outputs_that_do_not_fit(function: Any, texts: list) -> None:
+    faulty = around(function, **PAIR)
+    faulty.refused(SpecError, *texts)
+    faulty.net.function = lambda d, x: (d(x), x)
+    faulty.trains()
+
+
+def test_another_structure_when_evaluating() -> None:
+    net = around(lambda d, x: (d(x), x), **PAIR)
+    net.net.function = lambda d, x: (d(x), x) if net.net.training else (d(x), x, x)
+    message = net.but(val_data=net.data).refused(SpecError)
+    assert "the net when evaluating returns 3 arrays" in message
+    assert "a net that returns something else when evaluating needs evaluate=TaskSpec(...)" in message
+    metrics = {"accuracy": MetricSpec("accuracy", **BOTH)}
+    evaluate = TaskSpec(outputs=["digit", ...], labels=["digit"], inputs=["x"], metrics=metrics)
+    net.but(val_data=net.data, evaluate=evaluate).trains()
+
+
+def test_what_is_wrong_in_both_stages_is_reported_once() -> None:
+    faulty = around(lambda d, x: d(x), **PAIR)
+    assert faulty.but(val_data=faulty.data).refused(SpecError).startswith("1 problem found:")
+
+
+def test_a_net_whose_first_pass_makes_parameters() -> None:
+    def grows(dense: Any, x: Any) -> Any:
+        if not hasattr(dense, "late"):
+            dense.late = nn.Linear(3, 3)
+        return dense.late(dense(x))
+
+    around(grows).refused(SpecError, 'net: its forward pass has made "dense.late.weight"')
+
+
+# ------------------------------------------------------------------------------------------ the batches
+
+# fmt: off
+BATCHES = [
+    fault("slot missing", lambda x, d, a: [x, d],
+        "the batch has 2 arrays: (8, 6) float32, (8,) int64; declared 3 slots: "),
+    fault("label is None", lambda x, d, a: [x, None, a],
+        'the slot "digit" is None, but losses or metrics take it; the batch must hold an array',
+        'if samples may lack this label, declare LabelSpec("digit", missing=...)'),
+    fault("samples differ", lambda x, d, a: [x, d[:7], a],
+        "the slots hold different numbers of samples along axis 0: x (8, 6) float32, digit (7,) int64"),
+    fault("strings", lambda x, d, a: [x, np.array(["a", "b"] * 4), a],
+        'the slot "digit" is (8,) string, which a net cannot take'),
+    fault("key missing", lambda x, d, a: {"x": x, "digt": d, "amount": a}, "1 problem found:",
+        'the batch has no "digit" (did you mean "digt"?); its keys are "x", "digt", "amount"'),
+    fault("NaN in the input", lambda x, d, a: [spoiled(x, NAN, INF), d, a],
+        'inputs["x"] holds NaN and infinity 2 times, in samples 2, 4 (from 0); mend the data'),
+    fault("NaN in a label", lambda x, d, a: [x, d, spoiled(a, NAN)],
+        'labels["amount"] holds NaN 1 time, in sample 2 (from 0)', 'LabelSpec("amount", missing="nan")'),
+]
+# fmt: on
+
+
+def spoiled(array: np.ndarray, *values: float) -> np.ndarray:
+    copy = array.copy()
+    for at, value in enumerate(values, start=1):
+        copy[2 * at].flat[0] = value
+    return copy
+
+
+@pytest.mark.parametrize("where", ["data", "val_data"])
+@pytest.mark.parametrize(("batch", "texts"), BATCHES)
+def test_a_wrong_batch(setup: Setup, where: str, batch: Any, texts: tuple) -> None:
+    message = setup.but(**{where: [batch(*setup.data[0])]}).refused(DataError, *texts)
+    assert ("val_data: " in message) == (where == "val_data")
+
+
+def test_a_negative_weight_of_a_sample(setup: Setup) -> None:
+    least = f"{arrays()[2].min():g}"
+    setup.with_loss(CE(), **BOTH, sample_weight="amount").refused(
+        DataError, f'sample_weight: the slot "amount" holds {least}; weights must be at least 0'
+    )
+
+
+def test_a_loss_that_is_not_finite(setup: Setup) -> None:
+    logarithm = setup.with_loss(lambda a, b: (a * 0).sum(dim=1).log(), **BOTH)
+    logarithm.refused(DataError, 'losses["digit"]: is -inf for this batch, whose inputs and labels are finite')
+
+
+# ----------------------------------------------------------------------------------- labels that are missing
+
+
+def missing(setup: Setup, rule: Any, **changes: Any) -> Setup:
+    return setup.but(labels=[LabelSpec("digit", missing=rule), "amount"], **changes)
+
+
+def test_a_loss_that_returns_one_number_where_labels_are_missing(setup: Setup) -> None:
+    losses = {"digit": lambda a, b: F.cross_entropy(a, b), "amount": MSE()}
+    faulty = missing(setup, -1, losses=losses, data=changed(-1))
+    faulty.refused(SpecError, 'losses["digit"]: its label may be missing', "return a value for each sample")
+    losses["digit"] = partial(F.cross_entropy, reduction="none")
+    missing(setup, -1, losses=losses, data=changed(-1)).trains()
+    missing(setup, -1, data=changed(-1)).trains()
+
+
+PART = 'values of "answers" are missing in samples that have others'
+WHOLE: dict[str, Callable[..., Any]] = {
+    "a loss of samples": lambda a, b: (a - b).abs().sum(dim=1),
+    "a loss that mixes values": lambda a, b: (a - b).abs() / (1 + b.abs().sum(dim=1, keepdim=True)),
+    "probabilities": CE(),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_part_of_a_label_is_missing_where_whole_samples_are_needed(name: str) -> None:
+    answers = np.full((8, 3), 0.5, "float32")
+    answers[7] = answers[6, 1] = answers[5, :2] = NAN
+    setup = new_setup().but(
+        labels=[LabelSpec("answers", missing="nan")], unused=["amount"], metrics={},
+        losses={"digit": LossSpec(WHOLE[name], "digit", "answers")}, data=[[arrays()[0], answers]],
+    )  # fmt: skip
+    fix = "return a loss for each value, in the label's shape"
+    setup.refused(DataError, f'losses["digit"]: 3 {PART}, and it takes whole samples; {fix}')
+    setup.but(losses={"digit": LossSpec(MSE(), "digit", "answers")}).trains()
+
+
+# --------------------------------------------------------------------------------------------- together
+
+TWO_WRONG = {"body": TrainerSpec("body.*", "adm"), "heads": TrainerSpec("(digit|amount).*", clip_norm=-1)}
+
+
+@pytest.mark.parametrize("way", ["check", "fit"])
+def test_all_problems_are_reported_together(setup: Setup, way: str) -> None:
+    x, digit, _ = setup.data[0]
+    wrong = [[x, digit + 1, np.zeros((8, 2), "float32")]]
+    faulty = setup.but(data=wrong, val_data=[[x, digit]]).with_trainers(TWO_WRONG)
+    before = setup.tensors()
+    with pytest.raises(SpecError) as raised:
+        getattr(faulty, way)()
+    problems, message = raised.value.problems, str(raised.value)
+    assert not setup.moved(before)
+    assert sorted(p.kind for p in problems) == ["data", "spec", "spec", "trainer", "trainer"]
+    numbered = [f"  {i}. {problem.message}" for i, problem in enumerate(problems, 1)]
+    assert message.splitlines() == [f"{len(problems)} problems found:", *numbered]
+    for text in ("3, which is none", "(8, 2) float32 differ", "val_data: the batch has 2", "adm", "clip_norm"):
+        assert text in message
+
+
+BOUND = {"digit": LossSpec(CE(), trainers="heds"), "amount": LossSpec(MSE(), trainers="body")}
+TRAINERS = {"body": TrainerSpec("body.*"), "heads": TrainerSpec("(digit|amount).*")}
+
+
+def test_losses_against_trainers(setup: Setup) -> None:
+    faulty = setup.but(losses=BOUND).with_trainers(TRAINERS)
+    faulty.refused(SpecError, 'losses["digit"]: there is no trainer "heds" (did you mean "heads"?)')
+    bound = {"digit": LossSpec(CE(), trainers="body"), "amount": LossSpec(MSE(), trainers="body")}
+    faulty = setup.but(losses=bound).with_trainers(TRAINERS)
+    faulty.refused(SpecError, 'trainers["heads"]: no loss trains its parameters')
+
+
+def test_trainers_out_of_step(setup: Setup) -> None:
+    trainers = {
+        "body": TrainerSpec("body.*", every=2, accumulate=True),
+        "heads": TrainerSpec("(digit|amount).*", every=3, accumulate=True),
+    }
+    faulty = missing(setup, -1).with_trainers(trainers)
+    faulty.refused(TrainerError, 'losses["digit"]: is divided by the samples that have its labels', '2 of "body"')
+
+
+# ------------------------------------------------------------------------------------------ user's code
+
+
+class Lost(KeyError):
+    """What the user's code raises here."""
+
+
+def fails(*args: Any) -> Any:
+    raise Lost("mine")
+
+
+# fmt: off
+CODE = [
+    fault("loss", lambda s: s.with_loss(lambda a, b: fails(), **BOTH),
+        'raised in losses["digit"], called with outputs.digit (8, 3) float32, labels.digit (8,) int64'),
+    fault("weight", lambda s: s.with_loss(CE(), weight=fails), 'raised in losses["digit"].weight'),
+    fault("normalizer", lambda s: s.with_loss(CE(), normalize_by=fails), 'in losses["digit"].normalize_by'),
+    fault("forward", lambda s: s.but(forward=fails), "raised in forward= (train), called with x (8, 6) float32"),
+    fault("batch_fn", lambda s: s.but(batch_fn=fails), "raised in batch_fn"),
+]
+# fmt: on
+
+
+@pytest.mark.parametrize(("change", "texts"), CODE)
+def test_what_the_users_code_raises(setup: Setup, change: Any, texts: tuple) -> None:
+    change(setup).refused(Lost, *texts)
+
+
+def test_other_problems_are_reported_before_it(setup: Setup) -> None:
+    faulty = setup.but(forward=fails).with_trainers({"body": TrainerSpec("body.*")})
+    faulty.refused(TrainerError, "no trainer updates")
+
+
+def test_hints_of_what_pytorch_raises() -> None:
+    images = [[np.zeros((2, 8, 8, 3), "float32"), np.zeros(2, "int64")]]
+    net = around(lambda dense, x: nn.functional.conv2d(x, torch.ones(3, 3, 3, 3)).mean(dim=(2, 3)))
+    net.but(data=images).refused(RuntimeError, "images are (N, C, H, W)")
+    net = around(lambda dense, x: dense(x), losses={"digit": LossSpec(lambda a, b: a.double() @ a.T)})
+    net.refused(RuntimeError, "the dtypes differ: cast a tensor with float()")
