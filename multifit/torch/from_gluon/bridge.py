@@ -21,7 +21,7 @@ from ...log_once import LogOnce
 from ...spec import TaskSpec
 from ...spec.terms import Term, changed
 from ..devices import device_of
-from .losses import BridgedLoss
+from .losses import BridgedLoss, as_number
 from .metrics import converted_metrics
 from .module import BridgedNet, Forward
 from .parameters import Held
@@ -103,8 +103,10 @@ class Bridge:
 
     def _converted_term(self, term: Term, problems: list[Problem]) -> Term:
         fn: Any = term.spec.fn
-        if fn is None or isinstance(fn, nn.Module):
+        if isinstance(fn, nn.Module):
             return term
+        if fn is None:  # the net returns the loss
+            return replace(term, spec=replace(term.spec, fn=as_number))
         try:
             loss = BridgedLoss(term, self._tensors, self._initialise)
         except SpecError as error:

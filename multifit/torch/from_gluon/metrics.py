@@ -145,7 +145,7 @@ class Transform(GluonModule):
 
     def __init__(self, term: MetricTerm) -> None:
         super().__init__(f"{term.where}.transform", lambda: None)
-        block = mx.gluon.HybridSequential()
+        block = mx.gluon.nn.HybridSequential()
         self.held = Held(self, block, named_parameters(block, {}), {}, self.where)
         self.eval()
         self._function, self._is_traced = term.spec.transform, True
