@@ -244,7 +244,7 @@ def _detached(value: Any) -> Any:
 
 
 def check_first_batch(
-    stage: Stage, batch: Batch, trained: Sequence[str]
+    stage: Stage, batch: Batch, trained: Sequence[str] = ()
 ) -> tuple[dict[str, Tensor] | None, list[Problem]]:
     """Run the net on a batch, and check outputs, losses and metrics; return the outputs and all problems.
 

@@ -41,7 +41,7 @@ def evaluate_batch(engine: Engine, raw: Any) -> StepResult:
     if is_first:
         engine.shared.begin_stage(batch)
         engine.model.materialise(lambda: stage.call(batch.slots))
-        raise_problems(check_first_batch(stage, batch))
+        raise_problems(check_first_batch(stage, batch)[1])
     result = stage.run(batch, engine.state)
     stage.measure(result)
     raise_problems(stage.figures.name_problems() if is_first else [])

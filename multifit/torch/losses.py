@@ -103,7 +103,7 @@ class Objective:
             if not term.has_slots(arrays):
                 continue
             is_mean = not self._weighs(term, batch)
-            parts = call_loss(term if is_mean else self._summed[term.key], arrays, batch.samples)
+            parts = call_loss(term if is_mean else self._summed[term.key], arrays, samples=batch.samples)
             sums = [_sum(part, batch.samples if is_mean else 1) for part in parts]
             computed.parts[term.key] = parts
             computed.sums[term.key] = [each.detach() for each in sums]

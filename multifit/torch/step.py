@@ -22,7 +22,7 @@ from ..state import RunState
 from .balance import AnyBalancer, GradientBalancer
 from .batch import Batch, CarriedState
 from .figures import StageFigures
-from .loss_calls import by_reference
+from .loss_calls import by_reference, named_parts
 from .losses import Objective, Scale, Shares
 from .model import Model
 
@@ -47,6 +47,11 @@ class StepResult:
     def arrays(self) -> dict[Ref, Any]:
         """Return outputs and slots by reference."""
         return by_reference(self.outputs, self.batch.slots)
+
+    def named_parts(self) -> dict[str, Tensor]:
+        """Return what the losses returned by figure: each loss, then its parts."""
+        terms = [term for term in self.spec.terms if term.key in self.parts]
+        return {name: part for term in terms for name, part in named_parts(term, self.parts[term.key]).items()}
 
     def loss(self) -> float:
         """Return this rank's part of the objective; this waits for the device."""
