@@ -157,8 +157,10 @@ class LossBalancer:
             weights, self._memory = ask_weights(self.method, self._measured, self._memory)
             self._weights = np.asarray(weights)
             return self._weights, None
-        losses = self._losses(result) if self.method.needs == "losses" else self._array(
-            tasks_with_labels(result, self.tasks)
+        losses = (
+            self._losses(result)
+            if self.method.needs == "losses"
+            else self._array(tasks_with_labels(result, self.tasks))
         )
         measured = self._measured = measured_losses(F, count, losses, epochs, state.step)
         shape = shape_of_numbers if self._on_host else _shape_of_tensor
