@@ -169,6 +169,7 @@ def preserved(engine: Engine, trainers: bool = False) -> Iterator[None]:
         for module in model.modules()
     ]
     state = copy.deepcopy(engine.trainers.state()) if trainers else None
+    measured = [(each, copy.deepcopy(each.state())) for each in stages if each.figures.batches]  # if resumed
     try:
         with preserve_rng(), model.kept_modes():
             yield
@@ -186,6 +187,8 @@ def preserved(engine: Engine, trainers: bool = False) -> Iterator[None]:
             engine.trainers.load(state)
         for stage in stages:
             stage.reset()
+        for stage, saved in measured:
+            stage.load(saved)
 
 
 def _fetch(engine: Engine, name: str, data: Any) -> tuple[Batch | None, list[Problem]]:
