@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -26,7 +26,7 @@ NAMES = ("softmax", "sigmoid")
 
 
 def batches_of(engine: Any, data: Any) -> Any:
-    """Return an iterator over the batches of `data`: a tuple, a mapping or an array is one, a list or a loader is many."""
+    """Iterate over the batches of `data`: a tuple, a mapping or an array is one, a list or a loader many."""
     is_batch = (
         isinstance(data, (tuple, Mapping, Shards)) or hasattr(data, "shape") or not hasattr(data, "__iter__")
     )

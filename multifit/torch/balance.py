@@ -13,7 +13,6 @@ from torch import Tensor
 from ..balance import Balance, GramianMethod, compared
 from ..balance.answers import ask, ask_weights, shape_of_numbers
 from ..balance.compared import NOTHING_SHARED, ChosenParameters, summed
-from ..balance.means import Means
 from ..balance.protocol import Measured, measured_losses
 from ..balance.tasks import Tasks, check_method, tasks_of, weight_figure
 from ..balance.weighing import weigh_losses
@@ -24,6 +23,9 @@ from ..spec import TaskSpec
 from ..state import RunState
 from .branch import Branch, Feature, combined
 from .model import listing
+from .sums import DeviceSum, Means
+
+ON_HOST = {"cpu"}  # kinds of devices on whose numbers NumPy computes, without waiting
 
 
 def make_balancer(
@@ -45,29 +47,6 @@ def make_balancer(
     if method.needs == "gramian":
         return GradientBalancer(method, spec, device, world, parameters)
     return LossBalancer(method, spec, device, world)
-
-
-class Total:
-    """Adds up tensors of one shape on their device, without waiting for them."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._device, self._sum = device, torch.zeros((), dtype=torch.float64, device=device)
-
-    def add(self, values: Tensor) -> None:
-        """Add a tensor."""
-        self._sum = self._sum + values
-
-    def read(self) -> Any:
-        """Return the sum in NumPy, 0 if nothing was added; this waits for the device."""
-        return self._sum.cpu().numpy()
-
-    def state(self) -> list[Any]:
-        """Return the sum, for a checkpoint."""
-        return [self.read()]
-
-    def load(self, state: Sequence[Any]) -> None:
-        """Restore what :meth:`state` returned."""
-        self._sum = torch.as_tensor(state[0], device=self._device)
 
 
 class Operators:
@@ -117,7 +96,7 @@ class LossBalancer:
         self.method, self.tasks = method, tasks_of(method, spec)
         self.looks_back = callable(getattr(method, "after_update", None))
         self._device, self._world, count = device, world, len(self.tasks.names)
-        self._on_host = device.type == "cpu" or not method.on_device
+        self._on_host = device.type in ON_HOST or not method.on_device
         self._F: Any = np if self._on_host else Operators()
         self._stack: Callable[..., Any] = np.stack if self._on_host else torch.stack
         self._ones = self._array(np.ones(count))
@@ -162,7 +141,8 @@ class LossBalancer:
             if self.method.needs == "losses"
             else self._array(tasks_with_labels(result, self.tasks))
         )
-        measured = self._measured = measured_losses(F, count, losses, epochs, state.step)
+        measured = measured_losses(F, count, losses, epochs, state.step)
+        measured = self._measured = measured._replace(present=measured.present * self._ones)  # in float64
         shape = shape_of_numbers if self._on_host else _shape_of_tensor
         options: Any = {"shape": shape, "counted": len(self.tasks.weighed)}
         weights, self._memory = weigh_losses(self.method, measured, self._weights, self._memory, **options)
@@ -190,7 +170,7 @@ class LossBalancer:
 
     def _new_figures(self) -> None:
         names = [weight_figure(name) for name in self.tasks.names]
-        self.means = (Means(names, lambda: Total(self._device)),)
+        self.means = (Means(names),)
 
     def _losses(self, result: Any) -> Any:
         """Return the tasks' losses over all ranks."""
@@ -219,7 +199,9 @@ def tasks_with_labels(result: Any, tasks: Tasks) -> Any:
     for loss, task in tasks.of_loss.items():
         if result.scale.weights[loss]:
             sums[task] = sums[task] + result.scale.norms[loss]
-    device = next((each.device for each in sums if isinstance(each, Tensor) and each.is_cuda), None)
+    device = next(
+        (each.device for each in sums if isinstance(each, Tensor) and each.device.type not in ON_HOST), None
+    )
     if device is None:
         return (np.array([float(each) for each in sums]) != 0).astype(np.float64)
     return (torch.stack([torch.as_tensor(each, device=device).double() for each in sums]) != 0).double()
@@ -356,7 +338,7 @@ class GradientBalancer(compared.GradientBalancer):
         gradients: Any = FeatureGradients(world)
         if on != "features":
             gradients = ParameterGradients(None if on == "parameters" else on, parameters, world)
-        super().__init__(method, spec, gradients, _labelled_rows, lambda: Total(device))
+        super().__init__(method, spec, gradients, _labelled_rows, DeviceSum)
         self._parameters, self._device, self._trained = parameters, device, set(parameters.values())
 
     def differentiate(self, result: Any, state: RunState, scale: float = 1.0) -> None:

@@ -112,7 +112,9 @@ class Branch:
         hooks = [node.register_hook(hook(task, read)) for node, task, read in self._readers]
         hooks += [edge.node.register_prehook(lambda given: (None,) * len(given)) for edge in self.edges]
         try:
-            self._backward(self._roots, scale, retain_graph=True, inputs=[*self.edges, *self._own])
+            inputs = [*self.edges, *self._own]
+            if self._roots and inputs:
+                self._backward(self._roots, scale, retain_graph=True, inputs=inputs)
         finally:
             for each in hooks:
                 each.remove()
@@ -142,7 +144,8 @@ class Branch:
                 found = [(row, gradient) for row, gradient in pairs if gradient is not None]
                 if any(gradient.layout != torch.strided for _, gradient in found):
                     raise SpecError(SPARSE)
-                torch._foreach_copy_([row for row, _ in found], [each.flatten() for _, each in found])
+                if found:
+                    torch._foreach_copy_([row for row, _ in found], [each.flatten() for _, each in found])
         finally:
             for each, gradient in zip(shared, before):
                 each.grad = gradient

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -166,9 +167,10 @@ def preserved(engine: Engine, trainers: bool = False) -> Iterator[None]:
     buffers = [(module, dict(module._buffers)) for module in model.modules()]
     tensors = [buffer for _, held in buffers for buffer in held.values()] + [grad for *_, grad in parameters]
     values = [(each, each.clone()) for each in tensors if each is not None and not is_lazy(each)]
-    figures = {name: stage.figures.state() for name, stage in engine.stages.items() if stage.figures.samples}
-    carried = {name: each.carried.state() for name, each in engine.stages.items() if each.carried is not None}
-    state = engine.trainers.state() if trainers else None
+    state = copy.deepcopy(engine.trainers.state()) if trainers else None
+    stages = engine.stages.values()
+    # a run that is resumed within an epoch has figures before its first batch
+    measured = [(stage, copy.deepcopy(stage.state())) for stage in stages if stage.figures.batches]
     try:
         with preserve_rng(), model.kept_modes():
             yield
@@ -184,12 +186,10 @@ def preserved(engine: Engine, trainers: bool = False) -> Iterator[None]:
                 tensor.copy_(value)
         if state is not None:
             engine.trainers.load(state)
-        for name, stage in engine.stages.items():
+        for stage in stages:
             stage.reset()
-            if name in figures:
-                stage.figures.load(figures[name])
-            if stage.carried is not None:
-                stage.carried.load(carried[name])
+        for stage, saved in measured:
+            stage.load(saved)
 
 
 def _fetch(engine: Engine, name: str, data: Any) -> tuple[Batch | None, list[Problem]]:

@@ -204,6 +204,17 @@ class Stage:
         if self.carried is not None:
             self.carried.reset()
 
+    def state(self) -> dict[str, Any]:
+        """Return what was measured since the reset, and what is carried to the next batch."""
+        carried = None if self.carried is None else self.carried.state()
+        return {"figures": self.figures.state(), "carried": carried}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Restore what :meth:`state` returned into a stage that was just reset."""
+        self.figures.load(state["figures"])
+        if self.carried is not None:
+            self.carried.load(state["carried"])
+
     def describe(self) -> str:
         """Return one line that says how net and losses run."""
         return (

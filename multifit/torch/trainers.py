@@ -21,7 +21,7 @@ from ..checks.trainers import (
 from ..errors import Problem, quoted, raise_problems, shown, suggest
 from ..spec import TrainerSpec
 from .handle import TrainerHandle
-from .optimizers import CLOSURE, HOW, build_trainer, declared_options, needs_closure
+from .optimizers import HOW, build_trainer, closure_messages, declared_options
 from .selection import Named, Selected, Selection
 from .updates import LossScale, Updates
 
@@ -52,9 +52,10 @@ class Trainers(Updates, Mapping[str, TrainerHandle]):
         self._model, self._log_once = model, log_once
         self._selection = Selection(model, frozen)
         self._every = self._selection.parameters
-        self._accumulate, rhythms = accumulate, self._rhythms(accumulate)
-        self.window = math.lcm(*(rhythm.window for rhythm in rhythms.values()))
-        self.rhythms = {name: rhythm for name, rhythm in rhythms.items() if rhythm.every > 1}
+        self._accumulate = accumulate
+        self._rhythms = {name: declared_rhythm(each, accumulate) for name, each in self._declared.items()}
+        self.rhythms = {name: rhythm for name, rhythm in self._rhythms.items() if rhythm.every > 1}
+        self.window = math.lcm(*(rhythm.window for rhythm in self._rhythms.values()))
         self.parameters: dict[str, Named] = {}
         self.options: dict[str, dict[str, Any]] = {}
         self._flags: list[bool] = []  # whether each parameter requires gradients, as it was checked
@@ -106,40 +107,39 @@ class Trainers(Updates, Mapping[str, TrainerHandle]):
         library = Optimizer, "torch.optim.Optimizer"
         problems = declared_problems(self._declared, self._where, library, lambda each: each)
         valid = {n: each for n, each in self._declared.items() if isinstance(each, (TrainerSpec, Optimizer))}
-        messages, handles = [], {}
-        selection_problems = list(self._selection.problems)
+        selected = list(self._selection.problems)
         for name, value in valid.items():
             names, more = self._held(self._where[name], value)
             self.parameters[name] = {each: self._every[each] for each in names}
-            selection_problems += more
+            selected += more
         if self._every and not _trainable(self._every):
             way_out = "unfreeze() some, freeze fewer, or let some require gradients"
-            selection_problems.append(
-                Problem("trainer", f"trainers: the net has no parameters to train: {way_out}")
-            )
+            message = f"trainers: the net has no parameters to train: {way_out}"
+            selected.append(Problem("trainer", message))
         # parameters without a trainer are reported only if all trainers are valid: they may belong to those
-        if not selection_problems and len(valid) == len(self._declared):
-            selection_problems = self._coverage()
-        problems += selection_problems
+        complete = not selected and len(valid) == len(self._declared)
+        problems += self._coverage() if complete else selected
+        handles: dict[str, TrainerHandle] = {}
         for name, value in valid.items():
             where, held = self._where[name], self.parameters[name]
-            messages += rhythm_messages(where, self._rhythms(self._accumulate)[name], self._accumulate)
+            messages = rhythm_messages(where, self._rhythms[name], self._accumulate)
             sparse = sorted(self._selection.sparse & held.keys())
             if isinstance(value, Optimizer):
-                handles[name] = TrainerHandle(name, value)
-                if needs_closure(value):
-                    messages.append(f"{where}: {CLOSURE.format(type(value).__name__)}")
-                continue
-            dense = not sparse and all(each.is_floating_point() for each in held.values())
-            fused = dense and self._model.device.type == "cpu"
-            handle, more = build_trainer(name, where, value, [*held.values()] or [nn.Parameter()], fused)
-            problems += more
+                handle: TrainerHandle | None = TrainerHandle(name, value)
+            else:
+                real = all(each.is_floating_point() for each in held.values())
+                fused = real and not sparse and self._model.device.type == "cpu"
+                handle, others = build_trainer(
+                    name, where, value, [*held.values()] or [nn.Parameter()], fused
+                )
+                messages += others
+                if value.clip_norm is not None and sparse:
+                    what = f"clip_norm needs dense gradients, but those of {listing(sparse)} are sparse"
+                    messages.append(f"{where}: {what}; build the layer with sparse=False")
             if handle is not None:
                 handles[name] = handle
-            if value.clip_norm is not None and sparse:
-                what = f"clip_norm needs dense gradients, but those of {listing(sparse)} are sparse"
-                messages.append(f"{where}: {what}; build the layer with sparse=False")
-        problems += [Problem("trainer", message) for message in messages]
+                messages += closure_messages(where, handle.optimizer)
+            problems += [Problem("trainer", message) for message in messages]
         if not problems:
             self._take(handles)
         return problems
@@ -193,9 +193,6 @@ class Trainers(Updates, Mapping[str, TrainerHandle]):
         learning = {n: p for n, p in self._every.items() if p.requires_grad or n in self._later}
         updated = {name: [n for n in held if n in learning] for name, held in self.parameters.items()}
         return coverage_problems(updated, learning, self._selection.frozen)
-
-    def _rhythms(self, accumulate: int) -> dict[str, Any]:
-        return {name: declared_rhythm(each, accumulate) for name, each in self._declared.items()}
 
     # ---- freezing
 
@@ -262,7 +259,7 @@ class Trainers(Updates, Mapping[str, TrainerHandle]):
 
     def window_of(self, name: str) -> int:
         """Return the number of batches whose gradients a trainer adds up to an update."""
-        return self.rhythms[name].window if name in self.rhythms else 1
+        return int(self._rhythms[name].window)
 
     def learning_rates(self) -> dict[str, float]:
         """Return the rates as figures: ``lr``, or ``lr_<trainer>`` of several; {} if there are problems."""
@@ -321,7 +318,7 @@ class Trainers(Updates, Mapping[str, TrainerHandle]):
         return {
             "trainers": trainers,
             "added": self._added.state(),
-            "loss_scale": self.loss_scale and self.loss_scale.state(),
+            "loss_scale": self.loss_scale and [self.loss_scale.scale, self.loss_scale.finite],
             "requires_grad": {name: each.requires_grad for name, each in self._every.items()},
             "still": sorted(self._selection.still),
             "gradients": {name: each for name, each in waiting.items() if each is not None},
@@ -344,7 +341,7 @@ class Trainers(Updates, Mapping[str, TrainerHandle]):
             handle.rates.load(saved["rates"])
         self._added.load(state["added"])
         if self.loss_scale:
-            self.loss_scale.load(state["loss_scale"])
+            self.loss_scale.scale, self.loss_scale.finite = state["loss_scale"]
         for name, flag in state["requires_grad"].items():
             if name not in self._selection.frozen and self._every[name].requires_grad != flag:
                 self._every[name].requires_grad_(flag)

@@ -86,7 +86,7 @@ class Updates:
         It does not if a handler of any rank holds it back, or if gradients in float16 have overflowed on any
         rank. Otherwise, parameters that only other ranks' samples have reached get gradients of 0.
         """
-        overflowed = self.loss_scale is not None and self.loss_scale.overflowed()
+        overflowed = self.loss_scale is not None and bool(self.loss_scale.overflowed)
         if not world.alone:
             parameters = [each for name in due for each in self._trained[name].values()]
             flags = [*(each.grad is not None for each in parameters), held_back, overflowed]
@@ -152,33 +152,21 @@ class LossScale:
     """
 
     def __init__(self, scale: float = 2.0**16) -> None:
-        self.scale, self._finite = scale, 0
-        self._overflowed: bool | None = None  # in the batch since the last update(), if there was one
+        self.scale, self.finite = scale, 0  # and the number of batches since it changed
+        self.overflowed: bool | None = None  # in the batch since the last update(), if there was one
 
     def unscale(self, gradients: Sequence[torch.Tensor]) -> None:
         """Scale gradients back."""
         _multiply(gradients, 1 / self.scale)
         norms = torch._foreach_norm(gradients, float("inf")) if gradients else []
-        self._overflowed = bool(norms) and not bool(torch.stack(norms).isfinite().all())
-
-    def overflowed(self) -> bool:
-        """Return whether gradients that were scaled back are not finite."""
-        return bool(self._overflowed)
+        self.overflowed = bool(norms) and not bool(torch.stack(norms).isfinite().all())
 
     def update(self, overflowed: bool) -> None:
         """Set the scale for the next batch, unless there was no batch since the last call."""
-        if self._overflowed is not None:
-            self._finite = 0 if overflowed else (self._finite + 1) % 2000
-            self.scale *= 0.5 if overflowed else 1.0 if self._finite else 2.0
-            self._overflowed = None
-
-    def state(self) -> list[Any]:
-        """Return the scale, and the number of batches since it changed."""
-        return [self.scale, self._finite]
-
-    def load(self, state: Sequence[Any]) -> None:
-        """Restore what :meth:`state` returned."""
-        self.scale, self._finite = state
+        if self.overflowed is not None:
+            self.finite = 0 if overflowed else (self.finite + 1) % 2000
+            self.scale *= 0.5 if overflowed else 1.0 if self.finite else 2.0
+            self.overflowed = None
 
 
 def _gradients(parameters: Named) -> list[torch.Tensor]:

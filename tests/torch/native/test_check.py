@@ -287,6 +287,17 @@ def test_parameters_that_no_loss_reaches(caplog: Any) -> None:
     assert '"amount.weight"' in named and "side" not in named and "unused" not in named
 
 
+def test_handlers_may_train_what_no_loss_reaches(caplog: Any) -> None:
+    class Adds:
+        def change_objective(self, objective: Any, pred: Any, **_: Any) -> Any:
+            return [*objective, pred["amount"][0].square().mean()]
+
+    setup = branches(unused=["amount"], losses={"digit": CE()}, handlers=(Adds(),))
+    before = setup.net.amount.weight.detach().clone()
+    setup.fit()
+    assert "gradient reaches" not in caplog.text and not torch.equal(before, setup.net.amount.weight)
+
+
 def test_leaves_are_found_in_autograds_graph() -> None:
     a, b = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
     names = {id(a): "a", id(b): "b"}
@@ -379,5 +390,8 @@ def test_a_metric_that_cannot_compare() -> None:
     faulty.refused(
         SpecError, 'metrics["figure"]: is called with 2 arguments ("labels", "outputs")', "take both"
     )
+    own = type("Own", (), {"update": lambda self, labels: None, "reset": lambda self: None})()
+    faulty = new_setup().with_metric(own, **BOTH)
+    faulty.refused(SpecError, 'metrics["figure"].update: is called with 2 arguments ("labels", "outputs")')
     faulty = new_setup().with_metric("accuracy", **BOTH, transform=lambda a: a)
     faulty.refused(SpecError, 'metrics["figure"].transform: is called with 2 arguments')

@@ -90,6 +90,9 @@ LOSSES = [
     fault("fewer parts than names", lambda s: s.with_loss(CE(), **BOTH, returns=["cls", "box"]),
         "returns 1 part, [() float32], but returns= names 2: cls, box"),
     fault("returns None", lambda s: s.with_loss(lambda a, b: None, **BOTH), "returns None; a loss must"),
+    fault("returns None for other shapes", lambda s: s.but(
+        data=amounts((8,)), losses={"digit": CE(), "amount": LossSpec(lambda a, b: None)}, metrics={}),
+        'losses["amount"]: returns None; a loss must return a tensor'),
     fault("returns integers", lambda s: s.with_loss(lambda a, b: a.int(), **BOTH),
         "returns (8, 3) int32; a loss must return float32: cast it, with to(torch.float32)"),
     fault("a sum", lambda s: s.with_loss(CE(reduction="sum")),
@@ -273,6 +276,11 @@ def spoiled(array: np.ndarray, *values: float) -> np.ndarray:
 def test_a_wrong_batch(setup: Setup, where: str, batch: Any, texts: tuple) -> None:
     message = setup.but(**{where: [batch(*setup.data[0])]}).refused(DataError, *texts)
     assert ("val_data: " in message) == (where == "val_data")
+
+
+def test_validation_data_without_a_batch(setup: Setup) -> None:
+    for way in ("fit", "check"):
+        setup.but(val_data=iter(())).refused(DataError, "val_data is empty", way=way)
 
 
 def test_a_negative_weight_of_a_sample(setup: Setup) -> None:
