@@ -51,7 +51,9 @@ class StepResult:
     def named_parts(self) -> dict[str, Tensor]:
         """Return what the losses returned by figure: each loss, then its parts."""
         terms = [term for term in self.spec.terms if term.key in self.parts]
-        return {name: part for term in terms for name, part in named_parts(term, self.parts[term.key]).items()}
+        return {
+            name: part for term in terms for name, part in named_parts(term, self.parts[term.key]).items()
+        }
 
     def loss(self) -> float:
         """Return this rank's part of the objective; this waits for the device."""
