@@ -165,7 +165,11 @@ def preserved(engine: Engine, trainers: bool = False) -> Iterator[None]:
     model, stages = engine.model, engine.stages.values()
     kept = [(p, p.grad, p.detach().clone()) for p in model.parameters.values()]
     buffers = [
-        (module, dict(module._buffers), {name: None if b is None else b.clone() for name, b in module._buffers.items()})
+        (
+            module,
+            dict(module._buffers),
+            {name: None if b is None else b.clone() for name, b in module._buffers.items()},
+        )
         for module in model.net.modules()
     ]
     state = copy.deepcopy(engine.trainers.state()) if trainers else None

@@ -29,7 +29,9 @@ def doubtful_values(result: StepResult, net: nn.Module) -> Iterator[str]:
                 names = (f'the {ref.space[:-1]} "{ref.name}"' for ref in taken)
                 hides = bool(term.present) or len(term.args) > 2 or term.weights is not None
                 values = [arrays[ref] for ref in taken]
-                yield from (f"{term.where}: {m}" for m in check(*names, *values) if not (hides and "label" in m[:9]))
+                yield from (
+                    f"{term.where}: {m}" for m in check(*names, *values) if not (hides and "label" in m[:9])
+                )
     yield from _channels_last(result, net)
 
 

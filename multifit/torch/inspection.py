@@ -83,7 +83,9 @@ def check_metric(metric: StageMetric) -> list[Problem]:
         taken = ["labels", "outputs"]
         message = arity_problem(term.where, term.spec.metric, taken, fix=fix, keywords=weights)  # type: ignore[arg-type]
     elif not metric.is_summed and not isinstance(own, TorchMetric):
-        message = arity_problem(f"{term.where}.update", own.update, ["labels", "outputs"], fix="take both, in that order")
+        message = arity_problem(
+            f"{term.where}.update", own.update, ["labels", "outputs"], fix="take both, in that order"
+        )
     return [Problem("spec", message)] if message else []
 
 

@@ -301,7 +301,10 @@ class TrainStep:
         if self._hooks.active("change_objective"):
             objectives = self._changed(result)
         if self._of_gradients is not None:
-            self._of_gradients.differentiate(result, self._state)
+            result.objectives = dict(objectives)
+            loss_scale = self._trainers.loss_scale
+            scale = loss_scale.scale if loss_scale else 1.0
+            self._of_gradients.differentiate(result, self._state, scale)
         elif self._bound:
             self._backward_bound(objectives)
         else:
