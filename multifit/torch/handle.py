@@ -181,6 +181,6 @@ class TrainerHandle:
         for group in groups:
             if group[key] == before:
                 group[key] = (value, *before[1:]) if key == "betas" else value
-        for parameter, state in self.optimizer.state.items():
-            if value and state and key == "momentum":  # RMSprop expects that it was made with the others
+        if value and key == "momentum" and isinstance(self.optimizer, torch.optim.RMSprop):
+            for parameter, state in self.optimizer.state.items():  # which it expects to be complete
                 state.setdefault("momentum_buffer", torch.zeros_like(parameter))

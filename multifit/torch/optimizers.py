@@ -41,7 +41,8 @@ def build_trainer(
     if not messages:
         messages = _option_messages(where, kind, declared_options(spec))
     try:
-        return (None if messages else _build(name, where, spec, kind, parameters, fused)), messages
+        ready = bool(parameters) and not messages  # else it is known already that there are none
+        return (_build(name, where, spec, kind, parameters, fused) if ready else None), messages
     except _Refused as error:
         return None, [f"{where}: {error}"]
 

@@ -112,11 +112,10 @@ def test_a_rate_without_a_schedule_stays_as_it_was_set():
 
 def test_groups_keep_the_ratios_of_their_rates():
     net = small_net()
-    groups = (
-        lambda parameters: torch.optim.SGD(  # noqa: E731
-            [{"params": parameters[:2]}, {"params": parameters[2:], "lr": 0.02}], lr=0.1
-        )
-    )
+
+    def groups(parameters: Any) -> Any:
+        return torch.optim.SGD([{"params": parameters[:2]}, {"params": parameters[2:], "lr": 0.02}], lr=0.1)
+
     trainers = trainers_of(net, TrainerSpec(".*", groups))
     rates = lambda: [group["lr"] for group in trainers["trainer"].param_groups]  # noqa: E731
     trainers["trainer"].learning_rate = 0.5
