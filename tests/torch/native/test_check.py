@@ -344,7 +344,7 @@ RIGHT: dict[str, tuple[Any, Callable[..., Any], Any]] = {
     "scores": (CE(), lambda d, x: d(x), arrays()[1]),
     "logarithms": (nn.NLLLoss(), lambda d, x: d(x).log_softmax(1), arrays()[1]),
     "logits": (nn.BCEWithLogitsLoss(), lambda d, x: d(x), np.eye(3, dtype="f")[arrays()[1]]),
-    "divergence": (nn.KLDivLoss(reduction="batchmean"), lambda d, x: d(x).log_softmax(1), np.ones((8, 3)) / 3),
+    "shares": (nn.KLDivLoss(reduction="batchmean"), lambda d, x: d(x).log_softmax(1), np.ones((8, 3))),
 }
 # fmt: on
 
