@@ -141,7 +141,7 @@ def _crossed(term: Term, output: Ref, label: Ref, arrays: Mapping[Ref, Any]) -> 
     """Check that a function does not compare each sample's output with each other sample's label.
 
     Then its result has the shape of such a product or, if it is a number, stays the same if samples swap
-    their labels.
+    their labels, but not without labels.
     """
     out, true, fn = arrays[output], arrays[label], term.spec.fn
     shape = _cross_shape(out, true)
@@ -159,7 +159,8 @@ def _crossed(term: Term, output: Ref, label: Ref, arrays: Mapping[Ref, Any]) -> 
         return None
     crossed = found.shape == shape
     if found.numel() == 1 and not torch.equal(true, swapped):
-        crossed = torch.allclose(found, value(swapped), rtol=1e-4, atol=0)
+        pair = [torch.allclose(found, value(each), rtol=1e-4) for each in (swapped, torch.zeros_like(true))]
+        crossed = pair == [True, False]
     return _mixed(term, output, label, arrays) if crossed else None
 
 

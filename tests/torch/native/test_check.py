@@ -289,8 +289,8 @@ def test_parameters_that_no_loss_reaches(caplog: Any) -> None:
 
 def test_handlers_may_train_what_no_loss_reaches(caplog: Any) -> None:
     class Adds:
-        def change_objective(self, objective: Any, pred: Any, **_: Any) -> Any:
-            return [*objective, pred["amount"][0].square().mean()]
+        def change_objective(self, estimator: Any, objectives: Any, pred: Any) -> Any:
+            return [*objectives, pred["amount"][0].square().mean()]
 
     setup = branches(unused=["amount"], losses={"digit": CE()}, handlers=(Adds(),))
     before = setup.net.amount.weight.detach().clone()
@@ -384,13 +384,14 @@ def test_losses_of_outputs_alone_are_not_doubted() -> None:
 
 
 def test_a_metric_that_cannot_compare() -> None:
+    fine = lambda self: None  # noqa: E731
     faulty = new_setup().with_metric("mse", **BOTH)
     faulty.refused(SpecError, 'metrics["figure"]: ', "(8, 3) float32")
     faulty = new_setup().with_metric(lambda a: 0.0, **BOTH)
     faulty.refused(
         SpecError, 'metrics["figure"]: is called with 2 arguments ("labels", "outputs")', "take both"
     )
-    own = type("Own", (), {"update": lambda self, labels: None, "reset": lambda self: None})()
+    own = type("Own", (), {"update": lambda self, y: None, "reset": fine, "get": lambda self: 0.0})()
     faulty = new_setup().with_metric(own, **BOTH)
     faulty.refused(SpecError, 'metrics["figure"].update: is called with 2 arguments ("labels", "outputs")')
     faulty = new_setup().with_metric("accuracy", **BOTH, transform=lambda a: a)
