@@ -10,7 +10,6 @@ from .estimator import MultiEstimator
 from .events import Handler, Priority
 from .gluon.handlers import (
     CutMix,
-    Interpretation,
     LabelSmoothing,
     MixUp,
 )
@@ -19,6 +18,7 @@ from .handlers import (
     EarlyStoppingHandler,
     Freeze,
     GradientNoise,
+    Interpretation,
     InterruptHandler,
     LogFile,
     LoggingHandler,

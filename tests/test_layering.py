@@ -160,7 +160,7 @@ def test_there_is_no_cycle():
     assert not cyclic(graph)
 
 
-OF_MXNET = {"CutMix", "Interpretation", "LabelSmoothing", "MixUp"}
+OF_MXNET = {"CutMix", "LabelSmoothing", "MixUp"}
 WITHOUT_ENGINES = """
 import sys
 import multifit

@@ -12,6 +12,7 @@ from ..errors import Problem, counted
 from . import describe
 
 MOST_SAMPLES = 10  # that a message lists
+LENGTH, WEIGHT, RESHAPED = "length", "weight", "reshaped weight"  # how a mask is applied
 
 
 def label_problems(
@@ -26,7 +27,9 @@ def label_problems(
     fractions = labels[~np.isfinite(labels) | (labels != np.floor(labels))]
     valid = f"classes are 0 … {classes - 1}"
     if fractions.size:
-        found = f"{fractions.flat[0]:g}, which is not a class index{' and would be truncated' * clips}; {valid}"
+        found = (
+            f"{fractions.flat[0]:g}, which is not a class index{' and would be truncated' * clips}; {valid}"
+        )
         fix = "give whole numbers, or use a loss for real values"
         fix += " (sparse_label=False takes probabilities)" if clips else " or for probabilities"
         if np.isnan(fractions.flat[0]):
@@ -141,3 +144,12 @@ def axis_problem(where: str, taker: object, name: str, output: describe.ArrayLik
     found = f'the output "{name}" {describe.array(output)} has no axis {axis}'
     valid = f"valid are {-dimensions} … {dimensions - 1}" if dimensions else "it has none"
     return f"{where}: {found}, where {type(taker).__name__} looks for the classes; {valid}"
+
+
+def mask_kind(mask: Any, label: Any) -> str:
+    """Return how another argument of a loss hides values of its label; "" if it does not."""
+    if len(label.shape) > 1 and mask.shape == label.shape[:1]:
+        return LENGTH
+    if len(mask.shape) == len(label.shape):
+        return WEIGHT if all(one in (1, other) for one, other in zip(mask.shape, label.shape)) else ""
+    return RESHAPED if mask.size == label.size else ""

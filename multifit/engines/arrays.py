@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..protocols import Array, Numbers
+from ..spec.terms import Taker
 
 
 class Arrays(ABC):
@@ -46,6 +47,14 @@ class Arrays(ABC):
     @abstractmethod
     def add(self, array: Array, other: Array) -> None:
         """Add an array, which may be on another device, to one in place."""
+
+    @abstractmethod
+    def comparison(self, taker: Taker) -> Mapping[str, Any] | None:
+        """Return how a loss or a metric compares its output with its label; None if that is not known.
+
+        As classes along an "axis" of the output; as two classes, of which the second is above a "threshold";
+        or, with neither, as numbers.
+        """
 
     @abstractmethod
     def is_sparse(self, array: Array) -> bool:

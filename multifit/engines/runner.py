@@ -210,10 +210,6 @@ class Runner(ABC):
     # ---- what users and handlers ask for
 
     @abstractmethod
-    def interpretation(self) -> Any:
-        """Return an Interpretation for an evaluation; None if no output can be compared with a label."""
-
-    @abstractmethod
     def predict(
         self, data: Any, gather: bool, activation: Any, write: Callable[[str, Any, int], object] | None
     ) -> dict[str, Any]:

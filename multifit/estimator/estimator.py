@@ -44,6 +44,7 @@ from ..engines import (
 from ..errors import raise_problems
 from ..events import EVALUATION_EVENTS, TRAINING_EVENTS, TrainingHooks, checked_handlers
 from ..files import check_folder
+from ..handlers.interpretation import Interpretation, comparisons
 from ..history import History
 from ..log_once import LogOnce, get_logger
 from ..profiling import Profile, profile
@@ -544,10 +545,11 @@ class MultiEstimator:
         Returns an :class:`Interpretation`, whose ``plots()`` are confusion matrices and scatter plots, or
         None if no output can be compared with a label. NumPy's and Python's random states are restored.
         """
-        found = self._runner.interpretation()
-        if found is not None:
-            with preserve_rng():
-                self.evaluate(data, found, batch_axis, batches)
+        if not comparisons(self.spec.evaluation, self.arrays.comparison):
+            return None
+        found = Interpretation()
+        with preserve_rng():
+            self.evaluate(data, found, batch_axis, batches)
         return found
 
     def evaluate_batch(self, batch: Any) -> BatchResult:

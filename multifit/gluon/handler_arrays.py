@@ -8,10 +8,15 @@ import numpy as np
 from ..distributed import World
 from ..engines import Arrays
 from ..protocols import Array, Numbers, Parameter
+from ..spec.terms import Taker, Term
 from .compat import mx
 from .distributed.collectives import broadcast
+from .losses import class_axis, is_kind
+from .metrics import BinaryAccuracy
+from .metrics.host import as_metric
 from .optim.parameters import statistics
 
+_LOSSES, _METRICS = mx.gluon.loss, mx.metric
 CHUNK = 200  # MXNet takes no more arrays at once
 
 
@@ -83,6 +88,21 @@ class GluonArrays(Arrays):
                 dense.tostype(array.stype).copyto(array)
             else:
                 _keep_if(array, flag)
+
+    def comparison(self, taker: Taker) -> Mapping[str, Any] | None:
+        if isinstance(taker, Term):
+            fn: Any = taker.spec.fn
+        else:
+            fn = None if getattr(taker.spec, "transform", None) else as_metric(taker)  # type: ignore[arg-type]
+        axis = fn.axis if type(fn) is _METRICS.Accuracy else class_axis(fn)
+        if axis is not None:
+            return {"axis": axis}
+        if is_kind(fn, _LOSSES.SigmoidBinaryCrossEntropyLoss):
+            return {"threshold": 0.5 if fn._from_sigmoid else 0.0}
+        if isinstance(fn, BinaryAccuracy):
+            return {"threshold": fn.threshold}
+        numbers = type(fn) in (_METRICS.MAE, _METRICS.MSE, _METRICS.RMSE)
+        return {} if numbers or is_kind(fn, _LOSSES.L1Loss, _LOSSES.L2Loss, _LOSSES.HuberLoss) else None
 
 
 def _keep_if(array: Array, flag: Array) -> None:

@@ -5,6 +5,7 @@ from .defaults import acting_on, validating, with_defaults
 from .early_stopping import EarlyStoppingHandler
 from .freeze import Freeze
 from .gradient_noise import GradientNoise
+from .interpretation import Interpretation
 from .interrupt import InterruptHandler
 from .log_to import LogTo
 from .metric import MetricHandler
@@ -22,6 +23,7 @@ __all__ = [
     "EarlyStoppingHandler",
     "Freeze",
     "GradientNoise",
+    "Interpretation",
     "InterruptHandler",
     "LogFile",
     "LogTo",

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from ..distributed import World
 from ..engines import Arrays
 from ..protocols import Numbers
+from ..spec.terms import Taker, Term
 from .model import Model
+
+COMPARISONS: tuple[tuple[tuple[Any, ...], Mapping[str, Any]], ...] = (
+    ((nn.CrossEntropyLoss, nn.NLLLoss, F.cross_entropy, F.nll_loss, "accuracy", "acc"), {"axis": 1}),
+    ((nn.BCELoss, F.binary_cross_entropy), {"threshold": 0.5}),
+    ((nn.BCEWithLogitsLoss, F.binary_cross_entropy_with_logits, "binary_accuracy"), {"threshold": 0.0}),
+    ((nn.L1Loss, nn.MSELoss, nn.HuberLoss, nn.SmoothL1Loss, F.l1_loss, F.mse_loss, F.huber_loss), {}),
+    ((F.smooth_l1_loss, "mae", "mse", "rmse"), {}),
+)
 
 
 class TorchArrays(Arrays):
@@ -55,6 +65,12 @@ class TorchArrays(Arrays):
 
     def add(self, array: Any, other: Any) -> None:
         array += other
+
+    def comparison(self, taker: Taker) -> Mapping[str, Any] | None:
+        spec: Any = taker.spec
+        fn = spec.fn if isinstance(taker, Term) else None if spec.transform else spec.metric
+        known = [how for kinds, how in COMPARISONS if any(fn == each or type(fn) is each for each in kinds)]
+        return known[0] if known else None
 
     def is_sparse(self, array: Any) -> bool:
         sparse: bool = array.layout is not torch.strided

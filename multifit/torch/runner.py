@@ -131,11 +131,6 @@ class Runner(engines.Runner):
     def why_inexact(self) -> str:
         return why_inexact(self.engine.model.device)
 
-    def interpretation(self) -> Any:
-        from .interpretation import Interpretation, comparisons
-
-        return Interpretation() if comparisons(self.engine.spec.evaluation) else None
-
     def predict(self, data: Any, gather: bool, activation: Any, write: Any) -> dict[str, Any]:
         with self.session():
             return predict(self.engine, data, gather, activation, write)
