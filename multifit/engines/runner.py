@@ -90,6 +90,7 @@ class Runner(ABC):
 
     engine: Engine
     snapshot: Snapshot
+    export_format: str  # if none is asked for
 
     @abstractmethod
     def fork(self, state: RunState) -> Runner:

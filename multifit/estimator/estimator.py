@@ -776,7 +776,7 @@ class MultiEstimator:
         self,
         folder: PathLike,
         data: Loader | None = None,
-        format: Annotated[str, one_of(*FORMATS)] = "gluon",
+        format: Annotated[str, one_of(*FORMATS)] | None = None,
     ) -> list[Path]:
         """Save the net, as it runs in evaluation, for use elsewhere.
 
@@ -788,10 +788,11 @@ class MultiEstimator:
             ``export.json``; "pt2" ``net.pt2``.
         data : array, tuple, dict, list or loader, optional
             Data as for `predict`; needed only before the first fit, check, evaluation or prediction.
-        format : {"gluon", "onnx", "torch", "pt2"}
-            "gluon" is read by ``gluon.SymbolBlock.imports``. "onnx" needs the package onnx. "torch" is a
-            Python module that needs only PyTorch, and can be trained. "pt2" is a program of `torch.export`,
-            which only evaluates. The last two need PyTorch.
+        format : {"gluon", "onnx", "torch", "pt2"}, optional
+            Defaults to "gluon" for a Gluon net, and "torch" for a PyTorch net. "gluon" is read by
+            ``gluon.SymbolBlock.imports``. "onnx" needs the package onnx. "torch" is a Python module that
+            needs only PyTorch, and can be trained; of a PyTorch net, its parameters. "pt2" is a program of
+            `torch.export`, which only evaluates. The last two need PyTorch.
 
         Returns
         -------
@@ -811,7 +812,7 @@ class MultiEstimator:
         """
         with self._calls.running("export", within=True), self._engine.model.evaluating():
             self._runner.publish()
-            return self._runner.export(folder, data, format)
+            return self._runner.export(folder, data, format or self._runner.export_format)
 
     # ---- what handlers read and call -----------------------------------------------------------------------
 

@@ -66,6 +66,8 @@ class Runner(engines.Runner):
     its first batches, writes its checkpoints, and runs what the other library cannot.
     """
 
+    export_format = "gluon"
+
     def __init__(self, engine: Engine, setup: Setup, log_once: LogOnce) -> None:
         self.engine, self.snapshot = engine, Snapshot(engine)
         self._setup, self._log_once = setup, log_once
