@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..protocols import Array, Numbers
-from ..spec.terms import Taker
+from ..spec.names import Ref
+from ..spec.terms import Taker, Term
 
 
 class Arrays(ABC):
@@ -55,6 +56,28 @@ class Arrays(ABC):
         As classes along an "axis" of the output; as two classes, of which the second is above a "threshold";
         or, with neither, as numbers.
         """
+
+    @abstractmethod
+    def indices(self, order: Numbers, array: Array) -> Array:
+        """Return a permutation of the samples on the device of an array."""
+
+    @abstractmethod
+    def take(self, array: Array, order: Array, axis: int) -> Array:
+        """Return an array in another order along an axis."""
+
+    @abstractmethod
+    def objectives(
+        self, arrays: Mapping[Ref, Any], terms: Sequence[Term], scale: Any, axis: int, smoothed: bool = False
+    ) -> list[Array]:
+        """Return what one device adds to the objective by these losses, for outputs and slots by reference.
+
+        `scale` is the batch's scale. If `smoothed`, these are the losses for labels that are uniformly
+        distributed over all classes.
+        """
+
+    @abstractmethod
+    def can_smooth(self, term: Term) -> bool:
+        """Return whether a loss can be computed for labels that are uniformly distributed."""
 
     @abstractmethod
     def is_sparse(self, array: Array) -> bool:

@@ -68,6 +68,7 @@ class Runner(engines.Runner):
 
     def __init__(self, engine: Engine, log_once: LogOnce) -> None:
         self.engine, self.snapshot, self._log_once = engine, Snapshot(engine), log_once
+        self._arrays = TorchArrays(engine.spec, engine.model, engine.world)
         self._running = False
 
     def fork(self, state: RunState) -> Runner:
@@ -155,7 +156,7 @@ class Runner(engines.Runner):
 
     @property
     def arrays(self) -> TorchArrays:
-        return TorchArrays(self.engine.model, self.engine.world)
+        return self._arrays
 
     def gradients(self) -> dict[str, dict[str, list[Any]]]:
         gradients: dict[str, dict[str, list[Any]]] = self.engine.trainers.gradients()
