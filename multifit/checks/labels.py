@@ -26,7 +26,9 @@ def label_problems(
     fractions = labels[~np.isfinite(labels) | (labels != np.floor(labels))]
     valid = f"classes are 0 … {classes - 1}"
     if fractions.size:
-        found = f"{fractions.flat[0]:g}, which is not a class index{' and would be truncated' * clips}; {valid}"
+        found = (
+            f"{fractions.flat[0]:g}, which is not a class index{' and would be truncated' * clips}; {valid}"
+        )
         fix = "give whole numbers, or use a loss for real values"
         fix += " (sparse_label=False takes probabilities)" if clips else " or for probabilities"
         if np.isnan(fractions.flat[0]):
@@ -54,21 +56,27 @@ def not_finite_problem(where: str, wrong: np.ndarray[Any, Any], samples: Sequenc
 
 
 def counted_labels_problem(
-    where: str, name: str, classes: int | None, kind: str, count: int, batch: int
+    where: str,
+    name: str,
+    classes: int | None,
+    kind: str,
+    count: int,
+    batch: int,
+    taken: str = ", which MXNet took for other classes",
 ) -> Problem:
     """Return the problem of wrong values in later batches.
 
     `count` is the number of wrong labels in all batches of a `kind`, "training" or "evaluation", that the
     figures cover; without `classes`, of rows along the first axis of the slot, `where`, with numbers that are
-    not finite. `batch` is the number of the first such batch. The message names no epoch, because a training
-    loop of the user's own has none.
+    not finite. `batch` is the number of the first such batch, and `taken` says what became of the labels.
+    The message names no epoch, because a training loop of the user's own has none.
     """
     first = f"first in {kind} batch {batch}"
     if classes is None:
         rows = counted(count, "row")
         return Problem("data", f"{where} held NaN or infinity in {rows}, {first}{_fix(where)}")
     start = f'{where}: the label "{name}" held {counted(count, "value")}, {first}, '
-    wrong = f"not among the classes 0 … {classes - 1}, which MXNet took for other classes"
+    wrong = f"not among the classes 0 … {classes - 1}{taken}"
     return Problem("data", f"{start}{wrong}: fix the labels; if a value means {_ignored(name)}")
 
 

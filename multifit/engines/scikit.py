@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
 from math import prod
@@ -33,6 +33,30 @@ def named_function(where: str, name: str) -> Callable[..., Any]:
         raise SpecError(f"{where}: there is no metric {shown(name)}{near}; valid are {quoted(valid)}")
     function: Callable[..., Any] = getattr(module, name[len(PREFIX) :])
     return function
+
+
+class WholePassFunction:
+    """The value of ``function(labels, outputs)``, which gets the NumPy arrays of a whole pass.
+
+    If it is `weighted`, the last of the labels is its argument `sample_weight`. `where` is its name in
+    errors, and `mode` says which of its values are better, if that is known.
+    """
+
+    def __init__(self, function: Callable[..., Any], where: str, weighted: bool) -> None:
+        self._where, self._weighted = where, weighted
+        self._compute, self.mode = adapted(function)
+
+    def __call__(self, labels: Sequence[Any], outputs: Sequence[Any]) -> float:
+        """Call the function with one array each, or with lists of arrays if several are named."""
+        options = {"sample_weight": labels[-1]} if self._weighted else {}
+        groups = labels[: len(labels) - self._weighted], outputs
+        arguments = [arrays[0] if len(arrays) == 1 else arrays for arrays in groups]
+        value = self._compute(*arguments, **options)
+        try:
+            return float(value)
+        except (OverflowError, TypeError, ValueError):
+            found = f"its function returned {shown(value)}; it must return a number"
+            raise SpecError(f"{self._where}: {found}") from None
 
 
 def adapted(function: Callable[..., Any]) -> tuple[Callable[..., Any], str | None]:

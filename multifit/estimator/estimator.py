@@ -32,6 +32,7 @@ from ..engines import (
     CUDA_GRAPHS,
     ENGINES,
     FORMATS,
+    Arrays,
     FirstBatches,
     Peeked,
     Runner,
@@ -820,7 +821,7 @@ class MultiEstimator:
         To train another net, make another estimator.
         """
         self._runner.publish()
-        return self._engine.model.net
+        return self._runner.net
 
     @property
     def spec(self) -> TaskSpec:
@@ -933,6 +934,11 @@ class MultiEstimator:
         self._runner.set_values(values)
         self._runner.refresh()
 
+    @property
+    def arrays(self) -> Arrays:
+        """What handlers do with arrays besides arithmetic: the same functions, whatever the engine."""
+        return self._runner.arrays
+
     def evaluated_parameters(self) -> Mapping[str, Array]:
         """Return the values that evaluations of the running fit use in place of parameters, by name.
 
@@ -975,7 +981,7 @@ class MultiEstimator:
         self._run.seed_epoch(self.state.epoch)
 
     def __repr__(self) -> str:
-        return f"MultiEstimator({type(self._engine.model.net).__name__}, {self.spec!r})"
+        return f"MultiEstimator({type(self._runner.net).__name__}, {self.spec!r})"
 
     def _repr_html_(self) -> str:
         """Return the plan, or the spec without one, and the last fit's figures, for a notebook."""

@@ -163,12 +163,14 @@ def _class_weights(term: Term) -> Iterator[str]:
 def _metric(metric: MetricTerm) -> Iterator[str]:
     spec, where = metric.spec, metric.where
     of_tensors = str(getattr(spec.metric, "__module__", "")).startswith(("torch.", "torchmetrics.", "mxnet."))
+    is_updated = all(callable(getattr(spec.metric, method, None)) for method in ("update", "reset"))
+    is_updated &= any(callable(getattr(spec.metric, method, None)) for method in ("compute", "get"))
     if isinstance(spec.metric, type):
         yield f"{where}: {spec.metric.__name__} is a class; give an instance: {spec.metric.__name__}()"
     elif (
         not isinstance(spec.metric, str)
         and (not callable(spec.metric) or (of_tensors and not hasattr(spec.metric, "update")))
-        and not all(callable(getattr(spec.metric, method, None)) for method in ("update", "reset", "get"))
+        and not is_updated
     ):
         yield (
             f'{where}: {shown(spec.metric)} is not a metric; give a name, such as "accuracy", an EvalMetric, '

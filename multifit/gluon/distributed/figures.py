@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from ...distributed import World
+from ...engines.kept_arrays import KeptArrays
 from ...spec.terms import MetricTerm
 from ...stages import TRAIN
 from ..compat import mx
 from ..data.arrays import new_array, to_numpy
-from ..metrics.host import Joining, KeptArrays, Measured
+from ..metrics.host import Joining, Measured
 from ..metrics.stage_figures import StageFigures, WrongLabels
 
 Weighed = dict[str, tuple[float, float]]

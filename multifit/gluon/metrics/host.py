@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
-from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -82,11 +82,18 @@ def as_metric(term: MetricTerm) -> Any:
         return _FunctionMetric(metric, term.key, term.spec.sample_weight is not None)
     if any(f"{kind.__module__}.{kind.__name__}" in TORCH_METRICS for kind in type(metric).__mro__):
         return import_module("multifit.torch.metrics").TorchMetric(metric, term.where)
-    return _named_metric(term.where, metric) if isinstance(metric, str) else metric
+    if isinstance(metric, str):
+        return _named_metric(term.where, metric)
+    if not hasattr(metric, "get"):
+        raise SpecError(f"{term.where}: {function_name(metric)} has no get(), as metrics of Gluon nets have")
+    return metric
 
 
 def _named_metric(where: str, name: str) -> Any:
     kinds = {**mx.registry.get_registry(mx.metric.EvalMetric), "binary_accuracy": BinaryAccuracy}
+    kinds.update(cross_entropy=mx.metric.CrossEntropy, pearson=mx.metric.PearsonCorrelation)
+    if top := re.fullmatch(r"top_([1-9]\d*)(_accuracy)?", name.lower()):
+        return mx.metric.TopKAccuracy(top_k=int(top[1])) if int(top[1]) > 1 else mx.metric.Accuracy()
     kind = kinds.get(name.lower())
     if kind is None:
         valid = sorted(set(kinds) - _UNNAMED)
@@ -113,126 +120,13 @@ class _FunctionMetric(mx.metric.EvalMetric):
 
     def __init__(self, function: Any, name: str, weighted: bool = False) -> None:
         super().__init__(name)
-        self.function, self._weighted = function, weighted
-        self._compute, self.mode = scikit.adapted(function)
+        self.function = function
+        self._compute = scikit.WholePassFunction(function, f'metrics["{name}"]', weighted)
+        self.mode = self._compute.mode
 
     def update(self, labels: Sequence[Any], preds: Sequence[Any]) -> None:
         """Call the function with one array each, or with lists of arrays if several are named."""
-        options = {"sample_weight": labels[-1]} if self._weighted else {}
-        groups = labels[: len(labels) - self._weighted], preds
-        arguments = [arrays[0] if len(arrays) == 1 else arrays for arrays in groups]
-        value = self._compute(*arguments, **options)
-        try:
-            self.sum_metric, self.num_inst = float(value), 1
-        except (OverflowError, TypeError, ValueError):
-            found = f"its function returned {shown(value)}; it must return a number"
-            raise SpecError(f'metrics["{self.name}"]: {found}') from None
-
-
-class _Piece(NamedTuple):
-    """One device's arrays of one batch, and its number of samples."""
-
-    batch: int
-    size: int
-    labels: Sequence[np.ndarray]
-    outputs: Sequence[np.ndarray]
-
-    @property
-    def arrays(self) -> list[np.ndarray]:
-        return [*self.labels, *self.outputs]
-
-
-class KeptArrays:
-    """Labels and outputs of all batches so far, in NumPy; `where` is the metric's name in errors."""
-
-    def __init__(self, where: str) -> None:
-        self._where, self._axis = where, 0
-        self._pieces: list[_Piece] = []
-
-    def clear(self) -> None:
-        """Discard everything."""
-        self._pieces = []
-
-    def __len__(self) -> int:
-        return len(self._pieces)
-
-    def add(
-        self,
-        batch: int,
-        size: int,
-        axis: int,
-        labels: Sequence[np.ndarray],
-        outputs: Sequence[np.ndarray],
-    ) -> None:
-        """Add one device's arrays of a batch, whose number counts from 1, of `size` samples along `axis`.
-
-        Raises SpecError if they cannot be joined with those of earlier batches.
-        """
-        self._axis = axis
-        self._append(_Piece(batch, size, labels, outputs))
-
-    def joined(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """Return the labels and the outputs of the whole pass, each joined along its samples."""
-        pieces = sorted(self._pieces, key=lambda piece: piece.batch)  # those of other ranks come last
-        columns = [
-            np.concatenate(arrays, min(map(self._sample_axis, pieces, arrays)))
-            for arrays in zip(*(piece.arrays for piece in pieces))
-        ]
-        labels = len(pieces[0].labels)
-        return columns[:labels], columns[labels:]
-
-    def state(self) -> dict[str, Any]:
-        """Return everything, if there is anything, in few arrays: "values" has all pieces of each."""
-        columns = list(zip(*(piece.arrays for piece in self._pieces)))
-        return {
-            "axis": self._axis,
-            "labels": len(self._pieces[0].labels),
-            "pieces": [[piece.batch, piece.size] for piece in self._pieces],
-            "shapes": [[list(array.shape) for array in arrays] for arrays in columns],
-            "values": [np.concatenate([array.ravel() for array in arrays]) for arrays in columns],
-        }
-
-    def merge(self, state: Mapping[str, Any]) -> None:
-        """Add what :meth:`state` returned, now or in another process, where batches had the same numbers.
-
-        Raises SpecError as :meth:`add` does.
-        """
-        self._axis, columns = state["axis"], []
-        for shapes, values in zip(state["shapes"], state["values"]):
-            parts = np.split(values, np.cumsum([prod(shape) for shape in shapes])[:-1])
-            columns.append([part.reshape(shape) for part, shape in zip(parts, shapes)])
-        for (batch, size), arrays in zip(state["pieces"], zip(*columns)):
-            labels, outputs = arrays[: state["labels"]], arrays[state["labels"] :]
-            self._append(_Piece(batch, size, labels, outputs))
-
-    def _append(self, piece: _Piece) -> None:
-        first = self._pieces[0] if self._pieces else piece
-        if not self._fits(first, piece):
-            kept, new = describe.arrays(first.arrays), describe.arrays(piece.arrays)
-            raise SpecError(
-                f"{self._where}: it is computed from the arrays of all batches, joined along their samples, "
-                f"but batch {piece.batch} has {new}, and batch {first.batch} {kept}; pad them to one size, "
-                "let transform= flatten them, or give an EvalMetric of your own, updated batch by batch"
-            )
-        self._pieces.append(piece)
-
-    def _sample_axis(self, piece: _Piece, array: np.ndarray) -> int:
-        """Return the axis along which an array is joined: that of the batch's samples, or else the first one.
-
-        The samples of an output need not be along the same axis as those of slots: the last step of a
-        sequence has no axis of steps.
-        """
-        return self._axis if array.shape[self._axis :][:1] == (piece.size,) else 0
-
-    def _fits(self, one: _Piece, other: _Piece) -> bool:
-        """Whether the arrays of two pieces can be joined: all axes but one have the same sizes."""
-        if (len(one.labels), len(one.outputs)) != (len(other.labels), len(other.outputs)):
-            return False
-        for pair in zip(one.arrays, other.arrays):
-            axis = min(map(self._sample_axis, (one, other), pair))
-            if len({array.shape[:axis] + array.shape[axis + 1 :] for array in pair}) > 1:
-                return False
-        return True
+        self.sum_metric, self.num_inst = self._compute(labels, preds), 1
 
 
 Groups = tuple[list[Any], list[Any]]

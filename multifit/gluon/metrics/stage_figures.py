@@ -1,22 +1,22 @@
 """All figures of one stage: its losses and metrics, their names, directions and state."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from ...balance.means import Means
 from ...checks import counted_labels_problem, partly_missing_problem
+from ...engines import stage_figures
+from ...engines.kept_arrays import KeptArrays
 from ...errors import Problem, raise_problems
 from ...protocols import Slots
 from ...sampling import LoaderCounts
 from ...spec import TaskSpec
-from ...spec.names import Ref, listed
+from ...spec.names import Ref
 from ...spec.parsing import label_of
 from ...spec.terms import MetricTerm, Term
 from ...stages import TRAIN
 from ..user_code import user_code
 from .base import DeviceMetric
-from .host import KeptArrays
 from .labels import LabelChecks, LabelCounts, LabelRows, LabelRule, label_checks, label_rules
 from .stage_metric import Place, StageMetric
 from .sums import MetricSums, Totals
@@ -35,7 +35,7 @@ class OtherEngineValues(Protocol):
         """Discard the values."""
 
 
-class StageFigures:
+class StageFigures(stage_figures.StageFigures):
     """The figures of a stage: `sums` of its losses, its `metrics`, and counts of its wrong `labels`.
 
     `finite_only` says whether inputs and labels that are not finite are an error. `means` are further
@@ -53,30 +53,12 @@ class StageFigures:
         means: Sequence[Means | LoaderCounts] = (),
         stage: str = TRAIN,
     ) -> None:
-        self.stage = stage
-        self.complete = self.ended = False
-        self.metrics, self.sums, self.labels = list(metrics), MetricSums(spec.terms), LabelCounts()
-        self._spec, self._terms = spec, spec.terms
-        self._finite_only, self.means = finite_only, list(means)
+        super().__init__(spec, metrics, means, stage)
+        self.sums, self.labels = MetricSums(spec.terms), LabelCounts()
+        self._finite_only = finite_only
         self._rules: dict[str, LabelRule] = {}
         self.constant_classes: dict[str, int | None] = {}
-        self._replaced: dict[str, float] | None = None
         self.other_engine_sums: OtherEngineValues | None = None
-        self._in_use = False
-
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Reserve the figures for one pass; raises RuntimeError within another, whose sums would be lost."""
-        if self._in_use:
-            raise RuntimeError(
-                "evaluate was called by an event handler, in the middle of an evaluation; call it before or "
-                "after it, or in evaluate_end with event_handlers=[], which leaves this handler out"
-            )
-        self._in_use = True
-        try:
-            yield
-        finally:
-            self._in_use = False
 
     def read(self, quick: bool = False) -> dict[str, float]:
         """Return all figures by name, without prefix; empty before the first batch. Waits for the engine.
@@ -92,15 +74,6 @@ class StageFigures:
         figures = self.figures_of(*self.totals(), quick=quick and not self.complete)
         self.release()
         return figures
-
-    def release(self) -> None:
-        """Discard kept arrays if the pass has ended and was read: they take memory, and need not be saved."""
-        for metric in self.metrics if self.ended else ():
-            metric.kept.clear()
-
-    def replace(self, figures: Mapping[str, float]) -> None:
-        """Let :meth:`read` return these figures, until the next reset."""
-        self._replaced = dict(figures)
 
     def totals(self) -> tuple[Totals, WrongLabels]:
         """Return everything that was added up on the devices; this waits for the engine."""
@@ -135,22 +108,17 @@ class StageFigures:
         if self.other_engine_sums is not None:
             self.other_engine_sums.fetch()
 
-    def reset(self) -> None:
-        """Discard everything measured, as at the beginning of an epoch."""
-        self.reset_own()
-        for means in self.means:
-            means.reset()
-
     def reset_own(self) -> None:
         """Discard what this process alone has measured, but not `means`, which are equal on all ranks."""
         if self.other_engine_sums is not None:
             self.other_engine_sums.clear()
         self.sums.clear()
         self.labels.clear()
-        self._replaced = None
-        self.complete = self.ended = False
-        for metric in self.metrics:
-            metric.reset()
+        super().reset_own()
+
+    def unnamed(self) -> bool:
+        """Whether some metrics are computed outside of the graphs."""
+        return bool(self.on_host)
 
     @property
     def on_host(self) -> list[StageMetric]:
@@ -219,35 +187,6 @@ class StageFigures:
             else counted_labels_problem(rule.where, rule.label.name, rule.classes, kind, *wrong[key])
             for key, rule in self._rules.items()
             if key in wrong
-        ]
-
-    def names(self) -> list[str]:
-        """Return the names of all figures, without prefix; for a metric without names yet, its key."""
-        losses = [figure for term in self._terms for figure in term.figures]
-        others = [name for each in (*self.metrics, *self.means) for name in each.names]
-        return [*(["loss"] if losses else []), *losses, *others]
-
-    def direction(self, figure: str) -> str | None:
-        """Return whether a figure is better "min" or "max"; None if unknown."""
-        if figure == "loss" or any(figure in term.figures for term in self._terms):
-            return "min"
-        metrics = [metric for metric in self.metrics if f"{figure}.".startswith(f"{metric.term.key}.")]
-        return max(metrics, key=lambda metric: len(metric.term.key)).direction if metrics else None
-
-    def name_problems(self) -> list[Problem]:
-        """Return the problems with metrics' names, such as missing or equal ones; needs a measured batch."""
-        if self.on_host or any(listed(metric.term.spec.names) for metric in self.metrics):
-            self.read()  # a metric knows how many figures it has once it has measured something
-        if problems := [problem for metric in self.metrics if (problem := metric.problem())]:
-            return problems
-        bearers: dict[str, list[str]] = {}
-        for metric in self.metrics:
-            for name in metric.names:
-                bearers.setdefault(name, []).append(metric.term.where)
-        shared = {name: " and ".join(metrics) for name, metrics in bearers.items() if len(metrics) > 1}
-        return [
-            Problem("spec", f'the figure "{name}" is produced by {of}; rename a metric, or give names=[...]')
-            for name, of in shared.items()
         ]
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import logging
-import math
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any
 
 import numpy as np
 
-from ...errors import CLEAR, Problem, SpecError, counted, last_line, raise_problems
+from ...engines.kept_arrays import KeptArrays
+from ...engines.metric_figures import MetricFigures
+from ...errors import Problem, SpecError, raise_problems
 from ...spec import MetricSpec, TaskSpec
 from ...spec.names import LABELS, Ref, listed
 from ...spec.parsing import coverage, is_missable, presence
@@ -23,7 +23,6 @@ from .base import Coverage, DeviceMetric, PresentMatches
 from .catalogue import counts_whole_pass, device_metric, direction, figure_names
 from .host import (
     Groups,
-    KeptArrays,
     Measured,
     as_array,
     as_metric,
@@ -77,7 +76,7 @@ class Place(Enum):
     HOST = "host"  # outside of the graph
 
 
-class StageMetric:
+class StageMetric(MetricFigures):
     """A metric in one stage: where it is computed, and its figures.
 
     `is_whole` says whether its figure is computed from all samples of a pass, which does not depend on how
@@ -87,13 +86,12 @@ class StageMetric:
     """
 
     def __init__(self, term: MetricTerm, metric: Any) -> None:
-        self.term, self.metric = term, metric
+        super().__init__(term, metric)
         self.takes_preds = takes_preds(metric)
         self.is_whole = is_function(metric) or counts_whole_pass(metric)
         self.place, self.kept = Place.UNDECIDED, KeptArrays(term.where)
-        self.measured = self.keeps = self._warned = False
+        self.keeps = False
         self._computed = 0  # pieces of `kept` from which the metric object was computed
-        self._names: list[str] | None = None
 
     def bind(self, arrays: Mapping[Ref, Any], size: int) -> DeviceMetric | None:
         """Return the device metric for one device's outputs and slots; None if they cannot be in the graph.
@@ -183,20 +181,7 @@ class StageMetric:
             labels, outputs = ([new_array(array) for array in each] for each in arrays)
             update_metric(self.term.where, self.metric, labels, outputs)
             return True
-        try:
-            self.metric.update(*arrays)
-            return True
-        except ValueError as error:
-            if complete or isinstance(error, CLEAR):
-                raise
-            if self._warned:
-                return False
-            self._warned = True
-            logging.getLogger("multifit").warning(
-                "%s cannot be computed from the batches so far (%s); it is computed again at the end of the "
-                "pass", self.term.where, last_line(error),
-            )  # fmt: skip
-            return False
+        return self.could_compute(lambda: self.metric.update(*arrays), complete)
 
     def reset(self) -> None:
         """Discard everything measured."""
@@ -217,55 +202,11 @@ class StageMetric:
         return self.term.spec.mode or direction(self.metric)
 
     @property
-    def names(self) -> list[str]:
-        """The names of its figures; some metrics know them only once they have measured something."""
-        if self.measured or self._names is None:
-            self._names = list(self.figures())
-        return self._names
+    def own_names(self) -> list[str]:
+        """The names of its figures, if it is known which they are; see the base class."""
+        return figure_names(self.metric) or []
 
-    @names.setter
-    def names(self, names: Sequence[str]) -> None:
-        self._names = list(names)
-
-    def figures(self) -> dict[str, float]:
-        """Return its figures by name; NaN if nothing was measured since the last reset."""
-        if self._names is not None and not self.measured:
-            return dict.fromkeys(self._names, math.nan)
-        names, values = self._read()
-        if len(names) == 1 and not listed(self.term.spec.names):
-            return {self.term.key: values[0]}
-        return {f"{self.term.key}.{name}": value for name, value in zip(names, values)}
-
-    def problem(self) -> Problem | None:
-        """Return the problem with the figures' names, if there is one; needs a measured batch."""
-        declared = listed(self.term.spec.names)
-        names, values = self._read()
-        repeated = next((name for name in names if names.count(name) > 1), None)
-        if repeated is not None:
-            message = f'{type(self.metric).__name__} returns two figures named "{repeated}"'
-            return Problem("spec", f"{self.term.where}: {message}; give names=[...], one for each")
-        if len(names) == len(values):
-            return None
-        hint = f"names= gives {len(declared)}" if declared else "give names=[...], one for each"
-        returned = f"{type(self.metric).__name__} returns {counted(len(values), 'figure')}"
-        return Problem("spec", f"{self.term.where}: {returned}; {hint}")
-
-    def _read(self) -> tuple[list[str], list[float]]:
-        declared = list(listed(self.term.spec.names)) or figure_names(self.metric) or []
-        if not self.measured:
-            return declared or [self.term.key], [math.nan] * max(len(declared), 1)
+    def result(self) -> Any:
+        """Return what the metric has computed."""
         with user_code(lambda: f"{self.term.where}.get"):
-            names, values = _names_and_values(self.metric.get())
-        return declared or names or ([self.term.key] if len(values) == 1 else []), values
-
-
-def _names_and_values(result: Any) -> tuple[list[str], list[float]]:
-    """Split the result of a metric's ``get()``: a name and a value, lists of these, or values without names.
-
-    gluoncv's SegmentationMetric returns values without names.
-    """
-    names, values = result if isinstance(result, (list, tuple)) and len(result) == 2 else ((), result)
-    names = [names] if isinstance(names, str) else names
-    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
-        names, values = (), result
-    return list(names), [float(value) for value in np.atleast_1d(values)]
+            return self.metric.get()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...engines.stage_figures import loss_figures
 from ...protocols import Array, Context
 from ...spec.terms import MetricTerm, Term
 from ..compat import mx
@@ -170,25 +170,11 @@ class MetricSums:
         )
 
     def loss_figures(self, totals: Totals) -> dict[str, float]:
-        """Return the objective, every term and every part; NaN for terms whose labels no batch had.
-
-        The objective is NaN only if all its terms are; otherwise, terms that are NaN add nothing to it.
-        """
-        figures: dict[str, float] = {}
+        """Return the objective, every term and every part."""
         norms = {term.key: totals.norms.get(term.key, float(totals.samples)) for term in self.terms}
-        weighed = [norms[term.key] for term in self.terms if term.spec.weight != 0]
-        objective = math.nan if weighed and not any(weighed) else 0.0
-        for term in self.terms:
-            norm = norms[term.key]
-            sums = totals.sums.get(term.where, np.zeros(len(term.parts)))  # 0 if no batch had its slots
-            parts = [float(value) / norm if norm else 0.0 for value in sums]
-            measured = parts if norm else [math.nan] * len(parts)
-            figures.update(zip(term.figures, [measured[term.minimized], *measured]))
-            if callable(term.spec.weight):
-                objective += totals.weighted[term.key] / norm if norm else 0.0
-            else:
-                objective += term.spec.weight * parts[term.minimized]
-        return {"loss": objective, **figures} if self.terms else {}
+        # 0 if no batch had a term's slots
+        sums = {term.key: totals.sums.get(term.where, np.zeros(len(term.parts))) for term in self.terms}
+        return loss_figures(self.terms, sums, norms, totals.weighted)
 
     def state(self) -> dict[str, Any]:
         """Return all sums, for a checkpoint."""

@@ -1,0 +1,290 @@
+"""All figures of one stage: its losses and metrics, their names, directions and state."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..distributed import World
+from ..engines import stage_figures
+from ..errors import raise_problems
+from ..sampling.counts import LoaderCounts as LoaderCounts
+from ..spec import TaskSpec
+from ..stages import TRAIN
+from .labels import LabelCounts, LabelRule, label_rules
+from .stage_metric import COUNT, StageMetric
+from .stage_metric import declared_metrics as declared_metrics
+from .sums import Means as Means
+from .sums import PassSums
+from .torchmetrics import TorchMetric
+from .user_code import user_code
+
+MOST_FORMS = 64  # of batches, whose rules are remembered
+
+
+class StageFigures(stage_figures.StageFigures):
+    """The figures of a stage: its losses and `metrics`, and counts of its wrong labels.
+
+    A loss's figure is the sum of its values over that of its normalizers; the objective is the weighted sum
+    of these. `finite_only` says whether inputs and labels that are not finite are an error. `means` are
+    further figures, to which other objects add. `stage` is the name of the stage, on a `device`.
+    """
+
+    def __init__(
+        self,
+        spec: TaskSpec,
+        metrics: Sequence[StageMetric],
+        finite_only: bool = True,
+        means: Sequence[Any] = (),
+        stage: str = TRAIN,
+        device: Any = "cpu",
+    ) -> None:
+        super().__init__(spec, metrics, means, stage)
+        self._finite_only = finite_only
+        self._device = torch.device(device)
+        self._weighted = {term.key: term.minimized for term in spec.terms if callable(term.spec.weight)}
+        self._norms = {term.key: f"norm {term.key}" for term in spec.terms}
+        self._names = {
+            term.key: [
+                f"loss {term.key} {part}" for part in range(len(term.parts) + (term.key in self._weighted))
+            ]
+            for term in spec.terms
+        }
+        self._rules: dict[str, LabelRule] = {}
+        self._forms: dict[Any, list[LabelRule]] = {}
+        self._clear()
+
+    def _clear(self) -> None:
+        self.batches = self.samples = 0
+        self._sums, self._labels = PassSums(), LabelCounts()
+        self._numbers: dict[str, float] = {}  # sums that are known without the device
+
+    # ---- measuring
+
+    def add(self, result: Any) -> None:
+        """Add a batch, without waiting for the device, unless an object that measures it does."""
+        batch, scale, numbers = result.batch, result.scale, self._numbers
+        self.batches += 1
+        if not batch.samples:
+            return
+        self.samples += batch.samples
+        layout: list[tuple[str, ...]] = []
+        tensors: list[Tensor] = []
+        if result.sums:
+            layout.append(tuple([name for key in result.sums for name in self._names[key]]))
+            tensors.append(
+                torch.stack([each for key in result.sums for each in self._loss_sums(key, result)])
+            )
+        for key, norm in scale.norms.items():
+            # the normalizers of all ranks, of which this rank takes its share; the shares add up to them
+            name = self._norms[key]
+            if isinstance(norm, Tensor):
+                layout.append((name,))
+                tensors.append(norm if batch.samples == batch.total else norm * (batch.samples / batch.total))
+            else:
+                numbers[name] = numbers.get(name, 0.0) + norm * batch.samples / batch.total
+        for metric in self.metrics:
+            for names, (sums, count) in zip(metric.sum_names, metric.add(result, self.batches)):
+                tensors += sums
+                layout += [names[0]] * len(sums)
+                if isinstance(count, Tensor):
+                    tensors.append(count)
+                    layout.append(names[0])
+                else:
+                    numbers[names[1]] = numbers.get(names[1], 0.0) + count
+        if tensors:
+            self._sums.add(tuple(layout), tensors)
+        if rules := self._rules_for(result):
+            counts = [rule.count(batch.slots[rule.slot]) for rule in rules]
+            self._labels.add(tuple([rule.key for rule in rules]), self.batches, counts)
+
+    def _loss_sums(self, key: str, result: Any) -> list[Tensor]:
+        """Return the sums of a loss's parts, and its weighted sum if the weight may change."""
+        sums, norm = result.sums[key], result.scale.norms[key]
+        if isinstance(norm, Tensor):
+            sums = [torch.where(norm > 0, each, 0) for each in sums]
+        if key in self._weighted:
+            sums = [*sums, sums[self._weighted[key]] * result.scale.weights[key]]
+        return sums
+
+    def _rules_for(self, result: Any) -> list[LabelRule]:
+        slots, outputs = result.batch.slots, result.outputs
+        tensors = [*slots.values(), *outputs.values()]
+        key = tuple([None if each is None else (each.shape, each.dtype) for each in tensors])
+        if key not in self._forms:
+            if len(self._forms) >= MOST_FORMS:
+                self._forms.clear()
+            self._forms[key] = self.label_rules(outputs, slots, result.parts)
+        return self._forms[key]
+
+    def label_rules(
+        self, outputs: Mapping[str, Tensor], slots: Mapping[str, Any], parts: Mapping[str, Sequence[Tensor]]
+    ) -> list[LabelRule]:
+        """Return the rules for inputs and labels of a batch; `parts` are what the losses returned."""
+        rules = label_rules(self._spec, outputs, slots, parts)
+        rules = [rule for rule in rules if self._finite_only or rule.classes is not None or rule.in_part]
+        self._rules.update({rule.key: rule for rule in rules})
+        return rules
+
+    # ---- reading
+
+    def read(self, quick: bool = False) -> dict[str, float]:
+        """Return all figures by name, without prefix; empty before the first batch. Waits for the device.
+
+        They are those of this process alone, unless :meth:`join` was called since the last reset. If `quick`,
+        those are left out that are computed from all arrays of the pass so far, until it has ended. Raises
+        DataError if slots broke a rule, such as that a number is finite, or an index one of a class.
+        """
+        if self._replaced is not None:
+            return dict(self._replaced)
+        if not self.samples:
+            return {}
+        with user_code(lambda: "an operation in one of the batches so far"):
+            totals = self._totals()  # errors of a GPU are raised by reading
+            wrong = self._labels.read()
+        figures = self._loss_figures(totals)
+        kind = "training" if self.stage == TRAIN else "evaluation"
+        rules = [(rule, wrong[key]) for key, rule in self._rules.items() if key in wrong]
+        raise_problems([rule.problem(kind, *found) for rule, found in rules])
+        for metric in self.metrics:
+            if not (quick and len(metric.kept) and not self.complete):
+                metric.compute(totals, self.complete)
+                figures.update(metric.figures())
+        for means in self.means:
+            figures.update(means.read())
+        self.release()
+        return figures
+
+    def _totals(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Return all sums by name; metrics whose number of labels is known without the device get it last."""
+        totals = self._sums.read()
+        for name, number in self._numbers.items():
+            if name.endswith(COUNT):
+                totals[name[: -len(COUNT)]] = np.append(totals[name[: -len(COUNT)]], number)
+            else:
+                totals[name] = totals.get(name, 0.0) + np.array([number])
+        return totals
+
+    def _loss_figures(self, totals: Mapping[str, Any]) -> dict[str, float]:
+        terms, none = self._spec.terms, np.zeros(1)  # if no batch had a term's slots
+
+        def total(name: str) -> float:
+            return float(totals.get(name, none)[0])
+
+        sums = {key: [total(name) for name in names] for key, names in self._names.items()}
+        norms = {key: total(name) for key, name in self._norms.items()}
+        weighted = {key: sums[key].pop() for key in self._weighted}
+        return stage_figures.loss_figures(terms, sums, norms, weighted)
+
+    def unnamed(self) -> bool:
+        """Whether metrics must be read before it is known how many figures they have."""
+        return not all(metric.is_summed for metric in self.metrics)
+
+    def reset_own(self) -> None:
+        """Discard what this process alone has measured, but not `means`, which are equal on all ranks."""
+        super().reset_own()
+        self._clear()
+
+    # ---- checkpoints and ranks
+
+    def state(self) -> dict[str, Any]:
+        """Return what was measured since the reset: tensors on the host, and plain values; this waits."""
+        return {
+            "batches": self.batches,
+            "samples": self.samples,
+            "sums": self._sums.state(),
+            "numbers": dict(self._numbers),
+            "labels": {key: list(found) for key, found in self._labels.read().items()},
+            "metrics": {metric.term.key: metric.state() for metric in self.metrics},
+            "means": [means.state() for means in self.means],
+        }
+
+    def load(self, state: Mapping[str, Any], divisible: bool = True) -> list[str]:
+        """Load what :meth:`state` returned into figures that were just reset.
+
+        Returns the keys of the metrics that had measured something, and start from zero: those that are
+        updated batch by batch and have no `state_dict`, or whose states cannot be divided among ranks, if the
+        state is to be divided, and so not `divisible`.
+        """
+        lost = [
+            each.term.key for each in self.metrics if each.load(state["metrics"][each.term.key], divisible)
+        ]
+        self.batches = state["batches"]
+        self._merge_sums(state)
+        for means, saved in zip(self.means, state["means"]):
+            means.load(saved)
+        return lost
+
+    def merge(self, state: Mapping[str, Any]) -> None:
+        """Add what :meth:`state` returned in another process to what was measured.
+
+        Objects that are updated batch by batch cannot be added, unless they are metrics of torchmetrics.
+        """
+        self._merge_sums(state)
+        for metric in self.metrics:
+            metric.merge(state["metrics"][metric.term.key])
+
+    def _merge_sums(self, state: Mapping[str, Any]) -> None:
+        self.samples += state["samples"]
+        self._sums.merge(state["sums"], self._device)
+        for name, number in state["numbers"].items():
+            self._numbers[name] = self._numbers.get(name, 0.0) + number
+        self._labels.merge(state["labels"])
+
+    def join(self, world: World, ended: bool = True) -> None:
+        """Replace the figures by those of all ranks together, equal on all ranks; waits for the device.
+
+        Sums are added up in the order of the ranks, and kept arrays are joined batch by batch. The figures of
+        objects that are updated batch by batch are means over the ranks, weighted by their samples, because
+        each was updated with the samples of its rank only. A pass that has not `ended`, but was stopped, may
+        go on after a resume.
+        """
+        self.complete, self.ended = True, ended
+        if world.alone:
+            return
+        own = [metric for metric in self.metrics if not _merges(metric)]
+        alone = {each.term.key: each.figures() for each in own if each.measured}
+        ranks = world.gather((self.state(), alone, self._rules))
+        if any(state["samples"] for state, *_ in ranks):
+            forks, device = [metric.fork() for metric in self.metrics], self._device
+            joined = StageFigures(self._spec, forks, means=self.means, stage=self.stage, device=device)
+            joined.complete = True
+            for *_, rules in ranks:
+                joined._rules.update(rules)
+            first, *others = [state for state, *_ in ranks]
+            joined.load({**first, "means": []})
+            for state in others:
+                joined.merge(state)
+            figures = joined.read()
+            weighed = [(of_rank, state["samples"]) for state, of_rank, _ in ranks]
+            for metric in own:
+                key = metric.term.key
+                figures = {
+                    name: each for name, each in figures.items() if f"{name}.".partition(".")[0] != key
+                }
+                figures.update(_mean_figures([(each[key], n) for each, n in weighed if key in each]))
+            self.replace(figures)
+        self.release()
+
+
+def _merges(metric: StageMetric) -> bool:
+    return metric.is_whole or isinstance(metric.metric, TorchMetric)
+
+
+def _mean_figures(ranks: Sequence[tuple[Mapping[str, float], int]]) -> dict[str, float]:
+    """Return the weighted means of figures over the ranks; NaN is left out, unless all values are NaN."""
+    means: dict[str, float] = {}
+    for name in dict.fromkeys(name for figures, _ in ranks for name in figures):
+        pairs = [(of[name], n) for of, n in ranks if name in of and not math.isnan(of[name])]
+        total = sum(n for _, n in pairs)
+        means[name] = sum(value * n for value, n in pairs) / total if total else math.nan
+    return means
+
+
+def _add_to(totals: dict[str, np.ndarray[Any, Any]], name: str, values: np.ndarray[Any, Any]) -> None:
+    totals[name] = totals[name] + values if name in totals else values

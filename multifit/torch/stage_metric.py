@@ -1,0 +1,300 @@
+"""A metric as declared, in one stage."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..checks import describe, partly_missing_problem
+from ..engines import scikit
+from ..engines.kept_arrays import KeptArrays
+from ..engines.metric_figures import MetricFigures
+from ..errors import Problem, SpecError, raise_problems
+from ..spec import MetricSpec, TaskSpec
+from ..spec.names import LABELS, Ref, listed
+from ..spec.parsing import coverage, is_missable, label_of, presence
+from ..spec.plan import function_name
+from ..spec.terms import MetricTerm
+from ..stages import EVALUATE, STAGES
+from .loss_calls import named_parts
+from .metrics import COVERAGE, StockMetric, Sums, named_metric
+from .torchmetrics import TorchMetric
+from .user_code import user_code
+
+TORCH_METRICS = "torchmetrics.metric.Metric", "torchmetrics.collections.MetricCollection"
+
+
+def declared_metrics(spec: TaskSpec) -> dict[str, list[StageMetric]]:
+    """Return each stage's metrics; an object that is used twice is copied, so that its sums do not mix."""
+    used: set[int] = set()
+    metrics: dict[str, list[StageMetric]] = {}
+    problems: list[Problem] = []
+    for name, declared in zip(STAGES, (spec, spec.evaluation)):
+        metrics[name] = []
+        for term in declared.metric_terms:
+            if name in listed(term.spec.stage) or (name == EVALUATE and spec.evaluate is not None):
+                try:
+                    metric = StageMetric(term, as_metric(term, declared))
+                except SpecError as error:
+                    problems += error.problems
+                    continue
+                metrics[name].append(metric.fork() if id(metric.metric) in used else metric)
+                used.add(id(metric.metric))
+        for label in (label for label, each in declared.label_specs.items() if is_missable(each)):
+            term = MetricTerm(coverage(label), MetricSpec("coverage"), (Ref(LABELS, presence(label)),))
+            metrics[name].append(StageMetric(term, COVERAGE))
+    raise_problems(problems)
+    return metrics
+
+
+def as_metric(term: MetricTerm, spec: TaskSpec) -> Any:
+    """Return what measures a term: a StockMetric, a function of the whole pass, or an object to update.
+
+    Raises SpecError if there is no metric of that name, or if it cannot be used.
+    """
+    metric: Any = term.spec.metric
+    if isinstance(metric, str) and metric.startswith(scikit.PREFIX):
+        metric = scikit.named_function(term.where, metric)
+    is_object = isinstance(metric, (str, StockMetric)) or hasattr(metric, "update")
+    if term.spec.sample_weight is not None and is_object:
+        raise SpecError(
+            f"{term.where}: sample_weight is passed to functions, and {function_name(metric)} is none; give "
+            'one that takes it, such as "sklearn.accuracy_score" or "sklearn.mean_squared_error"'
+        )
+    if not is_object:
+        return scikit.WholePassFunction(metric, term.where, term.spec.sample_weight is not None)
+    kinds = [f"{kind.__module__}.{kind.__name__}" for kind in type(metric).__mro__]
+    if any(kind in TORCH_METRICS for kind in kinds):
+        return TorchMetric(metric, term.where)
+    if any(kind.startswith("mxnet.metric.") for kind in kinds):
+        raise SpecError(
+            f"{term.where}: {type(metric).__name__} takes MXNet's arrays; for a PyTorch net, give a name, "
+            'such as "accuracy", a metric of torchmetrics, or a function (labels, outputs) -> float'
+        )
+    ignored = [spec.label_specs[ref.name].ignore for ref in term.labels[:1] if ref.name in spec.label_specs]
+    return named_metric(term.where, metric, *ignored) if isinstance(metric, str) else metric
+
+
+class StageMetric(MetricFigures):
+    """A metric in one stage, and its figures.
+
+    A StockMetric is computed from sums over the pass, and a function from its arrays, which are `kept`. Other
+    objects are updated batch by batch: ``update(labels, outputs)`` with tensors, or lists of these if several
+    are named.
+    """
+
+    def __init__(self, term: MetricTerm, metric: Any) -> None:
+        super().__init__(term, metric)
+        self.kept = KeptArrays(term.where)
+        self.is_summed = isinstance(metric, StockMetric)
+        self.is_function = isinstance(metric, scikit.WholePassFunction)
+        self.is_whole = self.is_summed or self.is_function
+        self.sum_names: list[tuple[tuple[str], str]] = []  # of the sums of each pair, and of their number
+        self._value, self._computed = math.nan, 0  # of the whole pass, from so many pieces of `kept`
+
+    @property
+    def place(self) -> str:
+        """Where it is computed, for the plan."""
+        if self.is_summed:
+            return "summed on the device"
+        return "computed from the whole pass" if self.is_whole else "updated batch by batch"
+
+    def fork(self) -> StageMetric:
+        """Return a copy that has measured nothing."""
+        twin = StageMetric(self.term, self.metric if self.is_whole else copy.deepcopy(self.metric))
+        twin.reset()
+        return twin
+
+    def add(self, result: Any, batch: int) -> list[Sums]:
+        """Measure a batch, given its number, from 1; return the sums of each pair, if it is summed."""
+        slots, term = result.batch.slots, self.term
+        if any(slots.get(name) is None for name in term.optional):
+            return []
+        outputs = [result.outputs[ref.name] for ref in term.outputs] + self._losses(result)
+        labels = [slots[ref.name] for ref in term.labels]
+        masks = [slots[ref.name] for ref in term.present]
+        if self.is_summed and term.spec.transform is None:
+            return self._sums(labels, outputs, masks)
+        arrays, size = [*labels, *(each.detach() for each in outputs)], result.batch.samples
+        if masks:
+            arrays, size = self._present(arrays, masks)
+            if not size:
+                return []
+        with user_code(lambda: f"{term.where}.update", *zip(map(str, (*term.labels, *term.outputs)), arrays)):
+            labels, outputs = arrays[: len(labels)], arrays[len(labels) :]
+            if term.spec.transform is not None:
+                labels, outputs = self._transformed(labels, outputs)
+            if self.is_summed:
+                return self._sums(labels, outputs, [])
+            if self.is_whole:
+                hosts = ([_on_host(each) for each in group] for group in (labels, outputs))
+                self.kept.add(batch, size, result.batch.axis, *hosts)
+            else:
+                lists = isinstance(self.metric, TorchMetric)
+                groups = [each[0] if len(each) == 1 and not lists else each for each in (labels, outputs)]
+                self.metric.update(*groups)
+                self.measured = True
+        return []
+
+    def _losses(self, result: Any) -> list[Tensor]:
+        """Return the losses that it takes; a number counts as the loss of each sample."""
+        named: dict[str, Tensor] = {}
+        for term in result.spec.terms if self.term.losses else ():
+            if term.key in result.parts:
+                named.update(named_parts(term, result.parts[term.key]))
+        found = [named[name] for name in self.term.losses]
+        return [each if each.dim() else each.expand(result.batch.samples) for each in found]
+
+    def _sums(self, labels: list[Any], outputs: list[Any], masks: list[Tensor]) -> list[Sums]:
+        metric, sums = self.metric, []
+        present = {label_of(ref).name: mask for ref, mask in zip(self.term.present, masks)}
+        outputs = labels if metric is COVERAGE else outputs
+        try:
+            for number, (label, output) in enumerate(metric.pairs(labels, outputs)):
+                mask = present.get(self.term.labels[number].name) if metric.takes_labels and masks else None
+                if masks and not metric.takes_labels:
+                    mask = _common(masks, output)
+                sums.append(metric.sums(label, output, mask))
+        except SpecError as error:
+            raise SpecError(f"{self.term.where}: {error.problems[0]}") from None
+        for number in range(len(self.sum_names), len(sums)):
+            name = f"{self.term.where} {number}"
+            self.sum_names.append(((name,), name + COUNT))
+        return sums
+
+    def _present(self, arrays: list[Any], masks: list[Tensor]) -> tuple[list[Any], int]:
+        """Return the samples that have all labels, and their number; on a GPU, this waits for it.
+
+        Raises DataError if a sample has only a part of a label.
+        """
+        rows = torch.ones(len(masks[0]), dtype=torch.bool, device=masks[0].device)
+        for ref, mask in zip(self.term.present, masks):
+            flat = mask.reshape(len(mask), -1) != 0
+            if count := int((~flat & flat.any(1, keepdim=True)).sum()):
+                raise_problems([partly_missing_problem(self.term.where, label_of(ref).name, "", count)])
+            rows &= flat.all(1)
+        return [each[rows] if each.shape[:1] == rows.shape else each for each in arrays], int(rows.sum())
+
+    def _transformed(self, labels: list[Any], outputs: list[Any]) -> tuple[list[Any], list[Any]]:
+        arrays = dict(zip((*self.term.labels, *self.term.outputs), (*labels, *outputs)))
+        losses, transform = outputs[len(self.term.outputs) :], self.term.spec.transform
+        returned: Any = transform(*(arrays[ref] for ref in self.term.args), *losses)  # type: ignore[misc]
+        if not isinstance(returned, (list, tuple)) or len(returned) != 2:
+            found = f"{self.term.where}: transform returned {describe.structure(returned)}"
+            raise SpecError(f"{found}; it must return (labels, outputs), each an array or a list of arrays")
+        labels, outputs = ([*each] if isinstance(each, (list, tuple)) else [each] for each in returned)
+        return labels, outputs
+
+    def compute(self, totals: Mapping[str, Any], complete: bool) -> None:
+        """Compute its value from a pass's sums, or from its arrays, if there are any.
+
+        Unless the pass is `complete`, a function may raise ValueError, because it cannot be computed from so
+        few samples: its figure is then NaN.
+        """
+        if pairs := [totals[name] for name in totals if name.rpartition(" ")[0] == self.term.where]:
+            try:
+                self._value, self.measured = self.metric.figure(pairs), True
+            except SpecError as error:
+                raise SpecError(f"{self.term.where}: {error.problems[0]}") from None
+        elif len(self.kept) > self._computed:
+            if torch.cuda.is_available():  # pragma: no cover - needs a GPU, which may still be copying
+                torch.cuda.synchronize()
+            labels, outputs = self.kept.joined()
+            with user_code(lambda: f"{self.term.where}.update", *self._named(labels, outputs)):
+                self.measured = self.could_compute(lambda: self._set(self.metric(labels, outputs)), complete)
+            self._computed = len(self.kept) if self.measured else 0
+
+    def _named(self, labels: Sequence[Any], outputs: Sequence[Any]) -> list[tuple[str, Any]]:
+        refs = (*self.term.labels, *self.term.outputs) if self.term.spec.transform is None else ()
+        return list(zip(map(str, refs), (*labels, *outputs)))
+
+    def _set(self, value: float) -> None:
+        self._value = value
+
+    def reset(self) -> None:
+        """Discard everything measured."""
+        if not self.is_whole:
+            with user_code(lambda: f"{self.term.where}.reset"):
+                self.metric.reset()
+        self.kept.clear()
+        self.measured, self._computed = False, 0
+
+    def restart(self) -> None:
+        """Discard everything measured; the figures may have other names than before."""
+        self.reset()
+        self._names, self._warned = None, False
+
+    @property
+    def direction(self) -> str | None:
+        """Whether it is better "min" or "max"; None if unknown."""
+        return self.term.spec.mode or getattr(self.metric, "mode", None)
+
+    def result(self) -> Any:
+        """Return what the metric has computed: a value, several, or names and values."""
+        if self.is_whole:
+            return self._value
+        with user_code(lambda: f"{self.term.where}.compute"):
+            result = (getattr(self.metric, "compute", None) or self.metric.get)()
+        if isinstance(result, Mapping):
+            return list(result), [float(value) for value in result.values()]
+        return result.detach().cpu().numpy() if isinstance(result, Tensor) else result
+
+    def state(self) -> dict[str, Any]:
+        """Return what was measured; "own" is the state of an object that is updated batch by batch."""
+        has_state = all(hasattr(self.metric, name) for name in ("state_dict", "load_state_dict"))
+        return {
+            "names": self.names,
+            "own": self.metric.state_dict() if has_state else None,
+            "kept": self.kept.state() if len(self.kept) else None,
+            "measured": self.measured,
+        }
+
+    def load(self, state: Mapping[str, Any], divisible: bool) -> bool:
+        """Load what :meth:`state` returned into a metric that was just reset; return whether that is lost."""
+        self._names = list(state["names"])
+        if state["kept"] is not None:
+            self.kept.merge(state["kept"])
+        if self.is_whole or not state["measured"]:
+            return False
+        if state["own"] is None or not (divisible or getattr(self.metric, "is_divisible", False)):
+            return True
+        self.metric.load_state_dict(state["own"])
+        self.measured = True
+        return False
+
+    def merge(self, state: Mapping[str, Any]) -> None:
+        """Add what :meth:`state` returned in another process, if that can be added."""
+        if state["kept"] is not None:
+            self.kept.merge(state["kept"])
+        if isinstance(self.metric, TorchMetric) and state["measured"]:
+            self.metric.merge(state["own"])
+            self.measured = True
+
+
+COUNT = " count"  # ends the name of a number of values that is known without the device
+
+
+def _on_host(value: Any) -> np.ndarray[Any, Any]:
+    """Return a copy in NumPy; that of a tensor on a GPU is complete once this was waited for."""
+    if not isinstance(value, Tensor):
+        return np.array(value, ndmin=1)
+    tensor = torch.atleast_1d(value.detach())
+    if tensor.device.type != "cuda":
+        return tensor.to("cpu", copy=True).numpy()
+    host = torch.empty_like(tensor, device="cpu", pin_memory=True)  # pragma: no cover - needs a GPU
+    return host.copy_(tensor, non_blocking=True).numpy()  # pragma: no cover
+
+
+def _common(masks: Sequence[Tensor], values: Tensor) -> Tensor:
+    """Return where the labels of a loss are present, in the shape of the values that it returned."""
+    present = torch.ones(len(values), 1, device=values.device)
+    for mask in masks:
+        each = mask.reshape(len(mask), -1)
+        present = present * (each if each.numel() == values.numel() else each.amin(1, keepdim=True))
+    return present.expand(len(values), values[0].numel()).reshape(values.shape)
