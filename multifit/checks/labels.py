@@ -60,6 +60,7 @@ def counted_labels_problem(
     kind: str,
     count: int,
     batch: int,
+    *,
     taken: str = ", which MXNet took for other classes",
 ) -> Problem:
     """Return the problem of wrong values in later batches.

@@ -89,7 +89,7 @@ def label_rules(
             ignored = () if label.ignore is None else (label.ignore,)
             rules.append(LabelRule(f'labels["{name}"]', name, label.classes, ignored))
     for term in spec.terms:
-        if term.key in parts and term.outputs and term.labels:
+        if term.key in parts and term.outputs and term.labels and slots.get(term.labels[0].name) is not None:
             rules += _taken(spec, term, outputs, slots)
     different = {(rule.slot, rule.classes, rule.ignored): rule for rule in reversed(rules)}
     rules = list(reversed(different.values()))
@@ -115,8 +115,6 @@ def _taken(
     """
     name, output = term.labels[0].name, outputs[term.outputs[0].name]
     axis, ignored = class_indices(term.spec.fn)
-    if slots.get(name) is None:
-        return
     classes = None
     if axis is not None and -output.dim() <= axis < output.dim() and slots[name].shape != output.shape:
         classes = output.shape[axis]
