@@ -26,7 +26,9 @@ def label_problems(
     fractions = labels[~np.isfinite(labels) | (labels != np.floor(labels))]
     valid = f"classes are 0 … {classes - 1}"
     if fractions.size:
-        found = f"{fractions.flat[0]:g}, which is not a class index{' and would be truncated' * clips}; {valid}"
+        found = (
+            f"{fractions.flat[0]:g}, which is not a class index{' and would be truncated' * clips}; {valid}"
+        )
         fix = "give whole numbers, or use a loss for real values"
         fix += " (sparse_label=False takes probabilities)" if clips else " or for probabilities"
         if np.isnan(fractions.flat[0]):

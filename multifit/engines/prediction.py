@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -25,8 +25,8 @@ ClassAxis = Callable[[Any], "int | None"]
 NAMES = ("softmax", "sigmoid")
 
 
-def batches_of(engine: Any, data: Any) -> Iterator[Any]:
-    """Return the batches of `data`: a tuple, a mapping or an array is one, a list or a loader is many."""
+def batches_of(engine: Any, data: Any) -> Any:
+    """Iterate over the batches of `data`: a tuple, a mapping or an array is one, a list or a loader many."""
     is_batch = (
         isinstance(data, (tuple, Mapping, Shards)) or hasattr(data, "shape") or not hasattr(data, "__iter__")
     )
@@ -143,7 +143,7 @@ def _axis_of(spec: TaskSpec, output: str, class_axis: ClassAxis) -> int:
     return next((axis for axis in axes if axis is not None), -1)
 
 
-def _softmax(array: Numbers, name: str, axis: int) -> Numbers:
+def _softmax(array: Numbers, name: str, axis: int) -> Any:
     if array.ndim < 2 or not -array.ndim <= axis < array.ndim or array.shape[axis] == 1:
         raise SpecError(
             f'activation of output "{name}": a softmax along axis {axis} of {array.shape} is 1 everywhere '
@@ -152,5 +152,5 @@ def _softmax(array: Numbers, name: str, axis: int) -> Numbers:
     return softmax(array, axis)
 
 
-def _sigmoid(array: Numbers) -> Numbers:
+def _sigmoid(array: Numbers) -> Any:
     return 0.5 * (1 + np.tanh(0.5 * array))  # cannot overflow

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import reduce
@@ -13,25 +14,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..checks import batch_axis_problems, bind_slots, describe, form_problems, is_masked, slot_problems
-from ..engines import task_splitter
-from ..engines.raw_batches import arrays_in, names_in
-from ..engines.shares import WHOLE, CurrentShare, Shards
+from ..checks import describe, is_masked
+from ..engines import splitter, task_splitter
+from ..engines.added_slots import KnownLabels
+from ..engines.raw_batches import arrays_in
+from ..engines.shares import WHOLE
+from ..engines.splitter import MAX_SIGNATURES, Splitter
 from ..engines.task_splitter import Parts, joined_slots
-from ..errors import Problem, raise_problems, user_code
+from ..errors import Problem, raise_problems
 from ..spec import TaskSpec
-from ..spec.terms import TaskSlots
 from .added_slots import CarriedState as CarriedState
-from .added_slots import KnownLabels, MissingLabels
+from .added_slots import MissingLabels, dtype_name
 from .added_slots import ValueWeights as ValueWeights
+from .user_code import user_code
 
-MAX_SIGNATURES = 50  # that are remembered; with sequences of many lengths, there may be more
 MAX_WAITING, MAX_BYTES = 64, 64 * 2**20  # batches that may wait for a GPU, and their size if more than two
 SIGNED = {torch.uint16: torch.int32, torch.uint32: torch.int64, torch.uint64: torch.int64}
 
 Slots = dict[str, Tensor | None]
-SlotSignature = dict[str, tuple[tuple[int, ...], torch.dtype] | None]
-"""The shape and the dtype of each slot of a batch, after casting; None for a label that is missing."""
 
 
 @dataclass
@@ -61,8 +61,11 @@ def as_tensor(value: Any) -> Any:
             value = value.asnumpy()
         elif hasattr(value, "tocsr"):  # SciPy's
             value = value.toarray()
-        elif hasattr(value, "__array__") or isinstance(value, (int, float)) or _holds_numbers(value):
-            with suppress(ValueError):  # of rows that differ in length
+        elif hasattr(value, "__array__") or isinstance(value, (int, float)):
+            value = np.asarray(value)
+        elif _holds_numbers(value):
+            with suppress(ValueError, Warning), warnings.catch_warnings():  # about rows that differ in length
+                warnings.simplefilter("error")
                 value = np.asarray(value)
     if not isinstance(value, np.ndarray) or value.dtype.kind not in "fiub" or is_masked(value):
         return value  # which the checks of slots name
@@ -83,8 +86,7 @@ def _holds_numbers(value: object) -> bool:
 
 def cast_line(name: str, before: torch.dtype, after: torch.dtype) -> str:
     """Return what is logged of a slot that is cast."""
-    names = [str(each).removeprefix("torch.") for each in (before, after)]
-    return f'the slot "{name}" is {names[0]} and is cast to {names[1]}, batch by batch'
+    return splitter.cast_line(name, dtype_name(before), dtype_name(after))
 
 
 class Uploads:
@@ -118,24 +120,20 @@ class Uploads:
                 self._waiting.popleft()[0].synchronize()
 
 
-class BatchSplitter:
+class BatchSplitter(Splitter):
     """Names, checks, casts and places the arrays of raw batches, for one TaskSpec.
 
     A raw batch is a mapping by slot, or arrays in the order of the slots, perhaps nested: tensors, arrays of
-    NumPy or MXNet, or lists of numbers. It is checked only if its shapes and dtypes are new. Whole numbers
-    that are labels become int64, and real numbers `real`, the dtype of the net's parameters; labels with a
-    declared dtype have that.
+    NumPy or MXNet, or lists of numbers. Whole numbers that are labels become int64, real numbers `real`.
 
-    With `labels`, a batch must have the form of the first one; without, its labels may be left out.
-    `log_once` is called with a line to log, once for each slot that is cast. ``change(slots) -> slots`` lets
-    handlers change the slots. New :data:`SlotSignature`s are appended to `signatures`, which keeps the last
-    `MAX_SIGNATURES`. `current` says which part of a batch belongs to this process. `own` maps the names in a
-    batch to slots, if the batch lacks some slots or names them differently. ``fill_in(batch)`` adds slots
-    that no batch holds. `known` are the shapes and dtypes of labels that may be missing, as all batches of
-    the stage have shown them. `before` are the signatures of batches of the same slots, in whichever stage.
-    `casts` are the dtypes of slots that net or losses cannot take as they are; the check of the first batch
-    adds to it. `weights` adds the slots with the weights of losses' values.
+    ``change(slots) -> slots`` lets handlers change the slots. ``fill_in(batch)`` adds slots that no batch
+    holds. `known` are the shapes and dtypes of labels that may be missing, as all batches of the stage have
+    shown them. `weights` adds the slots with the weights of losses' values. The `options` are those of
+    :class:`Splitter`.
     """
+
+    user_code = staticmethod(user_code)
+    dtype_name = staticmethod(dtype_name)
 
     def __init__(
         self,
@@ -143,35 +141,19 @@ class BatchSplitter:
         device: torch.device,
         log_once: Callable[[str], None],
         *,
-        labels: bool = True,
-        batch_axis: int = 0,
         change: Callable[[Slots], Slots] | None = None,
-        signatures: list[SlotSignature] | None = None,
         real: torch.dtype = torch.float32,
-        current: CurrentShare | None = None,
-        own: TaskSlots | None = None,
         fill_in: Callable[[Batch], None] | None = None,
         known: KnownLabels | None = None,
-        casts: Mapping[str, torch.dtype] | None = None,
-        before: Sequence[list[SlotSignature]] = (),
         weights: ValueWeights | None = None,
+        **options: Any,
     ) -> None:
-        self.spec, self._log_once, self.labels, self.batch_axis = spec, log_once, labels, batch_axis
-        self.signatures = [] if signatures is None else signatures
+        declared = {name: getattr(torch, each.dtype) for name, each in spec.label_specs.items() if each.dtype}
+        missing = MissingLabels(spec.label_specs, known)
+        super().__init__(spec, log_once, declared, missing, real, **options)
         self._change, self._fill_in, self._weights = change, fill_in, weights
-        self._real, self._before, self._casts = real, before, {} if casts is None else casts
-        self._dtypes = {name: getattr(torch, ls.dtype) for name, ls in spec.label_specs.items() if ls.dtype}
-        self._missing = MissingLabels(spec.label_specs, known)
         self._upload = Uploads(device)
-        self._checked: set[tuple[Any, ...]] = set()
         self._layouts: dict[Any, list[tuple[str, int]]] = {}  # the position of each slot, by form
-        self._first: dict[str, Any] = {}
-        self._current = CurrentShare() if current is None else current
-        self._own = {name: name for name in spec.batch} if own is None else own
-        self._order = list(self._own.values())
-        self._inputs = [name for name in spec.inputs if name in self._order]
-        self._inputs_alone = {name for name, slot in self._own.items() if slot in self._inputs}
-        self._absent = frozenset(() if own is None else spec.slot_names) - frozenset(self._order)
 
     def split(self, raw: Any) -> Batch:
         """Return the batch, named, cast and placed; `raw` is None if this process has no samples of it.
@@ -195,67 +177,28 @@ class BatchSplitter:
                 self._layouts[form] = [(name, positions[id(tensor)]) for name, tensor in slots.items()]
         return self.distribute(raw, parts)
 
-    def name_arrays(self, raw: Any) -> tuple[list[Slots], list[Problem]]:
-        """Return a list of one dict, a raw batch's tensors by slot, not placed yet, and the problems found.
+    def arrays_in(self, unnamed: Any) -> dict[str, Any] | list[Any]:
+        """Return the tensors of a raw batch, by name or in order; a list of numbers is one."""
+        if isinstance(unnamed, (list, tuple)):
+            unnamed = [as_tensor(each) if type(each) is list else each for each in unnamed]
+        return arrays_in(unnamed, self.batch_axis, as_tensor, concatenate=torch.cat)
 
-        The parts of a batch that is split already are joined.
-        """
-        unnamed = raw
-        if self.spec.batch_fn is not None:
-            with user_code(lambda: f"batch_fn, called with batch {describe.structure(raw)}"):
-                unnamed = self.spec.batch_fn(raw)
-            if unnamed is None:
-                return [], [Problem("data", "batch_fn returns None; let it return the batch")]
-        if not isinstance(unnamed, Shards):
-            slots, problems = self.bind(unnamed)
-            return [slots], problems
-        bound = [self.bind(part) for part in unnamed]
-        named, problems = [slots for slots, _ in bound], [each for _, found in bound for each in found]
+    def name_parts(self, parts: Sequence[Any]) -> tuple[list[Slots], list[Problem]]:
+        """Return a list of one dict, the tensors of a batch that is split already, and the problems found."""
+        named, problems = super().name_parts(parts)
         if not named:
             problems = [Problem("data", "the batch is split into no parts; give one or more")]
-        if problems:
-            return named, problems
         joined: Slots = {}
-        for name in named[0]:
+        for name in named[0] if not problems else ():
             tensors: list[Any] = [part[name] for part in named if part[name] is not None]
             try:
                 joined[name] = torch.cat(tensors, self.batch_axis) if tensors else None
-            except (RuntimeError, IndexError) as error:
-                problems.append(Problem("data", f'the slot "{name}" of parts {describe.arrays(tensors)}: {error}'))
+            except RuntimeError as error:
+                message = (
+                    f'the slot "{name}" of the parts cannot be joined: {describe.arrays(tensors)}; {error}'
+                )
+                problems.append(Problem("data", message))
         return [joined], problems
-
-    def bind(self, unnamed: Any) -> tuple[Slots, list[Problem]]:
-        """Return the tensors of a batch, or of a part of one, by slot, and the problems found.
-
-        `unnamed` is the raw batch, or what `batch_fn` returned for it.
-        """
-        names = names_in(unnamed)
-        if type(unnamed) in (list, tuple):
-            unnamed = [as_tensor(each) if type(each) is list else each for each in unnamed]
-        flat = arrays_in(unnamed, self.batch_axis, as_tensor, concatenate=torch.cat)
-        if len(names) == len(flat) and self._are_slots(set(names)):
-            flat = dict(zip(names, flat))
-        if isinstance(flat, dict):
-            flat = {self._own.get(name, name): tensor for name, tensor in flat.items()}
-        slots, problems = bind_slots(self._order, self._inputs, flat, self.labels, self.spec.state)
-        if len(slots) > len(self.spec.slot_names) or self.spec.unused:
-            slots = {name: tensor for name, tensor in slots.items() if name in self.spec.slot_names}
-        if not problems and self.labels and self._missing:
-            slots, problems = self._missing.fill_in(slots, self.batch_axis)
-        if problems:
-            return slots, problems
-        kinds = [(getattr(each, "shape", None), getattr(each, "dtype", None)) for each in slots.values()]
-        form = len(self._casts), *kinds
-        if form not in self._checked:
-            problems = slot_problems(slots, self.batch_axis)
-            if not problems and self.labels:
-                problems = form_problems(slots, self.spec.inputs, self._first)
-            elif not problems:
-                problems = batch_axis_problems(slots, self._known_shapes())
-            if not problems:
-                self._checked.add(form)
-                self._remember(slots)
-        return slots, problems
 
     def distribute(self, raw: Any, parts: Sequence[Slots]) -> Batch:
         """Place this process's share of the named tensors on the device."""
@@ -270,14 +213,15 @@ class BatchSplitter:
         for name, tensor in named.items():
             if tensor is not None:
                 # labels are cast only after their missing values are found
-                dtype = tensor.dtype if name in self._missing else self._dtype_of(name, tensor.dtype)
-                tensor = self._upload(tensor if size == count else tensor.narrow(axis, first, size), dtype)
+                dtype = None if name in self._missing else self.target(name, tensor.dtype)
+                tensor = tensor if size == count else tensor.narrow(axis, first, size)
+                tensor = self._upload(tensor, dtype or tensor.dtype)
             slots[name] = tensor
         self._upload.submitted(slots)
         if self._absent:
             slots = {name: slots.get(name) for name in self.spec.slot_names}
         if self._missing:
-            slots = self._missing.replace(slots, self._dtype_of)
+            slots = self._missing.replace(slots, self.target)
         if self._weights:
             slots = self._weights.add(slots, size, axis)
         batch.slots = slots if self._change is None else self._change(slots)
@@ -295,43 +239,15 @@ class BatchSplitter:
         names = tuple(raw) if type(raw) is dict else None
         return (names, len(self._casts), *[(each.shape, each.dtype) for each in tensors]), tensors
 
-    def _are_slots(self, names: set[str]) -> bool:
-        """Whether the arrays of a batch are named after its slots; an iterator's default names are not."""
-        return names == self._own.keys() or (not self.labels and names == self._inputs_alone)
-
-    def _known_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Return the shapes of slots in the last batches before, for batches that have no first one."""
-        known = [signature for batches in self._before for signature in batches[-1:]]
-        return {name: slot[0] for signature in known for name, slot in signature.items() if slot is not None}
-
-    def _dtype_of(self, name: str, dtype: torch.dtype) -> torch.dtype:
-        """Return the dtype to which a slot of this dtype is cast."""
-        cast = self._dtypes.get(name) or self._casts.get(name)
-        if cast is not None:
-            return cast
-        if dtype.is_floating_point or self._was_real(name):
-            return self._real
-        is_whole = dtype is not torch.bool and not dtype.is_complex
-        return torch.int64 if is_whole and name in self.spec.label_specs else SIGNED.get(dtype, dtype)
-
-    def _was_real(self, name: str) -> bool:
-        """Whether a slot held real numbers in the batch before; net and losses may not run with others."""
-        known = [self.signatures] if self.labels else self._before
-        slots = [batches[-1].get(name) for batches in known if batches]
-        return any(slot is not None and slot[1] == self._real for slot in slots)
-
-    def _remember(self, slots: Slots) -> None:
-        """Log the casts of a new form of batches, and append its signature."""
-        signature: SlotSignature = {}
-        for name, tensor in slots.items():
-            dtype = None if tensor is None else self._dtype_of(name, tensor.dtype)
-            signature[name] = None if tensor is None or dtype is None else (tuple(tensor.shape), dtype)
-            if tensor is not None and dtype not in (None, tensor.dtype) and name not in self._dtypes:
-                self._log_once(cast_line(name, tensor.dtype, dtype))
-        if signature in self.signatures:
-            self.signatures.remove(signature)
-        self.signatures.append(signature)
-        del self.signatures[:-MAX_SIGNATURES]
+    def target(self, name: str, dtype: torch.dtype) -> torch.dtype | None:
+        """Return the dtype to which a slot of this dtype is cast; None if it is fine."""
+        cast: Any = self._dtypes.get(name) or self._casts.get(name)
+        if cast is None and (dtype.is_floating_point or self.was_real(name)):
+            cast = self._real
+        elif cast is None:
+            is_label = name in self.spec.label_specs and dtype is not torch.bool and not dtype.is_complex
+            cast = torch.int64 if is_label else SIGNED.get(dtype, dtype)
+        return None if cast is dtype else cast
 
 
 class TaskSplitter(task_splitter.TaskSplitter):

@@ -37,12 +37,13 @@ def evaluate_batch(engine: Engine, raw: Any) -> StepResult:
     """
     stage = engine.stages[EVALUATE]
     batch = engine.splitter(EVALUATE).split(raw)
-    is_first = not stage.checked
+    is_first, outputs = not stage.checked, None
     if is_first:
         engine.shared.begin_stage(batch)
         engine.model.materialise(lambda: stage.call(batch.slots))
-        raise_problems(check_first_batch(stage, batch)[1])
-    result = stage.run(batch, engine.state)
+        outputs, problems = check_first_batch(stage, batch, ())
+        raise_problems(problems)
+    result = stage.run(batch, engine.state, outputs=outputs)
     stage.measure(result)
     raise_problems(stage.figures.name_problems() if is_first else [])
     return result

@@ -111,7 +111,7 @@ def _taken(
 ) -> Iterator[LabelRule]:
     """Yield the rule for the label of a loss that takes class indices.
 
-    A value that only the LabelSpec ignores is ignored if the loss is multiplied by a mask.
+    A value that only the LabelSpec ignores is ignored if the loss takes a mask, unless PyTorch raises for it.
     """
     name, output = term.labels[0].name, outputs[term.outputs[0].name]
     axis, ignored = class_indices(term.spec.fn)
@@ -123,7 +123,8 @@ def _taken(
     if classes is not None:
         label = spec.label_specs.get(name)
         takes_mask = len(term.args) > 2 or term.spec.sample_weight is not None
-        if takes_mask and label is not None and label.ignore is not None:
+        is_torchs = axis is not None and not hasattr(term.spec.fn, "class_axis")
+        if takes_mask and not is_torchs and label is not None and label.ignore is not None:
             ignored = [*ignored, label.ignore]
         yield LabelRule(term.where, name, classes, tuple(dict.fromkeys(ignored)))
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ...engines import splitter
 from ...protocols import Array, Context, Shape
 from ..compat import mx
 
@@ -84,7 +85,7 @@ def fewest_casts(run: Callable[[Sequence[str]], object], names: Sequence[str]) -
 
 def cast_line(name: str, before: Any, dtype: str) -> str:
     """Return what is logged of a slot that is cast."""
-    return f'the slot "{name}" is {np.dtype(before).name} and is cast to {dtype}, batch by batch'
+    return splitter.cast_line(name, np.dtype(before).name, dtype)
 
 
 def mxnet_dtype(dtype: Any) -> np.dtype[Any]:

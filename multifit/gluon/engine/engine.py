@@ -11,6 +11,7 @@ from typing import Any
 from ...arguments import FromZero, checked_value
 from ...distributed import ALONE, World
 from ...engines import Setup
+from ...engines.added_slots import BalancedWeights, KnownLabels
 from ...engines.reader import Reader
 from ...engines.windows import Windows
 from ...errors import Problem
@@ -26,10 +27,9 @@ from ...state import RunState
 from ..balance.gradients import Arrays, MXNetArrays
 from ..balance.make import AnyBalancer, make_balancer
 from ..data.batch import Batch
-from ..data.missing import KnownLabels
 from ..data.splitter import BatchSplitter, SlotSignature
 from ..data.task_splitter import TaskSplitter
-from ..data.value_weights import BalancedWeights, ValueWeights
+from ..data.value_weights import ValueWeights
 from ..distributed.joint_gradients import JointGradients
 from ..distributed.parameters import SharedParameters
 from ..execution.changed_objective import refuse_blends

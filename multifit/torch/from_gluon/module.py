@@ -134,7 +134,9 @@ class BridgedNet(GluonModule):
         self, block: Any, parameters: Any, tensors: dict[Any, Any], initialise: Callable[[], object]
     ) -> None:
         super().__init__("the net", initialise)
-        hooked = [n or "the net" for n, b in blocks_of(block).items() if b._forward_hooks or b._forward_pre_hooks]
+        hooked = [
+            n or "the net" for n, b in blocks_of(block).items() if b._forward_hooks or b._forward_pre_hooks
+        ]
         if hooked:
             raise self.refuse(f"{quoted(hooked)} has hooks", "detach them")
         self.block = block
@@ -165,7 +167,9 @@ class Forward:
         where, self._net.where = self._net.where, "forward=, with the net,"
         try:
             if not self._on_host:
-                return self._net.compute((self, names), lambda *each: self._called(dict(zip(names, each))), tensors)
+                return self._net.compute(
+                    (self, names), lambda *each: self._called(dict(zip(names, each))), tensors
+                )
         except SpecError as error:
             if not self._evaluates or self._net.training:
                 raise

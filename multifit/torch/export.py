@@ -1,0 +1,233 @@
+"""Writes a net for use elsewhere: its parameters, or a program that needs none of its code."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import logging
+import os
+import platform
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy
+import torch
+from torch import Tensor, nn
+
+from ..checks import at_path, bind_outputs
+from ..engines.prediction import batches_of
+from ..errors import SpecError, quoted, raise_problems
+from ..files import atomic_path, atomic_write, sha256
+from ..stages import EVALUATE, TRAIN
+from ..version import __version__
+from .added_slots import dtype_name
+from .evaluation import predict_batch
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+PARAMETERS, RECORD, PROGRAM, ONNX = "net.pt", "export.json", "net.pt2", "net.onnx"
+MAX_BATCHES = 31  # at most as many batches of a loader are read for their shapes
+Signature = Mapping[str, Any]  # the shape and dtype of each slot, or None
+
+
+def export(
+    engine: Engine, folder: str | os.PathLike[str], data: Any = None, format: str = "torch"
+) -> list[Path]:
+    """Write the net in evaluation mode; see :meth:`multifit.MultiEstimator.export`.
+
+    The net itself does not change. Samples are along the first axis, which may have any size, and so may an
+    axis whose size differed between the batches so far.
+    """
+    if format not in WRITERS:
+        message = (
+            f'export: format="{format}" is for Gluon nets; valid for a PyTorch net are {quoted(WRITERS)}'
+        )
+        raise ValueError(message)
+    for package in ("onnx", "onnxscript") if format == "onnx" else ():
+        if find_spec(package) is None:
+            raise ImportError(f"exporting to ONNX needs {package}: pip install onnx onnxscript")
+    spec = engine.spec.evaluation
+    if spec.state and format != "torch":
+        raise SpecError(
+            f"export: {quoted(spec.state)} come from the previous batch (state=), which the format cannot "
+            'express; export a net that starts from zeros itself, or its parameters, with format="torch"'
+        )
+    net = _Net(engine, _signatures(engine, data))
+    if engine.model.is_lazy or (format != "torch" and not net.example):
+        raise ValueError(
+            f"export: the shapes of the inputs {quoted(spec.inputs)} are not known; fit, check or evaluate "
+            "first, or give data: export(folder, data)"
+        )
+    with engine.model.kept_modes(), torch.no_grad():
+        return WRITERS[format](net.eval(), Path(folder))
+
+
+def _signatures(engine: Engine, data: Any) -> list[Signature]:
+    """Return the signatures of batches of evaluation, or else of training."""
+    inputs = set(engine.spec.evaluation.inputs)
+    if data is None:
+        found = ([s for s in engine.signatures[name] if inputs <= set(s)] for name in (EVALUATE, TRAIN))
+        casts = {name: dtype for stage in engine.stages.values() for name, dtype in stage.casts.items()}
+        signatures = next(filter(None, found), [])
+        return [{n: s and (s[0], casts.get(n, s[1])) for n, s in each.items()} for each in signatures]
+    batches, splitter = batches_of(engine, data), engine.splitter(EVALUATE, labels=False)
+    first = next(batches)
+    predict_batch(engine, first)  # gives lazy modules their parameters
+    slots = [splitter.split(raw).slots for raw in (first, *islice(batches, MAX_BATCHES - 1))]
+    return [{n: None if t is None else (tuple(t.shape), t.dtype) for n, t in each.items()} for each in slots]
+
+
+class _Net(nn.Module):
+    """The net on the CPU as it is exported: it takes the inputs in order, and returns its outputs by name.
+
+    `shapes` are those of the inputs that are not None in the last of the `signatures`, with None for an axis
+    that may have any size. `example` are inputs of zeros; such axes are twice as long in `larger`.
+    """
+
+    def __init__(self, engine: Engine, signatures: list[Signature]) -> None:
+        super().__init__()
+        net = getattr(engine.model.net, "_orig_mod", engine.model.net)  # what was compiled
+        self.net: Any = net if engine.model.device.type == "cpu" else copy.deepcopy(net).cpu()
+        self.spec = engine.spec.evaluation
+        forms = [{n: each[n] for n in self.spec.inputs if each[n] is not None} for each in signatures]
+        self.last: Signature = forms[-1] if forms else {}
+        axes = {name: len(shape) for name, (shape, _) in self.last.items()}
+        alike = [each for each in forms if {name: len(slot[0]) for name, slot in each.items()} == axes]
+        self.shapes: dict[str, list[int | None]] = {}
+        example, larger = [], []
+        for name, (shape, dtype) in self.last.items():
+            sizes = zip(*(each[name][0] for each in alike))
+            self.shapes[name] = [
+                None if axis == 0 or len(set(found)) > 1 else found[0] for axis, found in enumerate(sizes)
+            ]
+            # torch.export takes a size of 1 for a constant
+            small = [max(n, 2) if known is None else n for n, known in zip(shape, self.shapes[name])]
+            double = [2 * n if known is None else n for n, known in zip(small, self.shapes[name])]
+            example.append(torch.zeros(small, dtype=dtype))
+            larger.append(torch.zeros(double, dtype=dtype))
+        self.example, self.larger = tuple(example), tuple(larger)
+
+    def forward(self, *inputs: Tensor) -> dict[str, Tensor]:
+        given = dict(zip(self.last, inputs))
+        slots = {name: given.get(name) for name in self.spec.inputs}
+        function = self.spec.forward
+        result = self.net(*slots.values()) if function is None else function(self.net, slots)
+        paths, problems = bind_outputs(self.spec.outputs, result, "the net that is exported")
+        raise_problems(problems)
+        return {name: at_path(result, paths[name]) for name in self.spec.output_names}
+
+    def record(self, format: str) -> dict[str, Any]:
+        """Return the description of the files."""
+        known = {
+            name: {"shape": self.shapes[name], "dtype": dtype_name(dtype)}
+            for name, (_, dtype) in self.last.items()
+        }
+        names = self.last or self.spec.inputs
+        versions = {
+            "multifit": __version__,
+            "python": platform.python_version(),
+            "numpy": numpy.__version__,
+            "torch": str(torch.__version__),
+        }
+        return {
+            "format": format,
+            "inputs": [{"name": name, **known.get(name, {})} for name in names],
+            "outputs": [{"name": name} for name in self.spec.output_names],
+            "versions": versions,
+        }
+
+
+def _write_parameters(net: _Net, folder: Path) -> list[Path]:
+    paths = [folder / RECORD, folder / PARAMETERS]
+    state = net.net.state_dict()
+    with ExitStack() as files:
+        # The files are renamed in reverse order, once both are written; the record is the last.
+        record, parameters = (files.enter_context(atomic_path(path)) for path in paths)
+        _write(parameters, lambda file: torch.save(state, file))
+        content = {
+            **net.record("torch"),
+            "parameters": PARAMETERS,
+            "sha256": {PARAMETERS: sha256(parameters)},
+        }
+        record.write_text(json.dumps(content, indent=2) + "\n", "utf-8")
+    return paths
+
+
+def _write_program(net: _Net, folder: Path) -> list[Path]:
+    program = _program(net)
+    with atomic_path(folder / PROGRAM) as temporary:
+        extra = {RECORD: json.dumps(net.record("pt2"))}
+        _write(temporary, lambda file: torch.export.save(program, file, extra_files=extra))
+    return [folder / PROGRAM]
+
+
+def _write_onnx(net: _Net, folder: Path) -> list[Path]:
+    names = {"input_names": list(net.last), "output_names": list(net.spec.output_names)}
+    program = _program(net)
+    with _exporting("torch.onnx"):
+        content = torch.onnx.export(program, **names, verbose=False).model_proto.SerializeToString()
+    atomic_write(folder / ONNX, content)
+    return [folder / ONNX]
+
+
+WRITERS: Mapping[str, Callable[[_Net, Path], list[Path]]] = {
+    "torch": _write_parameters,
+    "pt2": _write_program,
+    "onnx": _write_onnx,
+}
+
+
+def _program(net: _Net) -> Any:
+    """Return the net as a program of `torch.export`; logs a warning if it takes batches of one size only.
+
+    Raises ValueError if the net cannot be exported.
+    """
+    auto = torch.export.Dim.AUTO
+    sizes = [{axis: auto for axis, n in enumerate(shape) if n is None} for shape in net.shapes.values()]
+    with _exporting("torch.export"):
+        shapes = {"inputs": tuple(sizes)}
+        program = torch.export.export(net, net.example, dynamic_shapes=shapes, strict=False)
+    try:
+        program.module()(*net.larger)
+    except Exception as error:  # what it raises differs between versions of torch
+        found = ", ".join(f'"{n}" {tuple(each.shape)}' for n, each in zip(net.last, net.example))
+        logging.getLogger("multifit").warning(
+            f"the exported net takes batches of these sizes only: {found}, because torch.export fixed them: "
+            f"{_first_line(error)}"
+        )
+    return program
+
+
+@contextmanager
+def _exporting(what: str) -> Iterator[None]:
+    """Raise torch's errors as ValueError, with the way out; without its warnings."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except SpecError:
+        raise
+    except Exception as error:
+        raise ValueError(
+            f"{what} failed ({type(error).__name__}: {_first_line(error)}); "
+            'format="torch" writes the parameters, for use with the code of the net'
+        ) from error
+
+
+def _write(path: Path, save: Callable[[io.BytesIO], None]) -> None:
+    """Write what a function of torch saves; on a full disk, torch's own writer would end the process."""
+    file = io.BytesIO()
+    save(file)
+    path.write_bytes(file.getbuffer())
+
+
+def _first_line(error: Exception) -> str:
+    """Return the first line of an error; below, torch describes the place in the graph."""
+    return next(iter(str(error).strip().splitlines()), "no message")
