@@ -127,7 +127,7 @@ class Trainers(Updates, Mapping[str, TrainerHandle]):
             if isinstance(value, Optimizer):
                 handle: TrainerHandle | None = TrainerHandle(name, value)
             else:
-                real = all(each.is_floating_point() for each in held.values())
+                real = all(each.dtype in (torch.float32, torch.float64) for each in held.values())
                 fused = real and not sparse and self._model.device.type == "cpu"
                 handle, others = build_trainer(name, where, value, [*held.values()], fused)
                 messages += others
