@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import SpecError, last_line, quoted, shown, suggest
 
 AUTO = "auto"
-MODULES = {"mxnet": "multifit.gluon.runner", "torch": "multifit.torch.traced.runner"}
+MODULES = {"mxnet": "multifit.gluon.runner", "torch": "multifit.torch.from_gluon.runner"}
 NATIVE = "multifit.torch.runner"  # for PyTorch's own nets
 NETS = {"mxnet.gluon.block.Block": "mxnet", "torch.nn.modules.module.Module": "torch"}  # and their libraries
 ENGINES = (AUTO, *MODULES)

@@ -91,6 +91,11 @@ class Runner(ABC):
     engine: Engine
     snapshot: Snapshot
 
+    @property
+    def net(self) -> Any:
+        """The net as the user gave it."""
+        return self.engine.model.net
+
     @abstractmethod
     def fork(self, state: RunState) -> Runner:
         """Return a runner for the same model and trainers, with figures and graphs of its own."""

@@ -821,7 +821,7 @@ class MultiEstimator:
         To train another net, make another estimator.
         """
         self._runner.publish()
-        return self._engine.model.net
+        return self._runner.net
 
     @property
     def spec(self) -> TaskSpec:
@@ -981,7 +981,7 @@ class MultiEstimator:
         self._run.seed_epoch(self.state.epoch)
 
     def __repr__(self) -> str:
-        return f"MultiEstimator({type(self._engine.model.net).__name__}, {self.spec!r})"
+        return f"MultiEstimator({type(self._runner.net).__name__}, {self.spec!r})"
 
     def _repr_html_(self) -> str:
         """Return the plan, or the spec without one, and the last fit's figures, for a notebook."""

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import at_path, bind_outputs, describe
+from ..checks import at_path, bind_outputs
 from ..distributed import World
 from ..engines import Timer, untimed
-from ..errors import Problem, SpecError, last_line, raise_problems, user_code
+from ..errors import Problem, SpecError, raise_problems
 from ..events import NO_HOOKS, TrainingHooks
 from ..spec import TaskSpec
 from ..spec.names import Ref, listed
@@ -26,6 +26,7 @@ from .figures import StageFigures
 from .loss_calls import by_reference, named_parts
 from .losses import Losses, Objective, Scale, Shares
 from .model import Model
+from .user_code import user_code
 
 
 @dataclass
@@ -184,10 +185,11 @@ class Stage:
     def call(self, slots: Mapping[str, Any]) -> Any:
         """Return what the net returns for a batch's slots."""
         forward, inputs = self.spec.forward, self.spec.inputs
-        with user_code(lambda: self._called_with(slots)), self.model.precision.context(self.model.device):
+        shown = slots if forward is not None else {name: slots[name] for name in inputs}
+        with user_code(self._called, *shown.items()), self.model.precision.context(self.model.device):
             if forward is not None:
                 return forward(self.model.net, dict(slots))
-            return self._run_net(*[slots[name] for name in inputs])
+            return self._run_net(*shown.values())
 
     def bind(self, result: Any) -> tuple[dict[str, Tensor], list[Problem]]:
         """Return the declared outputs in what the net returned, and the problems."""
@@ -219,6 +221,17 @@ class Stage:
         if self.carried is not None:
             self.carried.reset()
 
+    def state(self) -> dict[str, Any]:
+        """Return what was measured since the reset, and what is carried to the next batch."""
+        carried = None if self.carried is None else self.carried.state()
+        return {"figures": self.figures.state(), "carried": carried}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Restore what :meth:`state` returned into a stage that was just reset."""
+        self.figures.load(state["figures"])
+        if self.carried is not None:
+            self.carried.load(state["carried"])
+
     def describe(self) -> str:
         """Return one line that says how net and losses run."""
         return (
@@ -230,11 +243,9 @@ class Stage:
         what = "the net" if self.spec.forward is None else "forward="
         return what if self.training else f"{what} when evaluating"
 
-    def _called_with(self, slots: Mapping[str, Any]) -> str:
+    def _called(self) -> str:
         what = "the net's forward pass" if self.spec.forward is None else "forward="
-        names = self.spec.inputs if self.spec.forward is None else slots
-        shown = ", ".join(f"{name} {describe.structure(slots[name])}" for name in names)
-        return f"{what} ({self.name}), called with {shown}"
+        return f"{what} ({self.name})"
 
 
 def _is_tensor(value: object) -> bool:
@@ -377,17 +388,10 @@ class TrainStep:
         return {str(number): each for number, each in enumerate(objectives)}
 
     def _backward(self, objectives: Sequence[Tensor], **options: Any) -> None:
-        if not objectives:  # this process has no samples
-            return
-        try:
-            torch.autograd.backward(self._trainers.scaled(objectives), **options)
-        except RuntimeError as error:
-            if any(each.requires_grad for each in objectives):
-                raise
-            raise SpecError(
-                f"losses: the objective has no gradient: {last_line(error)}; net and losses must "
-                "compute it from the parameters, without detach(), item() or torch.no_grad()"
-            ) from error
+        # a constant has nothing to learn in this batch, and without samples there is no objective
+        learning = [each for each in objectives if each.requires_grad]
+        if learning:
+            torch.autograd.backward(self._trainers.scaled(learning), **options)
 
     def _backward_bound(self, objectives: Mapping[str, Tensor]) -> None:
         """Let each loss that is bound to trainers reach their parameters alone."""

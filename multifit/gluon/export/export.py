@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from importlib import import_module
@@ -126,20 +126,27 @@ def export(
     if format in REQUIRED:
         REQUIRED[format]()
     spec = engine.spec.evaluation
+    return write(engine.model.net, spec, _signatures(engine, spec, data), folder, format)
+
+
+def write(
+    net: Any, spec: TaskSpec, sources: Iterable[Sequence[Any]], folder: str | os.PathLike[str], format: str
+) -> list[Path]:
+    """Write a net as a spec calls it; `sources` are the signatures of batches, of which the first fit.
+
+    Raises ValueError if there are none.
+    """
+    if format in REQUIRED:
+        REQUIRED[format]()
     if spec.state:
         raise SpecError(
             f"export: {quoted(spec.state)} come from the previous batch (state=), which the formats cannot "
             "express; export a net that starts from zeros itself"
         )
-    return WRITERS[format](_traced(engine, spec, data), Path(folder))
-
-
-def _traced(engine: Engine, spec: TaskSpec, data: Any) -> TracedNet:
-    """Trace the net for the batches of evaluation, or else for those of training."""
     errors: list[Exception] = []
-    for signatures in _signatures(engine, spec, data):
+    for signatures in sources:
         try:
-            return trace(engine.model.net, spec, signatures)
+            return WRITERS[format](trace(net, spec, signatures), Path(folder))
         except SpecError as error:  # the net may have refused all batches so far that were not trained on
             errors.append(error)
     message = (

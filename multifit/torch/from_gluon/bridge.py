@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -13,7 +12,6 @@ from torch import Tensor, nn
 
 from ...engines import Setup
 from ...errors import Problem, SpecError, raise_problems
-from ...files import atomic_path
 from ...gluon.data.devices import CPU
 from ...gluon.model.model import Model, default_spec
 from ...gluon.optim.parameters import named_parameters
@@ -21,7 +19,7 @@ from ...log_once import LogOnce
 from ...spec import TaskSpec
 from ...spec.terms import Term, changed
 from ..devices import device_of
-from .losses import BridgedLoss
+from .losses import BridgedLoss, as_number
 from .metrics import converted_metrics
 from .module import BridgedNet, Forward
 from .parameters import Held
@@ -36,7 +34,7 @@ def converted(setup: Setup, log_once: LogOnce) -> tuple[Setup, Bridge]:
     """
     spec = setup.spec if isinstance(setup.spec, TaskSpec) else default_spec(setup.spec, log_once)
     model = Model(setup.net, spec, CPU, setup.initializer, "float32", log_once)
-    bridge = Bridge(model, log_once)
+    bridge = Bridge(model, spec, log_once)
     trainers, frozen, problems = converted_trainers(
         setup.trainers, model.parameters, setup.frozen, bridge.parameter, log_once
     )
@@ -50,23 +48,43 @@ class Bridge:
     """A Gluon net and the module that is trained in its place.
 
     Between runs, the values of both are the same: :meth:`read` takes those of the Gluon net, which may have
-    been loaded, and :meth:`write_back` gives them back. `net` is the Gluon net, `module` the module.
+    been loaded, and :meth:`write_back` gives them back. `net` is the Gluon net, `model` has its parameters and
+    those of its losses, `spec` is as it was declared, and `module` is the module.
     """
 
-    def __init__(self, model: Model, log_once: LogOnce) -> None:
-        self.net, self._model, self._log_once = model.net, model, log_once
+    def __init__(self, model: Model, spec: TaskSpec, log_once: LogOnce) -> None:
+        self.net, self.model, self.spec, self._log_once = model.net, model, spec, log_once
         self._tensors: dict[Any, nn.Parameter] = {}
         named = named_parameters(model.net, {})
         self.module = BridgedNet(model.net, named, self._tensors, self._initialise)
         self._held: list[Held] = [self.module.held]
+        self._sessions = 0
 
     def parameter(self, tensor: Tensor) -> Any:
         """Return Gluon's parameter whose values a tensor holds."""
         return next(parameter for parameter, each in self._tensors.items() if each is tensor)
 
+    @contextmanager
+    def session(self) -> Iterator[None]:
+        """Take the values of Gluon's parameters, and give them back after the outermost block."""
+        if not self._sessions:
+            self.read()
+        self._sessions += 1
+        try:
+            yield
+        finally:
+            self._sessions -= 1
+            if not self._sessions:
+                self.write_back()
+
+    def publish(self) -> None:
+        """Give Gluon's parameters the current values; outside of a session, they have them."""
+        if self._sessions:
+            self.write_back()
+
     def read(self) -> None:
         """Take the values of Gluon's parameters; raises SpecError if the net has other ones by now."""
-        self._model.check_parameters()
+        self.model.check_parameters()
         for held in self._held:
             held.read()
 
@@ -74,12 +92,6 @@ class Bridge:
         """Copy parameters and running statistics to the Gluon net and its losses; waits for the device."""
         for held in self._held:
             held.write_back()
-
-    def save_parameters(self, path: str | os.PathLike[str]) -> None:
-        """Write the file for ``net.load_parameters``, with the module's values."""
-        self.write_back()
-        with atomic_path(Path(path)) as temporary:
-            self.net.save_parameters(str(temporary))
 
     def converted_spec(self, spec: TaskSpec, problems: list[Problem], evaluates: bool = False) -> TaskSpec:
         """Return a TaskSpec whose functions take tensors; what is wrong is added to the problems."""
@@ -103,8 +115,10 @@ class Bridge:
 
     def _converted_term(self, term: Term, problems: list[Problem]) -> Term:
         fn: Any = term.spec.fn
-        if fn is None or isinstance(fn, nn.Module):
+        if isinstance(fn, nn.Module):
             return term
+        if fn is None:  # the net returns the loss
+            return replace(term, spec=replace(term.spec, fn=as_number))
         try:
             loss = BridgedLoss(term, self._tensors, self._initialise)
         except SpecError as error:
@@ -114,6 +128,6 @@ class Bridge:
         return replace(term, spec=replace(term.spec, fn=loss))
 
     def _initialise(self) -> None:
-        raise_problems(self._model.initialize())
+        raise_problems(self.model.initialize())
         for held in self._held:
             held.read()

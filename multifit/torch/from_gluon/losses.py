@@ -22,8 +22,9 @@ from .parameters import Held
 class BridgedLoss(GluonModule):
     """A loss of Gluon, or a function of arrays that also takes symbols, traced once.
 
-    It returns what the loss does: mostly a value for each sample. A loss that weighs the values of its label
-    has the `reduction` "sample"; with "none", it returns these values, whose sums are those for the samples.
+    It returns what the loss does: mostly a value for each sample. Where labels may be missing or have weights, a
+    loss that weighs the values of its label has the `reduction` "sample"; with "none", it returns these values,
+    whose sums are those for the samples.
 
     `tensors` are the parameters that other modules hold, by Gluon's parameter. Raises SpecError if it cannot
     be traced.
@@ -34,14 +35,15 @@ class BridgedLoss(GluonModule):
     def __init__(self, term: Term, tensors: dict[Any, Any], initialise: Callable[[], object]) -> None:
         super().__init__(term.where, initialise)
         fn: Any = term.spec.fn
-        block = fn if isinstance(fn, mx.gluon.Block) else mx.gluon.HybridSequential()
-        self.loss, self.reduction = fn, "sample" if weighs_values(fn) else "none"
-        self._weighs, self._sums = weighs_values(fn), is_kind(fn, SequenceCELoss, SegmentationCELoss)
+        block = fn if isinstance(fn, mx.gluon.Block) else mx.gluon.nn.HybridSequential()
+        self._weighs = weighs_values(fn) and bool(term.present or term.weights is not None)
+        self.loss, self.reduction = fn, "sample" if self._weighs else "none"
         self._call = partial(multi_box_loss, fn) if is_multi_box(fn) else fn
         self.held = Held(self, block, named_parameters(block, {}), tensors, f"the parameters of {term.where}")
         self.train()
         arguments = [False] * len(term.args)
         traced = self.trace(self._call, arguments, self.held.frozen_norms())
+        self._averages = traced.operators[-1] == "mean"  # over the values of a sample
         own = sorted(OWN_GRADIENTS & set(traced.operators))
         if own:
             raise SpecError(
@@ -50,39 +52,43 @@ class BridgedLoss(GluonModule):
             )
 
     def forward(self, *tensors: Tensor | None) -> Any:
-        """Return the loss for outputs and labels."""
-        if not self._weighs or self.reduction != "none":
-            return self.compute("loss", self._call, tensors)
-        values = self.compute("values", partial(_values, self.loss), tensors)
-        return values if self._sums else values * (len(values) / max(values.numel(), 1))
+        """Return the loss for outputs and labels; MXNet's numbers, of shape (1,), have no dimension."""
+        if self._weighs and self.reduction == "none":
+            values = self.compute("values", partial(_values, self.loss), tensors)
+            return values * (len(values) / max(values.numel(), 1)) if self._averages else values
+        returned = self.compute("loss", self._call, tensors)
+        samples = next((len(each) for each in tensors if each is not None and each.dim()), 1)
+        parts = returned if isinstance(returned, list) else [returned]
+        parts = [as_number(part) if samples > 1 else part for part in parts]
+        return parts if isinstance(returned, list) else parts[0]
 
 
-class _Unreduced:
-    """MXNet's operators on symbols, without the reductions from values to samples."""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(mx.sym, name)
-
-    def mean(self, values: Any, axis: Any = None, exclude: bool = False) -> Any:
-        """Return the values."""
-        return values
-
-    def sum(self, values: Any, axis: Any = None) -> Any:
-        """Return the values, or their sums over classes."""
-        return mx.sym.sum(values, axis=axis) if axis == -1 else values
+def as_number(loss: Tensor) -> Tensor:
+    """Return a loss without dimensions if it is a number of MXNet's, of shape (1,)."""
+    return loss.reshape(()) if tuple(loss.shape) == (1,) else loss
 
 
 def _values(loss: Any, *symbols: Any) -> Any:
     """Return a loss's values, one for each value of the label."""
-    if not is_kind(loss, SegmentationCELoss):
-        return loss.hybrid_forward(_Unreduced(), *symbols)
+    factor = loss._weight
+    if not is_kind(loss, SegmentationCELoss, SequenceCELoss):
+        return loss(*symbols).get_children()[0]  # what its last operator, a mean or a sum, reduces
+    if is_kind(loss, SequenceCELoss):
+        loss = SequenceCELoss(-1 if loss._classes_last else 1, loss._sparse_label)
+        values = loss(*symbols).get_children()[0]
+    else:
+        values = _pixels(loss, *symbols)
+    return values if factor is None else values * factor
+
+
+def _pixels(loss: Any, scores: Any, label: Any) -> Any:
+    """Return the losses of pixels, divided by the number of a sample's valid ones."""
     F = mx.sym
-    values = -F.pick(F.log_softmax(symbols[0], axis=loss._axis), symbols[1], axis=loss._axis)
+    values = -F.pick(F.log_softmax(scores, axis=loss._axis), label, axis=loss._axis)
     valid = F.ones_like(values)
     if loss._ignore_label is not None:
-        valid = F.reshape_like(F.cast(symbols[1], "int32") != loss._ignore_label, values)
+        valid = F.reshape_like(F.cast(label, "int32") != loss._ignore_label, values)
     valid = F.where(valid, F.ones_like(values), F.zeros_like(values))
     pixels = F.reshape(sample_sums(F, valid), (-1, 1))
     flat = F.reshape(F.where(valid, values, F.zeros_like(values)), (0, -1))
-    shares = F.broadcast_div(flat, F.broadcast_maximum(pixels, F.ones_like(pixels)))
-    return mx.gluon.loss._apply_weighting(F, F.reshape_like(shares, values), loss._weight)
+    return F.reshape_like(F.broadcast_div(flat, F.broadcast_maximum(pixels, F.ones_like(pixels))), values)

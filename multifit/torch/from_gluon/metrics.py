@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,27 +17,20 @@ from ...gluon.optim.parameters import named_parameters
 from ...spec import TaskSpec
 from ...spec.names import listed
 from ...spec.terms import MetricTerm
-from .. import metrics
+from ..metrics import accuracy, binary_accuracy, named_metric, perplexity, top_k
 from .module import GluonModule, to_array
 from .parameters import Held
 
+STOCK = {
+    "Caffe": "loss", "CrossEntropy": "ce", "F1": "f1", "Loss": "loss", "MAE": "mae", "MCC": "mcc", "MSE": "mse",
+    "NegativeLogLikelihood": "ce", "PCC": "pcc", "PearsonCorrelation": "pearsonr", "RMSE": "rmse", "Torch": "loss",
+}  # fmt: skip
 NATIVE: dict[str, Callable[[Any], Any]] = {
-    "mxnet.metric.Accuracy": lambda metric: metrics.Accuracy(metric.axis),
-    "mxnet.metric.Caffe": lambda metric: metrics.Loss(),
-    "mxnet.metric.CrossEntropy": lambda metric: metrics.CrossEntropy(),
-    "mxnet.metric.F1": lambda metric: metrics.F1(),
-    "mxnet.metric.Loss": lambda metric: metrics.Loss(),
-    "mxnet.metric.MAE": lambda metric: metrics.Regression(1),
-    "mxnet.metric.MCC": lambda metric: metrics.MCC(),
-    "mxnet.metric.MSE": lambda metric: metrics.Regression(2),
-    "mxnet.metric.NegativeLogLikelihood": lambda metric: metrics.CrossEntropy(),
-    "mxnet.metric.PCC": lambda metric: metrics.Segmentation("pcc"),
-    "mxnet.metric.PearsonCorrelation": lambda metric: metrics.Pearson(),
-    "mxnet.metric.Perplexity": lambda metric: metrics.CrossEntropy(True, metric.ignore_label),
-    "mxnet.metric.RMSE": lambda metric: metrics.Regression(2, root=True),
-    "mxnet.metric.TopKAccuracy": lambda metric: metrics.TopK(metric.top_k),
-    "mxnet.metric.Torch": lambda metric: metrics.Loss(),
-    BINARY: lambda metric: metrics.BinaryAccuracy(metric.threshold),
+    **{f"mxnet.metric.{kind}": partial(lambda name, _: named_metric("", name), n) for kind, n in STOCK.items()},
+    "mxnet.metric.Accuracy": lambda metric: accuracy(metric.axis),
+    "mxnet.metric.Perplexity": lambda metric: perplexity(metric.ignore_label),
+    "mxnet.metric.TopKAccuracy": lambda metric: top_k(metric.top_k),
+    BINARY: lambda metric: binary_accuracy(metric.threshold),
 }
 """By the full name of a class of MXNet's metrics: the metric on tensors."""
 
@@ -75,7 +69,7 @@ def _converted(term: MetricTerm) -> Iterator[MetricTerm]:
 
 def _is_native(where: str, name: str) -> bool:
     try:
-        metrics.named_metric(where, name)
+        named_metric(where, name)
     except SpecError:
         return name.startswith("sklearn.")
     return True
@@ -95,7 +89,7 @@ def _parts(metric: Any, names: Sequence[str]) -> list[tuple[str | None, Any, Any
     kind = class_name(metric)
     if known and kind == SEGMENTATION:
         figures = names or ("pixAcc", "mIoU")
-        made = [metrics.Segmentation("pixel_accuracy"), metrics.Segmentation("mean_iou")]
+        made = [named_metric("", name) for name in ("pixel_accuracy", "mean_iou")]
         return [(name, metric, native) for name, native in zip(figures, made)]
     return [(None, metric, NATIVE[kind](metric) if known and kind in NATIVE else None)]
 
@@ -155,7 +149,7 @@ class Transform(GluonModule):
 
     def __init__(self, term: MetricTerm) -> None:
         super().__init__(f"{term.where}.transform", lambda: None)
-        block = mx.gluon.HybridSequential()
+        block = mx.gluon.nn.HybridSequential()
         self.held = Held(self, block, named_parameters(block, {}), {}, self.where)
         self.eval()
         self._function, self._is_traced = term.spec.transform, True

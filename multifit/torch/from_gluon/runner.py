@@ -1,0 +1,105 @@
+"""Trains a Gluon net with PyTorch: the engine for modules trains what the bridge makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ... import engines
+from ...engines import Setup
+from ...errors import Problem, raise_problems
+from ...gluon.data.devices import CPU
+from ...gluon.export.export import write
+from ...gluon.snapshot.parameters import read_trained, write_parameters
+from ...log_once import LogOnce
+from ...state import RunState
+from .. import runner
+from ..devices import be_deterministic, device_of
+from ..export import _signatures as signatures_of
+from ..runner import has
+from ..snapshot import Snapshot
+from .bridge import Bridge, converted
+
+__all__ = ["Runner", "be_deterministic", "has", "host", "make_runner"]
+
+
+def host(context: Any) -> Any:
+    """Return the context of the net's own parameters: the CPU, wherever PyTorch runs."""
+    device_of(context)  # raises ValueError
+    return CPU
+
+
+def make_runner(setup: Setup, state: RunState, log_once: LogOnce) -> engines.Runner:
+    """Return the runner of an estimator's batches; raises what the estimator's constructor raises."""
+    setup, bridge = converted(setup, log_once)
+    return Runner(runner.make_runner(setup, state, log_once), bridge)
+
+
+class Runner(runner.Runner):
+    """Runs the batches of a module, whose values the Gluon net has after each session."""
+
+    def __init__(self, of_module: runner.Runner, bridge: Bridge) -> None:
+        super().__init__(of_module.engine, of_module._log_once)
+        self._bridge, self.snapshot = bridge, BridgedSnapshot(of_module.engine, bridge)
+
+    @property
+    def net(self) -> Any:
+        """The Gluon net."""
+        return self._bridge.net
+
+    def fork(self, state: RunState) -> Runner:
+        return Runner(super().fork(state), self._bridge)
+
+    @contextmanager
+    def session(self) -> Iterator[None]:
+        with self._bridge.session(), super().session():
+            yield
+
+    def publish(self) -> None:
+        self._bridge.publish()
+
+    def export(self, folder: str | PathLike[str], data: Any, format: str) -> list[Path]:
+        spec, names = self._bridge.spec.evaluation, self.engine.spec.evaluation.inputs
+        with self.session():
+            found = [each for each in signatures_of(self.engine, data) if set(names) <= set(each)]
+        last = {name for name in names if found and found[-1][name] is not None}
+        alike = [each for each in found if {name for name in names if each[name] is not None} == last]
+        plain = [{name: _plain(slot) for name, slot in each.items()} for each in alike]
+        return write(self._bridge.net, spec, [plain] if plain else [], folder, format)
+
+
+class BridgedSnapshot(Snapshot):
+    """Writes checkpoints of the module; the files of trained parameters are Gluon's."""
+
+    def __init__(self, engine: Any, bridge: Bridge) -> None:
+        super().__init__(engine)
+        self._bridge = bridge
+
+    def write_trained(self, path: Path) -> None:
+        self._bridge.write_back()
+        model = self._bridge.model
+        for parameter in model.net.collect_params().values():
+            if parameter._data is None:  # no batch has reached it
+                raise ValueError(f"{parameter.name} has no values yet: initialise the net, or fit or check")
+        write_parameters(path, model.net, model.parameters)
+
+    def read_trained(self, path: Path) -> None:
+        if path.name == self.net_file:
+            super().read_trained(path)
+            self._bridge.write_back()
+            return
+        model = self._bridge.model
+        if differences := read_trained(path, model.net, model.parameters, [CPU]):
+            message = f"{path} does not fit the net: {'; '.join(differences)}"
+            raise_problems([Problem("spec", f"{message}; make the net that was trained, with its settings")])
+        self._bridge.read()
+
+
+def _plain(slot: Any) -> Any:
+    """Return a shape and a dtype of torch with the name of the dtype."""
+    return slot and (slot[0], np.dtype(str(slot[1]).removeprefix("torch.")).name)
