@@ -25,6 +25,7 @@ from ..spec.parsing import label_of
 from ..spec.plan import LoaderPlan
 from ..spec.terms import Taker, Term
 from ..stages import EVALUATE, TRAIN
+from .balance import GradientBalancer
 from .batch import Batch, cast_line
 from .doubts import doubtful_values
 from .engine import Engine
@@ -46,7 +47,7 @@ class DryRun:
     They are detached from autograd's graph. `loaders` describe each loader and what training takes from it,
     if there are several. `reached` are the parameters that the gradient of each loss reaches, and `used`
     those from which the outputs are computed, by name. `doubts` are warnings of values for which a loss was
-    hardly meant.
+    hardly meant. `shared` says what tasks share whose gradients are compared.
     """
 
     results: Mapping[str, Sequence[StepResult]]
@@ -54,6 +55,7 @@ class DryRun:
     reached: Mapping[str, frozenset[str]] | None = None
     used: frozenset[str] = frozenset()
     doubts: Sequence[str] = ()
+    shared: str = ""
 
     @property
     def train(self) -> StepResult:
@@ -109,6 +111,7 @@ def _checked(
     results: dict[str, list[StepResult]] = {EVALUATE: [], TRAIN: []}
     parameters = {id(each): name for name, each in engine.model.parameters.items()}
     reached, used, doubts = dict[str, frozenset[str]](), frozenset[str](), list[str]()
+    shared = ""
     for name, batch, outputs in ran:
         stage = engine.stages[name]
         result = stage.run(batch, engine.state, outputs=outputs)
@@ -119,13 +122,15 @@ def _checked(
         stage.figures.names()  # some metrics know their figures' names only now
         doubts += doubtful_values(result, engine.model.net)
         if name == TRAIN:
+            if isinstance(engine.balancer, GradientBalancer):
+                shared = engine.balancer.describe(result)
             used |= leaves_of(result.outputs.values(), parameters)
             for key, objective in result.objectives.items():
                 reached[key] = reached.get(key, frozenset()) | leaves_of([objective], parameters)
         for tensors in (result.outputs, result.sums, result.parts, result.objectives):
             tensors.update({key: _detached(value) for key, value in tensors.items()})
         results[name].append(result)
-    run = DryRun(results, plans, reached, used, tuple(doubts))
+    run = DryRun(results, plans, reached, used, tuple(doubts), shared)
     if engine.spec.restricted and (left_out := without_gradient(engine, run)):
         engine.trainers.set_frozen("only", [engine.model.parameters[name] for name in left_out], True)
         raise_problems(engine.trainers.build())
