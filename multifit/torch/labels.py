@@ -102,7 +102,7 @@ def class_indices(fn: Any) -> tuple[int | None, list[float]]:
     given = fn.keywords if isinstance(fn, partial) else vars(fn) if isinstance(fn, nn.Module) else {}
     fn = fn.func if isinstance(fn, partial) else fn
     if not isinstance(fn, CLASS_LOSSES) and fn not in CLASS_FUNCTIONS:
-        return getattr(fn, "class_axis", None), []
+        return getattr(fn, "class_axis", None), list(getattr(fn, "ignored", ()))
     takes_ignored = not isinstance(fn, nn.MultiMarginLoss) and fn is not F.multi_margin_loss
     return 1, [given.get("ignore_index", -100)] if takes_ignored else []
 

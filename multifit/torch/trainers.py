@@ -230,7 +230,7 @@ class Trainers(Updates, Mapping[str, TrainerHandle]):
         changed = {name for name in names & every.keys() if every[name].requires_grad == frozen}
         self._still ^= statistics
         for name in changed:
-            every[name].requires_grad_(not frozen)
+            every[name].requires_grad = not frozen
         self._later = self._later | changed if frozen else self._later - changed
         self.after_train_mode()
         return sorted(statistics | changed)
@@ -267,12 +267,12 @@ class Trainers(Updates, Mapping[str, TrainerHandle]):
         every = self._model.parameters
         resting = [p for n, p in every.items() if n in self._frozen and p.requires_grad]
         for each in resting:
-            each.requires_grad_(False)
+            each.requires_grad = False
         try:
             yield
         finally:
             for each in resting:
-                each.requires_grad_()
+                each.requires_grad = True
             if self._added.waiting():
                 self.discard_held(list(self.handles))
             self._added.forget(self.handles)
@@ -380,7 +380,7 @@ class Trainers(Updates, Mapping[str, TrainerHandle]):
             self.loss_scale.load(state["loss_scale"])
         for name, flag in state["requires_grad"].items():
             if name not in self._frozen and every[name].requires_grad != flag:
-                every[name].requires_grad_(flag)
+                every[name].requires_grad = flag
                 self._later ^= {name}
         self._still = set(state["still"])
         raise_problems(self.build())
