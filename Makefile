@@ -9,14 +9,21 @@ BENCH := .venv-bench
 # TORCH chooses a build of PyTorch, such as torch==2.13.0; see .ci/install-torch.
 DISTRIBUTED := .venv-distributed
 TORCHED := .venv-torch
+TORCH_ONLY := .venv-torch-only$(if $(filter-out python3,$(PYTHON)),-$(VERSION))
 TORCH ?=
+# Tests that need no MXNet, for `make torch-only`
+NEUTRAL := arguments checkpoints files history layering output plan plots signatures state tables taskfile triggers
+OF_HANDLERS := checkpoint defaults early_stopping metric printing stopping validation
+WITHOUT_MXNET := tests/torch/native tests/balance tests/checks tests/report tests/sampling/test_samplings.py \
+	tests/spec/test_specs.py tests/spec/test_task.py tests/distributed/test_connect.py \
+	$(NEUTRAL:%=tests/test_%.py) $(OF_HANDLERS:%=tests/handlers/test_%.py)
 # The Python of `make gpu`, which has torch
 GPU_PYTHON ?= $(or $(wildcard $(TORCHED)/bin/python),python3)
 
 # Tests run in two processes; each of them with one thread.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo test lint docs bench nightly distributed torch gpu gpu-bundle clean
+.PHONY: help demo test lint docs bench nightly distributed torch torch-only gpu gpu-bundle clean
 
 help:
 	@echo "make demo    train three tasks on scenes of handwritten digits, into runs/scenes"
@@ -29,10 +36,11 @@ help:
 	@echo "             DEVICE=cuda with PyTorch on a GPU, DEVICE=torch with PyTorch on the CPU"
 	@echo "make distributed  build Horovod and run the tests that need it or PyTorch; ten minutes the first time"
 	@echo "make torch   install PyTorch beside MXNet and run the tests of the engine on PyTorch; TORCH chooses a build"
+	@echo "make torch-only   install PyTorch without MXNet and run the tests that need no MXNet; Python 3.10 to 3.13"
 	@echo "make gpu     steps and the nightly table with PyTorch on a GPU, into runs/gpu; docs/gpu.md says what it needs"
 	@echo "make gpu-bundle   pack what a machine with PyTorch alone needs for it; SMALL=1 if it has OpenCV and the like"
 	@echo "make clean   remove the virtual environments and everything that was generated"
-	@echo "PYTHON=python3.12 chooses another Python (3.10 to 3.12)"
+	@echo "PYTHON=python3.12 chooses another Python (3.10 to 3.12; 3.13 without MXNet)"
 
 # One process alone is faster with a thread for each core.
 demo: export OMP_NUM_THREADS = 2
@@ -69,6 +77,10 @@ distributed: $(DISTRIBUTED)/.installed
 
 torch: $(TORCHED)/.installed
 	$(TORCHED)/bin/python -m pytest tests/torch -n 2 --cov=multifit/torch --cov-config=tests/torch/coverage.ini
+
+torch-only: $(TORCH_ONLY)/.installed
+	! $(TORCH_ONLY)/bin/python -c "import mxnet" 2>/dev/null
+	$(TORCH_ONLY)/bin/python -m pytest $(WITHOUT_MXNET)
 
 gpu:
 	.ci/gpu $(GPU_PYTHON) $(ONLY) --device $(or $(DEVICE),cuda:0) $(if $(CASE),--case $(CASE)) \
@@ -110,6 +122,13 @@ $(TORCHED)/.installed: setup.py requirements/constraints.txt
 	$(TORCHED)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[all,dev]" \
 		datasets wandb comet_ml -c requirements/constraints.txt
 	.ci/install-torch $(TORCHED)/bin/python "$(TORCH)"
+	@touch $@
+
+# Without constraints, whose numpy is one for mxnet.
+$(TORCH_ONLY)/.installed: setup.py .ci/install-torch
+	@python="$$(.ci/find-python $(PYTHON))" && rm -rf $(TORCH_ONLY) && "$$python" -m venv $(TORCH_ONLY)
+	.ci/install-torch $(TORCH_ONLY)/bin/python "$(TORCH)" /dev/null
+	$(TORCH_ONLY)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[torch,plot]" pytest scikit-learn
 	@touch $@
 
 clean:

@@ -1,4 +1,4 @@
-"""Install multifit from a checkout: ``pip install ".[cpu]"``, or an extra for a GPU."""
+"""Install multifit from a checkout: ``pip install ".[torch]"`` for PyTorch, ``".[cpu]"`` for MXNet."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ NLP = ["gluonnlp==0.10.0", "sacrebleu>=2.3"]
 PLOT = ["matplotlib>=3.6"]
 TENSORBOARD = ["tensorboardX>=2.6"]
 HOROVOD = ["horovod==0.28.1"]  # is compiled against the mxnet that is there: docs/distributed.md
-TORCH = ["torch>=2.5"]
+TORCH = ["torch>=2.5", "torchmetrics>=1.4"]  # without mxnet, on any numpy
 # for the files in tasks/; those on texts also need NLP, which compiles a part of gluonnlp
 TASKS = [*CV, *PLOT, "scikit-learn>=1.3"]
 # mxnet's converter needs onnx.mapping, which onnx 1.19 took away
@@ -38,7 +38,7 @@ DEV = [*TEST, "ruff>=0.9", "mypy>=1.10"]
 setup(
     name="gluon-multifit",  # another package on PyPI is called multifit; the module is multifit all the same
     version="0.1.0",
-    description="One loop for Gluon nets with several outputs, losses, metrics and trainers, bound by name",
+    description="One loop for nets with several outputs, losses, metrics and trainers, bound by name",
     long_description=(Path(__file__).parent / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
@@ -76,7 +76,7 @@ setup(
     classifiers=[
         "License :: OSI Approved :: Apache Software License",
         "Programming Language :: Python :: 3",
-        *[f"Programming Language :: Python :: 3.{minor}" for minor in (10, 11, 12)],
+        *[f"Programming Language :: Python :: 3.{minor}" for minor in (10, 11, 12, 13)],
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
         "Typing :: Typed",
     ],

@@ -10,18 +10,15 @@ from .estimator import MultiEstimator
 from .events import Handler, Priority
 from .gluon.handlers import (
     CutMix,
-    GradientNoise,
     Interpretation,
     LabelSmoothing,
     MixUp,
-    SkipNonFinite,
-    TerminateOnNaN,
-    WeightAveraging,
 )
 from .handlers import (
     CheckpointHandler,
     EarlyStoppingHandler,
     Freeze,
+    GradientNoise,
     InterruptHandler,
     LogFile,
     LoggingHandler,
@@ -30,9 +27,12 @@ from .handlers import (
     PlateauHandler,
     ProgressBar,
     Prune,
+    SkipNonFinite,
     StoppingHandler,
     TensorBoardHandler,
+    TerminateOnNaN,
     ValidationHandler,
+    WeightAveraging,
 )
 from .history import History
 from .report import write_report

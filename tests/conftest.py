@@ -12,8 +12,6 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 import pytest  # noqa: E402
 
 from multifit import threads  # noqa: E402
-from multifit.gluon import precision  # noqa: E402
-from multifit.gluon.precision import Rules  # noqa: E402
 from multifit.seeding import seed_everything  # noqa: E402
 
 
@@ -25,8 +23,11 @@ def pytest_collection_finish() -> None:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip tests that compute in bfloat16 where the CPU cannot."""
-    if item.get_closest_marker("bfloat16") and not precision.cpu_supports_bfloat16():
-        pytest.skip("this CPU has no AVX512, which bfloat16 needs")
+    if item.get_closest_marker("bfloat16"):
+        from multifit.gluon import precision  # not above: mxnet may not be installed
+
+        if not precision.cpu_supports_bfloat16():
+            pytest.skip("this CPU has no AVX512, which bfloat16 needs")
 
 
 @pytest.fixture(autouse=True)
@@ -59,6 +60,8 @@ def with_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], No
 @pytest.fixture
 def float16_activations(monkeypatch: pytest.MonkeyPatch) -> None:
     """Register "float16", a lower precision that every CPU can compute: MXNet's activations in float16."""
-    rules = Rules(low=("Activation",), either=("Pooling",))
+    from multifit.gluon import precision
+
+    rules = precision.Rules(low=("Activation",), either=("Pooling",))
     monkeypatch.setitem(precision.PRECISIONS, "float16", precision.Precision("float16", rules))
     monkeypatch.setattr(precision, "cpu_supports_bfloat16", lambda: True)

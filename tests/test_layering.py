@@ -38,7 +38,7 @@ ONLY = {
 ROOMS = [
     "compat", "waiting", "user_code", "in_place_call", "graph_builder",
     "operator_times", "ops", "losses", "data", "optim", "precision", "metrics",
-    "distributed", "execution", "model", "balance", "engine", "validation", "steps",
+    "distributed", "handler_arrays", "execution", "model", "balance", "engine", "validation", "steps",
     "export", "snapshot", "handlers", "runner", "__init__",
 ]  # fmt: skip
 ENGINE = {"mxnet", "gluoncv", "gluonnlp"}
@@ -160,10 +160,7 @@ def test_there_is_no_cycle():
     assert not cyclic(graph)
 
 
-OF_MXNET = {
-    "CutMix", "GradientNoise", "Interpretation", "LabelSmoothing", "MixUp", "SkipNonFinite", "TerminateOnNaN",
-    "WeightAveraging",
-}  # fmt: skip
+OF_MXNET = {"CutMix", "Interpretation", "LabelSmoothing", "MixUp"}
 WITHOUT_ENGINES = """
 import sys
 import multifit

@@ -8,12 +8,14 @@ from pathlib import Path
 from ..files import atomic_write
 from ..taskfile import UsageError
 
-TEMPLATE = Path(__file__).with_name("new_task.txt")  # a text file: mxnet is not imported in this folder
+# text files, as this folder imports neither mxnet nor torch
+TEMPLATES = {name: Path(__file__).with_name(f"{name}.txt") for name in ("new_task", "new_task_torch")}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
     parser.add_argument("file", help="where to write it, such as mytask.py; must not exist yet")
+    parser.add_argument("--torch", action="store_true", help="with a net of PyTorch instead of MXNet")
 
 
 def run(options: argparse.Namespace) -> None:
@@ -22,7 +24,7 @@ def run(options: argparse.Namespace) -> None:
     if os.path.lexists(file):
         raise UsageError(f"{file} exists already, and is not overwritten")
     file.parent.stat()  # a misspelt folder is not made
-    atomic_write(file, TEMPLATE.read_text("utf-8"))
+    atomic_write(file, TEMPLATES["new_task_torch" if options.torch else "new_task"].read_text("utf-8"))
     run = Path("runs", file.stem)
     print(f"wrote {file}; next:")
     for command in (

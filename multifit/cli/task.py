@@ -292,11 +292,11 @@ def trained_run(options: argparse.Namespace) -> Task:
     folder, shown_folder = options.folder.absolute(), options.folder
 
     def estimator(net: Any, spec: Any, balance: Any) -> MultiEstimator:
-        if not (folder / PARAMETERS).exists():
+        if not any((folder / name).exists() for name in PARAMETERS):
             resume = ["multifit", "train", options.file, "--output", str(shown_folder), "--resume"]
             raise UsageError(
-                f"{shown_folder} has no {PARAMETERS}: its run has not finished; {shlex.join(resume)} "
-                "continues it"
+                f"{shown_folder} has no {' or '.join(PARAMETERS)}: its run has not finished; "
+                f"{shlex.join(resume)} continues it"
             )
         estimator = task.make_estimator(net, spec, balance=balance if task.choices.only else None)
         with as_usage_error(ValueError):

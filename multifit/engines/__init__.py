@@ -1,5 +1,6 @@
 """What an engine is to the rest of the package, and which engines there are."""
 
+from .arrays import Arrays
 from .registry import (
     AUTO,
     CUDA_GRAPHS,
@@ -20,6 +21,7 @@ __all__ = [
     "ENGINES",
     "FORMATS",
     "PRECISIONS",
+    "Arrays",
     "FirstBatches",
     "Peeked",
     "Runner",

@@ -15,8 +15,8 @@ from ..spec.names import listed
 from ..spec.plan import function_name
 from ..spec.terms import MetricTerm, Term
 
-Parameters = Mapping[str, tuple[Sequence[int], str]]
-"""The shape and the dtype of each parameter."""
+Parameters = Mapping[str, tuple[Sequence[int] | None, str]]
+"""The shape and the dtype of each parameter; None for a shape that is not known yet."""
 
 _SHOWN = 6  # differences in parameters, of which there can be thousands
 _LONGEST = 160  # characters of a value
@@ -162,7 +162,10 @@ def parameter_differences(saved: Parameters, parameters: Parameters) -> list[str
 
 
 def _as_json(parameters: Parameters) -> dict[str, Any]:
-    return {name: {"shape": list(shape), "dtype": dtype} for name, (shape, dtype) in parameters.items()}
+    return {
+        name: {"shape": None if shape is None else list(shape), "dtype": dtype}
+        for name, (shape, dtype) in parameters.items()
+    }
 
 
 def _known_parameters(saved: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
@@ -170,7 +173,9 @@ def _known_parameters(saved: Mapping[str, Any], now: Mapping[str, Any]) -> dict[
     known = dict(now)
     for name in saved.keys() & now.keys():
         shape, there = now[name]["shape"], saved[name]["shape"]
-        if len(shape) == len(there):
+        if shape is None:
+            known[name] = {**now[name], "shape": there}
+        elif there is not None and len(shape) == len(there):
             sizes = [other if size in (0, -1) else size for size, other in zip(shape, there)]
             known[name] = {**now[name], "shape": sizes}
     return known

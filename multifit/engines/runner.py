@@ -18,6 +18,7 @@ from ..spec.plan import LoaderPlan, Plan
 from ..spec.terms import TaskSlots
 from ..stages import EVALUATE
 from ..state import RunState
+from .arrays import Arrays
 
 if TYPE_CHECKING:
     from ..gluon.engine import Engine
@@ -240,6 +241,11 @@ class Runner(ABC):
     @abstractmethod
     def set_values(self, values: Mapping[str, Any]) -> None:
         """Set parameters and running statistics by name; values are NumPy arrays, or the engine's own."""
+
+    @property
+    @abstractmethod
+    def arrays(self) -> Arrays:
+        """What handlers do with the engine's arrays."""
 
     @abstractmethod
     def gradients(self) -> dict[str, dict[str, list[Array]]]:

@@ -32,6 +32,7 @@ from ..engines import (
     CUDA_GRAPHS,
     ENGINES,
     FORMATS,
+    Arrays,
     FirstBatches,
     Peeked,
     Runner,
@@ -75,7 +76,7 @@ from .handler_runner import HandlerRunner
 from .prediction_files import prediction_files
 from .resume import RunCheckpointer
 from .run import Calls, Run
-from .run_folder import PARAMETERS, RunRecord, run_plots, writing_run
+from .run_folder import RunRecord, run_plots, writing_run
 from .trained import LAST, find_trained
 
 _Engine = Annotated[str, one_of(*ENGINES)]
@@ -256,9 +257,9 @@ class MultiEstimator:
         output : str or path, optional
             The run's folder, new, empty or that of `resume`, which then holds what `multifit train` writes:
             ``history.json``, ``plan.txt`` and ``plan.json``, ``settings.json``, ``log.txt``,
-            ``final.params`` for :meth:`load`, ``curves.png``, events for TensorBoard, and checkpoints, the
-            last one of which is saved without a schedule. Handlers among `event_handlers` replace those that
-            save checkpoints, which must go to the same folder, and events.
+            ``final.params`` or ``final.pt`` for :meth:`load`, ``curves.png``, events for TensorBoard, and
+            checkpoints, the last one of which is saved without a schedule. Handlers among `event_handlers`
+            replace those that save checkpoints, which must go to the same folder, and events.
         seed : int, optional
             Seeds the generators of Python, NumPy and the engine before anything else: fits with the same seed
             end with the same numbers. It covers the initial values of parameters that are initialised in this
@@ -628,10 +629,10 @@ class MultiEstimator:
         path : str or path
             A run's folder, a folder of checkpoints, or one checkpoint.
         which : str
-            "last": ``final.params`` of a run that has finished, else the newest intact checkpoint. "best":
-            the intact checkpoint with the best value of the figure that its CheckpointHandler monitored. Or
-            the name of a checkpoint. Of checkpoints, what evaluations used is taken, such as the averages of
-            WeightAveraging. Damaged checkpoints are logged and passed over.
+            "last": the final parameters of a run that has finished, else the newest intact checkpoint.
+            "best": the intact checkpoint with the best value of the figure that its CheckpointHandler
+            monitored. Or the name of a checkpoint. Of checkpoints, what evaluations used is taken, such as
+            the averages of WeightAveraging. Damaged checkpoints are logged and passed over.
 
         Returns
         -------
@@ -647,7 +648,7 @@ class MultiEstimator:
         """
         with self._calls.running("load"):
             world, snapshot, warn = self.world, self._runner.snapshot, self.logger.warning
-            found = find_trained(Path(path), which, snapshot.net_file, warn) if world.first else None
+            found = find_trained(Path(path), which, snapshot, warn) if world.first else None
             file = Path(world.from_first(str(found)))
             self._runner.publish()  # and takes the net's values again before the next batch
             snapshot.read_trained(file)
@@ -657,10 +658,11 @@ class MultiEstimator:
     def save(self, folder: PathLike) -> Path:
         """Write the parameters of the net, and of losses that have some, to a folder, for :meth:`load`.
 
-        Returns the file of the net's, ``final.params``, which ``net.load_parameters`` reads too. Raises
-        ValueError if the folder is a file, or if parameters have no values yet.
+        Returns the file of the net's: ``final.params``, which ``net.load_parameters`` reads too, or of a
+        module ``final.pt``, which holds its ``state_dict``. Raises ValueError if the folder is a file, or if
+        parameters have no values yet.
         """
-        path = Path(folder) / PARAMETERS
+        path = Path(folder) / self._runner.snapshot.final_file
         check_folder("folder", Path(folder))
         self._runner.publish()
         self._runner.snapshot.write_trained(path)
@@ -931,6 +933,11 @@ class MultiEstimator:
         self._runner.publish()
         self._runner.set_values(values)
         self._runner.refresh()
+
+    @property
+    def arrays(self) -> Arrays:
+        """What handlers do with arrays besides arithmetic: the same functions, whatever the engine."""
+        return self._runner.arrays
 
     def evaluated_parameters(self) -> Mapping[str, Array]:
         """Return the values that evaluations of the running fit use in place of parameters, by name.

@@ -157,7 +157,7 @@ class RunCheckpointer:
         if folder.exists() and not folder.is_dir():
             raise ValueError(
                 f"resume={str(folder)!r} is a file; give a run's folder, a folder of checkpoints or one "
-                "checkpoint, which is a folder too; net.load_parameters reads a file of parameters"
+                f"checkpoint, which is a folder too; {self._snapshot.reader} reads a file of parameters"
             )
         checkpoint, damaged = newest_checkpoint(folder)
         for line in damaged:

@@ -30,10 +30,11 @@ from ..triggers import Every
 from ..version import installed_versions
 
 RECORD, PLAN, PLAN_TEXT, LOG = "settings.json", "plan.json", "plan.txt", "log.txt"
-HISTORY, PARAMETERS, LOSSES = "history.json", "final.params", "losses.params"
+HISTORY = "history.json"
 EXPORT, PREDICTIONS, EVENTS, RANKS = "export", "predictions", "tensorboard", "ranks"  # folders
+PARAMETERS, LOSSES = ("final.params", "final.pt"), ("losses.params", "losses.pt")  # by the net's library
 # what a training writes; the record last
-FILES = PARAMETERS, LOSSES, HISTORY, PLAN, PLAN_TEXT, "curves.png", LOG, CHECKPOINTS, EVENTS, RECORD
+FILES = *PARAMETERS, *LOSSES, HISTORY, PLAN, PLAN_TEXT, "curves.png", LOG, CHECKPOINTS, EVENTS, RECORD
 PLAN_WIDTH = 100  # characters per line of plan.txt, whatever terminal the run is in
 
 

@@ -3,50 +3,51 @@
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from ..checkpoints import best_checkpoint, checkpoint_paths, newest_checkpoint, read_info, verify
 from ..errors import quoted, suggest
 from ..files import read_json
-from .run_folder import PARAMETERS, RECORD
+from .run_folder import RECORD
 
 LAST, BEST = "last", "best"
 
 
-def find_trained(folder: Path, which: str, net_file: str, warn: Callable[[str], object]) -> Path:
+def find_trained(folder: Path, which: str, snapshot: Any, warn: Callable[[str], object]) -> Path:
     """Return the file with the parameters of a run, of the best or a named checkpoint in its folder.
 
-    `net_file` is the name of that file in a checkpoint. `warn` is called with a line for each damaged
+    `snapshot` is the engine's, which names that file. `warn` is called with a line for each damaged
     checkpoint that is passed over. Raises ValueError if there is none.
     """
     if not folder.is_dir():
-        what = "is a file: net.load_parameters reads one" if folder.exists() else "does not exist"
+        what = f"is a file: {snapshot.reader} reads one" if folder.exists() else "does not exist"
         near = suggest(folder.name, (each.name for each in folder.absolute().parent.glob("*")))
         raise ValueError(
             f"{folder} {what}{near}; load takes the folder of a run, of checkpoints or of one of them"
         )
-    if which == LAST and _is_finished(folder):
-        return folder / PARAMETERS
+    if which == LAST and _is_finished(folder, snapshot.final_file):
+        return folder / snapshot.final_file
     if which not in (LAST, BEST):
-        return _named(folder, which) / net_file
+        return _named(folder, which) / snapshot.net_file
     found, damaged = (newest_checkpoint if which == LAST else best_checkpoint)(folder)
     for line in damaged:
         warn(line)
     if found is None:
         lines = "".join(f"\n  {line}" for line in damaged)
         lacks = {
-            LAST: f"neither {PARAMETERS} of a finished run nor an intact checkpoint",
+            LAST: f"neither {snapshot.final_file} of a finished run nor an intact checkpoint",
             BEST: "no intact checkpoint with a figure: CheckpointHandler(folder, monitor=…) saves some",
         }
         raise ValueError(f"{folder} holds {lacks[which]}{lines}")
-    return found.path / net_file
+    return found.path / snapshot.net_file
 
 
-def _is_finished(folder: Path) -> bool:
+def _is_finished(folder: Path, final_file: str) -> bool:
     """Whether a run has written its parameters, and was not resumed since."""
     resumed = False
     with suppress(OSError, ValueError, TypeError, KeyError):  # without a record, or with a damaged one
         resumed = read_json(folder / RECORD, finite=False)["seconds"] is None
-    return (folder / PARAMETERS).exists() and not resumed
+    return (folder / final_file).exists() and not resumed
 
 
 def _named(folder: Path, name: str) -> Path:

@@ -26,6 +26,7 @@ from .data.devices import resolve_context
 from .distributed.figures import join_figures
 from .engine import Engine
 from .export.export import export
+from .handler_arrays import GluonArrays
 from .handlers.interpretation import Interpretation, comparisons
 from .losses import SequenceCELoss, is_kind
 from .operator_times import operator_times
@@ -126,6 +127,10 @@ class Runner(engines.Runner):
     def set_values(self, values: Mapping[str, Any]) -> None:
         for name, value in values.items():
             self.engine.model.parameters[name].set_data(value)
+
+    @property
+    def arrays(self) -> GluonArrays:
+        return GluonArrays(self.engine.model.parameters, self.engine.world, self.publish)
 
     def gradients(self) -> dict[str, dict[str, list[Array]]]:
         return self.engine.trainers.gradients()

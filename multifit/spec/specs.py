@@ -169,18 +169,24 @@ class TrainerSpec(_OneLineRepr):
 
     Parameters
     ----------
-    params : str, Block or ParameterDict
-        A regular expression that must match a parameter's whole structural name (``"body.*"``), or a Block
-        or ParameterDict that holds the parameters.
-    optimizer : str or Optimizer
-        As in ``gluon.Trainer``, or "adamw", "radam" or "lion", which multifit adds. An Optimizer is copied,
-        with its counts so far.
+    params : str, net, parameters or sequence of these
+        A regular expression that must match a parameter's whole structural name (``"body.*"``); or a part of
+        the net or a ParameterDict, which hold the parameters. For a PyTorch net also a parameter, or several
+        of these.
+    optimizer : str, class or function
+        For a PyTorch net, a name or class of ``torch.optim``, or a function that is called with a list of
+        parameters, and with the options as keywords, and returns an optimizer. For a Gluon net, as in
+        ``gluon.Trainer``, or "adamw", "radam" or "lion", which multifit adds; an Optimizer of MXNet is
+        copied, with its counts so far.
     optimizer_params : mapping, optional
         Options of the optimizer, such as ``{"learning_rate": 1e-3, "wd": 0.01}``; ``lr`` and ``weight_decay``
         are other names for these two.
-    lr_scheduler : LRScheduler, optional
-        Sets the learning rate by the number of updates. It is copied. If `optimizer_params` has a
-        ``learning_rate``, this replaces its ``base_lr``, as if it had been created with it.
+    lr_scheduler : callable, optional
+        Sets the learning rate by the number of updates: a schedule of :mod:`multifit.schedules` or of MXNet,
+        which is copied. If `optimizer_params` has a ``learning_rate``, this replaces its ``base_lr``, as if
+        it had been created with it. For a PyTorch net also a function that is called with the optimizer and
+        returns a scheduler of ``torch.optim.lr_scheduler``, such as ``functools.partial(CosineAnnealingLR,
+        T_max=1000)``. That is stepped after each update of this trainer.
     clip_norm : float, optional
         The largest global norm of this trainer's gradients; larger ones are scaled down to it.
     every : int
@@ -191,10 +197,10 @@ class TrainerSpec(_OneLineRepr):
         of an epoch is an update of its own. Otherwise, an update uses the last batch alone.
     """
 
-    params: Parameters
-    optimizer: str | Optimizer = "adam"
+    params: Parameters | Sequence[Any]
+    optimizer: str | Optimizer | Callable[..., Any] = "adam"
     optimizer_params: Mapping[str, Any] | None = None
-    lr_scheduler: Schedule | None = None
+    lr_scheduler: Schedule | Callable[[Any], Any] | None = None
     clip_norm: float | None = None
     every: int = 1
     accumulate: bool = False

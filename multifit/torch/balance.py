@@ -13,7 +13,6 @@ from torch import Tensor
 from ..balance import Balance, GramianMethod, compared
 from ..balance.answers import ask, ask_weights, shape_of_numbers
 from ..balance.compared import NOTHING_SHARED, ChosenParameters, summed
-from ..balance.means import Means
 from ..balance.protocol import Measured, measured_losses
 from ..balance.tasks import Tasks, check_method, tasks_of, weight_figure
 from ..balance.weighing import weigh_losses
@@ -24,6 +23,9 @@ from ..spec import TaskSpec
 from ..state import RunState
 from .branch import Branch, Feature, combined
 from .model import listing
+from .sums import DeviceSum, Means
+
+ON_HOST = {"cpu"}  # kinds of devices on whose numbers NumPy computes, without waiting
 
 
 def make_balancer(
@@ -45,29 +47,6 @@ def make_balancer(
     if method.needs == "gramian":
         return GradientBalancer(method, spec, device, world, parameters)
     return LossBalancer(method, spec, device, world)
-
-
-class Total:
-    """Adds up tensors of one shape on their device, without waiting for them."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._device, self._sum = device, torch.zeros((), dtype=torch.float64, device=device)
-
-    def add(self, values: Tensor) -> None:
-        """Add a tensor."""
-        self._sum = self._sum + values
-
-    def read(self) -> Any:
-        """Return the sum in NumPy, 0 if nothing was added; this waits for the device."""
-        return self._sum.cpu().numpy()
-
-    def state(self) -> list[Any]:
-        """Return the sum, for a checkpoint."""
-        return [self.read()]
-
-    def load(self, state: Sequence[Any]) -> None:
-        """Restore what :meth:`state` returned."""
-        self._sum = torch.as_tensor(state[0], device=self._device)
 
 
 class Operators:
@@ -117,7 +96,7 @@ class LossBalancer:
         self.method, self.tasks = method, tasks_of(method, spec)
         self.looks_back = callable(getattr(method, "after_update", None))
         self._device, self._world, count = device, world, len(self.tasks.names)
-        self._on_host = device.type == "cpu" or not method.on_device
+        self._on_host = device.type in ON_HOST or not method.on_device
         self._F: Any = np if self._on_host else Operators()
         self._stack: Callable[..., Any] = np.stack if self._on_host else torch.stack
         self._ones = self._array(np.ones(count))
@@ -162,7 +141,8 @@ class LossBalancer:
             if self.method.needs == "losses"
             else self._array(tasks_with_labels(result, self.tasks))
         )
-        measured = self._measured = measured_losses(F, count, losses, epochs, state.step)
+        measured = measured_losses(F, count, losses, epochs, state.step)
+        measured = self._measured = measured._replace(present=measured.present * self._ones)  # in float64
         shape = shape_of_numbers if self._on_host else _shape_of_tensor
         options: Any = {"shape": shape, "counted": len(self.tasks.weighed)}
         weights, self._memory = weigh_losses(self.method, measured, self._weights, self._memory, **options)
@@ -190,11 +170,11 @@ class LossBalancer:
 
     def _new_figures(self) -> None:
         names = [weight_figure(name) for name in self.tasks.names]
-        self.means = (Means(names, lambda: Total(self._device)),)
+        self.means = (Means(names),)
 
     def _losses(self, result: Any) -> Any:
         """Return the tasks' losses over all ranks."""
-        losses = task_losses(result, self.tasks, self._device)
+        losses = task_losses(result, self.tasks, self._device).double()
         if not self._world.alone:
             self._world.all_reduce_tensors([losses])
         return losses.cpu().numpy() if self._on_host else losses
@@ -219,7 +199,9 @@ def tasks_with_labels(result: Any, tasks: Tasks) -> Any:
     for loss, task in tasks.of_loss.items():
         if result.scale.weights[loss]:
             sums[task] = sums[task] + result.scale.norms[loss]
-    device = next((each.device for each in sums if isinstance(each, Tensor) and each.is_cuda), None)
+    device = next(
+        (each.device for each in sums if isinstance(each, Tensor) and each.device.type not in ON_HOST), None
+    )
     if device is None:
         return (np.array([float(each) for each in sums]) != 0).astype(np.float64)
     return (torch.stack([torch.as_tensor(each, device=device).double() for each in sums]) != 0).double()
@@ -235,14 +217,17 @@ def labelled_rows(result: Any, tasks: Tasks, weights: Any) -> Any:
     return torch.stack([weights * there, there])
 
 
+@torch.no_grad()
 def task_losses(result: Any, tasks: Tasks, device: torch.device) -> Tensor:
-    """Return the tasks' losses on this rank, float64 of shape (K,), without waiting for them."""
+    """Return the tasks' losses on this rank, of shape (K,), without waiting for them."""
     losses: list[Any] = [None] * len(tasks.names)
-    for key, objective in result.objectives.items():
-        task, loss = tasks.of_loss[key], objective.detach()
+    for key, loss in result.objectives.items():
+        task = tasks.of_loss[key]
         losses[task] = loss if losses[task] is None else losses[task] + loss
-    zero = torch.zeros((), dtype=torch.float64, device=device)
-    return torch.stack([zero if each is None else each for each in losses]).double()
+    if None in losses:
+        zero = torch.zeros((), device=device)
+        losses = [zero if each is None else each for each in losses]
+    return torch.stack(losses)
 
 
 class Pass(NamedTuple):
@@ -250,18 +235,19 @@ class Pass(NamedTuple):
 
     result: Any
     branch: Branch
-    scale: Tensor | None
+    scale: float
     device: torch.device
 
     def read(self, tasks: Tasks, gramians: Sequence[Tensor]) -> tuple[Numbers, list[Numbers]]:
         """Return the tasks' losses on this rank, and Gramians, read at once; this waits for the device."""
         losses = task_losses(self.result, tasks, self.device)
-        factor = 1.0 if self.scale is None else 1 / self.scale.double() ** 2
-        flat = [each.flatten().double() * factor for each in gramians]
-        values = torch.cat([losses, *flat]).cpu().numpy()
-        ends = np.cumsum([len(tasks.names), *(each.numel() for each in gramians)])
-        read, *squares = np.split(values, ends[:-1])
-        return read, [square.reshape(each.shape) for square, each in zip(squares, gramians)]
+        values = torch.cat([losses, *(each.flatten() for each in gramians)]).cpu().double().numpy()
+        squares, at = [], len(losses)
+        for each in gramians:
+            square = values[at : at + each.numel()] / self.scale / self.scale
+            squares.append(square.reshape(each.shape))
+            at += each.numel()
+        return values[: len(losses)], squares
 
 
 class FeatureGradients:
@@ -352,11 +338,10 @@ class GradientBalancer(compared.GradientBalancer):
         gradients: Any = FeatureGradients(world)
         if on != "features":
             gradients = ParameterGradients(None if on == "parameters" else on, parameters, world)
-        super().__init__(method, spec, gradients, _labelled_rows, lambda: Total(device))
-        self._parameters, self._device = parameters, device
-        self._repeats = on != "features"
+        super().__init__(method, spec, gradients, _labelled_rows, DeviceSum)
+        self._parameters, self._device, self._trained = parameters, device, set(parameters.values())
 
-    def differentiate(self, result: Any, state: RunState, scale: Tensor | None = None) -> None:
+    def differentiate(self, result: Any, state: RunState, scale: float = 1.0) -> None:
         """Add a batch's gradients to `grad` of all parameters; all ranks must call this.
 
         Shared parameters get the weighted sum of the tasks' gradients, and a task's own parameters the
@@ -384,7 +369,7 @@ class GradientBalancer(compared.GradientBalancer):
             objective = result.objectives.get(key)
             if objective is not None and objective.requires_grad:
                 losses[self.tasks.of_loss[key]].append(objective)
-        branch = Branch(losses, set(self._parameters.values()))
+        branch = Branch(losses, self._trained)
         if result.objectives and not branch.shared and sum(map(bool, losses)) != 1:
             raise SpecError(NOTHING_SHARED)
         return branch

@@ -13,8 +13,13 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
+from ..errors import SpecError
 from ..protocols import Numbers
 
+SPARSE = (
+    'balance: with on="parameters" or a pattern, gradients of parameters are compared, but sparse ones are '
+    'not; use on="features", or build the layer with sparse=False'
+)
 SHARED = -1  # the owner of a node on which several tasks depend
 
 
@@ -25,8 +30,9 @@ class Feature:
     """
 
     def __init__(self, edge: GradientEdge, gradients: Mapping[int, Tensor]) -> None:
-        self.edge, self.tasks, self._like = edge, [*gradients], next(iter(gradients.values()))
-        rows = torch.stack([each.flatten() for each in gradients.values()])
+        self.edge, self.tasks = edge, sorted(gradients)
+        self._like = gradients[self.tasks[0]]
+        rows = torch.stack([gradients[task].flatten() for task in self.tasks])
         self.rows = rows if rows.dtype == torch.float64 else rows.float()
 
     def combined(self, weights: Numbers) -> Tensor:
@@ -36,7 +42,7 @@ class Feature:
 
 def combined(rows: Tensor, weights: Numbers) -> Tensor:
     """Return the weighted sum of rows."""
-    return torch.from_numpy(weights).to(rows.device, rows.dtype, non_blocking=True) @ rows
+    return torch.tensor(weights.tolist(), dtype=rows.dtype, device=rows.device) @ rows
 
 
 class Branch:
@@ -84,7 +90,7 @@ class Branch:
                     self._roots.append(loss)
         self.edges = [GradientEdge(*edge) for edge in numbers]
 
-    def features(self, scale: Tensor | None = None) -> list[Feature]:
+    def features(self, scale: float = 1.0) -> list[Feature]:
         """Run backward through the tasks' own parts; `scale` multiplies all gradients.
 
         Parameters on which a single task depends get the gradient of its loss. :meth:`pass_back` then goes on
@@ -101,12 +107,14 @@ class Branch:
             return lambda found, _: [add(number, task, found[place]) for place, number in read] and None
 
         for number, task, loss in self._read:
-            add(number, task, torch.ones_like(loss) if scale is None else scale.to(loss.dtype))
-        # Autograd adds up what arrives at an edge. There it stops, as nodes pass nothing on without gradients.
+            add(number, task, torch.full_like(loss, scale))
+        # autograd adds up what arrives at an edge; there it ends, as nodes pass nothing on without gradients
         hooks = [node.register_hook(hook(task, read)) for node, task, read in self._readers]
         hooks += [edge.node.register_prehook(lambda given: (None,) * len(given)) for edge in self.edges]
         try:
-            self._backward(self._roots, scale, retain_graph=True, inputs=[*self.edges, *self._own])
+            inputs = [*self.edges, *self._own]
+            if self._roots and inputs:
+                self._backward(self._roots, scale, retain_graph=True, inputs=inputs)
         finally:
             for each in hooks:
                 each.remove()
@@ -118,7 +126,7 @@ class Branch:
             heads = [each.combined(weights) for each in features]
             torch.autograd.backward([each.edge for each in features], heads)
 
-    def parameter_rows(self, shared: Sequence[Tensor], rows: Tensor, scale: Tensor | None = None) -> None:
+    def parameter_rows(self, shared: Sequence[Tensor], rows: Tensor, scale: float = 1.0) -> None:
         """Set `rows`, of shape (tasks, size), to the tasks' gradients of parameters, one after the other.
 
         There is a backward pass for each task. All other parameters get their gradients.
@@ -132,15 +140,18 @@ class Branch:
                 for each in shared:
                     each.grad = None
                 self._backward(self._losses[task], scale, retain_graph=task != present[-1])
-                pairs = zip(rows[task].split(sizes), shared)
-                found = [(row, each.grad.flatten()) for row, each in pairs if each.grad is not None]
-                torch._foreach_copy_(*map(list, zip(*found)))
+                pairs = zip(rows[task].split(sizes), [each.grad for each in shared])
+                found = [(row, gradient) for row, gradient in pairs if gradient is not None]
+                if any(gradient.layout != torch.strided for _, gradient in found):
+                    raise SpecError(SPARSE)
+                if found:
+                    torch._foreach_copy_([row for row, _ in found], [each.flatten() for _, each in found])
         finally:
             for each, gradient in zip(shared, before):
                 each.grad = gradient
 
-    def _backward(self, losses: Sequence[Tensor], scale: Tensor | None, **options: Any) -> None:
-        heads = None if scale is None else [scale.to(each.dtype) for each in losses]
+    def _backward(self, losses: Sequence[Tensor], scale: float, **options: Any) -> None:
+        heads = None if scale == 1 else [torch.full_like(each, scale) for each in losses]
         torch.autograd.backward(losses, heads, **options)
 
 
@@ -152,7 +163,7 @@ def _owners(roots: Sequence[Sequence[Any]]) -> tuple[dict[Any, int], dict[Any, A
         while stack:
             node = stack.pop()
             before = owners.get(node)
-            if before == task or before == SHARED:  # so is all that is behind a shared node
+            if before in (task, SHARED):  # so is all that is behind a shared node
                 continue
             if before is None:
                 owners[node], following[node] = task, node.next_functions

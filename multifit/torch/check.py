@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.parameter import is_lazy
 
 from ..checks import label_problems, not_finite_problem, partly_missing_problem
 from ..checks.trainers import bound_problems, window_problems
@@ -78,9 +80,8 @@ def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
         if batches:
             name, batch, _ = batches[0]
             engine.model.materialise(lambda: _called(engine.stages[name], batch, keeps_mode=True))
-    if not engine.model.is_lazy:
-        trainer_problems = engine.trainers.build()
-        problems += trainer_problems or bound_problems(engine.spec.terms, engine.trainers.get())
+    trainer_problems = engine.trainers.build()
+    problems += trainer_problems or bound_problems(engine.spec.terms, engine.trainers.get())
     with _raised_first(problems):
         for _, batch, _ in batches:
             engine.shared.begin_stage(batch, problems)
@@ -162,16 +163,12 @@ def preserved(engine: Engine, trainers: bool = False) -> Iterator[None]:
     state; with `trainers` the states of trainers too.
     """
     model, stages = engine.model, engine.stages.values()
-    kept = [(p, p.grad, p.detach().clone()) for p in model.parameters.values()]
+    kept = [(p, p.grad, p.detach().clone()) for p in model.parameters.values() if not is_lazy(p)]
     buffers = [
-        (
-            module,
-            dict(module._buffers),
-            {name: None if b is None else b.clone() for name, b in module._buffers.items()},
-        )
-        for module in model.net.modules()
+        (module, dict(module._buffers), {n: b.clone() for n, b in module._buffers.items() if _has_values(b)})
+        for module in model.modules()
     ]
-    state = engine.trainers.state() if trainers else None
+    state = copy.deepcopy(engine.trainers.state()) if trainers else None
     try:
         with preserve_rng(), model.kept_modes():
             yield
@@ -184,8 +181,7 @@ def preserved(engine: Engine, trainers: bool = False) -> Iterator[None]:
                 module._buffers.clear()
                 module._buffers.update(before)
                 for name, value in values.items():
-                    if value is not None:
-                        before[name].copy_(value)
+                    before[name].copy_(value)
         if state is not None:
             engine.trainers.load(state)
         for stage in stages:
@@ -234,7 +230,7 @@ def _raised_first(problems: Sequence[Problem]) -> Iterator[None]:
 def _not_finite_losses(result: StepResult) -> list[Problem]:
     """Check that losses are numbers, where inputs and labels are."""
     messages = [
-        f'losses["{key}"]: is {float(each):g} for this batch, whose inputs and labels are finite, so that an '
+        f'losses["{key}"]: is {float(each.detach()):g} for this batch, whose inputs and labels are finite, so that an '
         "update would spoil the parameters; look for logarithms, roots and quotients of 0 in the loss, and "
         "for parameters that are not finite; SkipNonFinite() skips such batches in training"
         for key, each in result.objectives.items()
@@ -245,6 +241,10 @@ def _not_finite_losses(result: StepResult) -> list[Problem]:
 
 def _detached(value: Any) -> Any:
     return [each.detach() for each in value] if isinstance(value, list) else value.detach()
+
+
+def _has_values(buffer: Any) -> bool:
+    return buffer is not None and not is_lazy(buffer)
 
 
 def check_first_batch(
@@ -364,7 +364,8 @@ def _inspect_labels(stage: Stage, outputs: Mapping[str, Tensor], batch: Batch) -
     """Check the values of inputs and labels."""
     problems: list[Problem] = []
     arrays = by_reference(outputs, batch.slots)
-    called = {term.key: () for term in stage.spec.terms if outputs and term.has_slots(arrays)}
+    given = {ref for ref, array in arrays.items() if array is not None}
+    called = {term.key: () for term in stage.spec.terms if given.issuperset(term.args)}
     for rule in stage.figures.label_rules(outputs, batch.slots, called):
         values: Any = batch.slots[rule.slot]
         if rule.classes is not None:

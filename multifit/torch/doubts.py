@@ -9,33 +9,34 @@ import torch
 from torch import Tensor, nn
 
 from ..checks import CHANNELS_FIRST, describe, has_channels_last
+from ..spec.names import SINGULAR
 from .inspection import is_kind
 from .step import StepResult
 
-Check = Callable[[str, str, Tensor, Tensor], Iterator[str]]  # of the names and values of output and label
+Check = Callable[
+    [str, str, Tensor, "Tensor | None"], Iterator[str]
+]  # of names and values of output and label
 
 
 def doubtful_values(result: StepResult, net: nn.Module) -> Iterator[str]:
     """Yield a warning for each output, label or input whose values a loss or the net was hardly meant for.
 
     Such a loss trains, but slowly or on nonsense: even if the net is always right, the loss stays far above
-    0, or it has no lower bound.
+    0, or it has no lower bound. Labels that a mask or a weight may hide are left out.
     """
     arrays = result.arrays()
     for term in result.spec.terms:
         taken = [ref for ref in term.args[:2] if arrays.get(ref) is not None and arrays[ref].numel()]
+        hides = bool(term.present) or len(term.args) > 2 or term.weights is not None
         for kind, check in _CHECKS.items():
             if len(taken) == 2 and is_kind(term.spec.fn, [kind]):
-                names = (f'the {ref.space[:-1]} "{ref.name}"' for ref in taken)
-                hides = bool(term.present) or len(term.args) > 2 or term.weights is not None
-                values = [arrays[ref] for ref in taken]
-                yield from (
-                    f"{term.where}: {m}" for m in check(*names, *values) if not (hides and "label" in m[:9])
-                )
+                names = (f'the {SINGULAR[ref.space]} "{ref.name}"' for ref in taken)
+                scores, label = (arrays[ref] for ref in taken)
+                yield from (f"{term.where}: {m}" for m in check(*names, scores, None if hides else label))
     yield from _channels_last(result, net)
 
 
-def _cross_entropy(output: str, label: str, scores: Tensor, true: Tensor) -> Iterator[str]:
+def _cross_entropy(output: str, label: str, scores: Tensor, true: Tensor | None) -> Iterator[str]:
     axis = min(1, scores.dim() - 1)
     if scores.shape[axis] > 1 and bool((scores >= 0).all()) and _is_one(scores.sum(axis)):
         yield (
@@ -44,7 +45,7 @@ def _cross_entropy(output: str, label: str, scores: Tensor, true: Tensor) -> Ite
         )
 
 
-def _log_likelihood(output: str, label: str, scores: Tensor, true: Tensor) -> Iterator[str]:
+def _log_likelihood(output: str, label: str, scores: Tensor, true: Tensor | None) -> Iterator[str]:
     if not _is_one(scores.exp().sum(min(1, scores.dim() - 1))):
         yield (
             f"{output} is not the logarithm of probabilities, which NLLLoss takes; let the net return its "
@@ -52,7 +53,7 @@ def _log_likelihood(output: str, label: str, scores: Tensor, true: Tensor) -> It
         )
 
 
-def _logits(output: str, label: str, scores: Tensor, true: Tensor) -> Iterator[str]:
+def _logits(output: str, label: str, scores: Tensor, true: Tensor | None) -> Iterator[str]:
     if scores.grad_fn is not None and scores.grad_fn.name().startswith("SigmoidBackward"):
         yield (
             f"{output} is what a sigmoid returns, and BCEWithLogitsLoss applies sigmoid itself; let the net "
@@ -61,17 +62,17 @@ def _logits(output: str, label: str, scores: Tensor, true: Tensor) -> Iterator[s
     yield from _shares(label, true, "BCEWithLogitsLoss", "check the order of the labels")
 
 
-def _divergence(output: str, label: str, scores: Tensor, true: Tensor) -> Iterator[str]:
+def _divergence(output: str, label: str, scores: Tensor, true: Tensor | None) -> Iterator[str]:
     if bool((scores > 0).any()):
         yield (
-            f"{output} holds {float(scores.max()):g}, and KLDivLoss takes the logarithm of probabilities, which "
+            f"{output} holds {float(scores.detach().max()):g}, and KLDivLoss takes the logarithm of probabilities, which "
             "is at most 0; let the net return its log_softmax"
         )
     yield from _shares(label, true, "KLDivLoss", "for scores, let the net return their softmax")
 
 
-def _shares(label: str, true: Tensor, kind: str, fix: str) -> Iterator[str]:
-    if (wrong := true[(true < 0) | (true > 1)]).numel():
+def _shares(label: str, true: Tensor | None, kind: str, fix: str) -> Iterator[str]:
+    if true is not None and (wrong := true[(true < 0) | (true > 1)]).numel():
         yield f"{label} holds {float(wrong[0]):g}, but {kind} takes 0 … 1, and has no lower bound for others; {fix}"
 
 

@@ -41,7 +41,7 @@ def evaluate_batch(engine: Engine, raw: Any) -> StepResult:
     if is_first:
         engine.shared.begin_stage(batch)
         engine.model.materialise(lambda: stage.call(batch.slots))
-        outputs, problems = check_first_batch(stage, batch)
+        outputs, problems = check_first_batch(stage, batch, ())
         raise_problems(problems)
     result = stage.run(batch, engine.state, outputs=outputs)
     stage.measure(result)

@@ -79,12 +79,12 @@ def check_metric(metric: StageMetric) -> list[Problem]:
     message = None
     if term.spec.transform is not None:
         message = arity_problem(f"{term.where}.transform", term.spec.transform, names)
-    elif metric.is_function:
+    elif metric.is_whole and not metric.is_summed:
         weights = [] if term.spec.sample_weight is None else ["sample_weight"]
         fix = " and ".join(["take both, in that order", *weights])
         taken = ["labels", "outputs"]
         message = arity_problem(term.where, term.spec.metric, taken, fix=fix, keywords=weights)  # type: ignore[arg-type]
-    elif not metric.is_summed and not isinstance(own, TorchMetric):
+    elif not metric.is_whole and not isinstance(own, TorchMetric):
         message = arity_problem(
             f"{term.where}.update", own.update, ["labels", "outputs"], fix="take both, in that order"
         )
@@ -121,13 +121,11 @@ def _elementwise(term: Term, output: Ref, label: Ref, arrays: Mapping[Ref, Any])
 
 
 def _mixed(term: Term, output: Ref, label: Ref, arrays: Mapping[Ref, Any]) -> str:
-    names = f"{_shown(output, arrays)} and {_shown(label, arrays)}"
-    compared = (
-        "each value with each other one" if _cross_shape(arrays[output], arrays[label]) else "otherwise"
-    )
+    crosses = _cross_shape(arrays[output], arrays[label])
+    compares = "compares each value with each other one" if crosses else "does not compare value by value"
     return (
-        f"{term.where}: {names}, which PyTorch broadcasts and compares {compared}; give both one shape, such "
-        "as output.squeeze(1), or label.reshape(output.shape)"
+        f"{term.where}: {_shown(output, arrays)} and {_shown(label, arrays)}, which PyTorch {compares}; give "
+        "both one shape, such as output.squeeze(1) or label[:, None]"
     )
 
 

@@ -118,7 +118,9 @@ def _taken(
     elif axis is None and isinstance(term.spec.class_weights, tuple):
         classes = len(term.spec.class_weights)
     if classes is not None:
-        declared = spec.label_specs[name].ignore if name in spec.label_specs else None
+        # what is only declared as ignored still is no class for PyTorch's own losses
+        own = axis is not None and not hasattr(term.spec.fn, "class_axis")
+        declared = None if own or name not in spec.label_specs else spec.label_specs[name].ignore
         ignored += [] if declared is None else [declared]
         yield LabelRule(term.where, name, classes, tuple(dict.fromkeys(ignored)))
 

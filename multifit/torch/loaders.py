@@ -72,11 +72,12 @@ class TorchLoaders(Loaders):
     def samples(self, data: Any) -> int:
         return len(data.dataset)
 
-    def in_order(self, data: Any, order: Iterable[Any], seed: int | None, first: int) -> Iterator[Any]:
-        copied = _persistent.get(data) or _copied(data)
+    def in_order(self, data: Any, order: Iterable[Any], seed: Any, first: int) -> Iterator[Any]:
+        copied = _persistent.get(data)  # which may be empty, and so false
+        copied = _copied(data) if copied is None else copied
         copied.generator.manual_seed(seed)  # so that the loader's own generator draws nothing more
         if data.num_workers:
-            order = ((mixed(seed or 0, n), samples) for n, samples in enumerate(order, first))
+            order = ((mixed(seed, n), samples) for n, samples in enumerate(order, first))
         copied.batch_sampler.batches = order
         yield from copied
 
@@ -154,7 +155,7 @@ class _Seeded:
 
     data: Any
 
-    def __getitems__(self, batch: tuple[int, Any]) -> Any:
+    def __getitems__(self, batch: tuple[int, Any]) -> Any:  # pragma: no cover - runs in workers
         seed, samples = batch
         random.seed(seed)
         np.random.seed(seed)
@@ -170,8 +171,8 @@ class _Start:
 
     own: Callable[[int], Any] | None
 
-    def __call__(self, worker: int) -> None:
+    def __call__(self, worker: int) -> None:  # pragma: no cover - runs in workers
         info: Any = torch_data.get_worker_info()
-        vars(info)["dataset"] = info.dataset.data
+        object.__setattr__(info, "dataset", info.dataset.data)  # which itself refuses changes
         if self.own is not None:
             self.own(worker)

@@ -38,15 +38,8 @@ def needs_values(term: Term) -> bool:
     return bool(term.present) or term.weights is not None or term.spec.normalize_by is not None
 
 
-def call_loss(
-    term: Term,
-    arrays: Mapping[Ref, Any],
-    replacement: Callable[..., Any] | None = None,
-    samples: int | None = None,
-) -> list[Any]:
+def call_loss(term: Term, arrays: Mapping[Ref, Any], samples: int | None = None) -> list[Any]:
     """Return the parts that a term's loss returns; the first output that it takes if it has no function.
-
-    A `replacement` is called in place of the loss, and what it returns is that of the loss.
 
     A loss that is needed value by value is called without its reduction, if it has one. Its values are then
     multiplied by the weights, and are 0 where a label is missing. Unless a normalizer divides them, values of
@@ -55,12 +48,12 @@ def call_loss(
 
     Raises SpecError if a loss that is needed value by value returns a number, and what the loss raises.
     """
-    function: Any = replacement or term.spec.fn
+    function: Any = term.spec.fn
     arguments = [arrays[ref] for ref in term.args]
     if function is None:
         parts: list[Any] = arguments[:1]
     else:
-        is_changed = replacement is None and needs_values(term)
+        is_changed = needs_values(term)
         called = by_value(function) if is_changed else function
         try:
             returned = called(*arguments)

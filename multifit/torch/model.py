@@ -145,14 +145,14 @@ class Model:
         Those that the user has set to evaluation mode, in a net that trains, stay so.
         """
         trains = self.net.training
-        self._modes = {each: each.training or not trains for each in self._modules()}
+        self._modes = {each: each.training or not trains for each in self.modules()}
         self.in_training = None
 
     def set_mode(self, training: bool, frozen: Callable[[], object]) -> None:
         """Set all modules to training or evaluation mode, if they are not; ``frozen()`` then resets some."""
         if self.in_training is training and self.net.training is training:
             return
-        for module in self._modules():
+        for module in self.modules():
             module.training = training and self._modes.get(module, True)
         self.in_training = training
         if training:
@@ -161,7 +161,7 @@ class Model:
     @contextmanager
     def kept_modes(self) -> Iterator[None]:
         """Give all modules the modes back that they have before the block."""
-        before = {each: each.training for each in self._modules()}
+        before = {each: each.training for each in self.modules()}
         try:
             yield
         finally:
@@ -237,7 +237,8 @@ class Model:
         }
         return {**self._named(), **buffers}
 
-    def _modules(self) -> Iterator[nn.Module]:
+    def modules(self) -> Iterator[nn.Module]:
+        """Yield all modules of the net, and of losses that are modules."""
         for root in (self.net, *self._losses.values()):
             yield from root.modules()
 

@@ -5,11 +5,10 @@ from inspect import signature
 from typing import Any
 
 import torch
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+from torch.optim import Optimizer, lr_scheduler
 
 from ..checks.trainers import spec_messages, value_messages
-from ..errors import Problem, last_line, note_call, quoted, shown, suggest
+from ..errors import last_line, note_call, quoted, shown, suggest
 from ..schedules import with_base_rate
 from ..signatures import signature_of
 from ..spec import TrainerSpec
@@ -21,121 +20,112 @@ KNOWN: dict[str, Any] = {
     if isinstance(kind, type) and issubclass(kind, Optimizer) and kind is not Optimizer
 }
 ALIASES = {"learning_rate": "lr", "wd": "weight_decay"}  # MXNet's names
-HOW = ("fused", "foreach", "differentiable", "capturable")  # how to compute, not what
-
-
-def declared_options(spec: TrainerSpec) -> dict[str, Any]:
-    """Return the options of a TrainerSpec by torch's names, unless its optimizer takes other ones."""
-    takes = _takes(spec.optimizer)
-    return {
-        ALIASES.get(name, name) if name not in takes else name: value
-        for name, value in (spec.optimizer_params or {}).items()
-    }
+HOW = ("fused", "foreach", "differentiable", "capturable")  # options that say how to compute, not what
 
 
 def build_trainer(
     name: str, where: str, spec: TrainerSpec, parameters: Sequence[torch.nn.Parameter], fused: bool
-) -> tuple[TrainerHandle | None, list[Problem]]:
-    """Return the trainer of a TrainerSpec for `parameters`, and the problems; None if it cannot be built.
+) -> tuple[TrainerHandle | None, list[str]]:
+    """Return the trainer of a TrainerSpec for `parameters`, and messages; None if it cannot be built.
 
     `where` is its name in messages. If `fused`, an optimizer of torch computes with its fused operators,
     which take a third of the time on a CPU, unless the options say how it computes. What an optimizer or a
     scheduler of the user's own raises is raised as it is.
     """
-    messages, kind = spec_messages(where, spec, ALIASES), spec.optimizer
-    if isinstance(kind, str):
-        kind = KNOWN.get(kind.lower())
+    messages, kind = spec_messages(where, spec, ALIASES), _kind(spec.optimizer)
     if isinstance(kind, Optimizer) or not callable(kind):
         messages.append(_unknown(where, spec.optimizer))
-    elif needs_closure(kind):
-        messages.append(f"{where}: {CLOSURE.format(kind.__name__)}")
-    if isinstance(spec.lr_scheduler, LRScheduler) or not callable(spec.lr_scheduler or _takes):
+    if isinstance(spec.lr_scheduler, lr_scheduler.LRScheduler) or not callable(spec.lr_scheduler or _kind):
         way_out = "give a function of the optimizer, such as functools.partial(CosineAnnealingLR, T_max=1000)"
         messages.append(f"{where}: lr_scheduler is {shown(spec.lr_scheduler)}; {way_out}")
     if not messages:
-        try:
-            return _build(name, where, spec, kind, parameters, fused), []
-        except _Refused as error:
-            messages = list(error.args)
-    return None, [Problem("trainer", message) for message in messages]
+        messages = _option_messages(where, kind, declared_options(spec))
+    try:
+        return (None if messages else _build(name, where, spec, kind, parameters, fused)), messages
+    except _Refused as error:
+        return None, [f"{where}: {error}"]
 
 
-CLOSURE = "{} computes losses within its step, by a closure, which fit does not; give another optimizer"
+def declared_options(spec: TrainerSpec) -> dict[str, Any]:
+    """Return the options of a TrainerSpec by torch's names, unless its optimizer takes other ones."""
+    takes = _takes(_kind(spec.optimizer))
+    options = (spec.optimizer_params or {}).items()
+    return {name if name in takes else ALIASES.get(name, name): value for name, value in options}
 
 
-def needs_closure(kind: Any) -> bool:
-    """Whether a class of optimizers, such as LBFGS, computes losses again and again within its step."""
-    closure = signature(kind.step).parameters.get("closure") if hasattr(kind, "step") else None
-    return closure is not None and closure.default is closure.empty
+def closure_messages(where: str, optimizer: Optimizer) -> list[str]:
+    """Return that an optimizer, such as LBFGS, computes losses within its step, if it does."""
+    closure = signature(optimizer.step).parameters.get("closure")
+    if closure is None or closure.default is not closure.empty:
+        return []
+    what = "computes losses within its step, by a closure, which fit does not"
+    return [f"{where}: {type(optimizer).__name__} {what}; give another optimizer"]
 
 
 class _Refused(Exception):
-    """Why a trainer cannot be built: its arguments are messages."""
+    """Why a trainer cannot be built."""
 
 
 def _build(
     name: str, where: str, spec: TrainerSpec, kind: Any, parameters: Sequence[Any], fused: bool
 ) -> TrainerHandle:
     options, schedule, takes = declared_options(spec), spec.lr_scheduler, _takes(kind)
-    stock = kind in KNOWN.values()
-    if stock:
-        has = f"; {kind.__name__.lower()} has {quoted(sorted(takes))}"
-        unknown = [each for each in options if each not in takes]
-        messages = [
-            f"{where}: unknown option {shown(n)}{suggest(n, [*takes, *ALIASES])}{has}" for n in unknown
-        ]
-        hints = dict(CONTROLS.values())
-        for key in hints.keys() & options.keys():
-            if not isinstance(options[key], torch.Tensor):
-                messages += value_messages(f"{where}: {key}", options[key], hints[key])
-        if messages:
-            raise _Refused(*messages)
-    if hasattr(schedule, "base_lr"):  # it may have state, so each trainer gets its own
+    is_schedule = hasattr(schedule, "base_lr")  # else it makes one of torch's
+    if is_schedule:  # it may have state, so each trainer gets its own
         schedule = with_base_rate(schedule, options.get("lr"))
-        if "lr" in takes:
-            options.setdefault("lr", schedule.base_lr)
-    if fused and stock and "fused" in takes and not any(key in options for key in HOW):
-        options["fused"] = True
-    optimizer = _called(where, kind, stock, list(parameters), **options)
+        options.update({"lr": options.get("lr", schedule.base_lr)} if "lr" in takes else {})
+    of_torch = kind in KNOWN.values()
+    how = {"fused": True} if fused and of_torch and "fused" in takes and not options.keys() & HOW else {}
+    optimizer = _called(where, of_torch, kind, options, list(parameters), **how)
     if not isinstance(optimizer, Optimizer):
-        raise _Refused(
-            f"{where}: the function returned {shown(optimizer)}, which is no torch.optim.Optimizer"
-        )
-    taken = {id(each) for group in optimizer.param_groups for each in group["params"]}
-    if taken != set(map(id, parameters)):
-        raise _Refused(f"{where}: the optimizer must hold exactly the parameters that it is called with")
-    if needs_closure(type(optimizer)):
-        raise _Refused(f"{where}: {CLOSURE.format(type(optimizer).__name__)}")
-    if schedule is None or hasattr(schedule, "base_lr"):
+        raise _Refused(f"the function returned {shown(optimizer)}, which is no torch.optim.Optimizer")
+    if {id(p) for group in optimizer.param_groups for p in group["params"]} != set(map(id, parameters)):
+        raise _Refused("the optimizer must hold exactly the parameters that it is called with")
+    if schedule is None or is_schedule:
         return TrainerHandle(name, optimizer, Rates(optimizer, schedule))
-    of_torch = getattr(schedule, "func", schedule) in vars(torch.optim.lr_scheduler).values()
-    scheduler = _called(f"{where}: lr_scheduler", schedule, of_torch, optimizer)
-    if isinstance(scheduler, ReduceLROnPlateau):
-        raise _Refused(f"{where}: ReduceLROnPlateau reads a figure; use the handler multifit.PlateauHandler")
-    if not isinstance(scheduler, LRScheduler):
+    of_torch = getattr(schedule, "func", schedule) in vars(lr_scheduler).values()
+    scheduler = _called(f"{where}: lr_scheduler", of_torch, schedule, {}, optimizer)
+    if isinstance(scheduler, lr_scheduler.ReduceLROnPlateau):
+        raise _Refused("ReduceLROnPlateau reads a figure; use the handler multifit.PlateauHandler")
+    if not isinstance(scheduler, lr_scheduler.LRScheduler):
         way_out = "it must return a scheduler of torch.optim.lr_scheduler, or have a base_lr"
-        raise _Refused(f"{where}: lr_scheduler returned {shown(scheduler)} for the optimizer; {way_out}")
+        raise _Refused(f"lr_scheduler returned {shown(scheduler)} for the optimizer; {way_out}")
     return TrainerHandle(name, optimizer, Rates(optimizer, scheduler=scheduler))
 
 
-def _called(where: str, function: Any, of_torch: bool, *arguments: Any, **options: Any) -> Any:
+def _called(where: str, of_torch: bool, function: Any, options: Any, *arguments: Any, **how: Any) -> Any:
     """Call a function; what torch does not take is refused, other errors are raised as they are."""
     try:
-        return function(*arguments, **options)
+        return function(*arguments, **options, **how)
     except Exception as error:
-        if not of_torch:
-            note_call(error, f"{where}: {shown(function)}, called with {shown(options)}")
-            raise
-        name = getattr(function, "func", function).__name__
-        raise _Refused(f"{where}: {name} does not take {shown(options)}: {last_line(error)}") from error
+        if of_torch:
+            name = getattr(function, "func", function).__name__
+            raise _Refused(f"{name} does not take {shown(options)}: {last_line(error)}") from error
+        note_call(error, f"{where}: {shown(function)}, called with {shown(options)}")
+        raise
 
 
-def _takes(optimizer: Any) -> set[str]:
+def _kind(optimizer: Any) -> Any:
+    return KNOWN.get(optimizer.lower()) if isinstance(optimizer, str) else optimizer
+
+
+def _takes(kind: Any) -> list[str]:
     """Return the names of an optimizer's options."""
-    kind = KNOWN.get(optimizer.lower()) if isinstance(optimizer, str) else optimizer
     known = signature_of(kind) if callable(kind) else None
-    names = list(known.parameters) if known else []
-    return set(names[1:])
+    return sorted(list(known.parameters)[1:]) if known else []
+
+
+def _option_messages(where: str, kind: Any, options: dict[str, Any]) -> list[str]:
+    """Return what is wrong with the options of an optimizer of torch; the user's own may take anything."""
+    if kind not in KNOWN.values():
+        return []
+    takes, hints = _takes(kind), dict(CONTROLS.values())
+    has = f"; {kind.__name__.lower()} has {quoted(takes)}"
+    unknown = [each for each in options if each not in takes]
+    messages = [f"{where}: unknown option {shown(n)}{suggest(n, [*takes, *ALIASES])}{has}" for n in unknown]
+    for key in (key for key, value in options.items() if key in hints and not torch.is_tensor(value)):
+        messages += value_messages(f"{where}: {key}", options[key], hints[key])
+    return messages
 
 
 def _unknown(where: str, optimizer: object) -> str:

@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from ..checks import describe
 from ..checks.trainers import freezing, listing
 from ..log_once import LogOnce
-from ..spec.parsing import is_missable
 from ..spec.plan import Layer, Plan, StagePlan, TrainerPlan, stage_plan
 from ..stages import EVALUATE, TRAIN
 from .batch import Batch
@@ -64,7 +64,7 @@ def _layers(engine: Engine, batch: Batch) -> Iterator[Layer]:
         own = set(module.parameters(recurse=False)) - counted
         counted |= own
         if name or own:
-            size = sum(parameter.numel() for parameter in own)
+            size = sum(parameter.numel() for parameter in own if not is_lazy(parameter))
             yield Layer(name or "net", type(module).__name__, returned.get(module, "-"), size)
 
 

@@ -26,6 +26,7 @@ from .devices import be_deterministic, device_of, why_inexact
 from .engine import Engine
 from .evaluation import evaluate_batch, predict
 from .export import export
+from .handler_arrays import TorchArrays
 from .operator_times import operator_times
 from .plan import make_plan
 from .snapshot import Snapshot
@@ -155,6 +156,10 @@ class Runner(engines.Runner):
         with torch.no_grad():
             for name, value in values.items():
                 tensors[name].copy_(torch.as_tensor(value))
+
+    @property
+    def arrays(self) -> TorchArrays:
+        return TorchArrays(self.engine.model, self.engine.world)
 
     def gradients(self) -> dict[str, dict[str, list[Any]]]:
         gradients: dict[str, dict[str, list[Any]]] = self.engine.trainers.gradients()

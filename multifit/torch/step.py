@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import at_path, bind_outputs, describe
+from ..checks import at_path, bind_outputs
 from ..distributed import World
 from ..engines import Timer, untimed
-from ..errors import Problem, SpecError, last_line, raise_problems, user_code
+from ..errors import Problem, SpecError, raise_problems
 from ..events import NO_HOOKS, TrainingHooks
 from ..spec import TaskSpec
 from ..spec.names import Ref, listed
@@ -25,6 +25,7 @@ from .figures import StageFigures
 from .loss_calls import by_reference, named_parts
 from .losses import Objective, Scale, Shares
 from .model import Model
+from .user_code import user_code
 
 
 @dataclass
@@ -51,7 +52,9 @@ class StepResult:
     def named_parts(self) -> dict[str, Tensor]:
         """Return what the losses returned by figure: each loss, then its parts."""
         terms = [term for term in self.spec.terms if term.key in self.parts]
-        return {name: part for term in terms for name, part in named_parts(term, self.parts[term.key]).items()}
+        return {
+            name: part for term in terms for name, part in named_parts(term, self.parts[term.key]).items()
+        }
 
     def loss(self) -> float:
         """Return this rank's part of the objective; this waits for the device."""
@@ -164,10 +167,11 @@ class Stage:
     def call(self, slots: Mapping[str, Any]) -> Any:
         """Return what the net returns for a batch's slots."""
         forward, inputs = self.spec.forward, self.spec.inputs
-        with user_code(lambda: self._called_with(slots)), self.model.precision.context(self.model.device):
+        shown = slots if forward is not None else {name: slots[name] for name in inputs}
+        with user_code(self._called, *shown.items()), self.model.precision.context(self.model.device):
             if forward is not None:
                 return forward(self.model.net, dict(slots))
-            return self._run_net(*[slots[name] for name in inputs])
+            return self._run_net(*shown.values())
 
     def bind(self, result: Any) -> tuple[dict[str, Tensor], list[Problem]]:
         """Return the declared outputs in what the net returned, and the problems."""
@@ -210,11 +214,9 @@ class Stage:
         what = "the net" if self.spec.forward is None else "forward="
         return what if self.training else f"{what} when evaluating"
 
-    def _called_with(self, slots: Mapping[str, Any]) -> str:
+    def _called(self) -> str:
         what = "the net's forward pass" if self.spec.forward is None else "forward="
-        names = self.spec.inputs if self.spec.forward is None else slots
-        shown = ", ".join(f"{name} {describe.structure(slots[name])}" for name in names)
-        return f"{what} ({self.name}), called with {shown}"
+        return f"{what} ({self.name})"
 
 
 def _is_tensor(value: object) -> bool:
@@ -301,7 +303,10 @@ class TrainStep:
         if self._hooks.active("change_objective"):
             objectives = self._changed(result)
         if self._of_gradients is not None:
-            self._of_gradients.differentiate(result, self._state)
+            result.objectives = dict(objectives)
+            loss_scale = self._trainers.loss_scale
+            scale = loss_scale.scale if loss_scale else 1.0
+            self._of_gradients.differentiate(result, self._state, scale)
         elif self._bound:
             self._backward_bound(objectives)
         else:
@@ -353,17 +358,10 @@ class TrainStep:
         return {str(number): each for number, each in enumerate(objectives)}
 
     def _backward(self, objectives: Sequence[Tensor], **options: Any) -> None:
-        if not objectives:  # this process has no samples
-            return
-        try:
-            torch.autograd.backward(self._trainers.scaled(objectives), **options)
-        except RuntimeError as error:
-            if any(each.requires_grad for each in objectives):
-                raise
-            raise SpecError(
-                f"losses: the objective has no gradient: {last_line(error)}; net and losses must "
-                "compute it from the parameters, without detach(), item() or torch.no_grad()"
-            ) from error
+        # a constant has nothing to learn in this batch, and without samples there is no objective
+        learning = [each for each in objectives if each.requires_grad]
+        if learning:
+            torch.autograd.backward(self._trainers.scaled(learning), **options)
 
     def _backward_bound(self, objectives: Mapping[str, Tensor]) -> None:
         """Let each loss that is bound to trainers reach their parameters alone."""

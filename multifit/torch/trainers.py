@@ -1,14 +1,12 @@
 """The trainers of a net: each trainable parameter has exactly one, or is frozen."""
 
-import copy
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
@@ -19,28 +17,26 @@ from ..checks.trainers import (
     declared_rhythm,
     listing,
     rhythm_messages,
-    select_by_pattern,
-    selects_nothing,
 )
 from ..errors import Problem, quoted, raise_problems, shown, suggest
 from ..spec import TrainerSpec
 from .handle import TrainerHandle
-from .optimizers import CLOSURE, HOW, build_trainer, declared_options, needs_closure
-from .updates import LossScale, Named, Updates
+from .optimizers import HOW, build_trainer, closure_messages, declared_options
+from .selection import Named, Selected, Selection
+from .updates import LossScale, Updates
 
 DEFAULT = TrainerSpec(".*", "adam", {"lr": 1e-3})
 
 
 class Trainers(Updates, Mapping[str, TrainerHandle]):
-    """Builds the trainers of a model when they are first needed, and updates the parameters by them.
+    """Builds the trainers of a model when they are first needed, and updates its parameters.
 
     A trainer holds all parameters that it selects, and updates those of them that require gradients at the
     time. `declared`, `frozen` and `accumulate` are the `trainers`, `frozen` and `accumulate` of
     :class:`multifit.MultiEstimator`. `log_once` is called with lines to log.
 
-    `parameters` are those that each trainer holds, by name. `options` are those of optimizers that were
-    declared by name or class. `window` is the number of batches after which all trainers that accumulate have
-    updated: 1 if none does.
+    `parameters` are those that each trainer holds, by name, and `options` those of its TrainerSpec. `window`
+    is the number of batches after which all trainers that accumulate have updated: 1 if none does.
     """
 
     def __init__(
@@ -49,48 +45,44 @@ class Trainers(Updates, Mapping[str, TrainerHandle]):
         super().__init__()
         single = not isinstance(declared, Mapping)
         named = {"trainer": DEFAULT if declared is None else declared} if single else declared
-        self._named = {
-            name: each.optimizer if isinstance(each, TrainerHandle) else each for name, each in named.items()
+        self._declared = {
+            n: each.optimizer if isinstance(each, TrainerHandle) else each for n, each in named.items()
         }
         self._where = {name: "trainers" if single else f'trainers["{name}"]' for name in named}
-        self._is_default, self._model, self._log_once = declared is None, model, log_once
-        self._accumulate, self._selections = accumulate, _Selections(model)
-        names, self._frozen_problems = self._selections.select(
-            "frozen", () if frozen is None else frozen, self._selections.named
-        )
-        self._frozen = frozenset(names)
-        self.window = math.lcm(*(declared_rhythm(each, accumulate).window for each in self._named.values()))
+        self._model, self._log_once = model, log_once
+        self._selection = Selection(model, frozen)
+        self._every = self._selection.parameters
+        self._accumulate = accumulate
+        self._rhythms = {name: declared_rhythm(each, accumulate) for name, each in self._declared.items()}
+        self.rhythms = {name: rhythm for name, rhythm in self._rhythms.items() if rhythm.every > 1}
+        self.window = math.lcm(*(rhythm.window for rhythm in self._rhythms.values()))
         self.parameters: dict[str, Named] = {}
         self.options: dict[str, dict[str, Any]] = {}
         self._flags: list[bool] = []  # whether each parameter requires gradients, as it was checked
         self._later: set[str] = set()  # what set_frozen() has frozen
-        self._still = set(self._frozen) - set(model.parameters)  # running statistics that are frozen
-        self._in_eval: set[nn.Module] = set()  # the frozen BatchNorm layers
-
-    # ---- the trainers by name
 
     def __getitem__(self, name: str) -> TrainerHandle:
-        handles = self.get().handles
+        handles: dict[str, TrainerHandle] = self.get().handles
         if name not in handles:
             near = suggest(name, handles)
             raise KeyError(f"no trainer {quoted([name])}{near}; there are {quoted(handles)}")
         return handles[name]
 
     def __repr__(self) -> str:
-        return f"Trainers({', '.join(map(str, self._named))})"
+        return f"Trainers({', '.join(map(str, self._declared))})"
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._named)
+        return iter(self._declared)
 
     def __len__(self) -> int:
-        return len(self._named)
+        return len(self._declared)
 
     def get(self, *name: Any) -> Any:
         """Return this, built; raises TrainerError if that cannot be done. With a name, as any mapping."""
         raise_problems([] if self.handles else self.build())
         return super().get(*name) if name else self
 
-    # ---- what is trained
+    # ---- building and checking
 
     def build(self) -> list[Problem]:
         """Build the trainers, unless that is done; return the problems.
@@ -98,104 +90,97 @@ class Trainers(Updates, Mapping[str, TrainerHandle]):
         Called before each batch too: if other parameters require gradients now, that each of them has one
         trainer is checked again.
         """
-        flags = [each.requires_grad for each in self._selections.tensors]
+        flags = [each.requires_grad for each in self._every.values()]
         if self.handles and flags == self._flags:
             return []
         problems = self._coverage() if self.handles else self._bind()
         if not problems:
             self._flags = flags
             self._trained = {trainer: _trainable(held) for trainer, held in self.parameters.items()}
-            for each in self._selections.tensors:
-                if not each.requires_grad:  # optimizers would still use the gradients that it has
+            for each in self._every.values():
+                if not each.requires_grad:  # optimizers would still use the gradient that it has
                     each.grad = None
-            self.after_train_mode()
+            self._selection.apply()
         return problems
 
     def _bind(self) -> list[Problem]:
-        named, where, every = self._named, self._where, self._model.parameters
-        problems = declared_problems(named, where, (Optimizer, "torch.optim.Optimizer"), lambda each: each)
-        valid = {name: each for name, each in named.items() if isinstance(each, (TrainerSpec, Optimizer))}
-        if self._model.precision.name == "float16":
-            self.loss_scale = LossScale()
-        selection_problems = list(self._frozen_problems)
+        library = Optimizer, "torch.optim.Optimizer"
+        problems = declared_problems(self._declared, self._where, library, lambda each: each)
+        valid = {n: each for n, each in self._declared.items() if isinstance(each, (TrainerSpec, Optimizer))}
+        selected = list(self._selection.problems)
         for name, value in valid.items():
-            names, more = self._held(where[name], value)
-            self.parameters[name] = {each: every[each] for each in names}
-            selection_problems += more
-        if every and not _trainable(every):
-            message = "the net has no parameters to train: unfreeze() some, freeze fewer, or let some require"
-            selection_problems.append(Problem("trainer", f"trainers: {message} gradients (requires_grad_())"))
+            names, more = self._held(self._where[name], value)
+            self.parameters[name] = {each: self._every[each] for each in names}
+            selected += more
+        if self._every and not _trainable(self._every):
+            way_out = "unfreeze() some, freeze fewer, or let some require gradients"
+            message = f"trainers: the net has no parameters to train: {way_out}"
+            selected.append(Problem("trainer", message))
         # parameters without a trainer are reported only if all trainers are valid: they may belong to those
-        if not selection_problems and len(valid) == len(named):
-            selection_problems = self._coverage()
-        problems += selection_problems
-        handles = {}
+        complete = not selected and len(valid) == len(self._declared)
+        problems += self._coverage() if complete else selected
+        handles: dict[str, TrainerHandle] = {}
         for name, value in valid.items():
-            rhythm = declared_rhythm(value, self._accumulate)
-            messages = rhythm_messages(where[name], rhythm, self._accumulate)
-            held, sparse = self.parameters[name], self._selections.sparse & self.parameters[name].keys()
+            where, held = self._where[name], self.parameters[name]
+            messages = rhythm_messages(where, self._rhythms[name], self._accumulate)
+            sparse = sorted(self._selection.sparse & held.keys())
             if isinstance(value, Optimizer):
-                handles[name] = TrainerHandle(name, value)
-                if needs_closure(type(value)):
-                    messages.append(f"{where[name]}: {CLOSURE.format(type(value).__name__)}")
+                handle: TrainerHandle | None = TrainerHandle(name, value)
             else:
-                on_cpu = self._model.device.type == "cpu" and not sparse
-                fused = on_cpu and all(each.is_floating_point() for each in held.values())
-                parameters = list(held.values()) or [nn.Parameter(torch.zeros(()))]
-                handle, more = build_trainer(name, where[name], value, parameters, fused)
-                problems += more
-                if handle is not None:
-                    handles[name] = handle
+                real = all(each.is_floating_point() for each in held.values())
+                fused = real and not sparse and self._model.device.type == "cpu"
+                handle, others = build_trainer(
+                    name, where, value, [*held.values()] or [nn.Parameter()], fused
+                )
+                messages += others
                 if value.clip_norm is not None and sparse:
-                    messages.append(
-                        f"{where[name]}: clip_norm needs dense gradients, but those of "
-                        f"{listing(sorted(sparse))} are sparse; build the layer with sparse=False"
-                    )
+                    what = f"clip_norm needs dense gradients, but those of {listing(sparse)} are sparse"
+                    messages.append(f"{where}: {what}; build the layer with sparse=False")
+            if handle is not None:
+                handles[name] = handle
+                messages += closure_messages(where, handle.optimizer)
             problems += [Problem("trainer", message) for message in messages]
         if not problems:
-            self._set_up(handles)
+            self._take(handles)
         return problems
 
-    def _set_up(self, handles: dict[str, TrainerHandle]) -> None:
+    def _take(self, handles: dict[str, TrainerHandle]) -> None:
         """Take trainers that are valid."""
-        if self._is_default:
+        if self._declared.get("trainer") is DEFAULT:
             self._log_once("default trainer: adam, learning rate 0.001, over all parameters")
-        specs = {name: each for name, each in self._named.items() if isinstance(each, TrainerSpec)}
-        rhythms = {name: declared_rhythm(each, self._accumulate) for name, each in self._named.items()}
-        self.handles = handles
-        self.clip_norms = {
-            n: float(each.clip_norm) for n, each in specs.items() if each.clip_norm is not None
-        }
-        self.options = {name: declared_options(each) for name, each in specs.items()}
-        self.rhythms = {name: rhythm for name, rhythm in rhythms.items() if rhythm.every > 1}
-        self._added = AddedBatches(name for name, rhythm in self.rhythms.items() if rhythm.accumulate)
         for name, held in self.parameters.items():
             if not _trainable(held):
                 selected = f"nothing that it selects requires gradients: {listing(list(held))}"
                 self._log_once(f'trainers["{name}"]: {selected}; it trains nothing until that changes')
+        specs = {name: each for name, each in self._declared.items() if isinstance(each, TrainerSpec)}
+        self.handles, self.options = handles, {name: declared_options(each) for name, each in specs.items()}
+        self.clip_norms = {
+            n: float(each.clip_norm) for n, each in specs.items() if each.clip_norm is not None
+        }
+        self._added = AddedBatches(name for name, rhythm in self.rhythms.items() if rhythm.accumulate)
+        self.loss_scale = LossScale() if self._model.precision.name == "float16" else None
 
-    def _held(self, where: str, declared: Any) -> tuple[list[str], list[Problem]]:
+    def _held(self, where: str, declared: Any) -> Selected:
         """Return the names of the parameters that a trainer holds, and the problems found."""
-        every, frozen = self._model.parameters, self._frozen
+        frozen, messages = self._selection.frozen, []
         if isinstance(declared, TrainerSpec):
-            names, problems = self._selections.select(where, declared.params, every)
+            names, problems = self._selection.select(where, declared.params, self._every)
             held = [name for name in names if name not in frozen]
             if not held and not problems:
-                message = f"everything that it selects is frozen: {listing(names)}"
-                message = message if names else f"params is {shown(declared.params)}, which selects nothing"
-                problems = [Problem("trainer", f"{where}: {message}; leave it out, or narrow frozen=")]
+                found = f"params is {shown(declared.params)}, which selects nothing"
+                found = f"everything that it selects is frozen: {listing(names)}" if names else found
+                problems = [Problem("trainer", f"{where}: {found}; leave it out, or narrow frozen=")]
             return held, problems
         own = {id(each): each for group in declared.param_groups for each in group["params"]}
-        held = [name for name, each in every.items() if id(each) in own]
-        in_net = {id(each) for each in every.values()}
-        foreign = [tuple(own[key].shape) for key in own if key not in in_net and own[key].requires_grad]
-        messages = []
-        if foreign:
-            messages.append(
-                f"{where}: holds parameters that the net does not have, of the shapes "
-                f"{', '.join(map(str, foreign[:6]))}; build it from net.parameters()"
-            )
-        contradicting = [name for name in held if name in frozen and every[name].requires_grad]
+        held = [name for name, each in self._every.items() if id(each) in own]
+        foreign = own.keys() - {id(self._every[name]) for name in held}
+        shapes = [
+            str(tuple(each.shape)) for key, each in own.items() if key in foreign and each.requires_grad
+        ]
+        if shapes:
+            what = f"holds parameters that the net does not have, of the shapes {', '.join(shapes[:6])}"
+            messages.append(f"{where}: {what}; build it from net.parameters()")
+        contradicting = [name for name in held if name in frozen and self._every[name].requires_grad]
         if contradicting:
             messages.append(
                 f"{where}: updates parameters that frozen= names: {listing(contradicting)}; take them out of "
@@ -205,10 +190,11 @@ class Trainers(Updates, Mapping[str, TrainerHandle]):
 
     def _coverage(self) -> list[Problem]:
         """Check that each parameter that learns now, or will again, has exactly one trainer."""
-        every = self._model.parameters
-        learning = {n: p for n, p in every.items() if p.requires_grad or n in self._later}
+        learning = {n: p for n, p in self._every.items() if p.requires_grad or n in self._later}
         updated = {name: [n for n in held if n in learning] for name, held in self.parameters.items()}
-        return coverage_problems(updated, learning, self._frozen)
+        return coverage_problems(updated, learning, self._selection.frozen)
+
+    # ---- freezing
 
     def set_frozen(self, where: str, params: Any, frozen: bool) -> list[str]:
         """Freeze selected parameters and running statistics, or let them learn, from the next batch on.
@@ -216,47 +202,29 @@ class Trainers(Updates, Mapping[str, TrainerHandle]):
         Optimizers keep their states. Returns the names of those for which this is a change. `where` says in
         messages who selects. Raises TrainerError if nothing is selected, or what ``frozen=`` selects too.
         """
-        every = self._model.parameters
-        selected, problems = self._selections.select(where, params, self._selections.named)
-        names = set(selected)
-        never = sorted(names & self._frozen)
+        names, problems = self._selection.select(where, params, self._selection.named)
+        never = sorted(self._selection.frozen.intersection(names))
         if never:
             message = f"{where}: frozen= has taken {listing(never)} from the trainers"
             problems.append(Problem("trainer", f"{message}; leave frozen= out, and freeze them later"))
         if not names and not problems:
             problems = [Problem("trainer", f"{where}: {shown(params)} selects no parameters; give a pattern")]
         raise_problems(problems)
-        statistics = {name for name in names - every.keys() if (name in self._still) != frozen}
-        changed = {name for name in names & every.keys() if every[name].requires_grad == frozen}
-        self._still ^= statistics
+        changed = {n for n in names if n in self._every and self._every[n].requires_grad == frozen}
         for name in changed:
-            every[name].requires_grad = not frozen
+            self._every[name].requires_grad = not frozen
         self._later = self._later | changed if frozen else self._later - changed
-        self.after_train_mode()
-        return sorted(statistics | changed)
+        changed.update(self._selection.freeze_statistics(names, frozen))
+        self._selection.apply()
+        return sorted(changed)
 
     def after_train_mode(self) -> None:
-        """Let frozen BatchNorm layers normalise by their running statistics; call it after ``net.train()``.
-
-        As in Keras, such a layer does not change its statistics. It is frozen if everything that it learns
-        is, or if its statistics are selected, as it may learn nothing.
-        """
-        before, norms = self._in_eval, self._selections.norms
-        self._in_eval = {norm for norm, statistics, learns in norms if self._is_still(statistics, learns)}
-        for norm in before - self._in_eval:
-            norm.train(self._model.net.training)
-        for norm in self._in_eval:
-            norm.eval()
+        """Keep frozen BatchNorm layers in evaluation mode; call it after ``net.train()``."""
+        self._selection.apply()
 
     def frozen_statistics(self) -> list[str]:
-        """Return the names of the running statistics of frozen layers."""
-        norms = self._selections.norms
-        return [name for _, names, learns in norms if self._is_still(names, learns) for name in names]
-
-    def _is_still(self, statistics: Sequence[str], learns: Sequence[str]) -> bool:
-        every = self._model.parameters
-        fixed = bool(learns) and all(n in self._frozen or not every[n].requires_grad for n in learns)
-        return fixed or not self._still.isdisjoint(statistics)
+        """Return the names of the running statistics of frozen BatchNorm layers."""
+        return self._selection.frozen_statistics()
 
     @contextmanager
     def training(self) -> Iterator[None]:
@@ -264,8 +232,8 @@ class Trainers(Updates, Mapping[str, TrainerHandle]):
 
         Gradients that still wait at its end, as those of a fit that failed, are discarded.
         """
-        every = self._model.parameters
-        resting = [p for n, p in every.items() if n in self._frozen and p.requires_grad]
+        names = self._selection.frozen
+        resting = [each for name, each in self._every.items() if name in names and each.requires_grad]
         for each in resting:
             each.requires_grad = False
         try:
@@ -273,9 +241,9 @@ class Trainers(Updates, Mapping[str, TrainerHandle]):
         finally:
             for each in resting:
                 each.requires_grad = True
-            if self._added.waiting():
-                self.discard_held(list(self.handles))
-            self._added.forget(self.handles)
+            self.discard_held(self.handles)
+
+    # ---- what the estimator and its handlers ask for
 
     def check_none_accumulates(self) -> None:
         """Raise TrainerError if trainers add up gradients, which they do only in a fit.
@@ -289,40 +257,33 @@ class Trainers(Updates, Mapping[str, TrainerHandle]):
             if rhythm.accumulate
         )
 
-    @property
-    def left(self) -> bool:
-        """Whether gradients that were added up wait for further batches."""
-        return bool(self._added.waiting())
-
     def window_of(self, name: str) -> int:
         """Return the number of batches whose gradients a trainer adds up to an update."""
-        return self.rhythms[name].window if name in self.rhythms else 1
+        return int(self._rhythms[name].window)
 
     def learning_rates(self) -> dict[str, float]:
         """Return the rates as figures: ``lr``, or ``lr_<trainer>`` of several; {} if there are problems."""
-        if not self.handles and self.build():
-            return {}
-        names = {name: f"lr_{name}" if len(self) > 1 else "lr" for name in self}
-        rates = {names[name]: handle.learning_rate for name, handle in self.handles.items()}
+        handles = {} if not self.handles and self.build() else self.handles
+        rates = {f"lr_{n}" if len(self) > 1 else "lr": each.learning_rate for n, each in handles.items()}
         return {name: rate for name, rate in rates.items() if rate is not None}
 
     def updated(self, trainer: str | None = None) -> Named:
         """Return the parameters that a trainer, or any, updates now, by name."""
-        self.get()
-        named = [self._trained[trainer]] if trainer is not None else self._trained.values()
+        trained: dict[str, Named] = self.get()._trained
+        named = trained.values() if trainer is None else [trained[trainer]]
         return {name: each for held in named for name, each in held.items()}
 
     def not_updated(self) -> list[str]:
         """Return the names of the parameters that no trainer updates now."""
         updated = self.updated()
-        return [name for name in self._model.parameters if name not in updated]
+        return [name for name in self._every if name not in updated]
 
     def unreached(self) -> list[Problem]:
         """Return parameters whose shape is still unknown after a forward pass, as a problem."""
         lazy = [name for name, each in self.updated().items() if is_lazy(each)]
         message = (
             f"the forward pass never reached {listing(lazy)}: no trainer can update what has no shape yet; "
-            f'take the layer out of the net, or pass frozen=["{(lazy or [""])[0].rpartition(".")[0]}.*"]'
+            f'take the layer out of the net, or pass frozen=["{"".join(lazy[:1]).rpartition(".")[0]}.*"]'
         )
         return [Problem("trainer", message)] if lazy else []
 
@@ -331,11 +292,10 @@ class Trainers(Updates, Mapping[str, TrainerHandle]):
 
         Parameters that the batch did not reach are left out, and so are trainers that wait.
         """
-        self.get()
+        trained = {name: each for name, each in self.get()._trained.items() if name not in self.waiting}
         return {
             trainer: {name: [each.grad] for name, each in named.items() if each.grad is not None}
-            for trainer, named in self._trained.items()
-            if trainer not in self.waiting
+            for trainer, named in trained.items()
         }
 
     # ---- checkpoints
@@ -346,108 +306,56 @@ class Trainers(Updates, Mapping[str, TrainerHandle]):
         It refers to the optimizers' own tensors: write it, or copy them, before the next step. "gradients"
         are those that wait, by name; they differ between ranks.
         """
-        every, trainers = self._model.parameters, {}
+        trainers = {}
         for name, handle in self.get().items():
-            state, order = handle.optimizer.state_dict(), self._order(handle)
-            groups = [{k: v for k, v in each.items() if k != "params"} for each in state["param_groups"]]
-            states = {order[index]: each for index, each in state["state"].items()}
+            state, held = handle.optimizer.state_dict(), self._names(handle)
+            groups = [
+                {key: group[key] for key in group if key != "params"} for group in state["param_groups"]
+            ]
+            states = {held[number]: values for number, values in state["state"].items()}
             trainers[name] = {"states": states, "groups": groups, "rates": handle.rates.state()}
         waiting = {n: p.grad for each in self._added.waiting() for n, p in self._trained[each].items()}
         return {
             "trainers": trainers,
             "added": self._added.state(),
-            "loss_scale": self.loss_scale.state() if self.loss_scale else None,
-            "requires_grad": {name: each.requires_grad for name, each in every.items()},
-            "still": sorted(self._still),
+            "loss_scale": self.loss_scale and [self.loss_scale.scale, self.loss_scale.finite],
+            "requires_grad": {name: each.requires_grad for name, each in self._every.items()},
+            "still": sorted(self._selection.still),
             "gradients": {name: each for name, each in waiting.items() if each is not None},
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state` returned, of trainers that were declared alike; copies the tensors."""
-        every = self._model.parameters
         for name, handle in self.get().items():
-            own, saved = handle.optimizer.state_dict(), state["trainers"][name]
-            places = {each: index for index, each in self._order(handle).items()}
-            groups = [
-                {**fresh, **{key: value for key, value in group.items() if key not in HOW}}
-                for fresh, group in zip(own["param_groups"], saved["groups"])
-            ]
-            states = {places[each]: copy.deepcopy(value) for each, value in saved["states"].items()}
-            handle.optimizer.load_state_dict({**own, "state": states, "param_groups": groups})
+            saved, own = state["trainers"][name], handle.optimizer.state_dict()
+            numbers = {each: number for number, each in enumerate(self._names(handle))}
+            own["state"] = {numbers[each]: values for each, values in saved["states"].items()}
+            for group, values in zip(own["param_groups"], saved["groups"]):
+                group.update({key: value for key, value in values.items() if key not in HOW})
+            handle.optimizer.load_state_dict(own)
+            for each, values in saved["states"].items():  # torch casts some, and shares others
+                loaded = handle.optimizer.state[self._every[each]]
+                for key, value in values.items():
+                    if isinstance(value, torch.Tensor):
+                        loaded[key] = value.to(loaded[key].device, copy=True)
             handle.rates.load(saved["rates"])
         self._added.load(state["added"])
-        if self.loss_scale and state["loss_scale"]:
-            self.loss_scale.load(state["loss_scale"])
+        if self.loss_scale:
+            self.loss_scale.scale, self.loss_scale.finite = state["loss_scale"]
         for name, flag in state["requires_grad"].items():
-            if name not in self._frozen and every[name].requires_grad != flag:
-                every[name].requires_grad = flag
+            if name not in self._selection.frozen and self._every[name].requires_grad != flag:
+                self._every[name].requires_grad = flag
                 self._later ^= {name}
-        self._still = set(state["still"])
+        self._selection.still = set(state["still"])
         raise_problems(self.build())
-        for name, each in every.items():
+        for name, each in self._every.items():
             gradient = state["gradients"].get(name)
             each.grad = None if gradient is None else gradient.to(each.device, copy=True)
 
-    def _order(self, handle: TrainerHandle) -> dict[int, str]:
-        """Return the names of an optimizer's parameters by their numbers in its ``state_dict``."""
-        names = {id(each): name for name, each in self._model.parameters.items()}
-        held = [each for group in handle.optimizer.param_groups for each in group["params"]]
-        return {index: names.get(id(each), f"#{index}") for index, each in enumerate(held)}
-
-
-class _Selections:
-    """Knows the parameters and running statistics of a model by name, and selects some of them.
-
-    `norms` are the layers with running statistics: each with their names, and those of what it learns.
-    `sparse` are the names of parameters whose gradients are sparse.
-    """
-
-    def __init__(self, model: Any) -> None:
-        self.tensors, self._net = list(model.parameters.values()), model.net
-        self.norms: list[tuple[nn.Module, list[str], list[str]]] = []
-        self.sparse: set[str] = set()
-        self.named = dict(model.parameters)
-        names = {id(each): name for name, each in model.parameters.items()}
-        for prefix, module in model.net.named_modules():
-            learns = [names[id(each)] for each in module.parameters(recurse=False)]
-            if isinstance(module, _NormBase) and module.running_mean is not None:
-                buffers = dict(module.named_buffers(prefix))
-                self.named.update(buffers)
-                self.norms.append((module, list(buffers), learns))
-            if getattr(module, "sparse", False):
-                self.sparse.update(learns)
-        self._read: list[tuple[Any, list[Any]]] = []  # iterators, such as net.parameters(), with their items
-
-    def select(self, where: str, params: Any, named: Mapping[str, Any]) -> tuple[list[str], list[Problem]]:
-        """Return the names that a pattern, module, tensor or several of these select from `named`.
-
-        `where` says in messages where the selection was declared. Also returns the problems found.
-        """
-        every = {**dict(self._net.named_buffers()), **self.named}
-        if isinstance(params, str):
-            first = {id(each): name for name, each in every.items()}
-            others = self._net.named_parameters(remove_duplicate=False)
-            other_names = {name: first[id(each)] for name, each in others if name not in every}
-            return select_by_pattern(where, params, named, every, other_names)
-        if isinstance(params, (nn.Module, torch.Tensor)):
-            tensors = (
-                [params] if isinstance(params, torch.Tensor) else [*params.parameters(), *params.buffers()]
-            )
-            ids = set(map(id, tensors))
-            names = [name for name, each in named.items() if id(each) in ids]
-            constant = [name for name, each in every.items() if id(each) in ids]
-            what = f"the {type(params).__name__}"
-            return names, [] if names else [selects_nothing(where, what, named, constant)]
-        if not isinstance(params, Iterable) or isinstance(params, (bytes, Mapping)):
-            way_out = "give a pattern (several are joined by |), a module or parameters"
-            return [], [Problem("trainer", f"{where}: {shown(params)} selects no parameters; {way_out}")]
-        items = next((items for read, items in self._read if read is params), None)
-        if items is None:
-            items = list(params)
-            self._read.append((params, items))
-        selections = [self.select(where, each, named) for each in items]
-        chosen = {name for names, _ in selections for name in names}
-        return [name for name in named if name in chosen], [each for _, more in selections for each in more]
+    def _names(self, handle: TrainerHandle) -> list[str]:
+        """Return the names of an optimizer's parameters in its own order; it may hold others that rest."""
+        names = {id(each): name for name, each in self._every.items()}
+        return [names.get(id(each), "") for group in handle.param_groups for each in group["params"]]
 
 
 def _trainable(parameters: Named) -> Named:

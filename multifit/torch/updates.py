@@ -4,12 +4,13 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import torch
+from torch import nn
 
 from ..checks.trainers import AddedBatches, Rhythm
 from ..distributed import World
 from .handle import TrainerHandle
+from .selection import Named
 
-Named = dict[str, torch.nn.Parameter]
 SEPARATE = 2**18  # bytes from which copying a gradient into a joint buffer costs more than a sum of its own
 
 
@@ -68,6 +69,11 @@ class Updates:
                 _discard(self._trained[name])
         return [name for name in self.handles if name not in self.waiting]
 
+    @property
+    def left(self) -> bool:
+        """Whether gradients that were added up wait for further batches."""
+        return bool(self._added.waiting())
+
     def left_due(self) -> list[str]:
         """Return the trainers whose gradients wait for batches that an epoch does not have any more."""
         left = self._added.waiting()
@@ -80,7 +86,7 @@ class Updates:
         It does not if a handler of any rank holds it back, or if gradients in float16 have overflowed on any
         rank. Otherwise, parameters that only other ranks' samples have reached get gradients of 0.
         """
-        overflowed = self.loss_scale is not None and self.loss_scale.overflowed()
+        overflowed = self.loss_scale is not None and bool(self.loss_scale.overflowed)
         if not world.alone:
             parameters = [each for name in due for each in self._trained[name].values()]
             flags = [*(each.grad is not None for each in parameters), held_back, overflowed]
@@ -101,10 +107,7 @@ class Updates:
             _multiply(_gradients(self._trained[name]), self._added.share(name))
         if not world.alone:
             parameters = [each for name in due for each in self._trained[name].values()]
-            for each in parameters:
-                if each.grad is not None:  # the ranks' gradients must have the same form
-                    each.grad = each.grad.to_dense().contiguous()
-            _sum_over_ranks(world, [each.grad for each in parameters if each.grad is not None])
+            _sum_over_ranks(world, [each for each in parameters if each.grad is not None])
 
     def clip(self, due: Collection[str]) -> None:
         """Scale the gradients of trainers that clip down to their largest norms, without a wait.
@@ -123,9 +126,15 @@ class Updates:
         Trainers that no sample has reached do not count the update.
         """
         for name in due:
-            if any(each.grad is not None for each in self._trained[name].values()):
-                self.handles[name].update()
-            _discard(self._trained[name])
+            handle, named = self.handles[name], self._trained[name]
+            reached = [each for each in named.values() if each.grad is not None]
+            if handle.optimizer.defaults.get("fused"):  # whose operators take the memory in its order
+                for each in reached:
+                    if each.grad.stride() != each.stride():
+                        each.grad = torch.empty_like(each).copy_(each.grad)
+            if reached:
+                handle.update()
+            _discard(named)
         self._added.forget(due, others=False)
 
     def discard_held(self, due: Collection[str]) -> None:
@@ -143,33 +152,21 @@ class LossScale:
     """
 
     def __init__(self, scale: float = 2.0**16) -> None:
-        self.scale, self._finite = scale, 0
-        self._overflowed: bool | None = None  # in the batch since the last update(), if there was one
+        self.scale, self.finite = scale, 0  # and the number of batches since it changed
+        self.overflowed: bool | None = None  # in the batch since the last update(), if there was one
 
     def unscale(self, gradients: Sequence[torch.Tensor]) -> None:
         """Scale gradients back."""
         _multiply(gradients, 1 / self.scale)
         norms = torch._foreach_norm(gradients, float("inf")) if gradients else []
-        self._overflowed = bool(norms) and not bool(torch.stack(norms).isfinite().all())
-
-    def overflowed(self) -> bool:
-        """Return whether gradients that were scaled back are not finite."""
-        return bool(self._overflowed)
+        self.overflowed = bool(norms) and not bool(torch.stack(norms).isfinite().all())
 
     def update(self, overflowed: bool) -> None:
         """Set the scale for the next batch, unless there was no batch since the last call."""
-        if self._overflowed is not None:
-            self._finite = 0 if overflowed else (self._finite + 1) % 2000
-            self.scale *= 0.5 if overflowed else 1.0 if self._finite else 2.0
-            self._overflowed = None
-
-    def state(self) -> list[Any]:
-        """Return the scale, and the number of batches since it changed."""
-        return [self.scale, self._finite]
-
-    def load(self, state: Sequence[Any]) -> None:
-        """Restore what :meth:`state` returned."""
-        self.scale, self._finite = state
+        if self.overflowed is not None:
+            self.finite = 0 if overflowed else (self.finite + 1) % 2000
+            self.scale *= 0.5 if overflowed else 1.0 if self.finite else 2.0
+            self.overflowed = None
 
 
 def _gradients(parameters: Named) -> list[torch.Tensor]:
@@ -186,13 +183,17 @@ def _multiply(gradients: Sequence[torch.Tensor], factor: float) -> None:
         torch._foreach_mul_(gradients, factor)
 
 
-def _sum_over_ranks(world: World, gradients: Sequence[torch.Tensor]) -> None:
+def _sum_over_ranks(world: World, parameters: Sequence[nn.Parameter]) -> None:
     """Replace gradients by their sums: large ones one by one, small ones of a dtype together."""
     large: list[torch.Tensor] = []
     small: dict[torch.dtype, list[torch.Tensor]] = {}
-    for each in gradients:
-        together = small.setdefault(each.dtype, []) if each.nbytes < SEPARATE else large
-        together.append(each)
+    for each in parameters:
+        each.grad = each.grad.to_dense()
+        if each.nbytes < SEPARATE or not each.is_contiguous():
+            small.setdefault(each.dtype, []).append(each.grad)
+        else:
+            each.grad = each.grad.contiguous()
+            large.append(each.grad)
     flat = [torch.cat([each.reshape(-1) for each in group]) for group in small.values()]
     world.all_reduce_tensors([*large, *flat])
     for joined, group in zip(flat, small.values()):

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from multifit import CheckpointHandler, DataError, Every, LossSpec, MultiEstimator, TrainerError, TrainerSpec
-from multifit.gluon.handlers import TerminateOnNaN
-from multifit.handlers import StoppingHandler
+from multifit.handlers import StoppingHandler, TerminateOnNaN
 from multifit.seeding import seed_everything
 from tests.common.accumulating import CASES, SGD, assert_is_one_batch, batches_of, net_of, spec_of, values_of
 from tests.common.compare import assert_unchanged, snapshot

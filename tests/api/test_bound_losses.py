@@ -9,10 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import CheckpointHandler, Every, LossSpec, MultiEstimator, SpecError, TaskSpec, TrainerSpec
+from multifit import (
+    CheckpointHandler,
+    Every,
+    LossSpec,
+    MixUp,
+    MultiEstimator,
+    SpecError,
+    TaskSpec,
+    TrainerSpec,
+)
 from multifit.balance import DWA
 from multifit.distributed import ALONE, World
-from multifit.gluon.handlers import MixUp
 from tests.common.compare import assert_same_parameters, assert_unchanged, snapshot
 from tests.common.grids import ONE, TWO
 from tests.common.hand_loop import SGD, SILENT

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from multifit import EarlyStoppingHandler, Every, StoppingHandler
-from multifit.gluon.handlers import WeightAveraging
+from multifit.handlers import WeightAveraging
 
 from .resume_runs import simple_run
 

@@ -4,8 +4,16 @@ from typing import Any
 
 import pytest
 
-from multifit import LossSpec, MultiEstimator, TrainerError, TrainerSpec
-from multifit.gluon.handlers import GradientNoise, LabelSmoothing, MixUp, WeightAveraging
+from multifit import (
+    GradientNoise,
+    LabelSmoothing,
+    LossSpec,
+    MixUp,
+    MultiEstimator,
+    TrainerError,
+    TrainerSpec,
+    WeightAveraging,
+)
 from tests.common.compare import assert_same_parameters, assert_unchanged, copy_parameters, snapshot, twins
 from tests.common.nets import two_heads
 from tests.common.specs import CE, L2, two_head_spec

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from multifit import EarlyStoppingHandler, Every
-from multifit.gluon.handlers import WeightAveraging
+from multifit.handlers import WeightAveraging
 from multifit.handlers.plateau import PlateauHandler
 from tests.common.nets import two_heads
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from multifit import EarlyStoppingHandler, Every
-from multifit.gluon.handlers import WeightAveraging
-from multifit.handlers import StoppingHandler
+from multifit.handlers import StoppingHandler, WeightAveraging
 
 from .resume_runs import EPOCHS, STEPS, At, Run, end_without_stop, unequal
 

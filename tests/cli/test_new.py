@@ -6,7 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from multifit.cli.new import TEMPLATE
+import pytest
+
+from multifit.cli.new import TEMPLATES
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,10 +31,11 @@ def test_the_file_trains_and_predicts_as_it_is(multifit):
     assert refused.err.endswith("`multifit predict`: points x,y such as 0.5,-0.2.\n")
 
 
-def test_the_file_is_formatted_as_the_other_tasks():
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_the_file_is_formatted_as_the_other_tasks(name):
     for command in (["check"], ["format", "--check"]):
         ruff = [sys.executable, "-m", "ruff", *command, "--stdin-filename=tasks/new.py", "-"]
-        done = subprocess.run(ruff, cwd=ROOT, input=TEMPLATE.read_bytes(), capture_output=True)
+        done = subprocess.run(ruff, cwd=ROOT, input=TEMPLATES[name].read_bytes(), capture_output=True)
         assert done.returncode == 0, done.stdout
 
 

@@ -107,8 +107,9 @@ CARRIED: dict[str, tuple[Any, Callable[[], dict[str, Any]]]] = {
     "a sampler's generator": (Noisy, lambda: {"batch_size": 4, "sampler": weighted()}),
     "a batch sampler's": (
         Noisy, lambda: {"batch_sampler": torch.utils.data.BatchSampler(weighted(), 4, False)}),
-    "persistent workers": (Samples, lambda: PERSISTENT),
-    "persistent workers, a generator": (Samples, lambda: {**PERSISTENT, "generator": seeded()}),
+    "persistent workers": (Noisy, lambda: PERSISTENT),
+    "persistent workers, a generator": (Noisy, lambda: {**PERSISTENT, "generator": seeded()}),
+    "persistent workers, a stream": (Stream, lambda: {**WORKERS, "persistent_workers": True}),
 }  # fmt: skip
 
 
@@ -117,7 +118,7 @@ CARRIED: dict[str, tuple[Any, Callable[[], dict[str, Any]]]] = {
 def test_what_a_data_loader_carries_over_to_the_next_epoch_resumes(
     kind: Any, options: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """But random numbers of persistent workers, which the log says."""
+    """But random numbers in streams of persistent workers, which the log says."""
     caplog.set_level("INFO", "multifit")
 
     def train(folder: Path, *handlers: Any, **resume: Any) -> MultiEstimator:
@@ -129,7 +130,7 @@ def test_what_a_data_loader_carries_over_to_the_next_epoch_resumes(
         return estimator
 
     assert_resumes_bit_for_bit(train, tmp_path, 9, 15)
-    assert ("cannot be seeded" in caplog.text) == ("persistent_workers" in options())
+    assert ("cannot be seeded" in caplog.text) == (kind is Stream and "persistent_workers" in options())
 
 
 @pytest.mark.parametrize(("engine", "workers"), [("mxnet", 0), ("mxnet", 2), ("torch", 2)])

@@ -43,7 +43,7 @@ OTHER_RANKS = "what each process has measured cannot be divided among another nu
 class Snapshot:
     """Writes an engine's part of a run into a folder, and reads it back; no pickle."""
 
-    net_file = NET
+    net_file, final_file, reader = NET, "final.params", "net.load_parameters"
     versions = staticmethod(partial(installed_versions, ["mxnet"]))
     differing = staticmethod(differing)
     write_tree, read_tree, read_own_tree = TREES.write, TREES.read, TREES.read_own

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit.gluon.handlers import GradientNoise
+from multifit.handlers import GradientNoise
 from tests.common.grids import TWO, two_settings
 from tests.common.nets import sequential
 from tests.common.specs import CE
@@ -64,5 +64,5 @@ def test_the_noise_is_normal_and_the_same_on_all_devices() -> None:
 def test_a_sparse_gradient_is_an_error() -> None:
     net = sequential(nn.Embedding(5, 3, sparse_grad=True))
     net.initialize()
-    with pytest.raises(ValueError, match='gradient of "0.weight" is sparse .row_sparse.; build its layer'):
+    with pytest.raises(ValueError, match='gradient of "0.weight" is sparse; build its layer'):
         fit(GradientNoise(), net=net, data=[(mx.nd.array([0, 1]), mx.nd.array([2, 0]))])

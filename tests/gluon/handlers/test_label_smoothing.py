@@ -6,9 +6,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import LabelSpec, LossSpec, MultiEstimator, SpecError, TaskSpec, TrainerSpec
+from multifit import (
+    LabelSmoothing,
+    LabelSpec,
+    LossSpec,
+    MixUp,
+    MultiEstimator,
+    SpecError,
+    TaskSpec,
+    TrainerSpec,
+)
 from multifit.gluon.execution.loss_weights import BatchLossScale
-from multifit.gluon.handlers import LabelSmoothing, MixUp
 from multifit.losses import SegmentationCELoss, SequenceCELoss
 from tests.common.grids import two_settings
 from tests.common.specs import CE, L2

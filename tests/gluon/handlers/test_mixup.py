@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import LabelSpec, LossSpec, SpecError, TaskSpec
-from multifit.gluon.handlers import MixUp
+from multifit import LabelSpec, LossSpec, MixUp, SpecError, TaskSpec
 from tests.common.grids import two_settings
 from tests.common.specs import CE
 

@@ -5,13 +5,15 @@ from typing import Any
 
 import pytest
 
-from multifit import EarlyStoppingHandler, Every, TrainerSpec
-from multifit.gluon.handlers import (
+from multifit import (
+    EarlyStoppingHandler,
+    Every,
     GradientNoise,
     LabelSmoothing,
     MixUp,
     SkipNonFinite,
     TerminateOnNaN,
+    TrainerSpec,
     WeightAveraging,
 )
 from multifit.handlers import CheckpointHandler

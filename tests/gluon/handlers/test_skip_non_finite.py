@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from multifit import CheckpointHandler, Every, TrainerSpec
-from multifit.gluon.handlers import SkipNonFinite
-from multifit.gluon.handlers.non_finite import CHUNK, all_finite
+from multifit.distributed import ALONE
+from multifit.gluon.handler_arrays import CHUNK, GluonArrays
+from multifit.handlers import SkipNonFinite
 from tests.common.grids import ONE, TWO
 from tests.common.handlers import CutsPower, PowerCut
 
@@ -79,11 +80,12 @@ def test_sparse_gradients() -> None:
 
 
 def test_many_gradients_of_several_types() -> None:
+    functions = GluonArrays({}, ALONE, lambda: None)
     for bad in (None, 0, CHUNK - 1, CHUNK, CHUNK + 60):
         arrays = [mx.nd.ones((2,), dtype="float16" if i % 5 == 0 else "float32") for i in range(2 * CHUNK)]
         if bad is not None:
             arrays[bad][1] = np.nan
-        assert all_finite(arrays).asscalar() == (bad is None), bad
+        assert functions.all_finite(arrays).asscalar() == (bad is None), bad
 
 
 def test_counts_continue_from_a_checkpoint(tmp_path: Path, caplog: Any) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from multifit import Every, LossSpec, MultiEstimator, TrainerSpec
-from multifit.gluon.handlers import TerminateOnNaN
+from multifit.handlers import TerminateOnNaN
 from tests.common.compare import snapshot
 from tests.common.grids import ONE, TWO
 from tests.common.nets import mlp

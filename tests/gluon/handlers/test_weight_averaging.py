@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from multifit import CheckpointHandler, EarlyStoppingHandler, LossSpec, MultiEstimator, TaskSpec, TrainerSpec
-from multifit.gluon.handlers import WeightAveraging
+from multifit.distributed import ALONE
+from multifit.gluon.handler_arrays import GluonArrays
+from multifit.handlers import WeightAveraging
 from tests.common.compare import snapshot
 from tests.common.grids import ONE, TWO
 from tests.common.handlers import Freezes
@@ -150,7 +152,7 @@ def test_parameters_of_several_types_and_one_that_no_batch_reached() -> None:
     for number in (0, 2):
         for parameter in reached:
             parameter.set_data(parameter.data() + number)
-        handler.epoch_end(SimpleNamespace(parameters=parameters))
+        handler.epoch_end(SimpleNamespace(arrays=GluonArrays(parameters, ALONE, lambda: None)))
     for i, average in enumerate(handler.evaluated_parameters.values()):
         np.testing.assert_allclose(average.asnumpy(), i % 7 + 1, rtol=1e-3)
         assert np.dtype(average.dtype) == dtypes[i]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from multifit import LossSpec, MetricSpec, MultiEstimator, SpecError, TaskSpec
 
@@ -88,7 +89,8 @@ class Setup:
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """All parameters and buffers by name."""
-        return {name: value.detach().clone() for name, value in self.net.state_dict().items()}
+        state = {name: value for name, value in self.net.state_dict().items() if not is_lazy(value)}
+        return {name: value.detach().clone() for name, value in state.items()}
 
     def refused(self, error: type[Exception], *texts: str, way: str = "fit") -> str:
         """Check that it is refused with every text in the message, and that nothing moved.

@@ -12,7 +12,16 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from multifit import DataError, LabelSpec, LossSpec, MetricSpec, SpecError, TaskSpec, TrainerError, TrainerSpec
+from multifit import (
+    DataError,
+    LabelSpec,
+    LossSpec,
+    MetricSpec,
+    SpecError,
+    TaskSpec,
+    TrainerError,
+    TrainerSpec,
+)
 
 from .faulty import BOTH, CE, MSE, Setup, around, arrays, fault, new_setup
 
@@ -28,7 +37,7 @@ def setup() -> Any:
 
 
 def amounts(shape: tuple[int, ...]) -> list:
-    return [[*arrays()[:2], np.ones(shape, "float32")]]
+    return [[*arrays()[:2], np.arange(np.prod(shape), dtype="float32").reshape(shape)]]
 
 
 def digits(values: Any) -> list:
@@ -102,12 +111,12 @@ LOSSES = [
         "element by element: fix the net's last layer or the label"),
     *(fault(f"each with each, {name}", lambda s, loss=loss: s.but(
         data=amounts((8,)), losses={"digit": CE(), "amount": LossSpec(loss)}, metrics={}),
-        'losses["amount"]: the output "amount" is (8, 1) float32 and the label "amount" is (8,) float32, which',
-        "PyTorch broadcasts and compares each value with each other one; give both one shape")
+        'losses["amount"]: the output "amount" is (8, 1) float32 and the label "amount" is (8,) float32',
+        "which PyTorch compares each value with each other one; give both one shape")
       for name, loss in {
         "module": MSE(), "function of PyTorch": F.l1_loss, "partial": partial(F.mse_loss, reduction="none"),
         "a number": lambda a, b: (a - b).square().mean(), "values": lambda a, b: (a - b).abs()}.items()),
-    fault("another rank", lambda s: s.but(data=amounts((8, 1, 1))), "compares otherwise; give both one shape"),
+    fault("another rank", lambda s: s.but(data=amounts((8, 1, 1))), "compares each value with each other one"),
     fault("class labels differ", lambda s: s.but(data=digits(np.ones((8, 2), "int64"))),
         'output "digit" (8, 3) float32 and label "digit" (8, 2) int64 do not fit',
         "the output's 8 rows of 3 classes need one class index each, a label of shape (8,)"),
@@ -181,7 +190,7 @@ RETURNED = {
         "returns 2 arrays: [(8, 3) float32, [(8, 3) float32]]; nest the names as the net nests"),
     "None": (lambda d, x: (d(x), None), "returns 1 array and None: [(8, 3) float32, None]"),
     "numpy": (lambda d, x: (d(x), d(x).detach().numpy()),
-        '"amount" as ndarray; every output that is declared must be a tensor'),
+        '"amount" as ndarray; every declared output must be a tensor'),
     "key missing": (lambda d, x: {"digit": d(x), "amont": d(x)},
         '1 problem found:\n  1. outputs: the net returns no "amount" (did you mean "amont"?); ',
         'it returns "digit", "amont"'),
@@ -274,7 +283,9 @@ def test_a_negative_weight_of_a_sample(setup: Setup) -> None:
 
 def test_a_loss_that_is_not_finite(setup: Setup) -> None:
     logarithm = setup.with_loss(lambda a, b: (a * 0).sum(dim=1).log(), **BOTH)
-    logarithm.refused(DataError, 'losses["digit"]: is -inf for this batch, whose inputs and labels are finite')
+    logarithm.refused(
+        DataError, 'losses["digit"]: is -inf for this batch, whose inputs and labels are finite'
+    )
 
 
 # ----------------------------------------------------------------------------------- labels that are missing
@@ -332,7 +343,13 @@ def test_all_problems_are_reported_together(setup: Setup, way: str) -> None:
     assert sorted(p.kind for p in problems) == ["data", "spec", "spec", "trainer", "trainer"]
     numbered = [f"  {i}. {problem.message}" for i, problem in enumerate(problems, 1)]
     assert message.splitlines() == [f"{len(problems)} problems found:", *numbered]
-    for text in ("3, which is none", "(8, 2) float32 differ", "val_data: the batch has 2", "adm", "clip_norm"):
+    for text in (
+        "3, which is none",
+        "(8, 2) float32 differ",
+        "val_data: the batch has 2",
+        "adm",
+        "clip_norm",
+    ):
         assert text in message
 
 
@@ -354,7 +371,9 @@ def test_trainers_out_of_step(setup: Setup) -> None:
         "heads": TrainerSpec("(digit|amount).*", every=3, accumulate=True),
     }
     faulty = missing(setup, -1).with_trainers(trainers)
-    faulty.refused(TrainerError, 'losses["digit"]: is divided by the samples that have its labels', '2 of "body"')
+    faulty.refused(
+        TrainerError, 'losses["digit"]: is divided by the samples that have its labels', '2 of "body"'
+    )
 
 
 # ------------------------------------------------------------------------------------------ user's code

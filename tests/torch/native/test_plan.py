@@ -35,7 +35,11 @@ def test_a_plan() -> None:
     assert body.losses == heads.losses == ("digit", "amount")
     assert set(plan.frozen) == {"digit.bias", "amount.bias"}
     text = plan.to_text(120)
-    assert "training\n" in text and "gradients clipped to norm 2" in text and "0.5 x MSELoss" in text
+    assert (
+        "training, evaluating and predicting\n" in text
+        and "gradients clipped to norm 2" in text
+        and "0.5 x MSELoss" in text
+    )
     json.dumps(plan.to_dict())
 
 
@@ -44,7 +48,9 @@ def test_layers() -> None:
     layers = {layer.name: layer for layer in setup.check(layers=True).layers}
     assert layers["body.0"][1:] == ("Linear", "(8, 5) float32", 35)
     assert layers["body"].output == "(8, 5) float32" and layers["body"].parameters == 0
-    assert sum(layer.parameters for layer in layers.values()) == sum(p.numel() for p in setup.net.parameters())
+    assert sum(layer.parameters for layer in layers.values()) == sum(
+        p.numel() for p in setup.net.parameters()
+    )
 
 
 class Tied(nn.Module):

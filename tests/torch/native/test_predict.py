@@ -1,4 +1,4 @@
-"""Predictions are what the net returns in evaluation mode, batch by batch; evaluations measure without training."""
+"""Predictions are what the net returns in evaluation mode; evaluations measure without training."""
 
 from typing import Any
 
@@ -9,7 +9,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from multifit import DataError, LossSpec, MultiEstimator, SpecError, TaskSpec, TrainerSpec
+from multifit.distributed import World
 from multifit.torch.evaluation import softmax_axis
+from tests.common.ranks import run_ranks
 
 from .nets import BODIES, columns, heads, loader, spec_of_heads
 
@@ -117,7 +119,12 @@ class Sequences(nn.Module):
 
 
 def test_outputs_that_cannot_be_joined_are_lists() -> None:
-    spec = TaskSpec(inputs=["x"], outputs=["o", "sum", "low"], losses={"o": LossSpec(torch.sum, "o")})
+    spec = TaskSpec(
+        inputs=["x"],
+        outputs=["o", "sum", "low"],
+        losses={"o": LossSpec(torch.sum, "o")},
+        unused=["sum", "low"],
+    )
     estimator = MultiEstimator(Sequences(), spec)
     found = estimator.predict([(torch.ones(2, 3),), (torch.ones(4, 5),)])
     assert [each.shape for each in found["o"]] == [(2, 3), (4, 5)]
@@ -165,6 +172,20 @@ def test_a_batch_that_does_not_fit() -> None:
     assert "the net's forward pass (evaluate), called with x (20, 5) float64" in raised.value.__notes__[0]
 
 
+@pytest.mark.parametrize("gather", [True, False])
+def test_ranks_divide_the_batches(gather: bool) -> None:
+    wanted = expected(heads(), X)
+    batches = [(X[:7],), (X[7:8],), (X[8:],)]  # of the second, one rank alone has a sample
+
+    def predict(world: World) -> Any:
+        net = heads(seed=world.rank)  # the first rank's values count
+        return MultiEstimator(net, spec_of_heads(), world=world).predict(batches, gather=gather)
+
+    rows = [[0, 1, 2, 7, *range(8, 12)], [3, 4, *range(12, 16)], [5, 6, *range(16, 20)]]
+    for found, own in zip(run_ranks(3, predict), rows):
+        assert_equal(found, wanted if gather else {name: each[own] for name, each in wanted.items()})
+
+
 # ---------------------------------------------------------------------------------------- evaluations
 
 
@@ -175,10 +196,8 @@ def test_an_evaluation_measures_and_changes_nothing() -> None:
     figures = estimator.evaluate(loader())
     x, kind, size = columns()
     outputs = {name: torch.from_numpy(each) for name, each in expected(net, x).items()}
-    assert figures["val_kind"] == pytest.approx(
-        float(functional.cross_entropy(outputs["kind"], kind)), rel=1e-10
-    )
-    assert figures["val_size"] == pytest.approx(float(functional.mse_loss(outputs["size"], size)), rel=1e-10)
+    assert figures["kind"] == pytest.approx(float(functional.cross_entropy(outputs["kind"], kind)), rel=1e-10)
+    assert figures["size"] == pytest.approx(float(functional.mse_loss(outputs["size"], size)), rel=1e-10)
     assert net.training and all(each.grad is None for each in net.parameters())
     assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
 
@@ -189,6 +208,7 @@ def test_the_first_evaluated_batch_is_checked() -> None:
         outputs=["kind", "size", "other"],
         labels=["kind", "size"],
         losses={"kind": nn.CrossEntropyLoss(), "size": nn.MSELoss()},
+        unused=["other"],
     )
     with pytest.raises(SpecError, match="outputs"):
         MultiEstimator(heads(), spec).evaluate(loader())

@@ -46,7 +46,12 @@ SCHEDULES: dict[str, Any] = {
 
 
 def by_hand(
-    net: nn.Module, optimizer: Any, batches: Any, every: int = 1, clip: float | None = None, schedule: Any = None
+    net: nn.Module,
+    optimizer: Any,
+    batches: Any,
+    every: int = 1,
+    clip: float | None = None,
+    schedule: Any = None,
 ) -> None:
     """A loop in PyTorch whose batches are joined, `every` at a time."""
     for start in range(0, len(batches), every):
@@ -78,7 +83,10 @@ def test_updates_equal_a_loop_by_hand(name, kind, options, schedule, every, clip
 
 def test_accumulate_of_the_estimator_is_for_all_trainers():
     ours, theirs = small_net(), small_net()
-    declared = {"body": TrainerSpec("0.*", "sgd", {"lr": 0.1}), "head": TrainerSpec("2.*", "sgd", {"lr": 0.2})}
+    declared = {
+        "body": TrainerSpec("0.*", "sgd", {"lr": 0.1}),
+        "head": TrainerSpec("2.*", "sgd", {"lr": 0.2}),
+    }
     trainers = trainers_of(ours, declared, accumulate=2)
     assert trainers.get() and (trainers.window, trainers.window_of("body")) == (2, 2)
     batches = batches_of(4, 2, 6, 1)
@@ -175,6 +183,21 @@ def test_the_largest_norm_is_that_of_a_trainer_s_gradients():
     trainers.clip([])  # those that are not due are left alone
 
 
+def test_gradients_of_any_layout_are_used():
+    ours, theirs = wide_net(), wide_net()
+    trainers = trainers_of(ours, TrainerSpec(".*", "adam", {"lr": 0.1}))
+    optimizer = torch.optim.Adam(theirs.parameters(), lr=0.1)
+    assert trainers.build() == [] and trainers["trainer"].defaults["fused"]
+    for net in (ours, theirs):
+        assert not net[2].weight.is_contiguous()
+        torch.manual_seed(1)
+        for each in net.parameters():
+            each.grad = torch.randn(each.shape, dtype=each.dtype)  # contiguous
+    trainers.update(["trainer"])
+    optimizer.step()
+    assert_equal(ours, theirs)
+
+
 # ---- ranks
 
 
@@ -259,7 +282,9 @@ def test_what_one_rank_reaches_is_updated_on_all_ranks():
         trainers = trainers_of(net, TrainerSpec(".*", "sgd", {"lr": 0.1, "weight_decay": 0.5}))
         reach = lambda net, batch: (net[0] if rank else net[2])(batch[0][:, : 5 if rank else 4]).sum()  # noqa: E731
         train(trainers, net, batches_of(4), world=world, loss=reach, totals=[8])
-        train(trainers, net, batches_of(4), start=1, world=world, hold=[rank], totals=[8])  # rank 1 holds back
+        train(
+            trainers, net, batches_of(4), start=1, world=world, hold=[rank], totals=[8]
+        )  # rank 1 holds back
         nothing = lambda net, batch: net[0].bias.sum()  # noqa: E731
         train(trainers, net, batches_of(4), world=world, loss=nothing, totals=[8])
         return net, [each.grad is None for each in net.parameters()]
@@ -316,7 +341,7 @@ def test_losses_in_float16_are_scaled_as_by_torch_s_grad_scaler():
     optimizer = torch.optim.SGD(theirs.parameters(), lr=0.1, fused=True)
     scales = []
     for step, batch in enumerate(batches_of(4, 4, 4, 4)):
-        batch = tuple(each.float() * (1e20 if step == 2 else 1) for each in batch)
+        batch = tuple(each.float() * (1e36 if step == 2 else 1) for each in batch)
         train(trainers, ours, [batch], start=step)
         optimizer.zero_grad()
         scaler.scale(loss_of(theirs, batch)).backward()
@@ -343,7 +368,7 @@ def test_gradients_that_wait_in_float16_survive_a_change_of_the_scale():
     assert_equal(ours, theirs)
 
 
-def test_the_scale_doubles_after_2000_finite_batches_and_is_saved():
+def test_the_scale_doubles_after_2000_finite_batches():
     scale = LossScale()
     for _ in range(2000):
         assert scale.scale == 2.0**16
@@ -353,7 +378,4 @@ def test_the_scale_doubles_after_2000_finite_batches_and_is_saved():
     assert scale.scale == 2.0**17
     scale.unscale([])
     scale.update(True)  # another rank's
-    assert scale.state() == [2.0**16, 0]
-    other = LossScale()
-    other.load([4.0, 7])
-    assert other.state() == [4.0, 7] and not other.overflowed()
+    assert (scale.scale, scale.finite) == (2.0**16, 0)

@@ -4,11 +4,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ...arguments import NotNegative, checked
-from ...events import Handler
-from ...protocols import MultiEstimator
-from ..compat import mx
-from ..distributed.collectives import broadcast
+from ..arguments import NotNegative, checked
+from ..events import Handler
+from ..protocols import MultiEstimator
 
 
 class GradientNoise(Handler):
@@ -27,7 +25,8 @@ class GradientNoise(Handler):
     gamma : float
         How fast the noise decays, at least 0.
     random : callable, optional
-        Draws the noise, with the arguments of ``mx.nd.random.normal``, which is the default.
+        Draws the noise, with the arguments of ``mx.nd.random.normal``, or for a PyTorch net of
+        ``torch.normal``, which are the defaults.
 
     Raises
     ------
@@ -48,7 +47,7 @@ class GradientNoise(Handler):
         random: Callable[..., Any] | None = None,
     ) -> None:
         self.eta, self.gamma = eta, gamma
-        self._draw = mx.nd.random.normal if random is None else random
+        self._random = random
 
     def change_gradients(self, estimator: MultiEstimator) -> None:
         """Add the noise."""
@@ -58,16 +57,14 @@ class GradientNoise(Handler):
             for parameters in estimator.gradients().values()
             for name, arrays in parameters.items()
         }
-        noises = [self._noise(name, arrays[0], sigma) for name, arrays in gradients.items()]
-        broadcast(estimator.world, noises)
+        functions = estimator.arrays
+        for name, (first, *_) in gradients.items():
+            if functions.is_sparse(first):
+                raise ValueError(
+                    f'GradientNoise: the gradient of "{name}" is sparse; build its layer with '
+                    "sparse_grad=False, or in PyTorch with sparse=False"
+                )
+        noises = functions.noise([arrays[0] for arrays in gradients.values()], sigma, self._random)
         for arrays, noise in zip(gradients.values(), noises):
             for gradient in arrays:
-                gradient += noise.as_in_context(gradient.context)
-
-    def _noise(self, name: str, gradient: Any, sigma: float) -> Any:
-        if gradient.stype != "default":
-            raise ValueError(
-                f'GradientNoise: the gradient of "{name}" is sparse ({gradient.stype}); build its layer '
-                "with sparse_grad=False"
-            )
-        return self._draw(0, sigma, shape=gradient.shape, dtype=gradient.dtype, ctx=gradient.context)
+                functions.add(gradient, noise)

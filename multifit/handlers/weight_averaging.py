@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 from typing import Annotated, Any
 
-from ...arguments import Count, FromZero, Share, checked, one_of
-from ...events import Handler, Priority
-from ...protocols import MultiEstimator
-from ..compat import mx
+from ..arguments import Count, FromZero, Share, checked, one_of
+from ..events import Handler, Priority
+from ..protocols import MultiEstimator
 
 
 class WeightAveraging(Handler):
@@ -89,14 +89,15 @@ class WeightAveraging(Handler):
     @contextmanager
     def around_evaluation(self, estimator: MultiEstimator) -> Iterator[None]:
         """Let the net have the averages during an evaluation."""
+        functions = estimator.arrays
         arrays = [array for array, _ in self._pairs(estimator)]
-        copies = [array.copy() for array in arrays]
+        copies = [functions.copy(array) for array in arrays]
         self._copy_to_net(estimator)
         try:
             yield
         finally:
             for array, copy in zip(arrays, copies):
-                copy.copyto(array)
+                functions.assign(array, copy)
 
     def train_end(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Copy the averages to the net, unless `apply` is False; warn if there are none."""
@@ -121,7 +122,7 @@ class WeightAveraging(Handler):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned."""
         self._epochs, self._elapsed, self._count = state["epochs"], state["due"], state["count"]
-        self.evaluated_parameters = {name: value.copy() for name, value in state["averages"].items()}
+        self.evaluated_parameters = deepcopy(dict(state["averages"]))
 
     def _average_if_due(self, estimator: MultiEstimator) -> None:
         if self._epochs < self.start:
@@ -131,39 +132,25 @@ class WeightAveraging(Handler):
             return
         self._count += 1
         rate = 1.0 - self.decay if self.kind == "ema" else 1.0 / self._count
-        parameters, averages = estimator.parameters.items(), self.evaluated_parameters
-        averaged = {n: p for n, p in parameters if n in averages or self._is_updated(p)}  # or was so far
-        values = {name: parameter.list_data()[0] for name, parameter in averaged.items()}
-        for name, value in values.items():
+        functions, averages = estimator.arrays, self.evaluated_parameters
+        updated = {*averages, *functions.held("trained")}  # those that were so far, too
+        if self.kind == "ema":  # also those that the forward pass updates
+            updated.update(functions.held("statistics"))
+        for name, (value, *_) in functions.held().items():
             if name in averages:
-                _approach(averages[name], value, rate)
-            else:
-                averages[name] = value.copy()
-
-    def _is_updated(self, parameter: Any) -> bool:
-        """Return whether trainers update a parameter; for "ema", also whether the forward pass does."""
-        if parameter._data is None:  # no batch has reached it yet
-            return False
-        return parameter.grad_req != "null" or (self.kind == "ema" and not parameter._differentiable)
+                averages[name] = functions.approach(averages[name], value, rate)
+            elif name in updated:
+                averages[name] = functions.copy(value)
 
     def _pairs(self, estimator: MultiEstimator) -> list[tuple[Any, Any]]:
         """Return the arrays of the averaged parameters, on all devices, with their averages."""
         return [
-            (array, average)
-            for name, average in self.evaluated_parameters.items()
-            for array in estimator.parameters[name].list_data()
+            (array, self.evaluated_parameters[name])
+            for name, arrays in estimator.arrays.held().items()
+            if name in self.evaluated_parameters
+            for array in arrays
         ]
 
     def _copy_to_net(self, estimator: MultiEstimator) -> None:
         for array, average in self._pairs(estimator):
-            average.copyto(array)
-
-
-def _approach(average: Any, value: Any, rate: float) -> None:
-    """Move an average towards a value, by the share `rate` of their distance, in place."""
-    # MXNet's step of gradient descent computes a - rate (a - w) in one pass, with the value as the gradient
-    # and the average as its own decay. If a parameter does not change, its average is exactly equal to it,
-    # unlike with ``sgd_update``. Updating many arrays in one call takes longer than one by one.
-    mx.nd.multi_sgd_update(
-        average, value, lrs=(rate,), wds=(1.0,), rescale_grad=-1.0, num_weights=1, out=[average]
-    )
+            estimator.arrays.assign(array, average)

@@ -1,18 +1,14 @@
 """Skip updates, or stop, if losses or gradients are not finite."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from ...arguments import Count, checked
-from ...events import Handler
-from ...protocols import MultiEstimator
-from ...triggers import Every
-from ..compat import mx
-from ..optim.parameters import statistics
-
-CHUNK = 200  # MXNet takes no more arrays at once
+from ..arguments import Count, checked
+from ..events import Handler
+from ..protocols import MultiEstimator
+from ..triggers import Every
 
 
 class SkipNonFinite(Handler):
@@ -40,15 +36,17 @@ class SkipNonFinite(Handler):
     def change_gradients(self, estimator: MultiEstimator) -> None:
         """Set the gradients of trainers to 0 if some are not finite."""
         for trainer, parameters in estimator.gradients().items():
-            flags = [_zero_unless_finite(list(gradients)) for gradients in zip(*parameters.values())]
-            for flag in flags[:1]:  # all devices have the same gradients
-                self._updates[trainer] = self._updates.get(trainer, 0) + 1
-                self._skipped[trainer] = self._skipped.get(trainer, 0.0) + (1.0 - flag)
+            for device, gradients in enumerate(zip(*parameters.values())):
+                flag = estimator.arrays.all_finite(gradients)
+                estimator.arrays.zero_unless(flag, gradients)
+                if device == 0:  # all devices have the same gradients
+                    self._updates[trainer] = self._updates.get(trainer, 0) + 1
+                    self._skipped[trainer] = self._skipped.get(trainer, 0.0) + (1.0 - flag)
 
     def epoch_end(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Log how many updates were skipped, and reset the counts."""
         for trainer, skipped in self._skipped.items():
-            count = int(skipped.asscalar())
+            count = int(estimator.arrays.numpy(skipped).item())
             if count:
                 estimator.logger.warning(
                     '%d of %d updates of the trainer "%s" in epoch %d had gradients that were not finite '
@@ -102,8 +100,8 @@ class TerminateOnNaN(Handler):
     def batch_begin(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Copy the statistics that the forward pass changes."""
         due = self._trigger.due(estimator.state, "batch_begin")
-        changing = statistics(estimator.parameters).values() if due else ()
-        self._copies = [(array, array.copy()) for parameter in changing for array in parameter.list_data()]
+        changing = estimator.arrays.held("statistics").values() if due else ()
+        self._copies = [(array, estimator.arrays.copy(array)) for arrays in changing for array in arrays]
 
     def hold_update(self, estimator: MultiEstimator, loss: Mapping[str, list[Any]]) -> bool:
         """Check losses and gradients, and return whether the parameters must not be updated."""
@@ -111,11 +109,11 @@ class TerminateOnNaN(Handler):
         if not self._trigger.due(estimator.state, "batch_begin"):
             return False
         scaled = estimator.plan is not None and estimator.plan.precision == "float16"
-        problems = _problems("", loss)
-        problems = problems or ([] if scaled else _gradient_problems(estimator.gradients()))
+        problems = _problems("", loss, estimator.arrays.numpy)
+        problems = problems or ([] if scaled else _gradient_problems(estimator))
         if problems:
             for array, copy in self._copies:
-                copy.copyto(array)
+                estimator.arrays.assign(array, copy)
             losses, place = ", ".join(problems), estimator.state.place
             estimator.logger.error("%s: %s; the parameters are those from before this batch", place, losses)
             estimator.state.stop(f"{losses} ({place})")
@@ -123,58 +121,25 @@ class TerminateOnNaN(Handler):
         return bool(problems)
 
 
-def _zero_unless_finite(gradients: list[Any]) -> Any:
-    """Set one device's gradients to 0 unless all are finite; return 1 if they are, else 0, of shape (1,)."""
-    flag = all_finite(gradients)
-    for gradient in gradients:
-        if gradient.stype != "default":
-            dense = gradient.tostype("default")
-            _keep_if(dense, flag)
-            dense.tostype(gradient.stype).copyto(gradient)
-        else:
-            _keep_if(gradient, flag)
-    return flag
-
-
-def _keep_if(gradient: Any, flag: Any) -> None:
-    # The gradient becomes a sequence of one step, which is overwritten if the length is 0. A product would
-    # not work, because 0 * NaN is NaN; `where` takes six times as long. The reshaped array shares its memory
-    # with the gradient.
-    step = gradient.reshape((1, 1, -1))
-    mx.nd.SequenceMask(step, flag, use_sequence_length=True, value=0, out=step)
-
-
-def all_finite(gradients: list[Any]) -> Any:
-    """Return 1 if the norm of one device's gradients is finite, else 0, of shape (1,)."""
-    by_dtype: dict[Any, list[Any]] = {}
-    for gradient in gradients:
-        by_dtype.setdefault(np.dtype(gradient.dtype), []).append(gradient.tostype("default"))
-    chunks = [arrays[i : i + CHUNK] for arrays in by_dtype.values() for i in range(0, len(arrays), CHUNK)]
-    # multi_all_finite takes forty times as long
-    squares = [mx.nd.multi_sum_sq(*chunk, num_arrays=len(chunk)) for chunk in chunks]
-    total = mx.nd.sum(mx.nd.concat(*squares, dim=0), axis=0, keepdims=True)
-    return mx.nd.contrib.isfinite(total)
-
-
-def _problems(kind: str, arrays: Mapping[str, list[Any]]) -> list[str]:
+def _problems(kind: str, arrays: Mapping[str, list[Any]], as_numpy: Callable[[Any], Any]) -> list[str]:
     """Return which arrays are NaN or infinite; `arrays` are lists per device, by name.
 
     If a batch is that of one of several loaders, the losses of other tasks are None.
     """
     problems = []
     for name, values in arrays.items():
-        pieces = [np.asarray(value.asnumpy(), dtype="float64") for value in values if value is not None]
+        pieces = [np.asarray(as_numpy(value), dtype="float64") for value in values if value is not None]
         if not all(np.isfinite(piece).all() for piece in pieces):
             wrong = "NaN" if any(np.isnan(piece).any() for piece in pieces) else "infinite"
             problems.append(f"{kind}{name} is {wrong}")
     return problems
 
 
-def _gradient_problems(gradients: Mapping[str, Mapping[str, list[Any]]]) -> list[str]:
+def _gradient_problems(estimator: MultiEstimator) -> list[str]:
     """Return which gradients, by trainer and parameter, are NaN or infinite."""
-    problems = []
-    for parameters in gradients.values():
-        flags = [all_finite(list(on_device)) for on_device in zip(*parameters.values())]
-        if not all(flag.asscalar() for flag in flags):  # the norm of large finite gradients overflows too
-            problems += _problems("the gradient of ", parameters)
+    problems, functions = [], estimator.arrays
+    for parameters in estimator.gradients().values():
+        flags = [functions.all_finite(on_device) for on_device in zip(*parameters.values())]
+        if not all(functions.numpy(flag).item() for flag in flags):  # the norm of large finite gradients overflows too
+            problems += _problems("the gradient of ", parameters, functions.numpy)
     return problems

@@ -1,0 +1,481 @@
+"""Methods of balancing on tensors: against Jacobians by hand, TorchJD's steps, and several ranks."""
+
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from multifit import LossSpec, SpecError, TaskSpec
+from multifit.balance import (
+    DWA,
+    FAMO,
+    GLS,
+    IMTLG,
+    IMTLL,
+    MGDA,
+    RLW,
+    STCH,
+    AlignedMTL,
+    CAGrad,
+    ConFIG,
+    DualProj,
+    FairGrad,
+    GradNorm,
+    GramianMethod,
+    LossMethod,
+    PCGrad,
+    Sum,
+    Uncertainty,
+    UPGrad,
+)
+from multifit.balance.weighing import weigh_gradients
+from multifit.distributed import ALONE, World
+from multifit.state import RunState
+from multifit.torch import balance
+from multifit.torch.balance import make_balancer
+from tests.common.ranks import run_ranks
+
+CPU = torch.device("cpu")
+NAMES = ("a", "b", "c")
+
+
+class Net(nn.Module):
+    """Three heads, of which the last one branches earlier."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 6), nn.Linear(6, 5)
+        self.a, self.b, self.c = nn.Linear(5, 1), nn.Linear(5, 2), nn.Linear(6, 1)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        first = self.first(x).tanh()
+        second = self.second(first).tanh()
+        return self.a(second), self.b(second), self.c(first)
+
+
+def spec_of(weights: Mapping[str, Any] | None = None, **options: Any) -> TaskSpec:
+    losses = {
+        name: LossSpec(nn.MSELoss(), name, name, weight=(weights or {}).get(name, 1.0), **options)
+        for name in NAMES
+    }
+    return TaskSpec(inputs=["x"], outputs=list(NAMES), labels=list(NAMES), losses=losses)
+
+
+class Step:
+    """A net and its balancer; batches have 8 samples, of which `labels` tells which tasks have labels."""
+
+    def __init__(self, method: Any, spec: TaskSpec | None = None, world: World = ALONE) -> None:
+        torch.manual_seed(0)
+        self.spec, self.net = spec or spec_of(), Net().double()
+        self.parameters = dict(self.net.named_parameters())
+        self.balancer: Any = make_balancer(method, self.spec, CPU, world, self.parameters)
+        self.state = RunState()
+
+    def result(self, seed: int = 0, labels: str = "abc", samples: slice = slice(None)) -> Any:
+        generator = torch.Generator().manual_seed(seed)
+        x = torch.randn(8, 4, dtype=torch.float64, generator=generator)[samples]
+        weights = {term.key: term.spec.weight for term in self.spec.terms}
+        norms = {name: 8.0 * (name in labels) for name in NAMES}
+        outputs = zip(NAMES, self.net(x), (1.0, -30.0, 0.1)) if len(x) else ()
+        objectives = {
+            name: weights[name] * (name in labels) * (y - scale * x[:, :1]).pow(2).sum() / 8
+            for name, y, scale in outputs
+        }
+        return SimpleNamespace(objectives=objectives, scale=SimpleNamespace(weights=weights, norms=norms))
+
+    def gradients(self, *arguments: Any, scale: float = 1.0, **options: Any) -> dict[str, Tensor | None]:
+        for each in self.parameters.values():
+            each.grad = None
+        self.balancer.differentiate(self.result(*arguments, **options), self.state, scale)
+        return {name: each.grad for name, each in self.parameters.items()}
+
+    def jacobian(self, **options: Any) -> tuple[list[Any], dict[str, list[Tensor | None]]]:
+        """Return the losses, and each parameter's gradients by task."""
+        values, every = list(self.parameters.values()), []
+        for name in NAMES:
+            objective = self.result(**options).objectives[name]
+            every.append(torch.autograd.grad(objective, values, allow_unused=True))
+        losses = [each.item() for each in self.result(**options).objectives.values()]
+        return losses, dict(zip(self.parameters, map(list, zip(*every))))
+
+    def figures(self) -> dict[str, float]:
+        return {name: value for means in self.balancer.means for name, value in means.read().items()}
+
+
+def rows(gradients: Mapping[str, list[Tensor | None]], names: list[str]) -> np.ndarray:
+    """Return the tasks' gradients of some parameters as rows."""
+    like = {name: next(each for each in gradients[name] if each is not None) for name in names}
+    return np.stack(
+        [
+            np.concatenate(
+                [
+                    (torch.zeros_like(like[n]) if (g := gradients[n][task]) is None else g).ravel()
+                    for n in names
+                ]
+            )
+            for task in range(len(NAMES))
+        ]
+    )
+
+
+METHODS = [
+    Sum, UPGrad, DualProj, PCGrad, CAGrad, MGDA, IMTLG, ConFIG, AlignedMTL, FairGrad, GradNorm,
+]  # fmt: skip
+SHARED = {"first.weight", "first.bias", "second.weight", "second.bias"}
+
+
+def assert_combined(found: dict[str, Any], gradients: dict[str, Any], weights: Any, tolerance: float) -> None:
+    """Shared parameters have the weighted sum; others the gradient of their task."""
+    for name, of_tasks in gradients.items():
+        factors = weights if name in SHARED else np.ones(len(weights))
+        expected = sum(f * g for f, g in zip(factors, of_tasks) if g is not None)
+        torch.testing.assert_close(found[name], expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("on", ["parameters", "first.*", "features"])
+@pytest.mark.parametrize("method", METHODS)
+def test_weights_are_those_of_jacobians_by_hand(method: Callable[..., Any], on: str) -> None:
+    made = method(on=on, preference={"b": 2.0}, normalize="largest")
+    step = Step(made)
+    found = step.gradients()
+    losses, gradients = step.jacobian()
+    compared = sorted(name for name in SHARED if on != "first.*" or name.startswith("first"))
+    jacobian = rows(gradients, compared)
+    gramian = features_by_hand(step) if on == "features" else jacobian @ jacobian.T
+    preference = np.array([0.75, 1.5, 0.75])
+    arguments = made, np.array(losses), gramian, np.ones(3), made.start(3)
+    weights, _ = weigh_gradients(*arguments, preference=preference)
+    assert_combined(found, gradients, weights, 1e-9)
+    figures = step.figures()
+    lengths = np.sqrt(np.diag(gramian))
+    assert [figures[f"weight_{name}"] for name in NAMES] == pytest.approx(weights.tolist())
+    assert [figures[f"gradnorm_{name}"] for name in NAMES] == pytest.approx(lengths.tolist())
+    assert figures["cosine_a_b"] == pytest.approx(gramian[0, 1] / lengths[0] / lengths[1])
+    assert np.isnan(figures["cosine_a_c"]) == (on == "features")
+
+
+def features_by_hand(step: Step) -> np.ndarray:
+    """Return inner products: the first two tasks read one tensor, the third one another."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(8, 4, dtype=torch.float64, generator=generator)
+    first = step.net.first(x).tanh()
+    features = {"a": step.net.second(first).tanh(), "c": first}
+    features["b"] = features["a"]
+    gramian, gradients = np.zeros((3, 3)), []
+    for name, scale in zip(NAMES, (1.0, -30.0, 0.1)):
+        loss = (getattr(step.net, name)(features[name]) - scale * x[:, :1]).pow(2).sum() / 8
+        gradients.append(torch.autograd.grad(loss, features[name], retain_graph=True)[0].flatten())
+    for one, other in ((0, 0), (0, 1), (1, 0), (1, 1), (2, 2)):
+        gramian[one, other] = gradients[one] @ gradients[other]
+    return gramian
+
+
+TORCHJD = {
+    "UPGrad": UPGrad(1e-4), "DualProj": DualProj(1e-4), "AlignedMTL": AlignedMTL(), "IMTLG": IMTLG(),
+    "ConFIG": ConFIG(),
+}  # fmt: skip
+
+
+@pytest.mark.skipif(find_spec("torchjd") is None, reason="needs torchjd")
+@pytest.mark.parametrize("name", TORCHJD)
+def test_steps_are_those_of_torchjd(name: str) -> None:  # pragma: no cover - another library
+    from torchjd import aggregation
+    from torchjd.autojac import backward, jac_to_grad
+
+    step = Step(TORCHJD[name])
+    found = step.gradients()
+    shared = [step.parameters[name] for name in sorted(SHARED)]
+    for each in shared:
+        each.grad = None
+    backward(list(step.result().objectives.values()), inputs=shared)
+    jac_to_grad(shared, getattr(aggregation, name)())
+    for key, each in zip(sorted(SHARED), shared):
+        torch.testing.assert_close(found[key], each.grad, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("on", ["parameters", "first.*", "features"])
+def test_between_measured_batches_weights_stay(on: str) -> None:
+    step = Step(UPGrad(on=on, every=3))
+    first = step.gradients(seed=1)
+    assert first["a.weight"] is not None
+    weights = [step.figures()[f"weight_{name}"] for name in NAMES]
+    step.state.step = 1
+    _, gradients = step.jacobian()
+    assert_combined(step.gradients(), gradients, weights, 1e-12)
+    step.state.step = 3
+    assert [step.figures()[f"weight_{name}"] for name in NAMES] == pytest.approx(weights)
+    step.gradients()
+    assert [step.figures()[f"weight_{name}"] for name in NAMES] != pytest.approx(weights)
+
+
+@pytest.mark.parametrize("on", ["parameters", "features"])
+def test_gradients_are_added_and_scaled(on: str) -> None:
+    step = Step(Sum(on=on))
+    expected = step.gradients(scale=1.0)
+    figures = step.figures()
+    again = step.gradients(scale=2.0**16)
+    for name, each in again.items():
+        torch.testing.assert_close(each, 2.0**16 * expected[name])
+    assert step.figures() == pytest.approx(figures, nan_ok=True)
+    step.balancer.differentiate(step.result(), step.state, scale=2.0**16)
+    for name, each in step.parameters.items():
+        torch.testing.assert_close(each.grad, 2.0**17 * expected[name])
+
+
+@pytest.mark.parametrize("on", ["parameters", "features"])
+def test_absent_tasks_have_no_weight_and_others_keep_their_shares(on: str) -> None:
+    step = Step(UPGrad(on=on))
+    found = step.gradients(labels="a")
+    assert step.figures()["weight_a"] == pytest.approx(1 / 3)
+    assert np.isnan(step.figures()["weight_b"])
+    _, gradients = step.jacobian(labels="a")
+    assert_combined(found, gradients, [1 / 3, 0, 0], 1e-12)
+
+
+@pytest.mark.parametrize("on", ["parameters", "features"])
+def test_losses_of_weight_0_take_no_part(on: str) -> None:
+    step = Step(Sum(on=on), spec_of({"c": 0}))
+    found = step.gradients()
+    _, gradients = step.jacobian()
+    assert found["c.weight"] is None
+    for name in sorted(SHARED | {"a.weight"}):
+        torch.testing.assert_close(found[name], sum(g for g in gradients[name][:2] if g is not None))
+
+
+@pytest.mark.parametrize("on", ["parameters", "features"])
+def test_losses_of_one_task_are_summed(on: str) -> None:
+    method = UPGrad(on=on, tasks={"both": ["a", "b"]})
+    step = Step(method)
+    found = step.gradients()
+    _, gradients = step.jacobian()
+    both, third = (step.figures()[f"weight_{task}"] for task in ("both", "c"))
+    for name in ("first.weight", "first.bias"):
+        of_a, of_b, of_c = gradients[name]
+        torch.testing.assert_close(found[name], both * (of_a + of_b) + third * of_c)
+    torch.testing.assert_close(found["second.bias"], sum(gradients["second.bias"][:2]))  # c does not reach it
+    if on == "parameters":
+        of_a, of_b, _ = rows(gradients, ["first.bias", "first.weight"])
+        assert step.figures()["gradnorm_both"] == pytest.approx(np.linalg.norm(of_a + of_b))
+
+
+@pytest.mark.parametrize("on", ["parameters", "features"])
+def test_numbers_that_are_not_finite_change_no_weight(on: str) -> None:
+    step = Step(UPGrad(on=on))
+    step.gradients()
+    before, figures = step.balancer.state(), step.figures()
+    result = step.result(seed=1)
+    result.objectives["a"] = result.objectives["a"] * torch.nan
+    step.balancer.differentiate(result, step.state)
+    after = step.balancer.state()
+    np.testing.assert_equal(before, after)
+    assert step.figures()["gradnorm_a"] == figures["gradnorm_a"]
+
+
+@pytest.mark.parametrize(
+    "method", [GradNorm(on="features"), GradNorm(smooth=0.5), Uncertainty(), STCH(), RLW()]
+)
+def test_a_state_continues_and_a_fork_changes_nothing(method: Any) -> None:
+    def weights(step: Step, number: int) -> list[float]:
+        step.state.step = number
+        step.balancer = step.balancer.fork()  # whose figures begin anew
+        if method.needs == "gramian":
+            step.gradients(seed=number)
+        else:
+            step.balancer.weigh(step.result(seed=number), step.state)
+        return [step.figures()[f"weight_{name}"] for name in NAMES]
+
+    one, other = Step(method), Step(method)
+    for number in range(3):
+        weights(one, number)
+    other.balancer.load(one.balancer.state())
+    kept = one.balancer
+    expected = weights(one, 3)
+    assert weights(other, 3) == expected
+    one.balancer = kept
+    assert weights(one, 3) == expected
+
+
+@pytest.mark.parametrize("on", ["parameters", "first.*", "features"])
+@pytest.mark.parametrize("every", [1, 2])
+def test_ranks_compute_what_one_process_does(on: str, every: int) -> None:
+    parts = [slice(0, 3), slice(3, 8), slice(8, 8)]  # the last one has no samples
+
+    def gradients(world: World) -> Any:
+        step = Step(UPGrad(on=on, every=every), world=world)
+        own = slice(None) if world.alone else parts[world.rank]
+        found = []
+        for step.state.step in range(2):
+            found.append(step.gradients(samples=own))
+        return found, step.figures()
+
+    (expected, figures), ranks = gradients(ALONE), run_ranks(3, gradients)
+    assert not any(isinstance(rank, Exception) for rank in ranks), ranks
+    for number, each in enumerate(expected):
+        for name, gradient in each.items():
+            total = sum(rank[0][number][name] for rank in ranks if rank[0][number][name] is not None)
+            torch.testing.assert_close(total, gradient, rtol=1e-10, atol=1e-12)
+    for _, found in ranks:
+        assert found == pytest.approx(figures, rel=1e-9, nan_ok=True)
+
+
+def test_the_plan_says_what_tasks_share() -> None:
+    step = Step(UPGrad())
+    assert step.balancer.describe(step.result()) == (
+        "tasks share 4 parameters and branch at 2 tensors; "
+        'shared: "second.weight", "first.weight", "first.bias", "second.bias" (520 bytes)'
+    )
+
+
+def never_compared(step: Step) -> None:
+    for name in SHARED:
+        step.parameters[name].requires_grad_(False)
+
+
+class Wrong(GramianMethod):
+    """Returns too many weights."""
+
+    def solve(self, gramian: Any, step: int = 0) -> Any:
+        return np.ones(5)
+
+
+MISTAKES: dict[str, tuple[Any, Any, Callable[[Step], Any], str]] = {
+    "a class": (UPGrad, {}, lambda step: None, "it is the class UPGrad; give an instance: UPGrad()"),
+    "a pattern": (UPGrad(on="frist.*"), {}, lambda step: None, 'on="frist.*" matches no parameter'),
+    "not a pattern": (UPGrad(on="first.("), {}, lambda step: None, "is not a regular expression"),
+    "bound losses": (UPGrad(), {"trainers": "one"}, lambda step: None, "are bound to trainers"),
+    "own parameters": (
+        UPGrad(on="a.*"),
+        {},
+        Step.gradients,
+        'on="a.*" selects no parameter that tasks share',
+    ),
+    "nothing shared": (
+        UPGrad(),
+        {},
+        lambda s: (never_compared(s), s.gradients()),
+        "the tasks share no parameter",
+    ),
+    "weights": (Wrong(), {}, Step.gradients, "Wrong.solve returned an array of shape (5,)"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_are_named(mistake: str) -> None:
+    method, options, act, message = MISTAKES[mistake]
+    with pytest.raises(SpecError) as caught:
+        act(Step(method, spec_of(**options)))
+    assert message in str(caught.value)
+
+
+# ---- methods of losses
+
+LOSSES = [
+    Uncertainty(),
+    Uncertainty(optimizer="sgd"),
+    IMTLL(),
+    GLS(),
+    DWA(1e3),
+    STCH(),
+    FAMO(),
+    FAMO(every=2),
+]
+BATCHES = ["abc", "abc", "ab", "c", "abc", "bc"]  # the tasks with labels
+
+
+class Halves(LossMethod):
+    """Weighs the tasks that are there by a half, whatever the losses are."""
+
+    needs = "nothing"
+
+    def weights(self, measured: Any, state: Any) -> Any:
+        F = measured.F
+        return F.minimum(0.5 * measured.present, 1.0) + state["zero"], {"zero": F.minimum(state["zero"], 0)}
+
+    def start(self, tasks: int) -> Any:
+        return {"zero": np.zeros(tasks)}
+
+
+def weighed(method: Any, world: World = ALONE, norms: Callable[[float], Any] = float) -> Any:
+    """Return the factors of the losses in some batches, the figures and the state."""
+    step, found = Step(method, world=world), []
+    own = slice(None) if world.alone else slice(4 * world.rank, 4 * world.rank + 4)
+    for number, labels in enumerate(BATCHES):
+        step.state.step, step.state.epoch = number, number // 2
+        result = step.result(number, labels, own)
+        scale = result.scale
+        scale.norms = {name: norms(each) for name, each in scale.norms.items()}
+        before = dict(result.objectives)
+        step.balancer.weigh(result, step.state)
+        pairs = [(before[key].item(), each.item()) for key, each in result.objectives.items()]
+        found.append([each / loss if loss else 0.0 for loss, each in pairs])
+        if step.balancer.looks_back:
+            step.balancer.after_update(step.result(number + 100, labels, own))
+    return found, step.figures(), step.balancer.state()
+
+
+@pytest.mark.parametrize("method", [*LOSSES, Halves(), RLW()], ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize("norms", [float, torch.tensor], ids=["numbers", "counted"])
+def test_methods_compute_the_same_with_tensors(
+    method: Any, norms: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected, figures, state = weighed(method)
+    monkeypatch.setattr(balance, "ON_HOST", set())
+    found, of_tensors, saved = weighed(method, norms=norms)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    assert of_tensors == pytest.approx(figures, rel=1e-12)
+    assert saved["memory"].keys() == state["memory"].keys()
+    for name, each in saved["memory"].items():
+        np.testing.assert_allclose(each, state["memory"][name], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "method", [Uncertainty(), STCH(), FAMO(), RLW()], ids=lambda each: type(each).__name__
+)
+def test_ranks_weigh_the_losses_of_all(method: Any) -> None:
+    expected, figures, _ = weighed(method)
+    for found, of_rank, _ in run_ranks(2, lambda world: weighed(method, world)):
+        np.testing.assert_allclose(found, expected, rtol=1e-10)
+        assert of_rank == pytest.approx(figures, rel=1e-10)
+
+
+def test_weights_follow_their_formulas() -> None:
+    (first, *_), figures, _ = weighed(GLS())
+    losses = np.array([each.item() for each in Step(GLS()).result().objectives.values()])
+    np.testing.assert_allclose(first, np.prod(losses) ** (1 / 3) / 3 / losses)
+    assert weighed(Halves())[0] == [[0.5 * (name in labels) for name in NAMES] for labels in BATCHES]
+    assert figures["weight_a"] == pytest.approx(np.mean([each[0] for each in weighed(GLS())[0] if each[0]]))
+    drawn, *_ = weighed(RLW(every=2))
+    assert drawn[1] == pytest.approx(drawn[0]) and sum(drawn[0]) == pytest.approx(1)
+    assert Step(RLW()).balancer.never_met() is None
+    assert make_balancer(None, spec_of(), CPU, ALONE, {}) is None
+
+
+class Shaped(LossMethod):
+    """Returns a number that is no tensor."""
+
+    def weights(self, measured: Any, state: Any) -> Any:
+        return 1.0, state
+
+
+def test_weights_must_be_computed_with_the_operators(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(balance, "ON_HOST", set())
+    with pytest.raises(SpecError, match="Shaped.weights returned 1.0; it must return an array of shape"):
+        weighed(Shaped())
+
+
+@pytest.mark.parametrize(("on", "warns"), [("features", True), ("parameters", False)])
+def test_labels_that_never_meet_in_a_sample_are_warned_of(on: str, warns: bool) -> None:
+    step = Step(UPGrad(on=on))
+    assert step.balancer.never_met() is None
+    result = step.result()
+    x = step.net.second(torch.randn(8, 6, dtype=torch.float64))
+    result.objectives["a"], result.objectives["b"] = step.net.a(x)[:4].mean(), step.net.b(x)[4:].mean()
+    step.balancer.differentiate(result, step.state)
+    message = step.balancer.never_met()
+    assert (message is not None) == warns
+    assert not warns or 'features, and in a whole epoch those of "a" and "b" never met' in message

@@ -1,0 +1,217 @@
+"""Where tasks branch in autograd's graph: the gradients are those of one task after another."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from multifit.errors import SpecError
+from multifit.torch.branch import Branch
+
+from .nets import Recurrent, Residual, normalised
+
+Losses = Callable[[Any], Sequence[Tensor]]
+
+
+class Two(nn.Module):
+    """A body and two heads on its features, or on the mean over a sequence of them."""
+
+    def __init__(self, body: nn.Module, width: int = 8) -> None:
+        super().__init__()
+        self.body, self.a, self.b = body, nn.Linear(width, 3), nn.Linear(width, 1)
+
+    def forward(self, x: Tensor) -> Any:
+        features = self.body(x)
+        features = features.mean(1) if features.dim() == 3 else features
+        return self.a(features), self.b(features)
+
+
+class Branches(nn.Module):
+    """A layer after another, and what ``branch(net, first, second)`` makes of both."""
+
+    def __init__(self, branch: Callable[..., Any]) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 8), nn.Linear(8, 8)
+        self.a, self.b, self.c = nn.Linear(16, 2), nn.Linear(8, 2), nn.Linear(8, 1)
+        self._branch = branch
+
+    def forward(self, x: Tensor) -> Any:
+        first = self.first(x).tanh()
+        return self._branch(self, first, self.second(first).tanh())
+
+
+class Pyramid(nn.Module):
+    """Both heads read all levels of a body, each behind the next; the last one goes through a GRU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.levels = nn.ModuleList([nn.Conv2d(1, 4, 3, 2, 1), nn.Conv2d(4, 4, 3, 2, 1)])
+        self.norm, self.gru = nn.BatchNorm2d(4), nn.GRU(4, 4, batch_first=True)
+        self.a, self.b = (nn.ModuleList([nn.Conv2d(4, 2, 1), nn.Conv2d(4, 2, 1)]) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Any:
+        x, levels = x.reshape(-1, 1, 8, 8), []
+        for level in self.levels:
+            x = self.norm(level(x)).relu_()
+            levels.append(x)
+        levels.append(self.gru(x.flatten(2).transpose(1, 2))[0].transpose(1, 2).unflatten(2, (2, 2)))
+        return [
+            torch.cat([h(x).flatten(1) for h, x in zip(heads, levels[1:])], 1) for heads in (self.a, self.b)
+        ]
+
+
+class Doubled(torch.autograd.Function):
+    """A function of the user's own, whose backward pass gets no None."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return 2 * gradients[0]
+
+
+def squares(outputs: Sequence[Tensor]) -> list[Tensor]:
+    return [(output - number).pow(2).mean() for number, output in enumerate(outputs)]
+
+
+def encoder() -> nn.Module:
+    layer = nn.TransformerEncoderLayer(6, 2, 12, dropout=0.3, batch_first=True)
+    return nn.Sequential(nn.Unflatten(1, (1, 6)), nn.TransformerEncoder(layer, 2), nn.Linear(6, 8))
+
+
+def hooked(net: Any, first: Tensor, second: Tensor) -> Any:
+    """Turn gradients round where the tasks branch, as an adversary does."""
+    second.register_hook(lambda gradient: -3 * gradient)
+    return net.b(second), net.c(second)
+
+
+def at_both(net: Any, first: Tensor, second: Tensor) -> Any:
+    return net.a(torch.cat([first, second], 1)), net.b(second)
+
+
+def doubled(net: Any, first: Tensor, second: Tensor) -> Any:
+    return at_both(net, first, Doubled.apply(second))
+
+
+Linear = nn.Linear
+tied = Branches(lambda net, first, second: (net.second(second), net.c(second)))
+CASES: dict[str, tuple[nn.Module, Losses, int]] = {
+    "dense": (Two(nn.Sequential(Linear(6, 8), nn.Tanh())), squares, 1),
+    "in place, normalised, dropout": (Two(nn.Sequential(normalised(), nn.Dropout(0.3))), squares, 1),
+    "residual": (Two(Residual()), squares, 1),
+    "LSTM": (Two(Recurrent()), squares, 1),
+    "transformer with dropout": (Two(encoder()), squares, 1),
+    "views of one tensor": (Branches(lambda net, first, second: second.split(4, 1)), squares, 2),
+    "one layer": (Linear(6, 2), lambda y: squares([y[:, :1], y[:, 1:]]), 1),
+    "at two depths": (Branches(lambda net, x, y: (net.b(x), net.b(y), net.c(y))), squares, 4),
+    "one reads two tensors": (Branches(at_both), squares, 2),
+    "behind a function of one's own": (Branches(doubled), squares, 2),
+    "levels behind each other": (Pyramid(), squares, 2),
+    "a layer in a body and a head": (tied, squares, 3),
+    "hooks of tensors": (Branches(hooked), squares, 1),
+    "losses in one tensor": (Linear(6, 2), lambda y: torch.stack(squares([y, y * y])).unbind(), 2),
+    "the same loss": (Linear(6, 2), lambda y: [y.pow(2).mean()] * 2, 1),
+    "a loss of a loss": (Linear(6, 2), lambda y: [(x := y.pow(2).mean()), x * y.mean()], 2),
+    "nothing shared": (Two(nn.Identity(), 6), squares, 0),
+}
+
+
+def prepared(case: str) -> tuple[list[nn.Parameter], Callable[[], list[list[Tensor]]], int]:
+    net, losses, edges = CASES[case]
+    net.double()
+    x = torch.randn(5, 64 if isinstance(net, Pyramid) else 6, dtype=torch.float64)
+
+    def compute() -> list[list[Tensor]]:
+        torch.manual_seed(5)
+        return [[each] for each in losses(net(x))]
+
+    return list(net.parameters()), compute, edges
+
+
+def rows_by_hand(parameters: list[nn.Parameter], compute: Callable[[], Any]) -> list[Any]:
+    """Return each parameter's gradients by task, None where the task does not depend on it."""
+    count = len(compute())
+    each = [torch.autograd.grad(compute()[task], parameters, allow_unused=True) for task in range(count)]
+    return list(zip(*each))
+
+
+@pytest.mark.parametrize("ones", [True, False])
+@pytest.mark.parametrize("case", CASES)
+def test_shared_parameters_get_the_weighted_sum(case: str, ones: bool) -> None:
+    torch.manual_seed(0)
+    parameters, compute, edges = prepared(case)
+    by_hand, losses = rows_by_hand(parameters, compute), compute()
+    weights = np.ones(len(losses)) if ones else np.random.RandomState(1).rand(len(losses))
+    for parameter in parameters:
+        parameter.grad = torch.ones_like(parameter)  # to which gradients are added
+    branch = Branch(losses, set(parameters))
+    assert len(branch.edges) == edges
+    branch.pass_back(branch.features(scale=2.0), weights)
+    for parameter, of_tasks in zip(parameters, by_hand):
+        there = [each is not None for each in of_tasks]
+        factors = weights if sum(there) > 1 else np.ones(len(weights))
+        expected = sum((2 * f * each for f, each in zip(factors, of_tasks) if each is not None), 1.0)
+        torch.testing.assert_close(
+            parameter.grad, expected + torch.zeros_like(parameter), rtol=1e-12, atol=1e-12
+        )
+        assert (sum(there) > 1) == any(each is parameter for each in branch.shared)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if CASES[case][2]])
+def test_rows_are_the_gradients_of_single_tasks(case: str) -> None:
+    torch.manual_seed(0)
+    parameters, compute, _ = prepared(case)
+    by_hand, losses = rows_by_hand(parameters, compute), compute()
+    for parameter in parameters:
+        parameter.grad = None
+    branch = Branch(losses, set(parameters))
+    rows = torch.empty(len(losses), sum(each.numel() for each in branch.shared), dtype=torch.float64)
+    branch.parameter_rows(branch.shared, rows)
+    found = dict(zip(branch.shared, rows.split([each.numel() for each in branch.shared], 1)))
+    for parameter, of_tasks in zip(parameters, by_hand):
+        if parameter in found:
+            expected = torch.stack([torch.zeros_like(parameter) if g is None else g for g in of_tasks])
+            torch.testing.assert_close(found[parameter], expected.flatten(1), rtol=1e-12, atol=1e-12)
+            assert parameter.grad is None
+        else:
+            own = [each for each in of_tasks if each is not None]
+            torch.testing.assert_close(parameter.grad, own[0] if own else None, rtol=1e-12, atol=1e-12)
+
+
+def test_tasks_without_losses_take_no_part() -> None:
+    net, x = Two(Linear(6, 8)), torch.randn(5, 6)
+    losses = squares(net(x))
+    branch = Branch([[losses[0]], [], [losses[1]]], set(net.parameters()))
+    (feature,) = branch.features()
+    assert feature.tasks == [0, 2]
+    rows = torch.empty(3, 56)
+    losses = squares(net(x))
+    Branch([[losses[0]], [], [losses[1]]], set(net.parameters())).parameter_rows(branch.shared, rows)
+    assert [bool(row.any()) for row in rows] == [True, False, True]
+
+
+def test_parameters_that_are_not_asked_for_are_not_shared() -> None:
+    net = Two(Linear(6, 8))
+    net.body.weight.requires_grad_(False)
+    branch = Branch([[each] for each in squares(net(torch.randn(5, 6)))], {net.body.bias, net.body.weight})
+    assert branch.shared == [net.body.bias]
+
+
+def test_sparse_gradients_are_not_compared() -> None:
+    net = Two(nn.Sequential(nn.Embedding(7, 8, sparse=True), nn.Tanh()))
+
+    def branch() -> Branch:
+        return Branch([[each] for each in squares(net(torch.arange(5)))], set(net.parameters()))
+
+    weight = net.body[0].weight
+    with pytest.raises(SpecError, match="build the layer with sparse=False"):
+        branch().parameter_rows([weight], torch.empty(2, 56))
+    assert weight.grad is None
+    both = branch()
+    both.pass_back(both.features(), np.ones(2))
+    assert weight.grad is not None and weight.grad.is_sparse
