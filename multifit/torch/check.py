@@ -81,7 +81,7 @@ def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
             batches += [(name, batch, first)] if batch is not None else []
     with _raised_first(problems):
         for stage, batch, _ in batches[:1]:
-            engine.model.materialise(partial(_called, engine.stages[stage], batch))
+            engine.model.materialise(partial(_called, engine.stages[stage], batch, keeps_mode=True))
     trainer_problems = engine.trainers.build()
     problems += trainer_problems or bound_problems(engine.spec.terms, engine.trainers.get())
     with _raised_first(problems):
@@ -276,14 +276,22 @@ def check_first_batch(
     return outputs, problems
 
 
-def _called(stage: Stage, batch: Batch) -> tuple[dict[str, Tensor], list[Problem]]:
-    """Call the net; inputs of whole numbers that it cannot take become real, the fewest that do."""
+def _called(stage: Stage, batch: Batch, keeps_mode: bool = False) -> tuple[dict[str, Tensor], list[Problem]]:
+    """Call the net, in the stage's mode or that which it has.
+
+    Inputs of whole numbers that it cannot take become real, the fewest that do.
+    """
     options = {
         name: [stage.model.dtype]
         for name in stage.spec.inputs
         if (slot := batch.slots.get(name)) is not None and not slot.is_floating_point()
     }
-    return _with_casts(stage, batch, options, lambda: stage.bound(batch.slots))
+    return _with_casts(
+        stage,
+        batch,
+        options,
+        lambda: stage.bind(stage.call(batch.slots)) if keeps_mode else stage.bound(batch.slots),
+    )
 
 
 def _check_loss(

@@ -89,7 +89,7 @@ def label_rules(
             ignored = () if label.ignore is None else (label.ignore,)
             rules.append(LabelRule(f'labels["{name}"]', name, label.classes, ignored))
     for term in spec.terms:
-        if term.key in parts and term.outputs and term.labels:
+        if term.key in parts and term.outputs and term.labels and slots.get(term.labels[0].name) is not None:
             rules += _taken(spec, term, outputs, slots)
     different = {(rule.slot, rule.classes, rule.ignored): rule for rule in reversed(rules)}
     rules = list(reversed(different.values()))
@@ -101,7 +101,7 @@ def class_indices(fn: Any) -> tuple[int | None, list[float]]:
     """Return the class axis of a loss that takes class indices, None for any other; and what it ignores."""
     function, given = (fn.func, fn.keywords) if isinstance(fn, partial) else (fn, getattr(fn, "__dict__", {}))
     if not isinstance(function, CLASS_LOSSES) and function not in CLASS_FUNCTIONS:
-        return getattr(fn, "class_axis", None), []
+        return getattr(fn, "class_axis", None), list(getattr(fn, "ignored", ()))
     takes_ignored = not isinstance(function, nn.MultiMarginLoss) and function is not F.multi_margin_loss
     return 1, [given.get("ignore_index", -100)] if takes_ignored else []
 
@@ -111,12 +111,10 @@ def _taken(
 ) -> Iterator[LabelRule]:
     """Yield the rule for the label of a loss that takes class indices.
 
-    A value that only the LabelSpec ignores is ignored if the loss is multiplied by a mask.
+    A value that only the LabelSpec ignores is ignored if the loss takes a mask, unless PyTorch raises for it.
     """
     name, output = term.labels[0].name, outputs[term.outputs[0].name]
     axis, ignored = class_indices(term.spec.fn)
-    if slots.get(name) is None:
-        return
     classes = None
     if axis is not None and -output.dim() <= axis < output.dim() and slots[name].shape != output.shape:
         classes = output.shape[axis]
@@ -125,7 +123,8 @@ def _taken(
     if classes is not None:
         label = spec.label_specs.get(name)
         takes_mask = len(term.args) > 2 or term.spec.sample_weight is not None
-        if takes_mask and label is not None and label.ignore is not None:
+        is_torchs = axis is not None and not hasattr(term.spec.fn, "class_axis")
+        if takes_mask and not is_torchs and label is not None and label.ignore is not None:
             ignored = [*ignored, label.ignore]
         yield LabelRule(term.where, name, classes, tuple(dict.fromkeys(ignored)))
 

@@ -127,7 +127,7 @@ class Trainers(Updates, Mapping[str, TrainerHandle]):
             if isinstance(value, Optimizer):
                 handle: TrainerHandle | None = TrainerHandle(name, value)
             else:
-                real = all(each.is_floating_point() for each in held.values())
+                real = all(each.dtype in (torch.float32, torch.float64) for each in held.values())
                 fused = real and not sparse and self._model.device.type == "cpu"
                 handle, others = build_trainer(name, where, value, [*held.values()], fused)
                 messages += others
@@ -210,7 +210,7 @@ class Trainers(Updates, Mapping[str, TrainerHandle]):
         raise_problems(problems)
         changed = {n for n in names if n in self._every and self._every[n].requires_grad == frozen}
         for name in changed:
-            self._every[name].requires_grad_(not frozen)
+            self._every[name].requires_grad = not frozen
         self._later = self._later | changed if frozen else self._later - changed
         changed.update(self._selection.freeze_statistics(names, frozen))
         self._selection.apply()
@@ -225,12 +225,12 @@ class Trainers(Updates, Mapping[str, TrainerHandle]):
         names = self._selection.frozen
         resting = [each for name, each in self._every.items() if name in names and each.requires_grad]
         for each in resting:
-            each.requires_grad_(False)
+            each.requires_grad = False
         try:
             yield
         finally:
             for each in resting:
-                each.requires_grad_()
+                each.requires_grad = True
             self.discard_held(self.handles)
 
     # ---- what the estimator and its handlers ask for
@@ -334,7 +334,7 @@ class Trainers(Updates, Mapping[str, TrainerHandle]):
             self.loss_scale.scale, self.loss_scale.finite = state["loss_scale"]
         for name, flag in state["requires_grad"].items():
             if name not in self._selection.frozen and self._every[name].requires_grad != flag:
-                self._every[name].requires_grad_(flag)
+                self._every[name].requires_grad = flag
                 self._later ^= {name}
         self._selection.still = set(state["still"])
         raise_problems(self.build())

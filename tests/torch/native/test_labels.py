@@ -172,6 +172,12 @@ def test_class_probabilities_are_no_class_indices() -> None:
     assert [str(rule.key) for rule in rules] == ['inputs["x"]: x', 'labels["d"]: d', 'labels["a"]: a']
 
 
+def test_a_label_that_is_left_out_has_no_rule() -> None:
+    given = {**slots(), "d": None}
+    rules = new_figures(spec_of()).label_rules({"d": SCORES, "a": AMOUNT}, given, {"d": [], "a": []})
+    assert {rule.slot for rule in rules} == {"x", "a"}
+
+
 def test_handlers_may_handle_numbers_that_are_not_finite() -> None:
     given = slots(a=((0, 0), math.nan), d=(0, 5))
     figures = read(spec_of(), given, finite_only=False)

@@ -129,10 +129,11 @@ def test_an_optimizer_that_exists_is_taken_as_it_is():
 
 def test_fused_operators_are_used_where_they_are_faster_and_work():
     fused = lambda net, spec: trainers_of(net, spec)["trainer"].defaults.get("fused")  # noqa: E731
-    assert fused(small_net(), TrainerSpec(".*", "sgd")) and fused(small_net(), None)
-    assert not fused(small_net(), TrainerSpec(".*", "sgd", {"foreach": True}))
-    assert not fused(small_net(), TrainerSpec(".*", "rmsprop"))
-    assert not fused(nn.Sequential(nn.Embedding(4, 2, sparse=True)), TrainerSpec(".*", "sgd"))
+    assert fused(small_net(), TrainerSpec(".*", "adagrad")) and fused(small_net(), None)
+    assert not fused(small_net(), TrainerSpec(".*", "adam", {"foreach": True}))
+    assert not fused(small_net(), TrainerSpec(".*", "sgd"))
+    assert not fused(small_net().bfloat16(), TrainerSpec(".*", "adam"))
+    assert not fused(nn.Sequential(nn.Embedding(4, 2, sparse=True)), TrainerSpec(".*", "adagrad"))
 
 
 def test_lazy_parameters_have_trainers_before_their_shapes():
