@@ -63,6 +63,7 @@ def counted_labels_problem(
     kind: str,
     count: int,
     batch: int,
+    *,
     taken: str = ", which MXNet took for other classes",
 ) -> Problem:
     """Return the problem of wrong values in later batches.
@@ -90,9 +91,9 @@ def partly_missing_problem(where: str, name: str, kind: str, count: int, batch: 
     values = f'{counted(count, "value")} of "{name}" {"is" if count == 1 else "are"} missing'
     first = "" if batch is None else f" (first in {kind} batch {batch})"
     fix = (
-        "return a loss for each value, in the label's shape, or use one of Gluon's, such as L2Loss"
+        "return a loss for each value, in the label's shape, or use a loss that does, such as L2Loss or MSELoss"
         if where.startswith("losses")
-        else "use a metric that compares value by value, such as multifit.metrics.BinaryAccuracy or MAE"
+        else 'use a metric that compares value by value, such as "binary_accuracy" or "mae"'
     )
     mask = f'LabelSpec("{name}", missing="known"), labels=["{name}", "known"]'
     return Problem(

@@ -22,8 +22,8 @@ from .arrays import Arrays
 
 if TYPE_CHECKING:
     from ..gluon.engine import Engine
-    from ..gluon.snapshot.snapshot import Snapshot
     from ..gluon.validation.dry_run import DryRun
+    from .snapshot import Snapshot
 
 Timer = Callable[..., AbstractContextManager[Any]]
 """``timer(phase, *detail)`` measures a phase of a step; the detail is a trainer's or a metric's name."""
