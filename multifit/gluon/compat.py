@@ -47,7 +47,7 @@ REMOVED: dict[str, Any] = {
 }
 
 INSTALL = (
-    "multifit needs mxnet, which is not installed: pip install mxnet==1.9.1, or mxnet-cu112==1.9.1 for a GPU "
+    "Gluon nets need mxnet, which is not installed: pip install mxnet==1.9.1, or mxnet-cu112==1.9.1 for a GPU "
     "with CUDA 11.2 (mxnet-cu117==1.9.1: 11.7)"
 )
 INSTALL_DISTUTILS = (
