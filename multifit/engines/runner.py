@@ -90,6 +90,7 @@ class Runner(ABC):
 
     engine: Engine
     snapshot: Snapshot
+    export_format: str  # if none is asked for
 
     @property
     def net(self) -> Any:
@@ -213,10 +214,6 @@ class Runner(ABC):
         return ""
 
     # ---- what users and handlers ask for
-
-    @abstractmethod
-    def interpretation(self) -> Any:
-        """Return an Interpretation for an evaluation; None if no output can be compared with a label."""
 
     @abstractmethod
     def predict(
