@@ -12,6 +12,7 @@ from ..errors import Problem, counted
 from . import describe
 
 MOST_SAMPLES = 10  # that a message lists
+LENGTH, WEIGHT, RESHAPED = "length", "weight", "reshaped weight"  # how a mask is applied
 
 
 def label_problems(
@@ -150,3 +151,12 @@ def axis_problem(where: str, taker: object, name: str, output: describe.ArrayLik
     found = f'the output "{name}" {describe.array(output)} has no axis {axis}'
     valid = f"valid are {-dimensions} … {dimensions - 1}" if dimensions else "it has none"
     return f"{where}: {found}, where {type(taker).__name__} looks for the classes; {valid}"
+
+
+def mask_kind(mask: Any, label: Any) -> str:
+    """Return how another argument of a loss hides values of its label; "" if it does not."""
+    if len(label.shape) > 1 and mask.shape == label.shape[:1]:
+        return LENGTH
+    if len(mask.shape) == len(label.shape):
+        return WEIGHT if all(one in (1, other) for one, other in zip(mask.shape, label.shape)) else ""
+    return RESHAPED if mask.size == label.size else ""
