@@ -174,7 +174,8 @@ class LossBalancer:
 
     def _losses(self, result: Any) -> Any:
         """Return the tasks' losses over all ranks."""
-        losses = task_losses(result, self.tasks, self._device).double()
+        with torch.no_grad():
+            losses = task_losses(result, self.tasks, self._device).double()
         if not self._world.alone:
             self._world.all_reduce_tensors([losses])
         return losses.cpu().numpy() if self._on_host else losses
@@ -217,7 +218,6 @@ def labelled_rows(result: Any, tasks: Tasks, weights: Any) -> Any:
     return torch.stack([weights * there, there])
 
 
-@torch.no_grad()
 def task_losses(result: Any, tasks: Tasks, device: torch.device) -> Tensor:
     """Return the tasks' losses on this rank, of shape (K,), without waiting for them."""
     losses: list[Any] = [None] * len(tasks.names)

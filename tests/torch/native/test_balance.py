@@ -487,8 +487,8 @@ def test_labels_that_never_meet_in_a_sample_are_warned_of(on: str, warns: bool) 
 # ---- estimators
 
 
-def estimator_of(**options: Any) -> MultiEstimator:
-    return MultiEstimator(heads(), spec_of_heads(), TrainerSpec(".*", "sgd", {"lr": 0.01}), **options)
+def estimator_of(body: str = "dense", **options: Any) -> MultiEstimator:
+    return MultiEstimator(heads(body), spec_of_heads(), TrainerSpec(".*", "sgd", {"lr": 0.01}), **options)
 
 
 def test_the_check_says_what_tasks_share_and_refuses_what_shares_nothing() -> None:
@@ -502,7 +502,9 @@ def test_the_check_says_what_tasks_share_and_refuses_what_shares_nothing() -> No
 
 
 @pytest.mark.parametrize("on", ["parameters", "features"])
-@pytest.mark.parametrize("options", [{}, {"accumulate": 2}, {"precision": "bfloat16"}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"body": "lazy"}, {"accumulate": 2}, {"precision": "bfloat16"}], ids=str
+)
 def test_the_sum_trains_as_without_a_method(on: str, options: dict[str, Any]) -> None:
     one, other = estimator_of(**options), estimator_of(balance=Sum(on=on), **options)
     for each in (one, other):
