@@ -47,7 +47,7 @@ SUMMED = (
 def is_kind(loss: Any, kinds: Sequence[Any]) -> bool:
     """Whether a loss computes what one of PyTorch's computes; a subclass may not replace its forward."""
     loss = loss.func if isinstance(loss, partial) else getattr(loss, "_orig_mod", loss)
-    classes = [kind for kind in kinds if isinstance(kind, type)]
+    classes: list[Any] = [kind for kind in kinds if isinstance(kind, type)]
     return loss in kinds or any(isinstance(loss, c) and type(loss).forward is c.forward for c in classes)
 
 
@@ -55,7 +55,9 @@ def class_axis(loss: Any, output: Tensor, label: Tensor) -> int | None:
     """Return the axis of the classes if a loss takes these labels for class indices, else None."""
     axis, _ = class_indices(loss)
     is_share = label.shape == output.shape or output.dim() == 0
-    return None if axis is None or is_share else min(axis, output.dim() - 1)
+    if axis is None or is_share:
+        return None
+    return axis + output.dim() if axis < 0 else min(axis, output.dim() - 1)
 
 
 def check_call(term: Term) -> list[Problem]:

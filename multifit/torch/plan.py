@@ -119,7 +119,7 @@ def _without_gradient(engine: Engine, run: DryRun) -> Iterator[str]:
     if still := without_gradient(engine, run):
         others = [name for name in engine.model.parameters if name not in still]
         yield (
-            f"no loss's gradient reaches {listing(still)}, so nothing trains them: detach() or no_grad() stops "
-            f"it, or only outputs without a loss depend on them; pass {freezing(still, others)}, or give them "
-            "a loss"
+            f"no loss's gradient reaches {listing(still)}, so nothing trains them: detach() or no_grad() "
+            "stops it, or only outputs without a loss depend on them; pass "
+            f"{freezing(still, others)}, or give them a loss"
         )

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -14,23 +11,17 @@ import torch
 from torch import Tensor
 from torch.nn.parameter import is_lazy
 
-from ..engines.identity import Parameters, differences, differing, parameter_differences, plain, run_identity
-from ..engines.trees import Add, Files, Trees, has_own, write_ranks
-from ..errors import Problem, SpecError, counted, last_line, quoted
-from ..files import atomic_path, read_json
+from ..engines import snapshot
+from ..engines.identity import Parameters, parameter_differences, plain, run_identity
+from ..engines.snapshot import NONE, TRAINERS
+from ..engines.trees import Add, Files, Trees
+from ..errors import last_line, quoted
+from ..files import atomic_path
 from ..protocols import Numbers
-from ..seeding import random_state, seed_everything, seed_of_rank, set_random_state
-from ..stages import TRAIN, figure_name
-from ..version import __version__
 from .model import Model
 
-NET, FINAL, OTHERS, TRAINED = "net.pt", "final.pt", "losses.pt", "trained.pt"
-IDENTITY, TRAINERS, FIGURES, RANDOM = "identity.json", "trainers", "figures", "random"
-BALANCE, STATISTICS, CARRIED, LABELS = "balance", "statistics", "carried", "labels"
-NO_STATE = "has no state_dict and load_state_dict"
-OTHER_RANKS = "what each process has measured cannot be divided among another number of processes"
+NET, OTHERS, TRAINED, BUFFERS = "net.pt", "losses.pt", "trained.pt", "buffers"
 OF_LOSSES = "losses."  # what the names of losses' parameters begin with
-NONE: Mapping[str, Any] = MappingProxyType({})
 INTEGERS = {1: torch.uint8, 2: torch.int16}  # by their bytes: for numbers that NumPy lacks, such as bfloat16
 
 
@@ -61,138 +52,14 @@ class TorchTrees(Trees):
         return tensor if structure["on"] == "cpu" else tensor.to(self._device)
 
 
-class Snapshot:
-    """Writes an engine's part of a run into a folder, and reads it back.
+class Snapshot(snapshot.Snapshot):
+    """Writes the net's ``state_dict`` by ``torch.save``, and everything else as trees, without pickle."""
 
-    `reader` reads the net's parameters and buffers in `net_file`, that of a checkpoint, or in `final_file`,
-    that of a finished run.
-    """
-
-    net_file, final_file, reader = NET, FINAL, "net.load_state_dict(torch.load(file))"
-    differing = staticmethod(differing)
-    write_ranks = staticmethod(write_ranks)
+    library = "torch"
+    net_file, final_file, reader = NET, "final.pt", "net.load_state_dict(torch.load(file))"
 
     def __init__(self, engine: Any) -> None:
-        self._engine, self._trees = engine, TorchTrees(engine.model.device)
-        self.write_tree, self.read_tree = self._trees.write, self._trees.read
-        self.read_own_tree = self._trees.read_own
-
-    def versions(self) -> dict[str, str]:
-        """Return the versions that a run's figures depend on most, by name."""
-        return {
-            "multifit": __version__,
-            "python": platform.python_version(),
-            "numpy": np.__version__,
-            "torch": str(torch.__version__),
-        }
-
-    # ---- checkpoints
-
-    def write(self, folder: Path, evaluated: Mapping[str, Any] = NONE) -> None:
-        """Write parameters, trainers, figures, random states and the run's identity; called between batches.
-
-        `evaluated` are the values that evaluations use in place of some parameters. The parameters that
-        training continues with are then in a file of their own.
-        """
-        model = self._engine.model
-        _write(folder / NET, model, evaluated)
-        if evaluated:
-            trained = {**model.parameters, **model.statistics}
-            _save(folder / TRAINED, {name: trained[name] for name in evaluated})
-        for name, tree in {TRAINERS: self._engine.trainers.state(), **self._own_state()}.items():
-            self.write_tree(folder, name, tree)
-        (folder / IDENTITY).write_text(json.dumps(self.identity(), indent=1) + "\n", "utf-8")
-
-    def gather_own(self, trees: Mapping[str, Any]) -> list[Files]:
-        """Return, for each rank, the files of `trees` and of its own state that differ from the first rank's.
-
-        A rank's own state are its figures, running statistics, gradients that wait for an update and the
-        like.
-        """
-        own = {**trees, **self._own_state()}
-        if self._engine.trainers.left:
-            own[TRAINERS] = self._engine.trainers.state()
-        return self._trees.gather(self._engine.world, own)
-
-    def read(self, folder: Path, ranks: int = 1, complete: bool = False) -> list[str]:
-        """Load everything that :meth:`write` wrote, the random states last.
-
-        The folder must be intact and without :meth:`differences`; the stages must have just been reset.
-        `ranks` is the number of ranks that wrote the folder. If there are as many now, each loads its own
-        state. Otherwise, running statistics become the mean over all ranks, and the first rank's figures
-        become the sum over all ranks, as far as they can be added up. After a `complete` epoch, no figures
-        continue. Returns a line for everything that starts anew.
-        """
-        engine, world, model = self._engine, self._engine.world, self._engine.model
-        same = ranks == world.size
-        rank = world.rank if same else 0
-        if not same:
-            self._check_divisible(folder, ranks)
-        _read(folder / NET, model)
-        if (folder / TRAINED).exists():
-            _set(_tensors(model), _load(folder / TRAINED))
-        engine.trainers.get().load(self.read_own_tree(folder, rank, TRAINERS))
-        if (carried := engine.stages[TRAIN].carried) is not None:
-            carried.load(self.read_own_tree(folder, rank, CARRIED))
-        measured, lines = self.read_own_tree(folder, rank, FIGURES), []
-        for name, stage in engine.stages.items():
-            lost = stage.figures.load(measured[name], divisible=same)
-            if name == TRAIN and not complete:
-                why = f"the metric {NO_STATE}" if same else OTHER_RANKS
-                lines += [f'"{figure_name(TRAIN, key)}" starts from zero: {why}' for key in lost]
-        for name, known in self.read_own_tree(folder, rank, LABELS).items():
-            found = {label: (shape, getattr(torch, dtype)) for label, (shape, dtype) in known.items()}
-            engine.known_labels[name].update(found)
-        if engine.balancer is not None:
-            engine.balancer.load(self.read_own_tree(folder, rank, BALANCE))
-        # what a net does not save may have another shape here, such as what was computed for long sequences
-        buffers, saved = model.statistics, self.read_own_tree(folder, rank, STATISTICS)
-        _set(buffers, {n: each for n, each in saved.items() if each.shape == buffers[n].shape})
-        if not same:
-            self._redistribute(folder, ranks)
-        self.read_random(folder)
-        return lines
-
-    def read_random(self, folder: Path) -> None:
-        """Set the states of Python's, NumPy's and PyTorch's generators to what they were in `folder`.
-
-        A rank whose states are not in the folder derives its own from those of the first rank.
-        """
-        rank = self._engine.world.rank
-        set_random_state(self.read_own_tree(folder, rank, RANDOM))
-        if rank and not has_own(folder, rank, RANDOM):
-            seed_everything(seed_of_rank(int(np.random.get_state(legacy=False)["state"]["key"][0]), rank))
-
-    def share_trainers(self) -> None:
-        """Give the trainers of all ranks the first rank's states and counters, if any rank has states."""
-        world, trainers = self._engine.world, self._engine.trainers.get()
-        tree, arrays = trainers.state(), list[Numbers]()
-        if any(world.gather(any(each["states"] for each in tree["trainers"].values()))):
-            structure, arrays = world.from_first((self._trees.encode(tree, TRAINERS, arrays), arrays))
-            if world.rank:
-                trainers.load(self._trees.decode(structure, arrays))
-
-    # ---- what was trained
-
-    def write_trained(self, path: Path) -> None:
-        """Write the net's parameters to a file, and those of losses beside it. ValueError: some have none."""
-        model = self._engine.model
-        lazy = [name for name, each in _tensors(model).items() if is_lazy(each)]
-        if lazy:  # no batch has reached them
-            raise ValueError(f"{quoted(lazy)} of the net have no values yet: call the net, or fit or check")
-        _write(path, model)
-
-    def read_trained(self, path: Path) -> None:
-        """Set the parameters to those of a file that :meth:`write_trained` or :meth:`write` wrote.
-
-        Raises SpecError if it has others than net and losses, and ValueError if it is missing or damaged;
-        then none is set.
-        """
-        if lines := _read(path, self._engine.model):
-            message = f"{path} does not fit the net: {'; '.join(lines)}"
-            raise SpecError([Problem("spec", f"{message}; make the net that was trained, with its settings")])
-
-    # ---- identity
+        super().__init__(engine, TorchTrees(engine.model.device))
 
     def identity(self) -> dict[str, Any]:
         """Return the identity of the run, as a JSON tree."""
@@ -213,52 +80,76 @@ class Snapshot:
             },
         )
 
-    def differences(self, folder: Path) -> list[str]:
-        """Return a line for each difference between the run that wrote `folder` and this one."""
-        return differences(read_json(folder / IDENTITY), self.identity())
+    def write_trained(self, path: Path) -> None:
+        """Write the net's parameters to a file, and those of losses beside it. ValueError: some have none."""
+        model = self._engine.model
+        lazy = [name for name, each in _tensors(model).items() if is_lazy(each)]
+        if lazy:  # no batch has reached them
+            raise ValueError(f"the net's {quoted(lazy)} have no values yet: call the net, or fit or check")
+        _write(path, model)
 
-    # ---- ranks
+    def _read_trained(self, path: Path) -> list[str]:
+        return _read(path, self._engine.model)
 
-    def _own_state(self) -> dict[str, Any]:
-        engine = self._engine
-        carried = engine.stages[TRAIN].carried
-        known = {
-            stage: {label: (tuple(shape), _name(dtype)) for label, (shape, dtype) in labels.items()}
-            for stage, labels in engine.known_labels.items()
-        }
-        return {
-            FIGURES: {name: stage.figures.state() for name, stage in engine.stages.items()},
-            STATISTICS: dict(engine.model.statistics),
-            RANDOM: random_state(),
-            **({} if carried is None else {CARRIED: carried.state()}),
-            LABELS: known,
-            **({} if engine.balancer is None else {BALANCE: engine.balancer.state()}),
-        }
+    def gather_own(self, trees: Mapping[str, Any]) -> list[Files]:
+        """Return, for each rank, the files of `trees` and of its own state that differ from the first rank's.
 
-    def _check_divisible(self, folder: Path, ranks: int) -> None:
-        now, processes = self._engine.world.size, counted(ranks, "process", "processes")
-        if any(self.read_own_tree(folder, rank, TRAINERS)["gradients"] for rank in range(ranks)):
-            raise ValueError(
-                f"{folder}: gradients of {processes} wait for an update, and cannot be divided among {now}; "
-                f"resume with {ranks}, or from a checkpoint at which none wait"
-            )
-        if self._engine.stages[TRAIN].carried is not None:
-            raise ValueError(
-                f"{folder}: holds the state that {processes} carried from batch to batch, which cannot be "
-                f"divided among {now}; resume with {ranks}"
-            )
+        A rank's own state are its figures, running statistics, gradients that wait, and the like.
+        """
+        waiting = {TRAINERS: self._trainers_state()} if self._engine.trainers.left else {}
+        return super().gather_own({**trees, **waiting})
 
-    def _redistribute(self, folder: Path, ranks: int) -> None:
-        """Give the first rank the sum of all ranks' figures, and all ranks the mean running statistics."""
-        engine = self._engine
-        for rank in range(1, ranks):
-            for name, state in self.read_own_tree(folder, rank, FIGURES).items():
-                engine.stages[name].figures.merge(state)
-        for stage in engine.stages.values() if engine.world.rank else ():
-            stage.figures.reset_own()
-        every = [self.read_own_tree(folder, rank, STATISTICS) for rank in range(ranks)]
-        real = [name for name, each in every[0].items() if each.is_floating_point()]
-        _set(engine.model.statistics, {n: torch.stack([each[n] for each in every]).mean(0) for n in real})
+    def _write_parameters(self, folder: Path, evaluated: Mapping[str, Any]) -> None:
+        model = self._engine.model
+        _write(folder / NET, model, evaluated)
+        if evaluated:
+            tensors = _tensors(model)
+            _save(folder / TRAINED, {name: tensors[name] for name in evaluated})
+        if unsaved := self._unsaved():
+            self.write_tree(folder, BUFFERS, unsaved)
+
+    def _read_parameters(self, folder: Path, rank: int) -> list[str]:
+        model = self._engine.model
+        _read(folder / NET, model)
+        if (folder / TRAINED).exists():
+            _set(_tensors(model), _load(folder / TRAINED))
+        if unsaved := self._unsaved():
+            # they may have other shapes here, such as tables that a long sequence has made longer
+            found = self.read_tree(folder, BUFFERS).items()
+            _set(unsaved, {n: each for n, each in found if n in unsaved and each.shape == unsaved[n].shape})
+        self._load_trainers(self.read_own_tree(folder, rank, TRAINERS))
+        return []
+
+    def _trainers_state(self) -> dict[str, Any]:
+        state: dict[str, Any] = self._engine.trainers.get().state()
+        return state
+
+    def _has_states(self, state: Mapping[str, Any]) -> bool:
+        return any(each["states"] for each in state["trainers"].values())
+
+    def _load_trainers(self, state: Mapping[str, Any]) -> None:
+        self._engine.trainers.get().load(state)
+
+    def _gradients_wait(self, folder: Path, rank: int) -> bool:
+        return bool(self.read_own_tree(folder, rank, TRAINERS)["gradients"])
+
+    def _unsaved(self) -> dict[str, Tensor]:
+        """Return the buffers that are not in a net's ``state_dict``."""
+        saved = _saved(self._engine.model)
+        return {name: each for name, each in self._engine.model.statistics.items() if name not in saved}
+
+    def _statistics(self) -> dict[str, Any]:
+        every = self._engine.model.statistics
+        return {name: each for name, each in every.items() if each.is_floating_point()}
+
+    def _set_statistics(self, values: Mapping[str, Any]) -> None:
+        _set(self._engine.model.statistics, values)
+
+    def _mean(self, arrays: Sequence[Any]) -> Any:
+        return torch.stack([each.cpu() for each in arrays]).mean(0)
+
+    def _dtype(self, dtype: Any) -> Any:
+        return getattr(torch, dtype) if isinstance(dtype, str) else _name(dtype)
 
 
 # ---- parameters and buffers ------------------------------------------------------------------------------
@@ -366,6 +257,5 @@ def _options(options: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _schedule(rates: Any) -> str | None:
-    kinds: Iterable[Any] = (rates.schedule, rates.scheduler)
-    names = [getattr(each, "__name__", type(each).__name__) for each in kinds if each is not None]
-    return names[0] if names else None
+    kind = rates.scheduler if rates.schedule is None else rates.schedule
+    return None if kind is None else getattr(kind, "__name__", type(kind).__name__)

@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import nn
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
@@ -51,7 +50,8 @@ class Trainers(Updates, Mapping[str, TrainerHandle]):
         self._where = {name: "trainers" if single else f'trainers["{name}"]' for name in named}
         self._model, self._log_once = model, log_once
         self._selection = Selection(model, frozen)
-        self._every = self._selection.parameters
+        self._every, self.frozen_statistics = self._selection.parameters, self._selection.frozen_statistics
+        self.after_train_mode = self._selection.apply  # to be called after ``net.train()``
         self._accumulate = accumulate
         self._rhythms = {name: declared_rhythm(each, accumulate) for name, each in self._declared.items()}
         self.rhythms = {name: rhythm for name, rhythm in self._rhythms.items() if rhythm.every > 1}
@@ -127,11 +127,9 @@ class Trainers(Updates, Mapping[str, TrainerHandle]):
             if isinstance(value, Optimizer):
                 handle: TrainerHandle | None = TrainerHandle(name, value)
             else:
-                real = all(each.is_floating_point() for each in held.values())
+                real = all(each.dtype in (torch.float32, torch.float64) for each in held.values())
                 fused = real and not sparse and self._model.device.type == "cpu"
-                handle, others = build_trainer(
-                    name, where, value, [*held.values()] or [nn.Parameter()], fused
-                )
+                handle, others = build_trainer(name, where, value, [*held.values()], fused)
                 messages += others
                 if value.clip_norm is not None and sparse:
                     what = f"clip_norm needs dense gradients, but those of {listing(sparse)} are sparse"
@@ -212,19 +210,11 @@ class Trainers(Updates, Mapping[str, TrainerHandle]):
         raise_problems(problems)
         changed = {n for n in names if n in self._every and self._every[n].requires_grad == frozen}
         for name in changed:
-            self._every[name].requires_grad_(not frozen)
+            self._every[name].requires_grad = not frozen
         self._later = self._later | changed if frozen else self._later - changed
         changed.update(self._selection.freeze_statistics(names, frozen))
         self._selection.apply()
         return sorted(changed)
-
-    def after_train_mode(self) -> None:
-        """Keep frozen BatchNorm layers in evaluation mode; call it after ``net.train()``."""
-        self._selection.apply()
-
-    def frozen_statistics(self) -> list[str]:
-        """Return the names of the running statistics of frozen BatchNorm layers."""
-        return self._selection.frozen_statistics()
 
     @contextmanager
     def training(self) -> Iterator[None]:
@@ -235,12 +225,12 @@ class Trainers(Updates, Mapping[str, TrainerHandle]):
         names = self._selection.frozen
         resting = [each for name, each in self._every.items() if name in names and each.requires_grad]
         for each in resting:
-            each.requires_grad_(False)
+            each.requires_grad = False
         try:
             yield
         finally:
             for each in resting:
-                each.requires_grad_()
+                each.requires_grad = True
             self.discard_held(self.handles)
 
     # ---- what the estimator and its handlers ask for
@@ -344,7 +334,7 @@ class Trainers(Updates, Mapping[str, TrainerHandle]):
             self.loss_scale.scale, self.loss_scale.finite = state["loss_scale"]
         for name, flag in state["requires_grad"].items():
             if name not in self._selection.frozen and self._every[name].requires_grad != flag:
-                self._every[name].requires_grad_(flag)
+                self._every[name].requires_grad = flag
                 self._later ^= {name}
         self._selection.still = set(state["still"])
         raise_problems(self.build())

@@ -8,7 +8,7 @@ import numpy as np
 from multifit import MultiEstimator, TaskSpec
 from multifit.gluon.compat import mx
 
-TOLERANCE = 1e-10
+TOLERANCE = 1e-7
 
 
 def batches(sizes: Any = (8, 8, 8, 8, 5)) -> list[tuple[np.ndarray, ...]]:
@@ -34,7 +34,7 @@ def run(
     context = "cpu" if engine == "torch" else mx.cpu()
     estimator = MultiEstimator(net, spec, trainers, context=context, engine=engine, **options)
     history = estimator.fit(data, data, epochs=epochs, event_handlers=list(handlers))
-    values = {name: parameter.data().asnumpy() for name, parameter in estimator.parameters.items()}
+    values = estimator.values()
     return dict(history), estimator.evaluate(data, event_handlers=[]), estimator.predict(data), values
 
 

@@ -37,7 +37,7 @@ def estimator_of(kind: str = "hybridized", engine: str = "torch", **options: Any
 
 
 def values(estimator: MultiEstimator) -> dict[str, np.ndarray]:
-    return {name: parameter.data().asnumpy() for name, parameter in estimator.parameters.items()}
+    return estimator.values()
 
 
 def assert_equal(one: dict[str, Any], other: dict[str, Any], tolerance: float = 0.0) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from ...errors import SpecError
 from ...gluon.compat import mx
 from ...gluon.execution.loss_calls import multi_box_loss
-from ...gluon.losses import SegmentationCELoss, SequenceCELoss, is_kind, weighs_values
+from ...gluon.losses import SegmentationCELoss, SequenceCELoss, class_axis, is_kind, weighs_values
 from ...gluon.ops import sample_sums
 from ...gluon.optim.parameters import named_parameters
 from ...spec.terms import Term, is_multi_box
@@ -24,7 +24,8 @@ class BridgedLoss(GluonModule):
 
     It returns what the loss does: mostly a value for each sample. Where labels may be missing or have weights, a
     loss that weighs the values of its label has the `reduction` "sample"; with "none", it returns these values,
-    whose sums are those for the samples.
+    whose sums are those for the samples. `class_axis` is the axis of the classes of which it takes indices, and
+    `ignored` are labels that it leaves out.
 
     `tensors` are the parameters that other modules hold, by Gluon's parameter. Raises SpecError if it cannot
     be traced.
@@ -39,6 +40,9 @@ class BridgedLoss(GluonModule):
         self._weighs = weighs_values(fn) and bool(term.present or term.weights is not None)
         self.loss, self.reduction = fn, "sample" if self._weighs else "none"
         self._call = partial(multi_box_loss, fn) if is_multi_box(fn) else fn
+        self.class_axis = class_axis(fn)
+        ignored = getattr(fn, "_ignore_label", None)
+        self.ignored = () if ignored is None else (ignored,)
         self.held = Held(self, block, named_parameters(block, {}), tensors, f"the parameters of {term.where}")
         self.train()
         arguments = [False] * len(term.args)
