@@ -146,7 +146,7 @@ class Stage:
                 result.outputs = self.forward(batch.slots) if outputs is None else outputs
                 losses = self.objective(result.arrays(), batch, result.scale)
             result.parts, result.sums, result.objectives = losses.parts, losses.sums, losses.objectives
-            if self.carried is not None:
+            if self.carried is not None and learns is not False:  # which a batch that runs again is
                 self.carried.keep(batch, result.outputs)
         return result
 

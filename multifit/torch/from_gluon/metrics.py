@@ -77,13 +77,9 @@ def _is_native(where: str, name: str) -> bool:
 
 def _parts(metric: Any, names: Sequence[str]) -> list[tuple[str | None, Any, Any]]:
     """Return the metrics in a metric: the name of each, MXNet's metric, and that on tensors, if known."""
-    if (
-        type(metric) is mx.metric.CompositeEvalMetric
-        and counts_whole_pass(metric)
-        and len(metric.metrics) > 1
-    ):
+    if type(metric) is mx.metric.CompositeEvalMetric and counts_whole_pass(metric):
         found = [part for each in metric.metrics for part in _parts(each, ())]
-        own = [name or part.name for name, part, _ in found]
+        own = [name or part.name for name, part, _ in found] if len(found) > 1 else [None]
         return [(n, part, native) for n, (_, part, native) in zip(names or own, found)]
     known = metric.output_names is None and metric.label_names is None and counts_whole_pass(metric)
     kind = class_name(metric)
