@@ -128,7 +128,7 @@ $(TORCHED)/.installed: setup.py requirements/constraints.txt
 $(TORCH_ONLY)/.installed: setup.py .ci/install-torch
 	@python="$$(.ci/find-python $(PYTHON))" && rm -rf $(TORCH_ONLY) && "$$python" -m venv $(TORCH_ONLY)
 	.ci/install-torch $(TORCH_ONLY)/bin/python "$(TORCH)" /dev/null
-	$(TORCH_ONLY)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[torch,plot]" pytest scikit-learn
+	$(TORCH_ONLY)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[torch,plot]" pytest scikit-learn hypothesis
 	@touch $@
 
 clean:

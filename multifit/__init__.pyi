@@ -8,22 +8,20 @@ from .engines.shares import Shards
 from .errors import DataError, HandlerError, PeerError, Problem, SpecError, TrainerError
 from .estimator import MultiEstimator
 from .events import Handler, Priority
-from .gluon.handlers import (
-    CutMix,
-    Interpretation,
-    LabelSmoothing,
-    MixUp,
-)
 from .handlers import (
     CheckpointHandler,
+    CutMix,
     EarlyStoppingHandler,
     Freeze,
     GradientNoise,
+    Interpretation,
     InterruptHandler,
+    LabelSmoothing,
     LogFile,
     LoggingHandler,
     LogTo,
     MetricHandler,
+    MixUp,
     PlateauHandler,
     ProgressBar,
     Prune,

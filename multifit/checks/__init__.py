@@ -3,10 +3,14 @@
 from .batches import batch_axis_problems, bind_slots, form_problems, is_masked, slot_problems
 from .images import CHANNELS_FIRST, has_channels_last
 from .labels import (
+    LENGTH,
+    RESHAPED,
+    WEIGHT,
     axis_problem,
     counted_labels_problem,
     elementwise_problem,
     label_problems,
+    mask_kind,
     not_finite_problem,
     partly_missing_problem,
 )
@@ -15,6 +19,9 @@ from .outputs import at_path, bind_outputs
 
 __all__ = [
     "CHANNELS_FIRST",
+    "LENGTH",
+    "RESHAPED",
+    "WEIGHT",
     "at_path",
     "axis_problem",
     "batch_axis_problems",
@@ -30,6 +37,7 @@ __all__ = [
     "is_masked",
     "label_problems",
     "loader_problems",
+    "mask_kind",
     "no_batch_problems",
     "not_finite_problem",
     "one_shot",

@@ -12,6 +12,7 @@ from ..errors import Problem, counted
 from . import describe
 
 MOST_SAMPLES = 10  # that a message lists
+LENGTH, WEIGHT, RESHAPED = "length", "weight", "reshaped weight"  # how a mask is applied
 
 
 def label_problems(
@@ -62,6 +63,7 @@ def counted_labels_problem(
     kind: str,
     count: int,
     batch: int,
+    *,
     taken: str = ", which MXNet took for other classes",
 ) -> Problem:
     """Return the problem of wrong values in later batches.
@@ -89,9 +91,9 @@ def partly_missing_problem(where: str, name: str, kind: str, count: int, batch: 
     values = f'{counted(count, "value")} of "{name}" {"is" if count == 1 else "are"} missing'
     first = "" if batch is None else f" (first in {kind} batch {batch})"
     fix = (
-        "return a loss for each value, in the label's shape, or use one of Gluon's, such as L2Loss"
+        "return a loss for each value, in the label's shape, or use a loss that does, such as L2Loss or MSELoss"
         if where.startswith("losses")
-        else "use a metric that compares value by value, such as multifit.metrics.BinaryAccuracy or MAE"
+        else 'use a metric that compares value by value, such as "binary_accuracy" or "mae"'
     )
     mask = f'LabelSpec("{name}", missing="known"), labels=["{name}", "known"]'
     return Problem(
@@ -149,3 +151,12 @@ def axis_problem(where: str, taker: object, name: str, output: describe.ArrayLik
     found = f'the output "{name}" {describe.array(output)} has no axis {axis}'
     valid = f"valid are {-dimensions} … {dimensions - 1}" if dimensions else "it has none"
     return f"{where}: {found}, where {type(taker).__name__} looks for the classes; {valid}"
+
+
+def mask_kind(mask: Any, label: Any) -> str:
+    """Return how another argument of a loss hides values of its label; "" if it does not."""
+    if len(label.shape) > 1 and mask.shape == label.shape[:1]:
+        return LENGTH
+    if len(mask.shape) == len(label.shape):
+        return WEIGHT if all(one in (1, other) for one, other in zip(mask.shape, label.shape)) else ""
+    return RESHAPED if mask.size == label.size else ""

@@ -16,9 +16,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format",
         choices=list(FORMATS),
-        default="gluon",
         help="gluon: symbol and parameters for SymbolBlock.imports; onnx: one file (needs onnx); "
-        "torch: a module and its parameters, pt2: a program of torch.export (both need torch)",
+        "torch: a module and its parameters, pt2: a program of torch.export (both need torch); default: "
+        "gluon or torch, as the net is",
     )
     parser.add_argument(
         "--output", metavar="DIR", help="folder for the files (default: export in the folder of the run)"

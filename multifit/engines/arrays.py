@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..protocols import Array, Numbers
+from ..spec.names import Ref
+from ..spec.terms import Taker, Term
 
 
 class Arrays(ABC):
@@ -46,6 +48,36 @@ class Arrays(ABC):
     @abstractmethod
     def add(self, array: Array, other: Array) -> None:
         """Add an array, which may be on another device, to one in place."""
+
+    @abstractmethod
+    def comparison(self, taker: Taker) -> Mapping[str, Any] | None:
+        """Return how a loss or a metric compares its output with its label; None if that is not known.
+
+        As classes along an "axis" of the output; as two classes, of which the second is above a "threshold";
+        or, with neither, as numbers.
+        """
+
+    @abstractmethod
+    def indices(self, order: Numbers, array: Array) -> Array:
+        """Return a permutation of the samples on the device of an array."""
+
+    @abstractmethod
+    def take(self, array: Array, order: Array, axis: int) -> Array:
+        """Return an array in another order along an axis."""
+
+    @abstractmethod
+    def objectives(
+        self, arrays: Mapping[Ref, Any], terms: Sequence[Term], scale: Any, axis: int, smoothed: bool = False
+    ) -> list[Array]:
+        """Return what one device adds to the objective by these losses, for outputs and slots by reference.
+
+        `scale` is the batch's scale. If `smoothed`, these are the losses for labels that are uniformly
+        distributed over all classes.
+        """
+
+    @abstractmethod
+    def can_smooth(self, term: Term) -> bool:
+        """Return whether a loss can be computed for labels that are uniformly distributed."""
 
     @abstractmethod
     def is_sparse(self, array: Array) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..checks import describe
 from ..errors import SpecError
+from ..protocols import Numbers
 
 
 class _Piece(NamedTuple):
@@ -17,11 +18,11 @@ class _Piece(NamedTuple):
 
     batch: int
     size: int
-    labels: Sequence[np.ndarray]
-    outputs: Sequence[np.ndarray]
+    labels: Sequence[Numbers]
+    outputs: Sequence[Numbers]
 
     @property
-    def arrays(self) -> list[np.ndarray]:
+    def arrays(self) -> list[Numbers]:
         return [*self.labels, *self.outputs]
 
 
@@ -44,8 +45,8 @@ class KeptArrays:
         batch: int,
         size: int,
         axis: int,
-        labels: Sequence[np.ndarray],
-        outputs: Sequence[np.ndarray],
+        labels: Sequence[Numbers],
+        outputs: Sequence[Numbers],
     ) -> None:
         """Add one device's arrays of a batch, whose number counts from 1, of `size` samples along `axis`.
 
@@ -54,7 +55,7 @@ class KeptArrays:
         self._axis = axis
         self._append(_Piece(batch, size, labels, outputs))
 
-    def joined(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    def joined(self) -> tuple[list[Numbers], list[Numbers]]:
         """Return the labels and the outputs of the whole pass, each joined along its samples."""
         pieces = sorted(self._pieces, key=lambda piece: piece.batch)  # those of other ranks come last
         columns = [
@@ -99,7 +100,7 @@ class KeptArrays:
             )
         self._pieces.append(piece)
 
-    def _sample_axis(self, piece: _Piece, array: np.ndarray) -> int:
+    def _sample_axis(self, piece: _Piece, array: Numbers) -> int:
         """Return the axis along which an array is joined: that of the batch's samples, or else the first one.
 
         The samples of an output need not be along the same axis as those of slots: the last step of a

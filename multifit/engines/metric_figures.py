@@ -17,12 +17,8 @@ from ..spec.terms import MetricTerm
 class MetricFigures:
     """The names and values of the figures of a `metric`, which is declared as `term`.
 
-    `measured` says whether something was measured since the last reset. `own_names` are the names of the
-    figures, if it is known which the metric has; ``result()`` returns what it has computed: a value, a name
-    and a value, lists of these, or values without names.
+    `measured` says whether something was measured since the last reset.
     """
-
-    own_names: Sequence[str] = ()
 
     def __init__(self, term: MetricTerm, metric: Any) -> None:
         self.term, self.metric, self.measured = term, metric, False
@@ -49,8 +45,12 @@ class MetricFigures:
             )  # fmt: skip
             return False
 
+    def own_names(self) -> Sequence[str]:
+        """Return the names of the metric's figures, if it is known which it has."""
+        return ()
+
     def result(self) -> Any:
-        """Return what the metric has computed."""
+        """Return what it has computed: a value, a name and a value, lists of these, or unnamed values."""
         raise NotImplementedError
 
     @property
@@ -88,7 +88,7 @@ class MetricFigures:
         return Problem("spec", f"{self.term.where}: {returned}; {hint}")
 
     def _read(self) -> tuple[list[str], list[float]]:
-        declared = list(listed(self.term.spec.names) or self.own_names)
+        declared = list(listed(self.term.spec.names) or self.own_names())
         if not self.measured:
             return declared or [self.term.key], [math.nan] * max(len(declared), 1)
         names, values = _names_and_values(self.result())

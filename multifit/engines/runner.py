@@ -22,8 +22,8 @@ from .arrays import Arrays
 
 if TYPE_CHECKING:
     from ..gluon.engine import Engine
-    from ..gluon.snapshot.snapshot import Snapshot
     from ..gluon.validation.dry_run import DryRun
+    from .snapshot import Snapshot
 
 Timer = Callable[..., AbstractContextManager[Any]]
 """``timer(phase, *detail)`` measures a phase of a step; the detail is a trainer's or a metric's name."""
@@ -90,6 +90,7 @@ class Runner(ABC):
 
     engine: Engine
     snapshot: Snapshot
+    export_format: str  # if none is asked for
 
     @property
     def net(self) -> Any:
@@ -213,10 +214,6 @@ class Runner(ABC):
         return ""
 
     # ---- what users and handlers ask for
-
-    @abstractmethod
-    def interpretation(self) -> Any:
-        """Return an Interpretation for an evaluation; None if no output can be compared with a label."""
 
     @abstractmethod
     def predict(

@@ -103,7 +103,7 @@ class StageFigures:
 
 def loss_figures(
     terms: Sequence[Term],
-    sums: Mapping[str, Sequence[Any]],
+    sums: Mapping[str, Any],
     norms: Mapping[str, float],
     weighted: Mapping[str, float],
 ) -> dict[str, float]:

@@ -44,6 +44,7 @@ from ..engines import (
 from ..errors import raise_problems
 from ..events import EVALUATION_EVENTS, TRAINING_EVENTS, TrainingHooks, checked_handlers
 from ..files import check_folder
+from ..handlers.interpretation import Interpretation, comparisons
 from ..history import History
 from ..log_once import LogOnce, get_logger
 from ..profiling import Profile, profile
@@ -544,10 +545,11 @@ class MultiEstimator:
         Returns an :class:`Interpretation`, whose ``plots()`` are confusion matrices and scatter plots, or
         None if no output can be compared with a label. NumPy's and Python's random states are restored.
         """
-        found = self._runner.interpretation()
-        if found is not None:
-            with preserve_rng():
-                self.evaluate(data, found, batch_axis, batches)
+        if not comparisons(self.spec.evaluation, self.arrays.comparison):
+            return None
+        found = Interpretation()
+        with preserve_rng():
+            self.evaluate(data, found, batch_axis, batches)
         return found
 
     def evaluate_batch(self, batch: Any) -> BatchResult:
@@ -775,7 +777,7 @@ class MultiEstimator:
         self,
         folder: PathLike,
         data: Loader | None = None,
-        format: Annotated[str, one_of(*FORMATS)] = "gluon",
+        format: Annotated[str, one_of(*FORMATS)] | None = None,
     ) -> list[Path]:
         """Save the net, as it runs in evaluation, for use elsewhere.
 
@@ -787,10 +789,11 @@ class MultiEstimator:
             ``export.json``; "pt2" ``net.pt2``.
         data : array, tuple, dict, list or loader, optional
             Data as for `predict`; needed only before the first fit, check, evaluation or prediction.
-        format : {"gluon", "onnx", "torch", "pt2"}
-            "gluon" is read by ``gluon.SymbolBlock.imports``. "onnx" needs the package onnx. "torch" is a
-            Python module that needs only PyTorch, and can be trained. "pt2" is a program of `torch.export`,
-            which only evaluates. The last two need PyTorch.
+        format : {"gluon", "onnx", "torch", "pt2"}, optional
+            Defaults to "gluon" for a Gluon net, and "torch" for a PyTorch net. "gluon" is read by
+            ``gluon.SymbolBlock.imports``. "onnx" needs the package onnx. "torch" is a Python module that
+            needs only PyTorch, and can be trained; of a PyTorch net, its parameters. "pt2" is a program of
+            `torch.export`, which only evaluates. The last two need PyTorch.
 
         Returns
         -------
@@ -810,7 +813,7 @@ class MultiEstimator:
         """
         with self._calls.running("export", within=True), self._engine.model.evaluating():
             self._runner.publish()
-            return self._runner.export(folder, data, format)
+            return self._runner.export(folder, data, format or self._runner.export_format)
 
     # ---- what handlers read and call -----------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """What handlers do with MXNet's arrays; see :class:`multifit.engines.Arrays`."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -8,10 +9,18 @@ import numpy as np
 from ..distributed import World
 from ..engines import Arrays
 from ..protocols import Array, Numbers, Parameter
+from ..spec.names import LABELS, Ref
+from ..spec.terms import Taker, Term
 from .compat import mx
+from .data.arrays import new_array
 from .distributed.collectives import broadcast
+from .execution.loss_calls import as_variable, call_loss
+from .losses import SegmentationCELoss, SequenceCELoss, class_axis, is_kind, weighted
+from .metrics import BinaryAccuracy
+from .metrics.host import as_metric
 from .optim.parameters import statistics
 
+_LOSSES, _METRICS = mx.gluon.loss, mx.metric
 CHUNK = 200  # MXNet takes no more arrays at once
 
 
@@ -84,6 +93,43 @@ class GluonArrays(Arrays):
             else:
                 _keep_if(array, flag)
 
+    def indices(self, order: Numbers, array: Array) -> Array:
+        return new_array(order, array.context, "int32")
+
+    def take(self, array: Array, order: Array, axis: int) -> Array:
+        return mx.nd.take(array, order, axis)
+
+    def objectives(
+        self, arrays: Mapping[Ref, Any], terms: Sequence[Term], scale: Any, axis: int, smoothed: bool = False
+    ) -> list[Array]:
+        found = []
+        for term in terms:
+            known = (arrays.get(ref) for ref in term.args if ref.space == LABELS)
+            first = next(array for array in known if array is not None)
+            with first.context:
+                parts = call_loss(term, arrays, _uniform_loss(term) if smoothed else None)
+            total = _sum(parts[0 if smoothed else term.minimized], first.shape[axis])
+            found.append(total * as_variable(scale.factor(term, first.context).astype(total.dtype)))
+        return found
+
+    def can_smooth(self, term: Term) -> bool:
+        return _uniform_loss(term) is not None
+
+    def comparison(self, taker: Taker) -> Mapping[str, Any] | None:
+        if isinstance(taker, Term):
+            fn: Any = taker.spec.fn
+        else:
+            fn = None if getattr(taker.spec, "transform", None) else as_metric(taker)  # type: ignore[arg-type]
+        axis = fn.axis if type(fn) is _METRICS.Accuracy else class_axis(fn)
+        if axis is not None:
+            return {"axis": axis}
+        if is_kind(fn, _LOSSES.SigmoidBinaryCrossEntropyLoss):
+            return {"threshold": 0.5 if fn._from_sigmoid else 0.0}
+        if isinstance(fn, BinaryAccuracy):
+            return {"threshold": fn.threshold}
+        numbers = type(fn) in (_METRICS.MAE, _METRICS.MSE, _METRICS.RMSE)
+        return {} if numbers or is_kind(fn, _LOSSES.L1Loss, _LOSSES.L2Loss, _LOSSES.HuberLoss) else None
+
 
 def _keep_if(array: Array, flag: Array) -> None:
     # The array becomes a sequence of one step, which is overwritten if the length is 0. A product would not
@@ -91,3 +137,46 @@ def _keep_if(array: Array, flag: Array) -> None:
     # the array.
     step = array.reshape((1, 1, -1))
     mx.nd.SequenceMask(step, flag, use_sequence_length=True, value=0, out=step)
+
+
+def _uniform_loss(term: Term) -> Callable[..., Any] | None:
+    """Return a function that computes a term's loss, from the same arguments, for uniform labels.
+
+    Returns None for a loss that cannot be smoothed.
+    """
+    # Exactly these types: a subclass may compute anything.
+    functions: dict[type, Callable[..., Any]] = {
+        mx.gluon.loss.SoftmaxCrossEntropyLoss: _softmax,
+        SegmentationCELoss: _segmentation,
+        SequenceCELoss: _sequence,
+    }
+    fn = term.spec.fn
+    function = functions.get(type(fn))
+    if function is None or not getattr(fn, "_sparse_label", True):
+        return None
+    return partial(function, fn)
+
+
+def _softmax(fn: Any, pred: Any, label: Any, sample_weight: Any = None) -> Any:
+    log_prob = pred if fn._from_logits else mx.nd.log_softmax(pred, axis=fn._axis)
+    loss = -mx.nd.mean(log_prob, axis=fn._axis, keepdims=True)
+    loss = mx.gluon.loss._apply_weighting(mx.nd, loss, fn._weight, sample_weight)
+    return mx.nd.mean(loss, axis=fn._batch_axis, exclude=True)
+
+
+def _segmentation(fn: Any, pred: Any, label: Any, sample_weight: Any = None) -> Any:
+    values = -mx.nd.mean(mx.nd.log_softmax(pred, axis=fn._axis), axis=fn._axis)
+    return fn.reduce(mx.nd, values, label, sample_weight)
+
+
+def _sequence(fn: Any, pred: Any, label: Any, valid_length: Any, sample_weight: Any = None) -> Any:
+    # Masked twice, as in the loss: padding, even NaN, must reach neither the loss nor the gradient.
+    logits = fn._mask(mx.nd, fn._last(mx.nd, pred), valid_length)
+    values = -mx.nd.mean(mx.nd.log_softmax(logits, axis=-1), axis=-1)
+    loss = mx.nd.sum(weighted(mx.nd, fn._mask(mx.nd, values, valid_length), sample_weight), axis=1)
+    return mx.gluon.loss._apply_weighting(mx.nd, loss, fn._weight)
+
+
+def _sum(value: Array, size: int) -> Array:
+    total = mx.nd.reshape(mx.nd.sum(value), (1,))
+    return total * size if value.size == 1 else total  # a scalar is the mean over its device's samples

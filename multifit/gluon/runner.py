@@ -27,7 +27,6 @@ from .distributed.figures import join_figures
 from .engine import Engine
 from .export.export import export
 from .handler_arrays import GluonArrays
-from .handlers.interpretation import Interpretation, comparisons
 from .losses import SequenceCELoss, is_kind
 from .operator_times import operator_times
 from .optim.preserve_state import preserve_state
@@ -66,6 +65,8 @@ class Runner(engines.Runner):
     The runner of an engine on another library is derived from this one: MXNet initialises its net, checks
     its first batches, writes its checkpoints, and runs what the other library cannot.
     """
+
+    export_format = "gluon"
 
     def __init__(self, engine: Engine, setup: Setup, log_once: LogOnce) -> None:
         self.engine, self.snapshot = engine, Snapshot(engine)
@@ -108,9 +109,6 @@ class Runner(engines.Runner):
 
     def wait(self) -> None:
         mx.nd.waitall()
-
-    def interpretation(self) -> Interpretation | None:
-        return Interpretation() if comparisons(self.engine.spec.evaluation) else None
 
     def predict(self, data: Any, gather: bool, activation: Any, write: Any) -> dict[str, Any]:
         return predict(self.engine, data, gather, activation, write)

@@ -5,7 +5,9 @@ from .defaults import acting_on, validating, with_defaults
 from .early_stopping import EarlyStoppingHandler
 from .freeze import Freeze
 from .gradient_noise import GradientNoise
+from .interpretation import Interpretation
 from .interrupt import InterruptHandler
+from .label_changes import CutMix, LabelSmoothing, MixUp
 from .log_to import LogTo
 from .metric import MetricHandler
 from .non_finite import SkipNonFinite, TerminateOnNaN
@@ -19,14 +21,18 @@ from .weight_averaging import WeightAveraging
 
 __all__ = [
     "CheckpointHandler",
+    "CutMix",
     "EarlyStoppingHandler",
     "Freeze",
     "GradientNoise",
+    "Interpretation",
     "InterruptHandler",
+    "LabelSmoothing",
     "LogFile",
     "LogTo",
     "LoggingHandler",
     "MetricHandler",
+    "MixUp",
     "PlateauHandler",
     "ProgressBar",
     "Prune",

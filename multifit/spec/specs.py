@@ -79,26 +79,32 @@ class MetricSpec(_OneLineRepr):
 
     Parameters
     ----------
-    metric : str, EvalMetric or callable
-        A name that ``mx.metric.create`` takes, such as ``"accuracy"``, ``"f1"`` or ``"rmse"``, or
-        ``"binary_accuracy"``, or the name of a function of scikit-learn's, such as ``"sklearn.f1_score"``. Or
-        any ``mx.metric.EvalMetric`` or ``torchmetrics.Metric``, or a function ``(labels, outputs) -> float``,
-        such as those of ``sklearn.metrics``, which get classes or probabilities where they take these.
+    metric : str, Metric or callable
+        A name, such as ``"accuracy"``, ``"top_5"``, ``"binary_accuracy"``, ``"f1"`` or ``"rmse"``, or that of
+        a function of scikit-learn's, such as ``"sklearn.f1_score"``. For Gluon nets, all names that
+        ``mx.metric.create`` takes are valid; PyTorch nets have ``"mean_iou"``, ``"pixel_accuracy"`` and
+        ``"perplexity"`` too. Or any ``torchmetrics.Metric`` or, for Gluon nets, ``mx.metric.EvalMetric``. Or
+        a function ``(labels, outputs) -> float``, such as those of ``sklearn.metrics``, which get classes or
+        probabilities where they take these. Or an object of your own.
 
-        The figure of one of MXNet's own metrics is that of all samples of the pass, whatever the class itself
-        does batch by batch: the same as after a single update with the whole pass. Most are summed on the
-        device. A function is called once at the end of the pass, with NumPy arrays that join those of all
-        batches, devices and processes: one each for labels and outputs, or lists if several are named. They
-        are kept until then, which takes as much memory on the host as the arrays of the whole pass; so are
-        those of the few metrics of MXNet that are no sums, such as PearsonCorrelation. Within a pass, each
-        reading of the figures calls the function with the arrays so far; it may then raise ValueError, which
-        makes the figure NaN.
+        The figure of a metric with a name, or of one of MXNet's own, is that of all samples of the pass,
+        whatever the class itself does batch by batch: the same as after a single update with the whole pass.
+        Most are summed on the device. A function is called once at the end of the pass, with NumPy arrays
+        that join those of all batches, devices and processes: one each for labels and outputs, or lists if
+        several are named. They are kept until then, which takes as much memory on the host as the arrays of
+        the whole pass; so are those of the few metrics of MXNet that are no sums, such as PearsonCorrelation.
+        Within a pass, each reading of the figures calls the function with the arrays so far; it may then
+        raise ValueError, which makes the figure NaN.
 
-        Any other EvalMetric is updated batch by batch, and its figure may depend on how samples are cut into
-        batches. If its second parameter is named ``preds``, it is called as ``update(labels, preds)`` with
-        arrays of the whole batch, or for each device if an array has no axis along which the batch's samples
-        lie. Otherwise it is called with the outputs, then the labels, each as a list with one array per
-        device.
+        For PyTorch nets, an object of your own has ``update(labels, outputs)``, with tensors, or lists of
+        these if several are named, ``compute()`` and ``reset()``; ``state_dict()`` and ``load_state_dict()``
+        let it resume in mid-epoch. It is updated batch by batch.
+
+        For Gluon nets, any other EvalMetric is updated batch by batch, and its figure may depend on how
+        samples are cut into batches. If its second parameter is named ``preds``, it is called as
+        ``update(labels, preds)`` with arrays of the whole batch, or for each device if an array has no axis
+        along which the batch's samples lie. Otherwise it is called with the outputs, then the labels, each as
+        a list with one array per device.
     outputs, labels : str or sequence of str, optional
         The outputs and labels that the metric takes. If `outputs`, `labels` and `losses` are all left out, it
         takes the output and the label that are named like the metric, or the only ones.
@@ -110,7 +116,8 @@ class MetricSpec(_OneLineRepr):
     stage : sequence of {"train", "evaluate"}
         The stages in which the metric is computed. Defaults to both.
     transform : callable, optional
-        ``transform(*outputs, *labels)`` returns the arguments of the metric, in the order of its parameters.
+        ``transform(*outputs, *labels)`` returns the arguments of the metric, in the order of its parameters;
+        for PyTorch nets, the labels and the outputs.
         If an item is a list, as in ``[a, b], [c]``, the list is one argument, and `update` is called for each
         device.
     names : sequence of str, optional

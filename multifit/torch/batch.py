@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -52,12 +52,17 @@ class Batch:
     absent: frozenset[str] = frozenset()
 
 
-def as_tensor(value: Any) -> Any:
-    """Return numbers of any library as a tensor, which shares their memory if it can; other things as is."""
+def as_tensor(value: Any, shares: bool = True) -> Any:
+    """Return numbers of any library as a tensor, and other things as they are.
+
+    The tensor shares memory with the numbers if possible; with those of MXNet's arrays only if it `shares`.
+    """
     if isinstance(value, Tensor) or value is None:
         return value
     if not isinstance(value, np.ndarray):
         if hasattr(value, "asnumpy"):  # MXNet's
+            if shares and getattr(value, "stype", "") == "default" and value.size:
+                return torch.from_dlpack(value.to_dlpack_for_read())
             value = value.asnumpy()
         elif hasattr(value, "tocsr"):  # SciPy's
             value = value.toarray()
@@ -180,8 +185,9 @@ class BatchSplitter(Splitter):
     def arrays_in(self, unnamed: Any) -> dict[str, Any] | list[Any]:
         """Return the tensors of a raw batch, by name or in order; a list of numbers is one."""
         if isinstance(unnamed, (list, tuple)):
-            unnamed = [as_tensor(each) if type(each) is list else each for each in unnamed]
-        return arrays_in(unnamed, self.batch_axis, as_tensor, concatenate=torch.cat)
+            unnamed = [as_tensor(each) for each in unnamed]
+        copied = partial(as_tensor, shares=False)  # MXNet's iterators reuse the memory of their batches
+        return arrays_in(unnamed, self.batch_axis, copied, concatenate=torch.cat)
 
     def name_parts(self, parts: Sequence[Any]) -> tuple[list[Slots], list[Problem]]:
         """Return a list of one dict, the tensors of a batch that is split already, and the problems found."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -25,6 +26,7 @@ from ..spec.parsing import label_of
 from ..spec.plan import LoaderPlan
 from ..spec.terms import Taker, Term
 from ..stages import EVALUATE, TRAIN
+from .balance import GradientBalancer
 from .batch import Batch, cast_line
 from .doubts import doubtful_values
 from .engine import Engine
@@ -46,14 +48,15 @@ class DryRun:
     They are detached from autograd's graph. `loaders` describe each loader and what training takes from it,
     if there are several. `reached` are the parameters that the gradient of each loss reaches, and `used`
     those from which the outputs are computed, by name. `doubts` are warnings of values for which a loss was
-    hardly meant.
+    hardly meant. `shared` says what tasks share whose gradients are compared.
     """
 
     results: Mapping[str, Sequence[StepResult]]
     loaders: Sequence[LoaderPlan] = ()
-    reached: Mapping[str, frozenset[str]] | None = None
+    reached: Mapping[str, frozenset[str]] = field(default_factory=dict)
     used: frozenset[str] = frozenset()
     doubts: Sequence[str] = ()
+    shared: str = ""
 
     @property
     def train(self) -> StepResult:
@@ -77,9 +80,8 @@ def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
             problems += found
             batches += [(name, batch, first)] if batch is not None else []
     with _raised_first(problems):
-        if batches:
-            name, batch, _ = batches[0]
-            engine.model.materialise(lambda: _called(engine.stages[name], batch, keeps_mode=True))
+        for stage, batch, _ in batches[:1]:
+            engine.model.materialise(partial(_called, engine.stages[stage], batch, keeps_mode=True))
     trainer_problems = engine.trainers.build()
     problems += trainer_problems or bound_problems(engine.spec.terms, engine.trainers.get())
     with _raised_first(problems):
@@ -109,6 +111,7 @@ def _checked(
     results: dict[str, list[StepResult]] = {EVALUATE: [], TRAIN: []}
     parameters = {id(each): name for name, each in engine.model.parameters.items()}
     reached, used, doubts = dict[str, frozenset[str]](), frozenset[str](), list[str]()
+    shared = ""
     for name, batch, outputs in ran:
         stage = engine.stages[name]
         result = stage.run(batch, engine.state, outputs=outputs)
@@ -119,13 +122,14 @@ def _checked(
         stage.figures.names()  # some metrics know their figures' names only now
         doubts += doubtful_values(result, engine.model.net)
         if name == TRAIN:
+            if isinstance(engine.balancer, GradientBalancer):
+                shared = engine.balancer.describe(result)
             used |= leaves_of(result.outputs.values(), parameters)
             for key, objective in result.objectives.items():
                 reached[key] = reached.get(key, frozenset()) | leaves_of([objective], parameters)
-        for tensors in (result.outputs, result.sums, result.parts, result.objectives):
-            tensors.update({key: _detached(value) for key, value in tensors.items()})
+        result.detach()
         results[name].append(result)
-    run = DryRun(results, plans, reached, used, tuple(doubts))
+    run = DryRun(results, plans, reached, used, tuple(doubts), shared)
     if engine.spec.restricted and (left_out := without_gradient(engine, run)):
         engine.trainers.set_frozen("only", [engine.model.parameters[name] for name in left_out], True)
         raise_problems(engine.trainers.build())
@@ -133,7 +137,7 @@ def _checked(
 
 
 def without_gradient(engine: Engine, run: DryRun) -> list[str]:
-    """Return the parameters that trainers update and that outputs depend on, but no loss's gradient reaches."""
+    """Return the parameters that trainers update, and that outputs depend on, but that no loss reaches."""
     weighed = {term.key for term in engine.spec.terms if term.spec.weight != 0}
     reached = frozenset[str]().union(*(run.reached[key] for key in weighed if key in run.reached))
     return [name for name in engine.trainers.updated() if name in run.used - reached]
@@ -162,30 +166,34 @@ def preserved(engine: Engine, trainers: bool = False) -> Iterator[None]:
     These are parameters, their gradients, buffers, the modes of modules, random states, figures, and carried
     state; with `trainers` the states of trainers too.
     """
-    model, stages = engine.model, engine.stages.values()
-    kept = [(p, p.grad, p.detach().clone()) for p in model.parameters.values() if not is_lazy(p)]
-    buffers = [
-        (module, dict(module._buffers), {n: b.clone() for n, b in module._buffers.items() if _has_values(b)})
-        for module in model.modules()
-    ]
+    model = engine.model
+    parameters = [(p, p.detach().clone(), p.grad) for p in model.parameters.values() if not is_lazy(p)]
+    buffers = [(module, dict(module._buffers)) for module in model.modules()]
+    tensors = [buffer for _, held in buffers for buffer in held.values()] + [grad for *_, grad in parameters]
+    values = [(each, each.clone()) for each in tensors if each is not None and not is_lazy(each)]
     state = copy.deepcopy(engine.trainers.state()) if trainers else None
+    stages = engine.stages.values()
+    # a run that is resumed within an epoch has figures before its first batch
+    measured = [(stage, copy.deepcopy(stage.state())) for stage in stages if stage.figures.batches]
     try:
         with preserve_rng(), model.kept_modes():
             yield
     finally:
         with torch.no_grad():
-            for parameter, gradient, value in kept:
+            for parameter, value, gradient in parameters:
                 parameter.copy_(value)
                 parameter.grad = gradient
-            for module, before, values in buffers:
+            for module, held in buffers:
                 module._buffers.clear()
-                module._buffers.update(before)
-                for name, value in values.items():
-                    before[name].copy_(value)
+                module._buffers.update(held)
+            for tensor, value in values:
+                tensor.copy_(value)
         if state is not None:
             engine.trainers.load(state)
         for stage in stages:
             stage.reset()
+        for stage, saved in measured:
+            stage.load(saved)
 
 
 def _fetch(engine: Engine, name: str, data: Any) -> tuple[Batch | None, list[Problem]]:
@@ -230,21 +238,13 @@ def _raised_first(problems: Sequence[Problem]) -> Iterator[None]:
 def _not_finite_losses(result: StepResult) -> list[Problem]:
     """Check that losses are numbers, where inputs and labels are."""
     messages = [
-        f'losses["{key}"]: is {float(each.detach()):g} for this batch, whose inputs and labels are finite, so that an '
-        "update would spoil the parameters; look for logarithms, roots and quotients of 0 in the loss, and "
-        "for parameters that are not finite; SkipNonFinite() skips such batches in training"
+        f'losses["{key}"]: is {float(each.detach()):g} for this batch, whose inputs and labels are finite, '
+        "so that an update would spoil the parameters; look for logarithms, roots and quotients of 0 in the "
+        "loss, and for parameters that are not finite; SkipNonFinite() skips such batches in training"
         for key, each in result.objectives.items()
         if not bool(each.isfinite().all())
     ]
     return [Problem("data", message) for message in messages]
-
-
-def _detached(value: Any) -> Any:
-    return [each.detach() for each in value] if isinstance(value, list) else value.detach()
-
-
-def _has_values(buffer: Any) -> bool:
-    return buffer is not None and not is_lazy(buffer)
 
 
 def check_first_batch(
@@ -325,7 +325,7 @@ def _with_casts(
     try:
         return run()
     except Exception:
-        before = dict(batch.slots)
+        before: dict[str, Any] = dict(batch.slots)
         ways = product(*([(name, None), *((name, dtype) for dtype in options[name])] for name in options))
         casts = [{name: dtype for name, dtype in way if dtype is not None} for way in ways]
         for cast in sorted(filter(None, casts), key=len):
@@ -395,7 +395,8 @@ def _inspect_presence(taker: Taker, batch: Batch) -> list[Problem]:
     """Check that no sample lacks only a part of a label, for a loss that takes whole samples."""
     problems = []
     for ref in taker.present:
-        present = batch.slots[ref.name].reshape(batch.samples, -1)
+        mask: Any = batch.slots[ref.name]
+        present = mask.reshape(len(mask), -1)
         if count := int(((1 - present) * present.amax(dim=1, keepdim=True)).sum()):
             problems.append(partly_missing_problem(taker.where, label_of(ref).name, "", count))
     return problems

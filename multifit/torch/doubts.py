@@ -30,9 +30,10 @@ def doubtful_values(result: StepResult, net: nn.Module) -> Iterator[str]:
         hides = bool(term.present) or len(term.args) > 2 or term.weights is not None
         for kind, check in _CHECKS.items():
             if len(taken) == 2 and is_kind(term.spec.fn, [kind]):
-                names = (f'the {SINGULAR[ref.space]} "{ref.name}"' for ref in taken)
-                scores, label = (arrays[ref] for ref in taken)
-                yield from (f"{term.where}: {m}" for m in check(*names, scores, None if hides else label))
+                output, label = (f'the {SINGULAR[ref.space]} "{ref.name}"' for ref in taken)
+                scores, true = (arrays[ref] for ref in taken)
+                for message in check(output, label, scores, None if hides else true):
+                    yield f"{term.where}: {message}"
     yield from _channels_last(result, net)
 
 
@@ -40,8 +41,8 @@ def _cross_entropy(output: str, label: str, scores: Tensor, true: Tensor | None)
     axis = min(1, scores.dim() - 1)
     if scores.shape[axis] > 1 and bool((scores >= 0).all()) and _is_one(scores.sum(axis)):
         yield (
-            f"{output} adds up to 1 over its classes, as after a softmax, and CrossEntropyLoss applies softmax "
-            "itself; let the net return the scores before its softmax"
+            f"{output} adds up to 1 over its classes, as after a softmax, and CrossEntropyLoss applies "
+            "softmax itself; let the net return the scores before its softmax"
         )
 
 
@@ -65,15 +66,16 @@ def _logits(output: str, label: str, scores: Tensor, true: Tensor | None) -> Ite
 def _divergence(output: str, label: str, scores: Tensor, true: Tensor | None) -> Iterator[str]:
     if bool((scores > 0).any()):
         yield (
-            f"{output} holds {float(scores.detach().max()):g}, and KLDivLoss takes the logarithm of probabilities, which "
-            "is at most 0; let the net return its log_softmax"
+            f"{output} holds {float(scores.detach().max()):g}, and KLDivLoss takes the logarithm of "
+            "probabilities, which is at most 0; let the net return its log_softmax"
         )
     yield from _shares(label, true, "KLDivLoss", "for scores, let the net return their softmax")
 
 
 def _shares(label: str, true: Tensor | None, kind: str, fix: str) -> Iterator[str]:
     if true is not None and (wrong := true[(true < 0) | (true > 1)]).numel():
-        yield f"{label} holds {float(wrong[0]):g}, but {kind} takes 0 … 1, and has no lower bound for others; {fix}"
+        found = f"{label} holds {float(wrong[0]):g}"
+        yield f"{found}, but {kind} takes 0 … 1, and has no lower bound for others; {fix}"
 
 
 _CHECKS: dict[Any, Check] = {

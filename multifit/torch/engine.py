@@ -23,9 +23,10 @@ from ..spec.parsing import coverage
 from ..spec.terms import TaskSlots, Term, with_optional
 from ..stages import STAGES, TRAIN
 from ..state import RunState
-from .balance import AnyBalancer, make_balancer
+from .balance import AnyBalancer, GradientBalancer, make_balancer
 from .batch import Batch, BatchSplitter, TaskSplitter, ValueWeights
 from .compiling import compiled
+from .cuda_graphs import cuda_graphs
 from .figures import StageFigures, StageMetric, declared_metrics
 from .model import Model, default_spec
 from .ranks import SharedParameters
@@ -164,6 +165,9 @@ class Engine:
         figures = StageFigures(
             spec, metrics, not hooks.handle_non_finite, means, stage=name, device=model.device
         )
+        changes = any(hooks.active(what) for what in ("change_outputs", "change_objective"))
+        compares = training and isinstance(self.balancer, GradientBalancer)
+        compile = False if changes or compares else self._compile
         stage = Stage(
             model,
             spec,
@@ -173,7 +177,8 @@ class Engine:
             hooks,
             self.trainers.after_train_mode,
             self.windows.shares if training else None,
-            compiled(model.net, self._compile, self._log_once),
+            compiled(model.net, False if compares else self._compile, self._log_once),
+            cuda_graphs(model, compile, self._log_once),
         )
         if training:
             stage.needs_outputs = self._needs_outputs

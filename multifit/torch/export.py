@@ -7,7 +7,6 @@ import io
 import json
 import logging
 import os
-import platform
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -16,7 +15,6 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy
 import torch
 from torch import Tensor, nn
 
@@ -125,22 +123,15 @@ class _Net(nn.Module):
 
     def record(self, format: str) -> dict[str, Any]:
         """Return the description of the files."""
-        known = {
-            name: {"shape": self.shapes[name], "dtype": dtype_name(dtype)}
+        known = [
+            {"name": name, "shape": self.shapes[name], "dtype": dtype_name(dtype)}
             for name, (_, dtype) in self.last.items()
-        }
-        names = self.last or self.spec.inputs
-        versions = {
-            "multifit": __version__,
-            "python": platform.python_version(),
-            "numpy": numpy.__version__,
-            "torch": str(torch.__version__),
-        }
+        ]
         return {
             "format": format,
-            "inputs": [{"name": name, **known.get(name, {})} for name in names],
+            "inputs": known or [{"name": name} for name in self.spec.inputs],
             "outputs": [{"name": name} for name in self.spec.output_names],
-            "versions": versions,
+            "versions": {"multifit": __version__, "torch": str(torch.__version__)},
         }
 
 

@@ -49,12 +49,9 @@ class StageFigures(stage_figures.StageFigures):
         self._device = torch.device(device)
         self._weighted = {term.key: term.minimized for term in spec.terms if callable(term.spec.weight)}
         self._norms = {term.key: f"norm {term.key}" for term in spec.terms}
-        self._names = {
-            term.key: [
-                f"loss {term.key} {part}" for part in range(len(term.parts) + (term.key in self._weighted))
-            ]
-            for term in spec.terms
-        }
+        # the parts of each loss and, if its weight may change, the weighted one
+        counts = {term.key: len(term.parts) + callable(term.spec.weight) for term in spec.terms}
+        self._names = {key: [f"loss {key} {part}" for part in range(n)] for key, n in counts.items()}
         self._rules: dict[str, LabelRule] = {}
         self._forms: dict[Any, list[LabelRule]] = {}
         self._clear()
@@ -77,19 +74,20 @@ class StageFigures(stage_figures.StageFigures):
         tensors: list[Tensor] = []
         if result.sums:
             layout.append(tuple([name for key in result.sums for name in self._names[key]]))
-            tensors.append(
-                torch.stack([each for key in result.sums for each in self._loss_sums(key, result)])
-            )
+            losses = [each for key in result.sums for each in self._loss_sums(key, result)]
+            tensors.append(torch.stack(losses))
         for key, norm in scale.norms.items():
             # the normalizers of all ranks, of which this rank takes its share; the shares add up to them
             name = self._norms[key]
             if isinstance(norm, Tensor):
                 layout.append((name,))
+                norm = norm.to(self._device, non_blocking=True)
                 tensors.append(norm if batch.samples == batch.total else norm * (batch.samples / batch.total))
             else:
                 numbers[name] = numbers.get(name, 0.0) + norm * batch.samples / batch.total
         for metric in self.metrics:
-            for names, (sums, count) in zip(metric.sum_names, metric.add(result, self.batches)):
+            pairs = metric.add(result, self.batches)
+            for names, (sums, count) in zip(metric.sum_names, pairs):
                 tensors += sums
                 layout += [names[0]] * len(sums)
                 if isinstance(count, Tensor):
@@ -107,7 +105,7 @@ class StageFigures(stage_figures.StageFigures):
         """Return the sums of a loss's parts, and its weighted sum if the weight may change."""
         sums, norm = result.sums[key], result.scale.norms[key]
         if isinstance(norm, Tensor):
-            sums = [torch.where(norm > 0, each, 0) for each in sums]
+            sums = [torch.where(norm.to(each.device, non_blocking=True) > 0, each, 0) for each in sums]
         if key in self._weighted:
             sums = [*sums, sums[self._weighted[key]] * result.scale.weights[key]]
         return sums
@@ -284,7 +282,3 @@ def _mean_figures(ranks: Sequence[tuple[Mapping[str, float], int]]) -> dict[str,
         total = sum(n for _, n in pairs)
         means[name] = sum(value * n for value, n in pairs) / total if total else math.nan
     return means
-
-
-def _add_to(totals: dict[str, np.ndarray[Any, Any]], name: str, values: np.ndarray[Any, Any]) -> None:
-    totals[name] = totals[name] + values if name in totals else values

@@ -33,7 +33,7 @@ class Rates:
         scheduler: LRScheduler | None = None,
     ) -> None:
         self._optimizer, self.schedule, self.scheduler = optimizer, schedule, scheduler
-        self._count, self._factor = 0, 1.0
+        self._count, self._factor, self.runs = 0, 1.0, True  # and whether the schedule does
         self._held: float | None = None  # the rate that was set while the schedule was at 0
         self._unscaled = self._current()
         self._ratios = [rate / self._unscaled[0] if self._unscaled[0] else 1.0 for rate in self._unscaled]
@@ -56,10 +56,11 @@ class Rates:
 
     def step(self) -> None:
         """Update the parameters by the rates of this update."""
-        self._count += 1
-        self._follow()
+        if self.runs:
+            self._count += 1
+            self._follow()
         self._optimizer.step()
-        if self.scheduler is not None:
+        if self.scheduler is not None and self.runs:
             if self._scaled() != self._unscaled:  # it may continue from the rates that it finds
                 self._write(self._unscaled)
             self.scheduler.step()
@@ -68,11 +69,12 @@ class Rates:
 
     def state(self) -> list[Any]:
         """Return what changes besides the optimizer's own state, as plain values."""
-        return [self._count, self._factor, self._held, self._unscaled, dict(self._scheduler_state()[0])]
+        own = [self._count, self._factor, self.runs, self._held, self._unscaled]
+        return [*own, dict(self._scheduler_state()[0])]
 
     def load(self, state: Sequence[Any]) -> None:
         """Restore what :meth:`state` returned."""
-        self._count, self._factor, self._held, self._unscaled, saved = state
+        self._count, self._factor, self.runs, self._held, self._unscaled, saved = state
         if self.scheduler is not None:
             leaves, form = self._scheduler_state(all_leaves=True)
             values = [saved.get(name, value) for name, value in leaves]
@@ -146,6 +148,10 @@ class TrainerHandle:
         """Set the learning rate."""
         self.learning_rate = rate
 
+    def hold(self, rate: float) -> None:
+        """Set a learning rate that no schedule changes any more."""
+        self.rates.runs, self.learning_rate = False, rate
+
     def update(self) -> None:
         """Update the parameters by their gradients; an error names the trainer."""
         with user_code(lambda: f'trainers["{self.name}"]'):
@@ -181,6 +187,6 @@ class TrainerHandle:
         for group in groups:
             if group[key] == before:
                 group[key] = (value, *before[1:]) if key == "betas" else value
-        for parameter, state in self.optimizer.state.items():
-            if value and state and key == "momentum":  # RMSprop expects that it was made with the others
+        if value and key == "momentum" and isinstance(self.optimizer, torch.optim.RMSprop):
+            for parameter, state in self.optimizer.state.items():  # which it expects to be complete
                 state.setdefault("momentum_buffer", torch.zeros_like(parameter))

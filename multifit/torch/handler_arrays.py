@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from ..distributed import World
 from ..engines import Arrays
 from ..protocols import Numbers
+from ..spec import TaskSpec
+from ..spec.names import LABELS, Ref
+from ..spec.terms import Taker, Term, changed
+from .batch import Batch
+from .losses import Objective
 from .model import Model
+
+COMPARISONS: tuple[tuple[tuple[Any, ...], Mapping[str, Any]], ...] = (
+    ((nn.CrossEntropyLoss, nn.NLLLoss, F.cross_entropy, F.nll_loss, "accuracy", "acc"), {"axis": 1}),
+    ((nn.BCELoss, F.binary_cross_entropy), {"threshold": 0.5}),
+    ((nn.BCEWithLogitsLoss, F.binary_cross_entropy_with_logits, "binary_accuracy"), {"threshold": 0.0}),
+    ((nn.L1Loss, nn.MSELoss, nn.HuberLoss, nn.SmoothL1Loss, F.l1_loss, F.mse_loss, F.huber_loss), {}),
+    ((F.smooth_l1_loss, "mae", "mse", "rmse"), {}),
+)
 
 
 class TorchArrays(Arrays):
     """Functions on tensors."""
 
-    def __init__(self, model: Model, world: World) -> None:
-        self._model, self._world = model, world
+    def __init__(self, spec: TaskSpec, model: Model, world: World) -> None:
+        self._spec, self._model, self._world = spec, model, world
+        self._objectives: dict[Any, Objective] = {}
 
     def held(self, kind: str = "all") -> dict[str, list[Any]]:
         parameters, statistics = self._model.parameters, self._model.statistics
@@ -56,6 +73,36 @@ class TorchArrays(Arrays):
     def add(self, array: Any, other: Any) -> None:
         array += other
 
+    def indices(self, order: Numbers, array: Any) -> Tensor:
+        return torch.from_numpy(order).to(array.device)
+
+    def take(self, array: Any, order: Any, axis: int) -> Tensor:
+        taken: Tensor = array.index_select(axis, order)
+        return taken
+
+    def objectives(
+        self, arrays: Mapping[Ref, Any], terms: Sequence[Term], scale: Any, axis: int, smoothed: bool = False
+    ) -> list[Any]:
+        key = tuple(term.key for term in terms), smoothed
+        if key not in self._objectives:
+            chosen = tuple(map(_smoothed, terms)) if smoothed else tuple(terms)
+            spec = changed(self._spec, terms=chosen)
+            self._objectives[key] = Objective(spec, self._world, self._model.device, None)
+        slots = {ref.name: array for ref, array in arrays.items() if ref.space == LABELS}
+        samples = next(array.shape[axis] for array in slots.values() if array is not None)
+        losses = self._objectives[key](arrays, Batch(None, samples, slots, axis), scale)
+        return list(losses.objectives.values())
+
+    def can_smooth(self, term: Term) -> bool:
+        fn: Any = term.spec.fn
+        return type(fn) is nn.CrossEntropyLoss and fn.label_smoothing == 0
+
+    def comparison(self, taker: Taker) -> Mapping[str, Any] | None:
+        spec: Any = taker.spec
+        fn = spec.fn if isinstance(taker, Term) else None if spec.transform else spec.metric
+        known = [how for kinds, how in COMPARISONS if any(fn == each or type(fn) is each for each in kinds)]
+        return known[0] if known else None
+
     def is_sparse(self, array: Any) -> bool:
         sparse: bool = array.layout is not torch.strided
         return sparse
@@ -69,3 +116,10 @@ class TorchArrays(Arrays):
         for array in arrays:
             values = array._values() if self.is_sparse(array) else array
             values.masked_fill_(flag == 0, 0.0)
+
+
+def _smoothed(term: Term) -> Term:
+    """Return a term whose cross entropy is that for uniformly distributed labels."""
+    fn = copy.copy(term.spec.fn)
+    fn.label_smoothing = 1.0  # type: ignore[union-attr]
+    return replace(term, spec=replace(term.spec, fn=fn))

@@ -47,7 +47,7 @@ SUMMED = (
 def is_kind(loss: Any, kinds: Sequence[Any]) -> bool:
     """Whether a loss computes what one of PyTorch's computes; a subclass may not replace its forward."""
     loss = loss.func if isinstance(loss, partial) else getattr(loss, "_orig_mod", loss)
-    classes = [kind for kind in kinds if isinstance(kind, type)]
+    classes: list[Any] = [kind for kind in kinds if isinstance(kind, type)]
     return loss in kinds or any(isinstance(loss, c) and type(loss).forward is c.forward for c in classes)
 
 

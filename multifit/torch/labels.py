@@ -53,7 +53,7 @@ class LabelRule:
             return self.violations(values).sum()
         if values.dim() < 2 or not values.is_floating_point():
             return torch.count_nonzero(values * 0)
-        rows = values.reshape(len(values), -1)
+        rows = values.flatten(1)
         return torch.count_nonzero(torch.mv(rows, _zeros(rows.shape[1], rows.dtype, rows.device)))
 
     def violations(self, values: Tensor) -> Tensor:
@@ -89,7 +89,7 @@ def label_rules(
             ignored = () if label.ignore is None else (label.ignore,)
             rules.append(LabelRule(f'labels["{name}"]', name, label.classes, ignored))
     for term in spec.terms:
-        if term.key in parts and term.outputs and term.labels:
+        if term.key in parts and term.outputs and term.labels and slots.get(term.labels[0].name) is not None:
             rules += _taken(spec, term, outputs, slots)
     different = {(rule.slot, rule.classes, rule.ignored): rule for rule in reversed(rules)}
     rules = list(reversed(different.values()))
@@ -99,29 +99,33 @@ def label_rules(
 
 def class_indices(fn: Any) -> tuple[int | None, list[float]]:
     """Return the class axis of a loss that takes class indices, None for any other; and what it ignores."""
-    given = fn.keywords if isinstance(fn, partial) else vars(fn) if isinstance(fn, nn.Module) else {}
-    fn = fn.func if isinstance(fn, partial) else fn
-    if not isinstance(fn, CLASS_LOSSES) and fn not in CLASS_FUNCTIONS:
+    function, given = (fn.func, fn.keywords) if isinstance(fn, partial) else (fn, getattr(fn, "__dict__", {}))
+    if not isinstance(function, CLASS_LOSSES) and function not in CLASS_FUNCTIONS:
         return getattr(fn, "class_axis", None), list(getattr(fn, "ignored", ()))
-    takes_ignored = not isinstance(fn, nn.MultiMarginLoss) and fn is not F.multi_margin_loss
+    takes_ignored = not isinstance(function, nn.MultiMarginLoss) and function is not F.multi_margin_loss
     return 1, [given.get("ignore_index", -100)] if takes_ignored else []
 
 
 def _taken(
     spec: TaskSpec, term: Term, outputs: Mapping[str, Tensor], slots: Mapping[str, Any]
 ) -> Iterator[LabelRule]:
-    name, axis_and_ignored = term.labels[0].name, class_indices(term.spec.fn)
-    (axis, ignored), label, output = axis_and_ignored, slots[name], outputs[term.outputs[0].name]
+    """Yield the rule for the label of a loss that takes class indices.
+
+    A value that only the LabelSpec ignores is ignored if the loss takes a mask, unless PyTorch raises for it.
+    """
+    name, output = term.labels[0].name, outputs[term.outputs[0].name]
+    axis, ignored = class_indices(term.spec.fn)
     classes = None
-    if axis is not None and -output.dim() <= axis < output.dim() and label.shape != output.shape:
+    if axis is not None and -output.dim() <= axis < output.dim() and slots[name].shape != output.shape:
         classes = output.shape[axis]
     elif axis is None and isinstance(term.spec.class_weights, tuple):
         classes = len(term.spec.class_weights)
     if classes is not None:
-        # what is only declared as ignored still is no class for PyTorch's own losses
-        own = axis is not None and not hasattr(term.spec.fn, "class_axis")
-        declared = None if own or name not in spec.label_specs else spec.label_specs[name].ignore
-        ignored += [] if declared is None else [declared]
+        label = spec.label_specs.get(name)
+        takes_mask = len(term.args) > 2 or term.spec.sample_weight is not None
+        is_torchs = axis is not None and not hasattr(term.spec.fn, "class_axis")
+        if takes_mask and not is_torchs and label is not None and label.ignore is not None:
+            ignored = [*ignored, label.ignore]
         yield LabelRule(term.where, name, classes, tuple(dict.fromkeys(ignored)))
 
 

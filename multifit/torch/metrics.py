@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import nan, prod
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -22,8 +22,8 @@ UNCLEAR = (
     'not one-hot or other probabilities along axis 1; to compare value by value, give "binary_accuracy"; to '
     "compare the largest ones, transform=lambda scores, label: (label.argmax(1), scores)"
 )
-Present = Tensor | None
-Sums = tuple[list[Tensor], int | Tensor]
+Present: TypeAlias = Tensor | None
+Sums: TypeAlias = tuple[list[Tensor], int | Tensor]
 
 
 @dataclass(frozen=True)
@@ -262,7 +262,7 @@ def _pixel_accuracy(totals: Any) -> float:
 
 def _mean_iou(totals: Any) -> float:
     """Return the mean over the classes that occur of the intersection over the union."""
-    right, predicted, labels, _ = (each[:-1] if np.ndim(each) else each for each in _of_table(totals))
+    right, predicted, labels = (each[:-1] for each in _of_table(totals)[:3])
     union = predicted + labels - right
     return _ratio((right[union > 0] / union[union > 0]).sum(), (union > 0).sum())
 

@@ -20,6 +20,8 @@ KNOWN: dict[str, Any] = {
     if isinstance(kind, type) and issubclass(kind, Optimizer) and kind is not Optimizer
 }
 ALIASES = {"learning_rate": "lr", "wd": "weight_decay"}  # MXNet's names
+# SGD's fused operator fails if some parameters have a momentum, and others are reached for the first time
+FUSED = (torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad)
 HOW = ("fused", "foreach", "differentiable", "capturable")  # options that say how to compute, not what
 
 
@@ -41,7 +43,8 @@ def build_trainer(
     if not messages:
         messages = _option_messages(where, kind, declared_options(spec))
     try:
-        return (None if messages else _build(name, where, spec, kind, parameters, fused)), messages
+        ready = bool(parameters) and not messages  # else it is known already that there are none
+        return (_build(name, where, spec, kind, parameters, fused) if ready else None), messages
     except _Refused as error:
         return None, [f"{where}: {error}"]
 
@@ -75,7 +78,7 @@ def _build(
         schedule = with_base_rate(schedule, options.get("lr"))
         options.update({"lr": options.get("lr", schedule.base_lr)} if "lr" in takes else {})
     of_torch = kind in KNOWN.values()
-    how = {"fused": True} if fused and of_torch and "fused" in takes and not options.keys() & HOW else {}
+    how = {"fused": True} if fused and kind in FUSED and not options.keys() & HOW else {}
     optimizer = _called(where, of_torch, kind, options, list(parameters), **how)
     if not isinstance(optimizer, Optimizer):
         raise _Refused(f"the function returned {shown(optimizer)}, which is no torch.optim.Optimizer")

@@ -29,6 +29,8 @@ def make_plan(engine: Engine, run: DryRun, log_once: LogOnce, trained: bool, lay
     for message in dict.fromkeys([*run.doubts, *_without_gradient(engine, run)]):
         log_once.warning(message)
     trained_on, evaluated = run.results[TRAIN], run.results[EVALUATE]
+    balancer = engine.balancer
+    balance = "" if balancer is None else balancer.tasks.described(balancer.method)
     return Plan(
         devices=tuple(map(str, engine.model.contexts)),
         samples=run.train.batch.samples,
@@ -40,7 +42,7 @@ def make_plan(engine: Engine, run: DryRun, log_once: LogOnce, trained: bool, lay
         notices=tuple(log_once),
         precision=engine.model.precision.name,
         loaders=tuple(run.loaders),
-        balance="" if engine.balancer is None else engine.balancer.tasks.described(engine.balancer.method),
+        balance="; ".join(filter(None, [balance, run.shared])),
         layers=tuple(_layers(engine, run.train.batch)) if layers else (),
     )
 
@@ -117,7 +119,7 @@ def _without_gradient(engine: Engine, run: DryRun) -> Iterator[str]:
     if still := without_gradient(engine, run):
         others = [name for name in engine.model.parameters if name not in still]
         yield (
-            f"no loss's gradient reaches {listing(still)}, so nothing trains them: detach() or no_grad() stops "
-            f"it, or only outputs without a loss depend on them; pass {freezing(still, others)}, or give them "
-            "a loss"
+            f"no loss's gradient reaches {listing(still)}, so nothing trains them: detach() or no_grad() "
+            "stops it, or only outputs without a loss depend on them; pass "
+            f"{freezing(still, others)}, or give them a loss"
         )

@@ -64,9 +64,11 @@ class Runner(engines.Runner):
 
     engine: Any
     snapshot: Any
+    export_format = "torch"
 
     def __init__(self, engine: Engine, log_once: LogOnce) -> None:
         self.engine, self.snapshot, self._log_once = engine, Snapshot(engine), log_once
+        self._arrays = TorchArrays(engine.spec, engine.model, engine.world)
         self._running = False
 
     def fork(self, state: RunState) -> Runner:
@@ -131,11 +133,6 @@ class Runner(engines.Runner):
     def why_inexact(self) -> str:
         return why_inexact(self.engine.model.device)
 
-    def interpretation(self) -> Any:
-        from .interpretation import Interpretation, comparisons
-
-        return Interpretation() if comparisons(self.engine.spec.evaluation) else None
-
     def predict(self, data: Any, gather: bool, activation: Any, write: Any) -> dict[str, Any]:
         with self.session():
             return predict(self.engine, data, gather, activation, write)
@@ -159,7 +156,7 @@ class Runner(engines.Runner):
 
     @property
     def arrays(self) -> TorchArrays:
-        return TorchArrays(self.engine.model, self.engine.world)
+        return self._arrays
 
     def gradients(self) -> dict[str, dict[str, list[Any]]]:
         gradients: dict[str, dict[str, list[Any]]] = self.engine.trainers.gradients()

@@ -114,10 +114,10 @@ class StageMetric(MetricFigures):
     def add(self, result: Any, batch: int) -> list[Sums]:
         """Measure a batch, given its number, from 1; return the sums of each pair, if it is summed."""
         slots, term = result.batch.slots, self.term
-        if any(slots.get(name) is None for name in term.optional):
+        labels = [slots.get(ref.name) for ref in term.labels]
+        if any(each is None for each in labels) or any(slots.get(name) is None for name in term.optional):
             return []
         outputs = [result.outputs[ref.name] for ref in term.outputs] + self._losses(result)
-        labels = [slots[ref.name] for ref in term.labels]
         masks = [slots[ref.name] for ref in term.present]
         if self.is_summed and term.spec.transform is None:
             return self._sums(labels, outputs, masks)

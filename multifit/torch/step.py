@@ -21,9 +21,10 @@ from ..stages import TRAIN
 from ..state import RunState
 from .balance import AnyBalancer, GradientBalancer
 from .batch import Batch, CarriedState
+from .cuda_graphs import CudaGraphs
 from .figures import StageFigures
 from .loss_calls import by_reference, named_parts
-from .losses import Objective, Scale, Shares
+from .losses import Losses, Objective, Scale, Shares
 from .model import Model
 from .user_code import user_code
 
@@ -55,6 +56,12 @@ class StepResult:
         return {
             name: part for term in terms for name, part in named_parts(term, self.parts[term.key]).items()
         }
+
+    def detach(self) -> None:
+        """Release autograd's graph: while it holds the parameters, no CUDA graph can be captured."""
+        self.outputs = {name: each.detach() for name, each in self.outputs.items()}
+        self.parts = {name: [each.detach() for each in parts] for name, parts in self.parts.items()}
+        self.objectives = {name: each.detach() for name, each in self.objectives.items()}
 
     def loss(self) -> float:
         """Return this rank's part of the objective; this waits for the device."""
@@ -99,7 +106,7 @@ class Stage:
 
     `name` is "train" or "evaluate". `hooks` call the handlers that change a training step; `frozen` resets
     the modules that stay in evaluation mode. `shares` is as for :class:`Objective`. `run_net` calls the net
-    on its inputs; it may be compiled.
+    on its inputs; it may be compiled. `graphs` run batches as CUDA graphs.
 
     `figures` hold what was measured so far, and `checked` says whether a first batch was checked. `casts` are
     the dtypes to which labels are cast, as the losses cannot take those of the first batch.
@@ -116,6 +123,7 @@ class Stage:
         frozen: Callable[[], object] = lambda: None,
         shares: Shares | None = None,
         run_net: Callable[..., Any] | None = None,
+        graphs: CudaGraphs | None = None,
     ) -> None:
         self.model, self.spec, self.name, self.figures = model, spec, name, figures
         self.training, self.needs_outputs, self.checked = name == TRAIN, True, False
@@ -123,7 +131,7 @@ class Stage:
         self._hooks, self._frozen = hooks, frozen
         self._changes_outputs = hooks.active("change_outputs")
         self.objective = Objective(spec, world, model.device, shares)
-        self._run_net = run_net or model.net
+        self._run_net, self._graphs = run_net or model.net, graphs
         self._paths: Mapping[str, tuple[Any, ...]] | None = None
         self._is_low = model.precision.dtype is not None
         self.carried = CarriedState(spec.state, model.device, model.dtype) if spec.state else None
@@ -143,12 +151,23 @@ class Stage:
         result = StepResult(self.spec, batch, scale=self.objective.scale(batch, state))
         if batch.samples:
             with torch.set_grad_enabled(self.training if learns is None else learns):
-                result.outputs = self.forward(batch.slots) if outputs is None else outputs
-                losses = self.objective(result.arrays(), batch, result.scale)
+                if outputs is None and self._graphs is not None:
+                    self.model.set_mode(self.training, self._frozen)
+                    result.outputs, losses = self._graphs(self._compute, batch, result.scale)
+                else:
+                    result.outputs, losses = self._compute(batch, result.scale, outputs)
             result.parts, result.sums, result.objectives = losses.parts, losses.sums, losses.objectives
             if self.carried is not None and learns is not False:  # which a batch that runs again is
                 self.carried.keep(batch, result.outputs)
         return result
+
+    def _compute(
+        self, batch: Batch, scale: Scale, outputs: dict[str, Tensor] | None = None
+    ) -> tuple[dict[str, Tensor], Losses]:
+        """Return the outputs, and what the losses computed from them."""
+        outputs = self.forward(batch.slots) if outputs is None else outputs
+        self.objective.forms.check_outputs(outputs, batch)
+        return outputs, self.objective(by_reference(outputs, batch.slots), batch, scale)
 
     def forward(self, slots: Mapping[str, Any]) -> dict[str, Tensor]:
         """Return the net's declared outputs by name, as handlers change them; raises SpecError otherwise."""
@@ -202,6 +221,17 @@ class Stage:
         self.figures.reset()
         if self.carried is not None:
             self.carried.reset()
+
+    def state(self) -> dict[str, Any]:
+        """Return what was measured since the reset, and what is carried to the next batch."""
+        carried = None if self.carried is None else self.carried.state()
+        return {"figures": self.figures.state(), "carried": carried}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Restore what :meth:`state` returned into a stage that was just reset."""
+        self.figures.load(state["figures"])
+        if self.carried is not None:
+            self.carried.load(state["carried"])
 
     def describe(self) -> str:
         """Return one line that says how net and losses run."""
@@ -287,6 +317,7 @@ class TrainStep:
         trainers.make_room(samples)
         with self._timer("backward"):
             self.backward(result)
+        result.detach()
         due = trainers.due(self._state.step, samples, self._windows.ends)
         hooks = self._hooks
         held_back = hooks.active("hold_update") and hooks.hold_update(loss=result.named()["loss"])

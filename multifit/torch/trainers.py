@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import nn
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
@@ -51,7 +50,8 @@ class Trainers(Updates, Mapping[str, TrainerHandle]):
         self._where = {name: "trainers" if single else f'trainers["{name}"]' for name in named}
         self._model, self._log_once = model, log_once
         self._selection = Selection(model, frozen)
-        self._every = self._selection.parameters
+        self._every, self.frozen_statistics = self._selection.parameters, self._selection.frozen_statistics
+        self.after_train_mode = self._selection.apply  # to be called after ``net.train()``
         self._accumulate = accumulate
         self._rhythms = {name: declared_rhythm(each, accumulate) for name, each in self._declared.items()}
         self.rhythms = {name: rhythm for name, rhythm in self._rhythms.items() if rhythm.every > 1}
@@ -127,11 +127,9 @@ class Trainers(Updates, Mapping[str, TrainerHandle]):
             if isinstance(value, Optimizer):
                 handle: TrainerHandle | None = TrainerHandle(name, value)
             else:
-                real = all(each.is_floating_point() for each in held.values())
+                real = all(each.dtype in (torch.float32, torch.float64) for each in held.values())
                 fused = real and not sparse and self._model.device.type == "cpu"
-                handle, others = build_trainer(
-                    name, where, value, [*held.values()] or [nn.Parameter()], fused
-                )
+                handle, others = build_trainer(name, where, value, [*held.values()], fused)
                 messages += others
                 if value.clip_norm is not None and sparse:
                     what = f"clip_norm needs dense gradients, but those of {listing(sparse)} are sparse"
@@ -217,14 +215,6 @@ class Trainers(Updates, Mapping[str, TrainerHandle]):
         changed.update(self._selection.freeze_statistics(names, frozen))
         self._selection.apply()
         return sorted(changed)
-
-    def after_train_mode(self) -> None:
-        """Keep frozen BatchNorm layers in evaluation mode; call it after ``net.train()``."""
-        self._selection.apply()
-
-    def frozen_statistics(self) -> list[str]:
-        """Return the names of the running statistics of frozen BatchNorm layers."""
-        return self._selection.frozen_statistics()
 
     @contextmanager
     def training(self) -> Iterator[None]:

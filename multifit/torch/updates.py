@@ -1,7 +1,6 @@
 """A step of the trainers, after the backward pass: gradients are added up, summed over ranks and clipped."""
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any
 
 import torch
 from torch import nn

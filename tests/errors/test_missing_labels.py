@@ -124,9 +124,10 @@ WHOLE: dict[str, dict[str, Any]] = {
 def test_a_part_of_a_label_is_missing_where_whole_samples_are_needed(name: str) -> None:
     """On the second of two devices."""
     where = 'losses["digit"]' if "loss" in name else 'metrics["figure"]'
-    fix = "use a metric that compares value by value, such as multifit.metrics.BinaryAccuracy or MAE; "
+    fix = 'use a metric that compares value by value, such as "binary_accuracy" or "mae"; '
     if "loss" in name:
-        fix = "return a loss for each value, in the label's shape, or use one of Gluon's, such as L2Loss; "
+        fix = "return a loss for each value, in the label's shape, or use a loss that does, such as L2Loss or"
+        fix += " MSELoss; "
     faulty = three_columns(**WHOLE[name]).but(data=answers(*ROWS, (0, 6, 1), (0, 5, 0), (0, 5, 1)))
     faulty.net.collect_params().reset_ctx([mx.cpu(0), mx.cpu(1)])
     faulty.refused(DataError, f"{where}: 3 {PART}, and it takes whole samples; {fix}{MASK}")

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...checks import LENGTH, RESHAPED, mask_kind
 from ...protocols import Array, Tensor
 from ...spec import TaskSpec
 from ...spec.names import LABELS, OUTPUTS, Ref
@@ -15,8 +16,6 @@ from ...spec.terms import Term
 from ..compat import mx
 from ..data.arrays import new_array
 from ..losses import class_axis
-
-LENGTH, WEIGHT, RESHAPED = "length", "weight", "reshaped weight"  # how a mask is applied
 
 
 @dataclass(frozen=True)
@@ -173,15 +172,6 @@ def _taken(spec: TaskSpec, term: Term, arrays: Mapping[Ref, Any]) -> Iterator[La
 
 def _is_dense(array: Array | None) -> bool:
     return getattr(array, "stype", None) == "default"
-
-
-def mask_kind(mask: Array, label: Array) -> str:
-    """Return how another argument of a loss hides values of its label; "" if it does not."""
-    if len(label.shape) > 1 and mask.shape == label.shape[:1]:
-        return LENGTH
-    if len(mask.shape) == len(label.shape):
-        return WEIGHT if all(one in (1, other) for one, other in zip(mask.shape, label.shape)) else ""
-    return RESHAPED if mask.size == label.size else ""
 
 
 def _ignored(spec: TaskSpec, term: Term, name: str) -> list[float]:

@@ -201,9 +201,8 @@ class StageMetric(MetricFigures):
         """Whether it is better "min" or "max"; None if unknown."""
         return self.term.spec.mode or direction(self.metric)
 
-    @property
     def own_names(self) -> list[str]:
-        """The names of its figures, if it is known which they are; see the base class."""
+        """Return the names of its figures, if it is known which they are."""
         return figure_names(self.metric) or []
 
     def result(self) -> Any:

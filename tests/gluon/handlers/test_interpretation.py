@@ -8,7 +8,7 @@ import pytest
 
 from multifit import Interpretation, LabelSpec, LossSpec, MetricSpec, MultiEstimator, SpecError, TaskSpec
 from multifit.estimator.run_folder import run_plots
-from multifit.gluon.handlers.interpretation import MOST_CLASSES, PAIRS
+from multifit.handlers.interpretation import MOST_CLASSES, PAIRS
 from multifit.losses import SegmentationCELoss, SequenceCELoss
 from multifit.metrics import BinaryAccuracy
 from tests.common.data import in_batches, two_head_arrays

@@ -16,7 +16,9 @@ from multifit import (
     TaskSpec,
     TrainerSpec,
 )
+from multifit.distributed import ALONE
 from multifit.gluon.execution.loss_weights import BatchLossScale
+from multifit.gluon.handler_arrays import GluonArrays
 from multifit.losses import SegmentationCELoss, SequenceCELoss
 from tests.common.grids import two_settings
 from tests.common.specs import CE, L2
@@ -70,7 +72,9 @@ def objective_of(loss: Any, epsilon: float, logits: Any, label: Any, *more: Any)
     """Return the smoothed objective of a loss of these arguments, alone in its spec."""
     slots = dict(zip(["label", "more"], [label, *more]))
     spec = TaskSpec(outputs=["y"], labels=list(slots), losses={"ce": LossSpec(loss, "y", list(slots))})
-    handler, estimator = LabelSmoothing(epsilon), SimpleNamespace(spec=spec, batch_axis=0, state=None)
+    arrays = GluonArrays({}, ALONE, lambda: None)
+    handler = LabelSmoothing(epsilon)
+    estimator = SimpleNamespace(spec=spec, batch_axis=0, state=None, arrays=arrays)
     handler.train_begin(estimator)
     handler.batch_begin(estimator)
     handler.change_batch(estimator, slots)

@@ -55,6 +55,9 @@ def result(
     made.scale, arrays = Scale({}, {}), by_reference(outputs, slots)
     for term in spec.terms:
         weight: Any = term.spec.weight
+        if term.weights is not None:
+            slots.setdefault(term.weights.name, torch.ones(samples))
+            arrays = by_reference(outputs, slots)
         made.scale.weights[term.key] = weight(epoch) if callable(weight) else weight
         if not term.has_slots(arrays):
             made.scale.norms[term.key] = 0.0

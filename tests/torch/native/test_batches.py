@@ -22,8 +22,10 @@ Y = torch.tensor([2, 0, 1, 1])
 class Foreign:
     """An array of another library, which gives a NumPy array by a method."""
 
-    def __init__(self, array: Any, method: str) -> None:
+    def __init__(self, array: Any, method: str, stype: str = "default") -> None:
+        self.stype, self.size = stype, len(array)
         setattr(self, method, lambda: np.asarray(array))
+        self.to_dlpack_for_read = lambda: torch.to_dlpack(array)
         if method == "toarray":
             self.tocsr = None
 
@@ -58,6 +60,10 @@ RAW = {
     "lists of numbers": (X.tolist(), Y.tolist()),
     "lists of numbers by name": {"x": X.tolist(), "y": Y.tolist()},
     "arrays of MXNet": (Foreign(X, "asnumpy"), Foreign(Y, "asnumpy")),
+    "sparse arrays of MXNet": (Foreign(X, "asnumpy", "csr"), Foreign(Y, "asnumpy")),
+    "an iterator's arrays of MXNet": SimpleNamespace(
+        data=[Foreign(X, "asnumpy")], label=[Foreign(Y, "asnumpy")]
+    ),
     "sparse": (Foreign(X, "toarray"), Y),
     "read-only": (X.numpy(), read_only),
     "backwards": (X.flip(0).numpy()[::-1], Y.flip(0).numpy()[::-1]),

@@ -23,7 +23,7 @@ from multifit import (
     TrainerError,
     TrainerSpec,
 )
-from multifit.torch.check import leaves_of
+from multifit.torch.check import leaves_of, preserved
 from multifit.torch.loss_calls import by_reference, by_value, call_loss, counts_values, present_share
 
 from .faulty import BOTH, CE, MSE, Setup, around, arrays, new_setup
@@ -106,6 +106,29 @@ class Kept(nn.Module):
 
     def forward(self, x: Any) -> Any:
         return self.net(x)
+
+
+def test_a_check_keeps_figures_and_carried_states() -> None:
+    """As when a run is resumed within an epoch."""
+    net = nn.LSTMCell(6, 3)
+    setup = Setup(net, {
+        "inputs": ["x", "h"], "outputs": ["h", "digit"], "labels": ["digit"], "state": {"h": (0, 3)},
+        "losses": {"digit": CE()}, "unused": ["outputs.h"],
+        "forward": lambda net, slots: (net(slots["x"], (slots["h"], slots["h"]))[0],) * 2,
+    }, data=[arrays()[:2]])  # fmt: skip
+    estimator = setup.make()
+    estimator.fit_batch(setup.data[0])
+    engine = estimator._engine
+    figures, carried = engine.stages["train"].figures.state(), engine.stages["train"].carried.state()
+    net.weight_hh.grad = gradient = torch.ones(12, 3)
+    with preserved(engine):
+        engine.stages["train"].run(engine.splitter("train").split(setup.data[0]), engine.state)
+        engine.stages["train"].reset()
+        gradient.add_(1)
+        net.zero_grad()
+    assert str(engine.stages["train"].figures.state()) == str(figures)
+    assert torch.equal(engine.stages["train"].carried.state()["h"], carried["h"])
+    assert net.weight_hh.grad is gradient and bool((gradient == 1).all())
 
 
 def test_lazy_modules_get_the_shapes_of_the_first_batch() -> None:
@@ -264,6 +287,17 @@ def test_parameters_that_no_loss_reaches(caplog: Any) -> None:
     assert '"amount.weight"' in named and "side" not in named and "unused" not in named
 
 
+def test_handlers_may_train_what_no_loss_reaches(caplog: Any) -> None:
+    class Adds:
+        def change_objective(self, objective: Any, pred: Any, **_: Any) -> Any:
+            return [*objective, pred["amount"][0].square().mean()]
+
+    setup = branches(unused=["amount"], losses={"digit": CE()}, handlers=(Adds(),))
+    before = setup.net.amount.weight.detach().clone()
+    setup.fit()
+    assert "gradient reaches" not in caplog.text and not torch.equal(before, setup.net.amount.weight)
+
+
 def test_leaves_are_found_in_autograds_graph() -> None:
     a, b = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
     names = {id(a): "a", id(b): "b"}
@@ -310,7 +344,7 @@ RIGHT: dict[str, tuple[Any, Callable[..., Any], Any]] = {
     "scores": (CE(), lambda d, x: d(x), arrays()[1]),
     "logarithms": (nn.NLLLoss(), lambda d, x: d(x).log_softmax(1), arrays()[1]),
     "logits": (nn.BCEWithLogitsLoss(), lambda d, x: d(x), np.eye(3, dtype="f")[arrays()[1]]),
-    "divergence": (nn.KLDivLoss(reduction="batchmean"), lambda d, x: d(x).log_softmax(1), np.full((8, 3), 0.3, "f")),
+    "shares": (nn.KLDivLoss(reduction="batchmean"), lambda d, x: d(x).log_softmax(1), np.ones((8, 3))),
 }
 # fmt: on
 
@@ -356,5 +390,8 @@ def test_a_metric_that_cannot_compare() -> None:
     faulty.refused(
         SpecError, 'metrics["figure"]: is called with 2 arguments ("labels", "outputs")', "take both"
     )
+    own = type("Own", (), {"update": lambda self, labels: None, "reset": lambda self: None})()
+    faulty = new_setup().with_metric(own, **BOTH)
+    faulty.refused(SpecError, 'metrics["figure"].update: is called with 2 arguments ("labels", "outputs")')
     faulty = new_setup().with_metric("accuracy", **BOTH, transform=lambda a: a)
     faulty.refused(SpecError, 'metrics["figure"].transform: is called with 2 arguments')

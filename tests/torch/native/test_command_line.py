@@ -58,7 +58,7 @@ def test_the_file_learns_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.chdir(tmp_path)
     assert run("new", "--torch", "mine.py")[0] == 0
     code, out, err = run("train", "mine.py")
-    assert code == 0 and "device: cpu" in out, err
+    assert code == 0 and "batches of 32 on cpu" in out, err
     history = json.loads(Path("runs/mine/history.json").read_text())
     assert history["val_accuracy"][-1] > 0.95 and history["val_radius_error"][-1] < 0.05
 
@@ -72,7 +72,7 @@ def test_the_file_learns_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         (["evaluate", "mine.py", "--from", "runs/mine"], "radius_error"),
         (["predict", "mine.py", "--from", "runs/mine", "0.5,-0.2"], "0.5,-0.2: arm "),
         (["report", "runs/mine"], "wrote"),
-        (["export", "mine.py", "--from", "runs/mine", "--format", "torch"], "wrote runs/mine/export"),
+        (["export", "mine.py", "--from", "runs/mine"], "wrote runs/mine/export"),
         (["profile", "mine.py", "--batches", "3"], "forward"),
         (["tasks", "mine.py", "--batches", "3"], "4 parameters that tasks share, mean of 3 batches"),
         (["tasks", "mine.py", "--batches", "2", "--affinity", "--on", "body.0.*"], "affinity"),

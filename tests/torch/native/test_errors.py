@@ -89,7 +89,10 @@ LOSSES = [
         "returns 2 parts, [(8, 3) float32, (8,) int64]; name them with returns=[...]"),
     fault("fewer parts than names", lambda s: s.with_loss(CE(), **BOTH, returns=["cls", "box"]),
         "returns 1 part, [() float32], but returns= names 2: cls, box"),
-    fault("returns None", lambda s: s.with_loss(lambda a, b: None, **BOTH), "returns None; a loss must return a"),
+    fault("returns None", lambda s: s.with_loss(lambda a, b: None, **BOTH), "returns None; a loss must"),
+    fault("returns None for other shapes", lambda s: s.but(
+        data=amounts((8,)), losses={"digit": CE(), "amount": LossSpec(lambda a, b: None)}, metrics={}),
+        'losses["amount"]: returns None; a loss must return a tensor'),
     fault("returns integers", lambda s: s.with_loss(lambda a, b: a.int(), **BOTH),
         "returns (8, 3) int32; a loss must return float32: cast it, with to(torch.float32)"),
     fault("a sum", lambda s: s.with_loss(CE(reduction="sum")),
@@ -99,8 +102,9 @@ LOSSES = [
         "losses[\"digit\"]: normalize_by is '8'; it must be, or return, a tensor or a finite number"),
     fault("negative normalizer", lambda s: s.with_loss(CE(), **BOTH, normalize_by=lambda slots: -5.0),
         "normalize_by is -5.0; it must be, or return,", "whose sum is at least 0"),
-    fault("ignores its weight", lambda s: s.with_loss(lambda a, b: IgnoresGradient.apply(a), **BOTH, weight=0.5),
-        'losses["digit"]: <lambda> ignores its weight: an incoming gradient four times as large gave the same'),
+    fault("ignores its weight",
+        lambda s: s.with_loss(lambda a, b: IgnoresGradient.apply(a), **BOTH, weight=0.5),
+        'losses["digit"]: <lambda> ignores its weight: an incoming gradient four times as large gave the'),
     fault("constant", lambda s: s.with_loss(lambda a, b: torch.ones(8), **BOTH, weight=lambda state: 0.5),
         'losses["digit"]: returns numbers that autograd has not computed from the outputs'),
     fault("detached", lambda s: s.with_loss(lambda a, b: a.detach().square().mean(), **BOTH),
@@ -116,7 +120,7 @@ LOSSES = [
       for name, loss in {
         "module": MSE(), "function of PyTorch": F.l1_loss, "partial": partial(F.mse_loss, reduction="none"),
         "a number": lambda a, b: (a - b).square().mean(), "values": lambda a, b: (a - b).abs()}.items()),
-    fault("another rank", lambda s: s.but(data=amounts((8, 1, 1))), "compares each value with each other one"),
+    fault("another rank", lambda s: s.but(data=amounts((8, 1, 1))), "compares each value with each other"),
     fault("class labels differ", lambda s: s.but(data=digits(np.ones((8, 2), "int64"))),
         'output "digit" (8, 3) float32 and label "digit" (8, 2) int64 do not fit',
         "the output's 8 rows of 3 classes need one class index each, a label of shape (8,)"),
@@ -274,6 +278,11 @@ def test_a_wrong_batch(setup: Setup, where: str, batch: Any, texts: tuple) -> No
     assert ("val_data: " in message) == (where == "val_data")
 
 
+def test_validation_data_without_a_batch(setup: Setup) -> None:
+    for way in ("fit", "check"):
+        setup.but(val_data=iter(())).refused(DataError, "val_data is empty", way=way)
+
+
 def test_a_negative_weight_of_a_sample(setup: Setup) -> None:
     least = f"{arrays()[2].min():g}"
     setup.with_loss(CE(), **BOTH, sample_weight="amount").refused(
@@ -376,6 +385,66 @@ def test_trainers_out_of_step(setup: Setup) -> None:
     )
 
 
+# ---------------------------------------------------------------------------------------- later batches
+
+ODD = 1e3  # the first input of a batch in which something else is returned
+ROWS = lambda a, y: (a - y[:, None]).square().mean(dim=1)  # noqa: E731
+
+# what a loss returns at first, in an odd batch, and what the message says of the latter
+LATER: dict[str, tuple[Any, Any, str]] = {
+    "a number, not rows": (ROWS, lambda a, y: ROWS(a, y).mean(), "() float32"),
+    "rows, not a number": (lambda a, y: ROWS(a, y).mean(), ROWS, "(8,) float32"),
+    "some of the rows": (ROWS, lambda a, y: ROWS(a, y)[:3], "(3,) float32"),
+    "more axes": (ROWS, lambda a, y: a.square(), "(8, 3) float32"),
+    "another dtype": (ROWS, lambda a, y: ROWS(a, y).double(), "(8,) float64"),
+    "None": (ROWS, lambda a, y: None, "None"),
+    "a tuple": (ROWS, lambda a, y: (ROWS(a, y), ROWS(a, y)), "2 parts, [(8,) float32, (8,) float32]"),
+}
+NETS: dict[str, tuple[Any, str]] = {
+    "more axes": (lambda a: a[..., None], 'outputs: the net returns "digit" as (8, 3, 1) float32'),
+    "fewer rows": (lambda a: a[:3], 'returns "digit" as (3, 3) float32 in a batch of 8 samples, but (8, 3)'),
+    "another dtype": (lambda a: a.int(), 'returns "digit" as (8, 3) int32'),
+    "a tuple": (lambda a: (a, a), "outputs: 1 declared (digit), the net returns 2 arrays"),
+    "None": (lambda a: None, "the net returns 0 arrays and None: None"),
+    "a dict": (lambda a: {"digits": a}, 'the net returns no "digit" (did you mean "digits"?)'),
+}
+
+
+def with_odd(slot: int, samples: int = 8) -> list:
+    batches = [[arrays(size)[0], arrays(size)[1].astype("float32")] for size in (1, 8, 5, 8, samples)]
+    batches[-1][slot][:] = ODD
+    return batches
+
+
+@pytest.mark.parametrize("name", LATER)
+def test_a_loss_returns_something_else_later(name: str) -> None:
+    usual, other, text = LATER[name]
+    loss = lambda a, y: other(a, y) if y[0] == ODD else usual(a, y)  # noqa: E731
+    setup = around(lambda dense, x: dense(x), losses={"digit": LossSpec(loss)})
+    with pytest.raises(SpecError) as raised:
+        setup.but(data=with_odd(1)).fit()
+    message = str(raised.value)
+    assert message.startswith("epoch 1, batch 5: ") and f'losses["digit"]: returns {text}' in message
+    assert "the same number of axes, and a row for each sample or one number for all" in message
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_a_net_returns_something_else_later(name: str) -> None:
+    other, text = NETS[name]
+    setup = around(lambda dense, x: other(dense(x)) if x[0, 0] == ODD else dense(x))
+    with pytest.raises(SpecError) as raised:
+        setup.but(data=with_odd(0)).fit()
+    assert str(raised.value).startswith("epoch 1, batch 5: ") and text in str(raised.value)
+
+
+@pytest.mark.parametrize("samples", [1, 3, 16])
+def test_sizes_may_change(samples: int) -> None:
+    tokens = lambda a, y: (a - y[:, None]).square().reshape(-1)  # noqa: E731
+    for loss in (tokens, ROWS, lambda a, y: a.square().sum(dim=0)):
+        setup = around(lambda dense, x: dense(x), losses={"digit": LossSpec(loss)})
+        setup.but(data=with_odd(1, samples)).fit()
+
+
 # ------------------------------------------------------------------------------------------ user's code
 
 
@@ -393,7 +462,7 @@ CODE = [
         'raised in losses["digit"], called with outputs.digit (8, 3) float32, labels.digit (8,) int64'),
     fault("weight", lambda s: s.with_loss(CE(), weight=fails), 'raised in losses["digit"].weight'),
     fault("normalizer", lambda s: s.with_loss(CE(), normalize_by=fails), 'in losses["digit"].normalize_by'),
-    fault("forward", lambda s: s.but(forward=fails), "raised in forward= (train), called with x (8, 6) float32"),
+    fault("forward", lambda s: s.but(forward=fails), "raised in forward= (train), called with x (8, 6) flo"),
     fault("batch_fn", lambda s: s.but(batch_fn=fails), "raised in batch_fn"),
 ]
 # fmt: on

@@ -156,8 +156,8 @@ def test_a_trainer_whose_parameters_rest_is_logged():
     declared = {"body": TrainerSpec("0.*"), "head": TrainerSpec("2.*")}
     assert Trainers(declared, (), model_of(net), lines.append).build() == []
     assert lines == [
-        'trainers["head"]: nothing that it selects requires gradients: "2.weight", "2.bias"; it trains nothing '
-        "until that changes"
+        'trainers["head"]: nothing that it selects requires gradients: "2.weight", "2.bias"; it trains '
+        "nothing until that changes"
     ]
 
 

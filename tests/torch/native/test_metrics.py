@@ -242,7 +242,8 @@ def test_several_outputs() -> None:
 
 
 def average(labels: Any, outputs: Any) -> float:
-    return float(sum(((label - output) ** 2).mean() for label, output in zip(labels, outputs)))
+    pairs = zip(labels, outputs) if isinstance(labels, list) else [(labels, outputs)]
+    return float(sum(((label - output) ** 2).mean() for label, output in pairs))
 
 
 def test_values_of_losses() -> None:
@@ -431,6 +432,20 @@ def test_transform(metric: Any) -> None:
         total = float((Y[:, 0] - X[:, 1]).sum())
         expected = {"m.sum": total, "m.mean": total / N}
     assert figures == pytest.approx(expected)
+
+
+def test_a_transform_returns_numbers() -> None:
+    spec = spec_of(MetricSpec(average, "o", "y", transform=lambda o, y: (float(y.sum()), [o.sum()])))
+    figures = measured(spec, {"y": Y}, {"o": X}, [9, 14])
+    errors = [(float(Y[part].sum()) - float(X[part].sum())) ** 2 for part in (slice(0, 9), slice(9, N))]
+    assert figures.read()["m"] == pytest.approx(sum(errors) / 2)
+
+
+def test_a_restart_forgets_names() -> None:
+    figures = measured(spec_of(Own()), {"y": Y}, {"o": X}, [N])
+    assert figures.names() == ["m.sum", "m.mean"]
+    figures.metrics[0].restart()
+    assert figures.names() == ["m"]
 
 
 @pytest.mark.parametrize("metric", ["mae", Own(), lambda y, o: 0.0])

@@ -1,5 +1,6 @@
 """Rates: schedules of torch and of multifit, set at any time, and exact when they are resumed."""
 
+import copy
 from functools import partial
 from typing import Any
 
@@ -112,11 +113,10 @@ def test_a_rate_without_a_schedule_stays_as_it_was_set():
 
 def test_groups_keep_the_ratios_of_their_rates():
     net = small_net()
-    groups = (
-        lambda parameters: torch.optim.SGD(  # noqa: E731
-            [{"params": parameters[:2]}, {"params": parameters[2:], "lr": 0.02}], lr=0.1
-        )
-    )
+
+    def groups(parameters: Any) -> Any:
+        return torch.optim.SGD([{"params": parameters[:2]}, {"params": parameters[2:], "lr": 0.02}], lr=0.1)
+
     trainers = trainers_of(net, TrainerSpec(".*", groups))
     rates = lambda: [group["lr"] for group in trainers["trainer"].param_groups]  # noqa: E731
     trainers["trainer"].learning_rate = 0.5
@@ -163,7 +163,21 @@ def test_a_schedule_continues_where_it_was_saved(name, rate):
     assert second.learning_rates() == first.learning_rates()
 
 
-FACTORY = "trainers: lr_scheduler"
+@pytest.mark.parametrize("name", [*OF_TORCH, "multifit"])
+def test_a_rate_that_is_held_is_changed_by_no_schedule(name):
+    schedule = {**OF_TORCH, "multifit": OneCycle(0.1, 9)}[name]
+    net = small_net()
+    trainers = trainers_of(net, TrainerSpec(".*", "sgd", {"lr": 0.1, "momentum": 0.9}, schedule))
+    train(trainers, net, batches_of(4))
+    before, state = trainers.learning_rates(), copy.deepcopy(trainers.state())
+    for rate in (0.5, 0.25):
+        trainers["trainer"].hold(rate)
+        train(trainers, net, batches_of(4))
+        assert trainers.learning_rates() == {"lr": rate}
+    trainers.load(state)  # as after a trial
+    assert trainers.learning_rates() == before
+    train(trainers, net, batches_of(4))
+    assert trainers.learning_rates()["lr"] == rates_of(schedule, 2, {"lr": 0.1, "momentum": 0.9})[2]
 
 
 @pytest.mark.parametrize(

@@ -129,10 +129,11 @@ def test_an_optimizer_that_exists_is_taken_as_it_is():
 
 def test_fused_operators_are_used_where_they_are_faster_and_work():
     fused = lambda net, spec: trainers_of(net, spec)["trainer"].defaults.get("fused")  # noqa: E731
-    assert fused(small_net(), TrainerSpec(".*", "sgd")) and fused(small_net(), None)
-    assert not fused(small_net(), TrainerSpec(".*", "sgd", {"foreach": True}))
-    assert not fused(small_net(), TrainerSpec(".*", "rmsprop"))
-    assert not fused(nn.Sequential(nn.Embedding(4, 2, sparse=True)), TrainerSpec(".*", "sgd"))
+    assert fused(small_net(), TrainerSpec(".*", "adagrad")) and fused(small_net(), None)
+    assert not fused(small_net(), TrainerSpec(".*", "adam", {"foreach": True}))
+    assert not fused(small_net(), TrainerSpec(".*", "sgd"))
+    assert not fused(small_net().bfloat16(), TrainerSpec(".*", "adam"))
+    assert not fused(nn.Sequential(nn.Embedding(4, 2, sparse=True)), TrainerSpec(".*", "adagrad"))
 
 
 def test_lazy_parameters_have_trainers_before_their_shapes():
@@ -157,8 +158,8 @@ FOREIGN = torch.optim.SGD(small_net().parameters())
 OF_SHARED = torch.optim.SGD(SHARED.parameters())
 SPEC = TrainerSpec
 ADAM_HAS = (
-    'adam has "amsgrad", "betas", "capturable", "decoupled_weight_decay", "differentiable", "eps", "foreach", '
-    '"fused", "lr", "maximize", "weight_decay"'
+    'adam has "amsgrad", "betas", "capturable", "decoupled_weight_decay", "differentiable", "eps", '
+    '"foreach", "fused", "lr", "maximize", "weight_decay"'
 )
 CASES: dict[str, tuple[Any, list[str]]] = {
     "pattern": (
@@ -178,9 +179,7 @@ CASES: dict[str, tuple[Any, list[str]]] = {
     ),
     "two_owners": (
         {"all": SPEC(".*", "sgd"), "head": SPEC("2.*")},
-        [
-            'the trainers all and head would update "2.weight", "2.bias"; each parameter belongs to exactly one'
-        ],
+        ['the trainers all and head would update "2.weight", "2.bias"; each parameter belongs'],
     ),
     "nobody": (
         {"body": SPEC("0.*")},
@@ -215,7 +214,7 @@ CASES: dict[str, tuple[Any, list[str]]] = {
     "momentum": (SPEC(".*", "sgd", {"momentum": 1.5}), ["trainers: momentum is 1.5; valid is"]),
     "of_torch": (
         SPEC(".*", "adam", {"betas": (2, 0.9)}),
-        ["trainers: Adam does not take {'betas': (2, 0.9)}: Invalid beta parameter at index 0: 2"],
+        ["trainers: Adam does not take {'betas': (2, 0.9)}: Invalid beta parameter at index"],
     ),
     "clip": (SPEC(".*", clip_norm=0), ["clip_norm is 0; it must be a finite number above 0, or None"]),
     "every": (SPEC(".*", every=0), ["trainers: every is 0; valid is"]),
@@ -235,7 +234,7 @@ CASES: dict[str, tuple[Any, list[str]]] = {
     "foreign": (
         FOREIGN,
         [
-            "trainers: holds parameters that the net does not have, of the shapes (4, 5), (4,), (2, 4), (2,); build",
+            "trainers: holds parameters that the net does not have, of the shapes (4, 5), (4,), (2, 4)",
         ],
     ),
     "one_object": (
@@ -280,8 +279,8 @@ def test_mistakes_in_what_is_frozen(frozen, message):
 def test_an_optimizer_must_not_update_what_is_frozen():
     (found,) = messages(SHARED, OF_SHARED, "0.*")
     assert found == (
-        'trainers: updates parameters that frozen= names: "0.weight", "0.bias"; take them out of the optimizer, '
-        "or give a TrainerSpec, from which frozen parameters are subtracted"
+        'trainers: updates parameters that frozen= names: "0.weight", "0.bias"; take them out of the '
+        "optimizer, or give a TrainerSpec, from which frozen parameters are subtracted"
     )
 
 
@@ -342,21 +341,16 @@ def test_errors_of_the_user_s_own_optimizers_are_passed_on():
 
 def test_controls_are_read_and_set():
     net = small_net()
-    groups = (
-        lambda parameters: torch.optim.AdamW(  # noqa: E731
-            [
-                {"params": parameters[:1]},
-                {"params": parameters[1:2], "weight_decay": 0.0},
-                {"params": parameters[2:]},
-            ],
-            weight_decay=0.1,
-        )
-    )
+
+    def groups(parameters: Any) -> Any:
+        one, other, *rest = ({"params": [each]} for each in parameters)
+        return torch.optim.AdamW([one, {**other, "weight_decay": 0.0}, *rest], weight_decay=0.1)
+
     (handle,) = trainers_of(net, SPEC(".*", groups)).values()
     handle.weight_decay = 0.2
-    assert [group["weight_decay"] for group in handle.param_groups] == [0.2, 0.0, 0.2]
+    assert [group["weight_decay"] for group in handle.param_groups] == [0.2, 0.0, 0.2, 0.2]
     handle.momentum = 0.8
-    assert [group["betas"] for group in handle.param_groups] == [(0.8, 0.999)] * 3
+    assert [group["betas"] for group in handle.param_groups] == [(0.8, 0.999)] * 4
     assert (handle.weight_decay, handle.momentum) == (0.2, 0.8)
     with pytest.raises(ValueError, match=r'trainers\["trainer"\].momentum is 1; valid is'):
         handle.momentum = 1

@@ -155,6 +155,23 @@ def test_what_a_batch_does_not_reach_stays_as_it_is():
     assert trainers["head"].learning_rate == pytest.approx(0.01)
 
 
+@pytest.mark.parametrize(("name", "kind", "options"), OPTIMIZERS, ids=[name for name, *_ in OPTIMIZERS])
+def test_what_is_reached_later_begins_then(name, kind, options):
+    ours, theirs = small_net(), small_net()
+    part = lambda net, batch: net[0](batch[0]).square().mean()  # noqa: E731
+    losses, batches = [part, loss_of, part, loss_of], batches_of(4, 4, 4, 4)
+    trainers, optimizer = (
+        trainers_of(ours, TrainerSpec(".*", name, options)),
+        kind(theirs.parameters(), **options),
+    )
+    for step, (loss, batch) in enumerate(zip(losses, batches)):
+        train(trainers, ours, [batch], start=step, loss=loss)
+        optimizer.zero_grad()
+        loss(theirs, batch).backward()
+        optimizer.step()
+        assert_equal(ours, theirs)
+
+
 def test_an_update_that_is_held_back_leaves_nothing_behind():
     ours, theirs = small_net(), small_net()
     spec = TrainerSpec(".*", "adam", {"lr": 0.1}, every=2, accumulate=True)

@@ -1,26 +1,21 @@
 """MixUp, CutMix and label smoothing, which change batches and blend losses."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ...arguments import Names, Positive, Seed, Share, checked
-from ...checks import CHANNELS_FIRST, describe, has_channels_last
-from ...errors import SpecError, quoted, suggest
-from ...events import Handler
-from ...protocols import Array, MultiEstimator
-from ...spec import TaskSpec
-from ...spec.names import LABELS, Ref, listed
-from ...spec.parsing import presence
-from ...spec.terms import Term
-from ..compat import mx
-from ..data.arrays import new_array
-from ..execution.loss_calls import as_variable, by_reference, call_loss
-from ..execution.loss_weights import BatchLossScale
-from ..losses import SegmentationCELoss, SequenceCELoss, weighted
+from ..arguments import Names, Positive, Seed, Share, checked
+from ..checks import CHANNELS_FIRST, describe, has_channels_last
+from ..errors import SpecError, quoted, suggest
+from ..events import Handler
+from ..protocols import Array, MultiEstimator
+from ..spec import TaskSpec
+from ..spec.names import LABELS, OUTPUTS, Ref, listed
+from ..spec.parsing import presence
+from ..spec.terms import Term
 
 # Handlers that only blend losses run before handlers that add to the objective (penalties, at the normal
 # priority), so that they scale losses only.
@@ -51,32 +46,40 @@ class LossBlend:
         self, pred: Mapping[str, list[Any]], label: Mapping[str, list[Any]]
     ) -> list[dict[Ref, Any]]:
         """Return the arrays that the losses can read, by reference, for each device."""
-        return [by_reference(_at(pred, i), {**s, **_at(label, i)}) for i, s in enumerate(self._slots)]
+        return [
+            {
+                **{Ref(OUTPUTS, name): array for name, array in _at(pred, device).items()},
+                **{Ref(LABELS, name): array for name, array in {**slots, **_at(label, device)}.items()},
+            }
+            for device, slots in enumerate(self._slots)
+        ]
 
     def blend(
         self,
+        estimator: MultiEstimator,
         objectives: list[Array],
         share: float,
+        arguments: Sequence[tuple[dict[Ref, Any], dict[Ref, Any]]],
         losses: Mapping[str, list[Array]],
-        replacements: Mapping[str, list[Array]],
-        scale: BatchLossScale,
-        axis: int,
+        scale: Any,
+        smoothed: bool = False,
     ) -> list[Array]:
         """Return objectives with a share of 1 - `share` of the losses, and of `share` of the replacements.
 
-        `losses` and `replacements` hold, by loss, an array per device; `scale` is the batch's scale, and
-        `axis` the axis of its samples. If all losses of the spec are blended, the objectives are scaled by
-        1 - `share`, including what other handlers have changed. Otherwise the difference is added.
+        `arguments` are the arrays that the losses can read, and those that the replacements can, for each
+        device; `losses` are what the losses returned, and `scale` is the batch's scale. If all losses of the
+        spec are blended, the objectives are scaled by 1 - `share`, including what other handlers have
+        changed. Otherwise the difference is added.
         """
+        terms = self.computed(losses)
         blended = [value * (1.0 - share) for value in objectives] if self._all_terms else list(objectives)
-        for term in self.computed(losses):
-            for slots, loss, replacement in zip(self._slots, losses[term.key], replacements[term.key]):
-                array = next(slots[ref.name] for ref in term.args if slots.get(ref.name) is not None)
-                size = array.shape[axis]
-                value = _sum(replacement, size)
-                value = value if self._all_terms else value - _sum(loss, size)
-                factor = scale.factor(term, array.context).astype(value.dtype)
-                blended.append(value * as_variable(factor) * share)
+        for own, replaced in arguments:
+            given = terms, scale, estimator.batch_axis
+            values = estimator.arrays.objectives(replaced, *given, smoothed)
+            if not self._all_terms:
+                before = estimator.arrays.objectives(own, *given)
+                values = [value - other for value, other in zip(values, before)]
+            blended += [value * share for value in values]
         return blended
 
 
@@ -95,11 +98,6 @@ def selected_terms(owner: str, spec: TaskSpec, loss: str | Sequence[str] | None)
 
 def _at(columns: Mapping[str, list[Any]], device: int) -> dict[str, Any]:
     return {name: values[device] for name, values in columns.items()}
-
-
-def _sum(value: Any, size: int) -> Any:
-    total = mx.nd.reshape(mx.nd.sum(value), (1,))
-    return total * size if value.size == 1 else total  # a scalar is the mean over its device's samples
 
 
 class LabelSmoothing(Handler):
@@ -121,7 +119,7 @@ class LabelSmoothing(Handler):
         The share that is spread over all classes, at least 0 and below 1.
     loss : str or sequence of str, optional
         The losses to smooth: ``SoftmaxCrossEntropyLoss`` with class indices as labels, ``SegmentationCELoss``
-        or ``SequenceCELoss``. Defaults to all losses of these types.
+        or ``SequenceCELoss``; or PyTorch's ``CrossEntropyLoss``, as by its `label_smoothing`. Defaults to all losses of these types.
 
     Raises
     ------
@@ -144,13 +142,13 @@ class LabelSmoothing(Handler):
     def train_begin(self, estimator: MultiEstimator, **arguments: Any) -> None:
         """Find the losses."""
         terms = selected_terms("LabelSmoothing", estimator.spec, self.loss)
-        smoothed = [term for term in terms if _uniform_loss(term) is not None]
+        smoothed = [term for term in terms if estimator.arrays.can_smooth(term)]
         others = [term for term in terms if term not in smoothed]
         if others and (self.loss is not None or not smoothed):
             types = ", ".join(f"{term.where} is {type(term.spec.fn).__name__}" for term in others)
             raise SpecError(
                 f"LabelSmoothing: {types}; valid are SoftmaxCrossEntropyLoss with sparse_label=True, "
-                "SegmentationCELoss and SequenceCELoss"
+                "SegmentationCELoss and SequenceCELoss, and PyTorch's CrossEntropyLoss"
             )
         self._blend = LossBlend(estimator.spec, smoothed)
 
@@ -169,52 +167,11 @@ class LabelSmoothing(Handler):
         pred: Mapping[str, list[Any]],
         label: Mapping[str, list[Any]],
         loss: Mapping[str, list[Any]],
-        scale: BatchLossScale,
+        scale: Any,
     ) -> list[Any]:
         """Replace a share of each loss by its mean over all classes."""
-        uniform: dict[str, list[Any]] = {}
-        for term in self._blend.computed(loss):
-            function, arguments = _uniform_loss(term), self._blend.arguments(pred, label)
-            uniform[term.key] = [call_loss(term, arrays, function)[0] for arrays in arguments]
-        return self._blend.blend(objectives, self.epsilon, loss, uniform, scale, estimator.batch_axis)
-
-
-def _uniform_loss(term: Term) -> Callable[..., Any] | None:
-    """Return a function that computes a term's loss, from the same arguments, for uniform labels.
-
-    Returns None for a loss that cannot be smoothed.
-    """
-    # Exactly these types: a subclass may compute anything.
-    functions: dict[type, Callable[..., Any]] = {
-        mx.gluon.loss.SoftmaxCrossEntropyLoss: _softmax,
-        SegmentationCELoss: _segmentation,
-        SequenceCELoss: _sequence,
-    }
-    fn = term.spec.fn
-    function = functions.get(type(fn))
-    if function is None or not getattr(fn, "_sparse_label", True):
-        return None
-    return partial(function, fn)
-
-
-def _softmax(fn: Any, pred: Any, label: Any, sample_weight: Any = None) -> Any:
-    log_prob = pred if fn._from_logits else mx.nd.log_softmax(pred, axis=fn._axis)
-    loss = -mx.nd.mean(log_prob, axis=fn._axis, keepdims=True)
-    loss = mx.gluon.loss._apply_weighting(mx.nd, loss, fn._weight, sample_weight)
-    return mx.nd.mean(loss, axis=fn._batch_axis, exclude=True)
-
-
-def _segmentation(fn: Any, pred: Any, label: Any, sample_weight: Any = None) -> Any:
-    values = -mx.nd.mean(mx.nd.log_softmax(pred, axis=fn._axis), axis=fn._axis)
-    return fn.reduce(mx.nd, values, label, sample_weight)
-
-
-def _sequence(fn: Any, pred: Any, label: Any, valid_length: Any, sample_weight: Any = None) -> Any:
-    # Masked twice, as in the loss: padding, even NaN, must reach neither the loss nor the gradient.
-    logits = fn._mask(mx.nd, fn._last(mx.nd, pred), valid_length)
-    values = -mx.nd.mean(mx.nd.log_softmax(logits, axis=-1), axis=-1)
-    loss = mx.nd.sum(weighted(mx.nd, fn._mask(mx.nd, values, valid_length), sample_weight), axis=1)
-    return mx.gluon.loss._apply_weighting(mx.nd, loss, fn._weight)
+        arguments = [(arrays, arrays) for arrays in self._blend.arguments(pred, label)]
+        return self._blend.blend(estimator, objectives, self.epsilon, arguments, loss, scale, smoothed=True)
 
 
 class MixUp(Handler):
@@ -307,9 +264,10 @@ class MixUp(Handler):
             return {}
         axis, first = estimator.batch_axis, self._real_array(slots, self._inputs[0])
         order = self._random.permutation(first.shape[axis])
-        permutation = new_array(order, first.context, "int32")
+        permutation = estimator.arrays.indices(order, first)
         self._permutations.append(permutation)
-        mixed = {name: self._mix(slots, name, permutation, axis) for name in self._inputs}
+        self._take = partial(estimator.arrays.take, order=permutation, axis=axis)
+        mixed = {name: self._mix(slots, name, axis) for name in self._inputs}
         self._blend.add({**slots, **mixed})
         return mixed
 
@@ -320,23 +278,17 @@ class MixUp(Handler):
         pred: Mapping[str, list[Any]],
         label: Mapping[str, list[Any]],
         loss: Mapping[str, list[Any]],
-        scale: BatchLossScale,
+        scale: Any,
     ) -> list[Any]:
         """Replace a share of each loss by the loss for the permuted labels."""
-        terms, arguments = self._blend.computed(loss), self._blend.arguments(pred, label)
         if not self._permutations:
             return objectives
-        for arrays, permutation in zip(arguments, self._permutations):
-            for ref in (Ref(LABELS, name) for name in self._labels):
-                if arrays.get(ref) is not None:
-                    arrays[ref] = mx.nd.take(arrays[ref], permutation, estimator.batch_axis)
-        permuted: dict[str, list[Any]] = {term.key: [] for term in terms}
-        for term in terms:
-            for arrays, permutation in zip(arguments, self._permutations):
-                with permutation.context:
-                    permuted[term.key].append(call_loss(term, arrays)[term.minimized])
-        share = 1.0 - self._lambda
-        return self._blend.blend(objectives, share, loss, permuted, scale, estimator.batch_axis)
+        arguments, take, axis = [], estimator.arrays.take, estimator.batch_axis
+        for arrays, permutation in zip(self._blend.arguments(pred, label), self._permutations):
+            found = {ref: arrays.get(ref) for ref in (Ref(LABELS, name) for name in self._labels)}
+            permuted = {ref: take(a, permutation, axis) for ref, a in found.items() if a is not None}
+            arguments.append((arrays, {**arrays, **permuted}))
+        return self._blend.blend(estimator, objectives, 1.0 - self._lambda, arguments, loss, scale)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the generator's state; None for NumPy's global generator, which every checkpoint saves."""
@@ -357,8 +309,8 @@ class MixUp(Handler):
 
     def _real_array(self, slots: Mapping[str, Any], name: str) -> Any:
         array = slots[name]
-        if array is None or np.dtype(array.dtype).kind != "f":
-            dtype = "missing" if array is None else np.dtype(array.dtype).name
+        dtype = "missing" if array is None else describe.array(array).rpartition(" ")[2]
+        if "float" not in dtype:
             raise SpecError(
                 f'{type(self).__name__}: the slot "{name}" is {dtype}, and only real numbers can be mixed; '
                 "make it float32 in the dataset, or name other slots with inputs="
@@ -369,10 +321,10 @@ class MixUp(Handler):
         """Draw what a batch needs but the permutations: the share."""
         self._lambda = float(self._random.beta(self.alpha, self.alpha))
 
-    def _mix(self, slots: Mapping[str, Any], name: str, permutation: Any, axis: int) -> Any:
+    def _mix(self, slots: Mapping[str, Any], name: str, axis: int) -> Any:
         """Return a device's input, mixed with that of the permuted samples."""
         array = self._real_array(slots, name)
-        return array * self._lambda + mx.nd.take(array, permutation, axis) * (1.0 - self._lambda)
+        return array * self._lambda + self._take(array) * (1.0 - self._lambda)
 
 
 class CutMix(MixUp):
@@ -430,7 +382,7 @@ class CutMix(MixUp):
         side = math.sqrt(1.0 - self._random.beta(self.alpha, self.alpha))
         self._box, self._size = (*self._random.uniform(size=2), side / 2), None
 
-    def _mix(self, slots: Mapping[str, Any], name: str, permutation: Any, axis: int) -> Any:
+    def _mix(self, slots: Mapping[str, Any], name: str, axis: int) -> Any:
         array = self._real_array(slots, name)
         size = array.shape[2:]
         if array.ndim != 4 or axis > 1 or has_channels_last(array.shape) or self._size not in (None, size):
@@ -448,7 +400,7 @@ class CutMix(MixUp):
         edges = [(int(at * length), int(half * length), length) for at, length in zip(centre, size)]
         (top, bottom), (left, right) = [(max(c - r, 0), min(c + r, length)) for c, r, length in edges]
         self._size, self._lambda = size, 1.0 - (bottom - top) * (right - left) / (size[0] * size[1])
-        mixed, box = array.copy(), (slice(None), slice(None), slice(top, bottom), slice(left, right))
+        mixed, box = array * 1.0, (slice(None), slice(None), slice(top, bottom), slice(left, right))
         if self._lambda < 1.0:
-            mixed[box] = mx.nd.take(array[box], permutation, axis)
+            mixed[box] = self._take(array[box])
         return mixed

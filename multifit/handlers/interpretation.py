@@ -1,28 +1,23 @@
 """Confusion matrices and pairs of labels and predictions, of a whole evaluation."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ...errors import SpecError, quoted, suggest
-from ...events import Handler
-from ...plots import draw_confusion, draw_scatter
-from ...protocols import MultiEstimator
-from ...spec import TaskSpec
-from ...spec.terms import Taker, Term
-from ..compat import mx
-from ..losses import class_axis, is_kind
-from ..metrics import BinaryAccuracy
-from ..metrics.host import as_metric
-from ..metrics.labels import LENGTH, mask_kind
+from ..errors import SpecError, quoted, suggest
+from ..checks import LENGTH, mask_kind
+from ..events import Handler
+from ..plots import draw_confusion, draw_scatter
+from ..protocols import MultiEstimator
+from ..spec import TaskSpec
+from ..spec.terms import Taker
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PAIRS = 2000  # of numbers, for a scatter plot
 MOST_CLASSES = 1000  # whose matrix takes 8 MB
-_LOSSES, _METRICS = mx.gluon.loss, mx.metric
 
 
 class _Comparison(NamedTuple):
@@ -38,9 +33,9 @@ class _Comparison(NamedTuple):
 class Interpretation(Handler):
     """Compares predictions with labels over an evaluation: the classes and numbers that a net confuses.
 
-    An output's loss says how it is compared; without such a loss, its metric does. Softmax cross entropy with
-    class indices and accuracy compare classes, sigmoid cross entropy and binary accuracy two classes; L1, L2
-    and Huber losses, MAE, MSE and RMSE compare numbers. Labels that are missing, ignored or masked are left
+    An output's loss says how it is compared; without such a loss, its metric does. Cross entropy with class
+    indices and accuracy compare classes, binary cross entropy and binary accuracy two classes; L1, L2 and
+    Huber losses, MAE, MSE and RMSE compare numbers. Labels that are missing, ignored or masked are left
     out, and so are outputs of more than 1,000 classes. It waits for the device after each batch. An
     evaluation raises SpecError if no output can be compared.
 
@@ -60,11 +55,11 @@ class Interpretation(Handler):
     def evaluate_begin(self, estimator: MultiEstimator, **_: Any) -> None:
         """Forget the last evaluation, and find out how outputs are compared."""
         self._spec = estimator.spec.evaluation
-        self._how = comparisons(self._spec)
+        self._how = comparisons(self._spec, estimator.arrays.comparison)
         if not self._how:
             raise SpecError(
                 "Interpretation: no output has a loss or a metric by which it can be compared with a label; "
-                "valid are softmax and sigmoid cross entropy, L1, L2 and Huber losses, accuracy, MAE and RMSE"
+                "valid are cross entropy, L1, L2 and Huber losses, accuracy, MAE and RMSE"
             )
         self.confusion = {}
         self._pairs: dict[str, np.ndarray] = {}  # a random number, the label and the prediction of each
@@ -76,13 +71,14 @@ class Interpretation(Handler):
         """Count the predictions of a batch."""
         outputs = pred if isinstance(pred, Mapping) else {self._spec.output_names[0]: pred}
         labels = label if isinstance(label, Mapping) else {self._spec.labels[0]: label}
+        as_numpy = estimator.arrays.numpy
         for name, how in self._how.items():
             masks = [labels[mask] for mask in how.masks if mask in labels]
             masks += [present[how.label]] if how.label in present else []
             for output, truth, *hiding in zip(outputs[name], labels.get(how.label, ()), *masks):
                 if output is not None and truth is not None:
-                    hidden = [mask.asnumpy() for mask in hiding if mask is not None]
-                    self._compare(name, how, output.asnumpy(), truth.asnumpy(), hidden)
+                    hidden = [as_numpy(mask) for mask in hiding if mask is not None]
+                    self._compare(name, how, as_numpy(output), as_numpy(truth), hidden)
 
     def evaluate_end(self, estimator: MultiEstimator, **_: Any) -> None:
         """Join the counts and the pairs of all processes."""
@@ -148,34 +144,21 @@ class Interpretation(Handler):
         self._pairs[name] = pairs
 
 
-def comparisons(spec: TaskSpec) -> dict[str, _Comparison]:
-    """Return how outputs are compared with labels, by their names; those for which it is known."""
+def comparisons(
+    spec: TaskSpec, comparison: Callable[[Taker], Mapping[str, Any] | None]
+) -> dict[str, _Comparison]:
+    """Return how outputs are compared with labels, by their names; those for which `comparison` knows it."""
     found: dict[str, _Comparison] = {}
     for taker in spec.takers:
-        how = _how(taker)
+        how = comparison(taker)
         if how is not None and len(taker.outputs) == 1 and taker.labels:
             label, *masks = (ref.name for ref in taker.labels)
             declared = getattr(spec.label_specs.get(label), "ignore", None)
-            by_loss = getattr(getattr(taker.spec, "fn", None), "_ignore_label", None)
-            ignored = tuple(value for value in (declared, by_loss) if value is not None)
+            fn = getattr(taker.spec, "fn", None)
+            by_loss = [getattr(fn, name, None) for name in ("_ignore_label", "ignore_index")]
+            ignored = tuple(value for value in (declared, *by_loss) if value is not None)
             found.setdefault(taker.outputs[0].name, _Comparison(label, tuple(masks), ignored, **how))
     return found
-
-
-def _how(taker: Taker) -> dict[str, Any] | None:
-    if isinstance(taker, Term):
-        fn: Any = taker.spec.fn
-    else:
-        fn = None if getattr(taker.spec, "transform", None) else as_metric(taker)  # type: ignore[arg-type]
-    axis = fn.axis if type(fn) is _METRICS.Accuracy else class_axis(fn)
-    if axis is not None:
-        return {"axis": axis}
-    if is_kind(fn, _LOSSES.SigmoidBinaryCrossEntropyLoss):
-        return {"threshold": 0.5 if fn._from_sigmoid else 0.0}
-    if isinstance(fn, BinaryAccuracy):
-        return {"threshold": fn.threshold}
-    numbers = type(fn) in (_METRICS.MAE, _METRICS.MSE, _METRICS.RMSE)
-    return {} if numbers or is_kind(fn, _LOSSES.L1Loss, _LOSSES.L2Loss, _LOSSES.HuberLoss) else None
 
 
 def _shown(mask: np.ndarray, label: np.ndarray) -> Any:

@@ -1,0 +1,261 @@
+"""Write the engine's part of a run into a folder, and read it back; nothing in the files can run code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.parameter import is_lazy
+
+from ..engines import snapshot
+from ..engines.identity import Parameters, parameter_differences, plain, run_identity
+from ..engines.snapshot import NONE, TRAINERS
+from ..engines.trees import Add, Files, Trees
+from ..errors import last_line, quoted
+from ..files import atomic_path
+from ..protocols import Numbers
+from .model import Model
+
+NET, OTHERS, TRAINED, BUFFERS = "net.pt", "losses.pt", "trained.pt", "buffers"
+OF_LOSSES = "losses."  # what the names of losses' parameters begin with
+INTEGERS = {1: torch.uint8, 2: torch.int16}  # by their bytes: for numbers that NumPy lacks, such as bfloat16
+
+
+class TorchTrees(Trees):
+    """Trees that hold tensors too; those that were not on the CPU are restored on `device`."""
+
+    valid = f"{Trees.valid}, and dense tensors"
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    def write_array(self, value: Any, add: Add) -> dict[str, Any] | None:
+        """Return the structure of a tensor; None for another value."""
+        if not isinstance(value, Tensor) or value.layout != torch.strided:
+            return None
+        on_host = value.detach().cpu().contiguous()
+        try:
+            array = on_host.numpy()
+        except TypeError:
+            array = on_host.view(INTEGERS[value.element_size()]).numpy()
+        return {"tensor": add(array), "dtype": _name(value.dtype), "on": value.device.type}
+
+    def read_array(self, structure: Any, arrays: list[Numbers]) -> Tensor:
+        """Return the tensor of a structure."""
+        tensor = torch.from_numpy(np.asarray(arrays[structure["tensor"]]))
+        dtype = getattr(torch, structure["dtype"])
+        tensor = tensor if tensor.dtype == dtype else tensor.view(dtype)
+        return tensor if structure["on"] == "cpu" else tensor.to(self._device)
+
+
+class Snapshot(snapshot.Snapshot):
+    """Writes the net's ``state_dict`` by ``torch.save``, and everything else as trees, without pickle."""
+
+    library = "torch"
+    net_file, final_file, reader = NET, "final.pt", "net.load_state_dict(torch.load(file))"
+
+    def __init__(self, engine: Any) -> None:
+        super().__init__(engine, TorchTrees(engine.model.device))
+
+    def identity(self) -> dict[str, Any]:
+        """Return the identity of the run, as a JSON tree."""
+        trainers = self._engine.trainers.get()
+        return run_identity(
+            self._engine,
+            _described(_saved(self._engine.model)),
+            {
+                name: {
+                    "optimizer": type(handle.optimizer).__name__,
+                    "options": _options(trainers.options.get(name)),
+                    "schedule": _schedule(handle.rates),
+                    "clip_norm": plain(trainers.clip_norms.get(name)),
+                    "holds": list(trainers.parameters[name]),
+                    **(trainers.rhythms[name]._asdict() if name in trainers.rhythms else {}),
+                }
+                for name, handle in trainers.items()
+            },
+        )
+
+    def write_trained(self, path: Path) -> None:
+        """Write the net's parameters to a file, and those of losses beside it. ValueError: some have none."""
+        model = self._engine.model
+        lazy = [name for name, each in _tensors(model).items() if is_lazy(each)]
+        if lazy:  # no batch has reached them
+            raise ValueError(f"the net's {quoted(lazy)} have no values yet: call the net, or fit or check")
+        _write(path, model)
+
+    def _read_trained(self, path: Path) -> list[str]:
+        return _read(path, self._engine.model)
+
+    def gather_own(self, trees: Mapping[str, Any]) -> list[Files]:
+        """Return, for each rank, the files of `trees` and of its own state that differ from the first rank's.
+
+        A rank's own state are its figures, running statistics, gradients that wait, and the like.
+        """
+        waiting = {TRAINERS: self._trainers_state()} if self._engine.trainers.left else {}
+        return super().gather_own({**trees, **waiting})
+
+    def _write_parameters(self, folder: Path, evaluated: Mapping[str, Any]) -> None:
+        model = self._engine.model
+        _write(folder / NET, model, evaluated)
+        if evaluated:
+            tensors = _tensors(model)
+            _save(folder / TRAINED, {name: tensors[name] for name in evaluated})
+        if unsaved := self._unsaved():
+            self.write_tree(folder, BUFFERS, unsaved)
+
+    def _read_parameters(self, folder: Path, rank: int) -> list[str]:
+        model = self._engine.model
+        _read(folder / NET, model)
+        if (folder / TRAINED).exists():
+            _set(_tensors(model), _load(folder / TRAINED))
+        if unsaved := self._unsaved():
+            # they may have other shapes here, such as tables that a long sequence has made longer
+            found = self.read_tree(folder, BUFFERS).items()
+            _set(unsaved, {n: each for n, each in found if n in unsaved and each.shape == unsaved[n].shape})
+        self._load_trainers(self.read_own_tree(folder, rank, TRAINERS))
+        return []
+
+    def _trainers_state(self) -> dict[str, Any]:
+        state: dict[str, Any] = self._engine.trainers.get().state()
+        return state
+
+    def _has_states(self, state: Mapping[str, Any]) -> bool:
+        return any(each["states"] for each in state["trainers"].values())
+
+    def _load_trainers(self, state: Mapping[str, Any]) -> None:
+        self._engine.trainers.get().load(state)
+
+    def _gradients_wait(self, folder: Path, rank: int) -> bool:
+        return bool(self.read_own_tree(folder, rank, TRAINERS)["gradients"])
+
+    def _unsaved(self) -> dict[str, Tensor]:
+        """Return the buffers that are not in a net's ``state_dict``."""
+        saved = _saved(self._engine.model)
+        return {name: each for name, each in self._engine.model.statistics.items() if name not in saved}
+
+    def _statistics(self) -> dict[str, Any]:
+        every = self._engine.model.statistics
+        return {name: each for name, each in every.items() if each.is_floating_point()}
+
+    def _set_statistics(self, values: Mapping[str, Any]) -> None:
+        _set(self._engine.model.statistics, values)
+
+    def _mean(self, arrays: Sequence[Any]) -> Any:
+        return torch.stack([each.cpu() for each in arrays]).mean(0)
+
+    def _dtype(self, dtype: Any) -> Any:
+        return getattr(torch, dtype) if isinstance(dtype, str) else _name(dtype)
+
+
+# ---- parameters and buffers ------------------------------------------------------------------------------
+
+
+def _tensors(model: Model) -> dict[str, Tensor]:
+    return {**model.parameters, **model.statistics}
+
+
+def _saved(model: Model) -> dict[str, Tensor]:
+    """Return what belongs to a file of parameters: all parameters, and the buffers that a net saves."""
+    of_net = {name: each for name, each in model.net.state_dict().items() if isinstance(each, Tensor)}
+    return {**of_net, **{name: each for name, each in _tensors(model).items() if name.startswith(OF_LOSSES)}}
+
+
+def _write(path: Path, model: Model, evaluated: Mapping[str, Any] = NONE) -> None:
+    """Write the net's ``state_dict`` to a file, and what losses have to ``losses.pt`` beside it.
+
+    `evaluated` replaces values by name. Parameters that have no shape yet are left out. Raises OSError if a
+    file cannot be written completely.
+    """
+    net, tensors = model.net, _tensors(model)
+    used = {id(tensors[name]): value for name, value in evaluated.items()}
+    of_net = {
+        **dict(net.named_parameters(remove_duplicate=False)),
+        **dict(net.named_buffers(remove_duplicate=False)),
+    }
+    _save(path, {n: used.get(id(of_net.get(n)), each) for n, each in net.state_dict().items()})
+    of_losses = {n: used.get(id(t), t) for n, t in tensors.items() if n.startswith(OF_LOSSES)}
+    if of_losses:
+        _save(path.with_name(OTHERS), {n[len(OF_LOSSES) :]: each for n, each in of_losses.items()})
+
+
+def _save(path: Path, values: Mapping[str, Any]) -> None:
+    # NumPy's arrays are values of handlers
+    tensors = {name: torch.as_tensor(each) if _is_array(each) else each for name, each in values.items()}
+    on_host = {
+        name: each.detach().cpu() if isinstance(each, Tensor) else each
+        for name, each in tensors.items()
+        if not is_lazy(each)
+    }
+    with atomic_path(path) as temporary, temporary.open("wb") as file:
+        torch.save(on_host, file)
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, (np.ndarray, np.generic))
+
+
+def _load(path: Path) -> dict[str, Any]:
+    """Return a file's tensors by name; ValueError if it is missing or damaged, or holds something else."""
+    if not path.is_file():  # torch would wait for a pipe
+        raise ValueError(f"{path} is a folder, not a file" if path.is_dir() else f"there is no file {path}")
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # of many types
+        raise ValueError(f"{path} is damaged, or holds no parameters ({last_line(error)})") from error
+    if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
+        raise ValueError(f"the tensors of {path} have no names")
+    return found
+
+
+def _read(path: Path, model: Model) -> list[str]:
+    """Set the net's parameters and buffers to those in a file, and those of losses to the file beside it.
+
+    Returns what differs in names, shapes or dtypes; then none is set.
+    """
+    own, found = _saved(model), _load(path)
+    of_losses = {name: each for name, each in own.items() if name.startswith(OF_LOSSES)}
+    others = {}
+    if of_losses:
+        others = {f"{OF_LOSSES}{name}": each for name, each in _load(path.with_name(OTHERS)).items()}
+    lines = parameter_differences(_described({**found, **others}), _described(own))
+    if not lines:
+        model.net.load_state_dict(found)
+        _set(of_losses, others)
+    return lines
+
+
+@torch.no_grad()
+def _set(tensors: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
+    for name, value in values.items():
+        tensors[name].copy_(value)
+
+
+def _described(tensors: Mapping[str, Any]) -> Parameters:
+    """Return shapes and dtypes; None for a shape that no batch has determined yet."""
+    return {
+        name: (None if is_lazy(each) else tuple(each.shape), _name(each.dtype))
+        for name, each in tensors.items()
+        if isinstance(each, Tensor)
+    }
+
+
+def _name(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+# ---- trainers ----------------------------------------------------------------------------------------------
+
+
+def _options(options: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return declared options; None for an optimizer that the user built."""
+    return None if options is None else {key: plain(value) for key, value in options.items()}
+
+
+def _schedule(rates: Any) -> str | None:
+    kind = rates.scheduler if rates.schedule is None else rates.schedule
+    return None if kind is None else getattr(kind, "__name__", type(kind).__name__)
