@@ -77,14 +77,18 @@ def _converted(
     before = {n: counts.get(at, optimizer.begin_num_update) for n, at in ordered.items()}
     structural = {id(each): name for name, each in parameters.items()}
 
-    def make(tensors: Sequence[Tensor]) -> MXNetOptimizer:
-        tensors = list(tensors)
+    kind = type(type(optimizer).__name__, (MXNetOptimizer,), {})  # whose name messages and the plan show
+
+    def make(tensors: Sequence[Tensor], **declared: Any) -> MXNetOptimizer:
+        """Return the optimizer; the declared options are those that it has already."""
         found = {each: structural[id(lookup(each))] for each in tensors}
         known = {tensor: before.get(name, 0) for tensor, name in found.items()}
-        return MXNetOptimizer(tensors, copy.deepcopy(optimizer), lookup, known)
+        made: MXNetOptimizer = kind(tensors, copy.deepcopy(optimizer), lookup, known)
+        return made
 
-    make.__name__ = type(optimizer).__name__  # for messages and the plan
-    made = replace(spec, params=pattern, optimizer=make, optimizer_params=None, lr_scheduler=schedule)
+    make.__name__ = kind.__name__
+    options = {n: each for n, each in (spec.optimizer_params or {}).items() if n != "lr_scheduler"}
+    made = replace(spec, params=pattern, optimizer=make, optimizer_params=options, lr_scheduler=schedule)
     return made, []
 
 
