@@ -22,11 +22,15 @@ from .module import GluonModule, to_array
 from .parameters import Held
 
 STOCK = {
-    "Caffe": "loss", "CrossEntropy": "ce", "F1": "f1", "Loss": "loss", "MAE": "mae", "MCC": "mcc", "MSE": "mse",
-    "NegativeLogLikelihood": "ce", "PCC": "pcc", "PearsonCorrelation": "pearsonr", "RMSE": "rmse", "Torch": "loss",
+    "Caffe": "loss", "CrossEntropy": "ce", "F1": "f1", "Loss": "loss", "MAE": "mae", "MCC": "mcc",
+    "MSE": "mse", "NegativeLogLikelihood": "ce", "PCC": "pcc", "PearsonCorrelation": "pearsonr",
+    "RMSE": "rmse", "Torch": "loss",
 }  # fmt: skip
 NATIVE: dict[str, Callable[[Any], Any]] = {
-    **{f"mxnet.metric.{kind}": partial(lambda name, _: named_metric("", name), n) for kind, n in STOCK.items()},
+    **{
+        f"mxnet.metric.{kind}": partial(lambda name, _: named_metric("", name), n)
+        for kind, n in STOCK.items()
+    },
     "mxnet.metric.Accuracy": lambda metric: accuracy(metric.axis),
     "mxnet.metric.Perplexity": lambda metric: perplexity(metric.ignore_label),
     "mxnet.metric.TopKAccuracy": lambda metric: top_k(metric.top_k),

@@ -125,9 +125,8 @@ def test_several_metrics_in_one_have_their_names():
     found = figures(both, TRUTH, NUMBERS)
     assert list(figures(metric.CompositeEvalMetric([metric.MAE()]), TRUTH, NUMBERS)) == ["m"]
     assert list(found) == ["m.mae", "m.own"] and found["m.mae"] == pytest.approx(found["m.own"], rel=1e-6)
-    assert list(figures(metric.CompositeEvalMetric([metric.MAE(), metric.MSE()]), TRUTH, NUMBERS, names=["a", "b"])) == [
-        "m.a", "m.b",
-    ]  # fmt: skip
+    two = metric.CompositeEvalMetric([metric.MAE(), metric.MSE()])
+    assert list(figures(two, TRUTH, NUMBERS, names=["a", "b"])) == ["m.a", "m.b"]
     from gluoncv.utils.metrics.segmentation import SegmentationMetric
 
     labels, outputs = CLASSES.reshape(3, 2, 2) - 1, SCORES.reshape(3, 2, 2, 3).transpose(0, 3, 1, 2).copy()
@@ -191,7 +190,9 @@ def test_transforms_are_traced_or_run_with_mxnet():
 
 
 def test_names_and_functions():
-    assert figures("rmse", TRUTH, NUMBERS)["m"] == pytest.approx(np.sqrt(((TRUTH - NUMBERS) ** 2).mean()), rel=1e-5)
+    assert figures("rmse", TRUTH, NUMBERS)["m"] == pytest.approx(
+        np.sqrt(((TRUTH - NUMBERS) ** 2).mean()), rel=1e-5
+    )
     assert figures("sklearn.mean_absolute_error", TRUTH, NUMBERS)["m"] == pytest.approx(
         np.abs(TRUTH - NUMBERS).mean(), rel=1e-5
     )
