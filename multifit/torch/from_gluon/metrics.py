@@ -152,9 +152,10 @@ class Transform(GluonModule):
         block = mx.gluon.nn.HybridSequential()
         self.held = Held(self, block, named_parameters(block, {}), {}, self.where)
         self.eval()
-        self._function, self._is_traced = term.spec.transform, True
+        function: Any = term.spec.transform
+        self._function, self._is_traced = function, True
         try:
-            self.trace(self._function, [False] * (len(term.args) + len(term.losses)), ())
+            self.trace(function, [False] * (len(term.args) + len(term.losses)), ())
         except SpecError:
             self._is_traced = False
 

@@ -56,7 +56,8 @@ def _converted(
         problems += gluon_trainer_problems(where, declared, placed_on(parameters.values()))
         optimizer, places = copy.deepcopy(declared.optimizer), declared._param2idx
         # what the user froze by grad_req may be there too, and may be unfrozen
-        pattern, spec = _pattern(held), TrainerSpec("")
+        pattern: Any = _pattern(held)
+        spec = TrainerSpec("")
         ordered = {n: places[parameters[n].name] for n in held}
     elif isinstance(declared, TrainerSpec):
         optimizer, problems = build_optimizer(where, declared)
