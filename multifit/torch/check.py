@@ -126,7 +126,7 @@ def _checked(
         doubts += doubtful_values(result, engine.model.net)
         if name == TRAIN:
             if isinstance(engine.balancer, GradientBalancer):
-                shared = engine.balancer.describe(result)
+                shared = engine.balancer.describe(result, trained)
             used |= leaves_of(result.outputs.values(), parameters)
             for key, objective in result.objectives.items():
                 reached[key] = reached.get(key, frozenset()) | leaves_of([objective], parameters)
