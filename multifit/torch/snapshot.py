@@ -232,7 +232,10 @@ def _read(path: Path, model: Model) -> list[str]:
 @torch.no_grad()
 def _set(tensors: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
     for name, value in values.items():
-        tensors[name].copy_(value)
+        tensor: Any = tensors[name]
+        if is_lazy(tensor):
+            tensor.materialize(value.shape)
+        tensor.copy_(value)
 
 
 def _described(tensors: Mapping[str, Any]) -> Parameters:
