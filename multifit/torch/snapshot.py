@@ -229,13 +229,13 @@ def _read(path: Path, model: Model) -> list[str]:
     return lines
 
 
-@torch.no_grad()
 def _set(tensors: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
-    for name, value in values.items():
-        tensor: Any = tensors[name]
-        if is_lazy(tensor):
-            tensor.materialize(value.shape)
-        tensor.copy_(value)
+    with torch.no_grad():
+        for name, value in values.items():
+            tensor: Any = tensors[name]
+            if is_lazy(tensor):
+                tensor.materialize(value.shape)
+            tensor.copy_(value)
 
 
 def _described(tensors: Mapping[str, Any]) -> Parameters:
