@@ -53,10 +53,10 @@ def run(page: Path) -> None:
     handler, logger = logging.StreamHandler(log), logging.getLogger("multifit")
     logger.addHandler(handler)
     try:
-        run_blocks(page)
+        complete = run_blocks(page)
     finally:
         logger.removeHandler(handler)
-    for shown in LOG.findall(read(page)):
+    for shown in LOG.findall(read(page)) if complete else ():
         assert without_numbers(shown) in without_numbers(log.getvalue()), f"{page.name}\n{log.getvalue()}"
 
 
@@ -64,12 +64,14 @@ def without_numbers(text: str) -> str:
     return re.sub(r" *\d[\d.]*", " 0", text)
 
 
-def run_blocks(page: Path) -> None:
+def run_blocks(page: Path) -> bool:
+    """Run a page's blocks, and return whether all of them could run here."""
     names = {"__name__": page.stem}
-    skipped: set[str] = set()  # names that only blocks which cannot run here would have defined
+    complete, skipped = True, set[str]()  # names that only blocks which cannot run here would have defined
     for line, code, printed in blocks(page):
         used, defined = names_in(code)
         if used & skipped - names.keys() - defined or not runs_here(code):
+            complete = False
             skipped |= defined - names.keys()
             continue
         output = io.StringIO()
@@ -77,6 +79,7 @@ def run_blocks(page: Path) -> None:
             # Empty lines in front, so that tracebacks show the page's line numbers.
             exec(compile("\n" * line + code, str(page), "exec"), names)
         assert stripped(printed) in stripped(output.getvalue()), f"{page.name}:{line}\n{output.getvalue()}"
+    return complete
 
 
 def runs_here(code: str) -> bool:
