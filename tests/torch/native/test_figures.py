@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torchmetrics import MeanMetric, Metric, classification, regression
 
-from multifit import LabelSpec, LossSpec, MetricSpec, TaskSpec
+from multifit import LabelSpec, LossSpec, MetricSpec, MultiEstimator, TaskSpec
 from multifit.distributed import ALONE, World
 from multifit.sampling import TaskLoaders
 from multifit.spec.terms import with_optional
@@ -403,3 +403,17 @@ def test_replaced_and_reserved_figures() -> None:
         figures.alone(),
     ):
         pass
+
+
+def test_a_loss_may_have_any_name() -> None:
+    names = ["count", "norm", "loss 0", "metrics"]
+    spec = TaskSpec(
+        inputs=["x"],
+        outputs=["y"],
+        labels=["y"],
+        losses={name: LossSpec(nn.MSELoss(), outputs="y", labels="y") for name in names},
+        metrics={"error": MetricSpec("mae", outputs="y", labels="y")},
+    )
+    x = torch.randn(8, 3)
+    figures = MultiEstimator(nn.Linear(3, 1), spec).evaluate([(x, x[:, :1])])
+    assert len({figures[name] for name in names}) == 1 and figures["loss"] == pytest.approx(4 * figures["count"])
