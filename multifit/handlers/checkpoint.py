@@ -42,7 +42,7 @@ class CheckpointHandler(Handler):
     be saved, so a run with a schedule seeds its generators from ``state.seed`` at the start of every epoch,
     and MXNet's after every checkpoint scheduled in batches, whether it is resumed or not.
 
-    Its ``net.params``, which Gluon's ``load_parameters`` reads, or ``net.pt``, which ``torch.load`` reads, holds
+    Its ``net.params``, which Gluon reads by ``load_parameters``, or ``net.pt``, for ``torch.load``, holds
     what evaluations use: with WeightAveraging, the averages. A run that is resumed continues from the
     parameters that were trained.
 
