@@ -84,8 +84,8 @@ class Runner(ABC):
     checkpoints.
 
     Within a :meth:`session`, a runner may hold the values of the parameters itself, instead of the net:
-    :meth:`publish` and :meth:`refresh` keep both in agreement. Methods that are not abstract suit a runner
-    that computes with the net's own values.
+    :meth:`publish` then writes them into it. Methods that are not abstract suit a runner that computes with
+    the net's own values.
     """
 
     engine: Engine
@@ -131,13 +131,11 @@ class Runner(ABC):
         engine = self.engine
         around: AbstractContextManager[Any] = nullcontext()
         if engine.hooks.active("around_evaluation"):
-            around = self.replacing(engine.hooks.around("evaluation"))
+            around = engine.hooks.around("evaluation")
         with self.session(), engine.samples_along(batch_axis), around:
             engine.stages[EVALUATE].needs_outputs = needs_outputs
             if not engine.world.alone:
-                self.publish()
                 engine.shared.average_statistics()
-                self.refresh()
             yield
 
     def session(self) -> AbstractContextManager[None]:
@@ -187,15 +185,8 @@ class Runner(ABC):
     def join_figures(self, stage: str, ended: bool = True) -> None:
         """Replace a stage's figures by those of all ranks together, at the end of a pass."""
 
-    def replacing(self, block: AbstractContextManager[Any]) -> AbstractContextManager[Any]:
-        """Return a context manager around `block`, in which handlers may replace the net's values."""
-        return block
-
     def publish(self) -> None:
-        """Write the engine's current values into the net and its trainers, for others to read."""
-
-    def refresh(self) -> None:
-        """Read the values of the net and its trainers again, as handlers may have changed them."""
+        """Write the current values into the net, for others to read."""
 
     @abstractmethod
     def wait(self) -> None:
@@ -253,9 +244,6 @@ class Runner(ABC):
     @abstractmethod
     def preserved(self) -> AbstractContextManager[None]:
         """Return a context manager after which parameters and trainers are as they were before."""
-
-    def check_tool(self, tool: str) -> None:
-        """Raise ValueError if a tool, such as the profiler, does not work with this engine."""
 
     @abstractmethod
     def trial_run(

@@ -652,7 +652,7 @@ class MultiEstimator:
             world, snapshot, warn = self.world, self._runner.snapshot, self.logger.warning
             found = find_trained(Path(path), which, snapshot, warn) if world.first else None
             file = Path(world.from_first(str(found)))
-            self._runner.publish()  # and takes the net's values again before the next batch
+            self._runner.publish()
             snapshot.read_trained(file)
             return file
 
@@ -666,7 +666,6 @@ class MultiEstimator:
         """
         path = Path(folder) / self._runner.snapshot.final_file
         check_folder("folder", Path(folder))
-        self._runner.publish()
         self._runner.snapshot.write_trained(path)
         return path
 
@@ -920,7 +919,6 @@ class MultiEstimator:
     @property
     def parameters(self) -> Mapping[str, Parameter]:
         """The parameters of net and losses by structural name, such as ``body.0.weight``."""
-        self._runner.publish()
         return self._engine.model.parameters
 
     def values(self, gradients: bool = False) -> dict[str, Numbers]:
@@ -928,14 +926,11 @@ class MultiEstimator:
 
         With `gradients`, return those of the last batch instead.
         """
-        self._runner.publish()
         return self._runner.values(gradients)
 
     def set_values(self, values: Mapping[str, Any]) -> None:
         """Set parameters and running statistics by name; values are NumPy arrays, or the engine's own."""
-        self._runner.publish()
         self._runner.set_values(values)
-        self._runner.refresh()
 
     @property
     def arrays(self) -> Arrays:
@@ -962,7 +957,6 @@ class MultiEstimator:
 
     def collect_checkpoint(self) -> None:
         """Gather each rank's own state; all ranks must call this before the first one writes a checkpoint."""
-        self._runner.publish()
         self._checkpointer.collect()
 
     @checked
@@ -971,7 +965,6 @@ class MultiEstimator:
 
         With several ranks, first call :meth:`collect_checkpoint` on all of them.
         """
-        self._runner.publish()
         self._checkpointer.write(Path(folder))
 
     def reseed(self) -> None:
@@ -1005,7 +998,6 @@ class MultiEstimator:
                 f"{tool} works in one process, and {self.world.size} train together; call it in a run "
                 "without world=: what it finds holds for several processes too"
             )
-        self._runner.check_tool(tool)
         run = Run(replace(self.state))
         run.start(None, max_batch)
         return self._runner.fork(run.state), run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -56,24 +56,19 @@ def make_runner(setup: Setup, state: RunState, log_once: LogOnce) -> Runner:
         raise ValueError(
             f'compile={setup.compile!r} needs engine="torch"; engine is "mxnet": leave compile out'
         )
-    return Runner(Engine.of(setup, state, log_once), setup, log_once)
+    return Runner(Engine.of(setup, state, log_once), log_once)
 
 
 class Runner(engines.Runner):
-    """Runs batches on the devices of the net's own parameters, so that parameters are never copied.
-
-    The runner of an engine on another library is derived from this one: MXNet initialises its net, checks
-    its first batches, writes its checkpoints, and runs what the other library cannot.
-    """
+    """Runs batches on the devices of the net's own parameters, so that parameters are never copied."""
 
     export_format = "gluon"
 
-    def __init__(self, engine: Engine, setup: Setup, log_once: LogOnce) -> None:
-        self.engine, self.snapshot = engine, Snapshot(engine)
-        self._setup, self._log_once = setup, log_once
+    def __init__(self, engine: Engine, log_once: LogOnce) -> None:
+        self.engine, self.snapshot, self._log_once = engine, Snapshot(engine), log_once
 
     def fork(self, state: RunState) -> Runner:
-        return type(self)(self.engine.fork(state), self._setup, self._log_once)
+        return Runner(self.engine.fork(state), self._log_once)
 
     def first_batches(self, stage: str, data: TaskLoaders, what: str) -> FirstBatches:
         return first_batches(self.engine, stage, data, what)
@@ -128,19 +123,14 @@ class Runner(engines.Runner):
 
     @property
     def arrays(self) -> GluonArrays:
-        return GluonArrays(self.engine.model.parameters, self.engine.world, self.publish)
+        return GluonArrays(self.engine.model.parameters, self.engine.world)
 
     def gradients(self) -> dict[str, dict[str, list[Array]]]:
         return self.engine.trainers.gradients()
 
-    @contextmanager
-    def preserved(self) -> Iterator[None]:
-        self.publish()
-        trainers = self.engine.trainers.get().values()
-        with preserve_state(self.engine.model.parameters.values(), trainers):
-            yield
-            for trainer in trainers:  # an engine that holds values itself takes those from before again
-                trainer.publish()
+    def preserved(self) -> AbstractContextManager[None]:
+        engine = self.engine
+        return preserve_state(engine.model.parameters.values(), engine.trainers.get().values())
 
     def trial_run(
         self, data: Any, name: str, tool: str

@@ -17,14 +17,12 @@ from ...engines.windows import Windows
 from ...errors import Problem
 from ...events import NO_HOOKS, TrainingHooks
 from ...log_once import LogOnce
-from ...protocols import Context
 from ...sampling import LoaderCounts, TaskLoaders
 from ...spec import TaskSpec
 from ...spec.parsing import coverage
 from ...spec.terms import TaskSlots, with_optional
 from ...stages import STAGES, TRAIN
 from ...state import RunState
-from ..balance.gradients import Arrays, MXNetArrays
 from ..balance.make import AnyBalancer, make_balancer
 from ..data.batch import Batch
 from ..data.splitter import BatchSplitter, SlotSignature
@@ -42,7 +40,6 @@ from ..metrics import copy_metric
 from ..metrics.stage_metric import StageMetric, declared_metrics
 from ..model.model import Model, default_spec
 from ..model.model_trainers import ModelTrainers, bound_parameters
-from ..precision import Precision, precision_of
 
 AnySplitter = BatchSplitter | TaskSplitter
 
@@ -90,29 +87,12 @@ class Engine:
         self.restart()
 
     @classmethod
-    def of(
-        cls,
-        setup: Setup,
-        state: RunState,
-        log_once: LogOnce,
-        context: Any = None,
-        arrays: Arrays | None = None,
-        choose_precision: Callable[[object, Sequence[Context]], Precision] = precision_of,
-    ) -> Engine:
-        """Return an estimator's engine; raises what the estimator's constructor raises.
-
-        An engine on another library passes the `context` of the net's own parameters, the `arrays` with which
-        methods of balancing compute, and the function that chooses a precision. By default all are MXNet's.
-        """
+    def of(cls, setup: Setup, state: RunState, log_once: LogOnce) -> Engine:
+        """Return an estimator's engine; raises what the estimator's constructor raises."""
         spec = setup.spec if isinstance(setup.spec, TaskSpec) else default_spec(setup.spec, log_once)
-        context = setup.context if context is None else context
-        model = Model(
-            setup.net, spec, context, setup.initializer, setup.precision, log_once, choose_precision
-        )
+        model = Model(setup.net, spec, setup.context, setup.initializer, setup.precision, log_once)
         trainers = ModelTrainers(setup.trainers, setup.frozen, model, log_once, setup.accumulate)
-        first = model.contexts[0]
-        arrays = MXNetArrays(first) if arrays is None else arrays
-        balancer = make_balancer(setup.balance, spec, first, setup.world, model.parameters, arrays)
+        balancer = make_balancer(setup.balance, spec, model.contexts[0], setup.world, model.parameters)
         return cls(model, trainers, spec, state, log_once, balancer=balancer, world=setup.world)
 
     def fork(self, state: RunState) -> Engine:

@@ -1,21 +1,20 @@
 """The net on its devices, and the spec of a net without one."""
 
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from ...checks.trainers import listing
 from ...errors import Problem, SpecError, raise_problems, shown
-from ...protocols import Context
 from ...spec import LossSpec, MetricSpec, TaskSpec
 from ..compat import mx
 from ..data.devices import resolve_context
+from ..execution.blocks import blocks_of
 from ..execution.network import traces
-from ..execution.recorder import blocks_of
 from ..metrics import BinaryAccuracy
 from ..optim.parameters import initialize, named_parameters, real_dtype
-from ..precision import Precision, precision_of
+from ..precision import precision_of
 
 losses = mx.gluon.loss
 METRICS = (
@@ -63,9 +62,8 @@ class Model:
     """A net with its parameters, on its devices.
 
     `context`, `initializer` and `precision` are those of :class:`multifit.MultiEstimator`. Losses that are
-    Blocks may have parameters too. `choose_precision` returns the precision with a name, if the engine
-    supports it. Raises SpecError if MXNet's NumPy interface is active, and ValueError for a context that does
-    not exist, or a precision that is unknown or that the devices do not support.
+    Blocks may have parameters too. Raises SpecError if MXNet's NumPy interface is active, and ValueError for
+    a context that does not exist, or a precision that is unknown or that the devices do not support.
 
     `parameters` are named by structure, such as ``body.0.weight``; `contexts` are the devices; `log_once` is
     called with a line to log once.
@@ -79,7 +77,6 @@ class Model:
         initializer: Any,
         precision: str,
         log_once: Callable[[str], None],
-        choose_precision: Callable[[object, Sequence[Context]], Precision] = precision_of,
     ) -> None:
         raise_problems(_numpy_problems(()))
         self.net = net
@@ -88,7 +85,7 @@ class Model:
         net.apply(_mark_statistics)
         self._gradients = self._gradient_lists()
         self.contexts = resolve_context(context, list(self.parameters.values()))
-        self.precision = choose_precision(precision, self.contexts)
+        self.precision = precision_of(precision, self.contexts)
         if self.precision.rules is not None:
             log_once(self.precision.description)
         self._initializer, self.log_once, self._initialized = initializer, log_once, False
@@ -102,7 +99,7 @@ class Model:
     @property
     def has_right_gradients(self) -> bool:
         """Whether gradients are right whatever is frozen: MXNet's are corrected in a net that is traced."""
-        return self.precision.on_other_engine or traces(self.net, self._spec)
+        return traces(self.net, self._spec)
 
     def lacking_gradients(self) -> list[Problem]:
         """Return the biases that would learn, but for which MXNet computes no gradient."""

@@ -13,9 +13,9 @@ from ...stages import EVALUATE, TRAIN
 from ..compat import mx
 from ..data.batch import Batch
 from ..engine import Engine
+from ..execution.blocks import blocks_of, run_by_python
 from ..execution.loss_calls import by_reference, call_loss
 from ..execution.network import Network
-from ..execution.recorder import blocks_of, run_by_python
 from ..execution.result import StepResult
 from ..execution.stage import Stage
 from ..metrics.stage_metric import Place, StageMetric

@@ -14,10 +14,10 @@ from torch.nn.parameter import UninitializedBuffer, UninitializedParameter, Unin
 
 from ...errors import Problem, quoted, raise_problems
 from ...gluon.compat import mx
-from ...gluon.execution.recorder import blocks_of
-from ...gluon.optim.numbers import set_values, values_of
+from ...gluon.execution.blocks import blocks_of
 from ...gluon.optim.parameters import NamedParameters, learnable
 from .translate import add_modules, free_path
+from .values import set_values, values_of
 
 NORMS = "BatchNorm", "_contrib_BatchNormWithReLU", "_contrib_SyncBatchNorm"
 
