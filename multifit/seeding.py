@@ -70,7 +70,7 @@ def random_state() -> dict[str, Any]:
     state: dict[str, Any] = {"numpy": np.random.get_state(), "python": random.getstate()}
     if (torch := sys.modules.get("torch")) is not None:
         state["torch"] = torch.get_rng_state().numpy()
-        if torch.cuda.is_available() and torch.cuda.is_initialized():  # pragma: no cover - needs a GPU
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
             state["cuda"] = [each.numpy() for each in torch.cuda.get_rng_state_all()]
     return state
 
@@ -83,7 +83,7 @@ def set_random_state(state: Mapping[str, Any]) -> None:
     if torch is None or "torch" not in state:
         return
     torch.set_rng_state(torch.tensor(state["torch"]))
-    if torch.cuda.is_available():  # pragma: no cover - needs a GPU
+    if torch.cuda.is_available():
         for number, each in enumerate(state.get("cuda", ())[: torch.cuda.device_count()]):
             torch.cuda.set_rng_state(torch.tensor(each), number)
 

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import deepcopy
 from typing import Any
 
@@ -16,7 +16,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .arguments import known_arguments
 from .array_batches import batches
-from .errors import quoted, shown
+from .engines import library_of
+from .errors import SpecError, quoted, shown
 from .estimator import MultiEstimator
 from .events import checked_handlers
 from .handlers import ProgressBar
@@ -62,7 +63,8 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
 
     def _make(self) -> MultiEstimator:
         """Return an estimator of a new net."""
-        if hasattr(self.net, "collect_params") and not isinstance(self.net, type):
+        with suppress(SpecError):
+            library_of(self.net)
             message = "one net, but each fit trains a new one: give its class, or a function that returns it"
             raise ValueError(f"net is {shown(self.net)}, {message}")
         given = self._options.items()
@@ -117,9 +119,9 @@ class MultiEstimatorClassifier(ClassifierMixin, _Estimator):  # type: ignore[mis
     ----------
     net : class or callable
         Returns a new net. Options are passed to it as ``net__<name>``, such as ``net__hidden=16``. The net
-        returns a score for each class, before the softmax, or with ``SigmoidBinaryCrossEntropyLoss`` one
-        score, before the sigmoid.
-    spec : gluon.loss.Loss or TaskSpec
+        returns a score for each class, before the softmax, or one score, before the sigmoid, with
+        ``SigmoidBinaryCrossEntropyLoss`` or PyTorch's ``BCEWithLogitsLoss``.
+    spec : loss or TaskSpec
         What to train, with one input, output and label.
     optimizer : str
         The optimizer. Its options are ``optimizer__<name>``, such as ``optimizer__learning_rate=0.01``.

@@ -43,6 +43,7 @@ def test_a_seed_out_of_range_is_an_error(seed):
 def test_torch_is_seeded_if_it_is_imported(monkeypatch):
     """Its loaders shuffle with its own generator, whatever the engine is."""
     given = []
+    monkeypatch.setattr(seeding, "SEEDERS", [])
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(manual_seed=given.append))
     seed_everything(2**31 + 5)
     assert given == [5]
@@ -60,3 +61,56 @@ def test_an_engine_that_is_imported_later_gets_the_seed(monkeypatch):
     seed_everything(2**31 + 5)
     seeding.add_seeder(given.append)
     assert given == [5, 5]
+
+
+class FakeTorch:
+    """Has the generators of PyTorch: one of the CPU, and one of each GPU."""
+
+    def __init__(self, gpus: int) -> None:
+        self.states, self.default_generator = [np.array([number]) for number in range(1 + gpus)], self
+        self.cuda = SimpleNamespace(
+            is_available=lambda: gpus > 0,
+            is_initialized=lambda: gpus > 0,
+            device_count=lambda: gpus,
+            get_rng_state_all=lambda: [SimpleNamespace(numpy=each.copy) for each in self.states[1:]],
+            set_rng_state=lambda state, number: self.states[1 + number].__setitem__(..., state),
+        )
+        self.tensor = np.array
+
+    def get_rng_state(self) -> SimpleNamespace:
+        return SimpleNamespace(numpy=self.states[0].copy)
+
+    def set_rng_state(self, state: np.ndarray) -> None:
+        self.states[0][...] = state
+
+    def manual_seed(self, seed: int) -> None:
+        self.states[0][...] = seed
+
+
+@pytest.mark.parametrize("gpus", [0, 2])
+def test_the_random_state_holds_that_of_torch_if_it_is_imported(monkeypatch, gpus):
+    torch = FakeTorch(gpus)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    state = seeding.random_state()
+    assert ("cuda" in state) == (gpus > 0)
+    seeding.seed_order(9)
+    for each in torch.states[1:]:
+        each += 5
+    assert torch.states[0] == 9
+    with seeding.preserve_rng():
+        torch.manual_seed(3)
+    assert torch.states[0] == 9
+    seeding.set_random_state(state)
+    assert [int(each) for each in map(np.squeeze, torch.states)] == [*range(1 + gpus)]
+    monkeypatch.delitem(sys.modules, "torch")
+    assert {*seeding.random_state()} == {"numpy", "python"}
+    seeding.set_random_state(state)
+
+
+def test_orders_are_drawn_from_what_is_seeded(monkeypatch):
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    drawn = []
+    for seed in (4, 4, 5):
+        seeding.seed_order(seed)
+        drawn.append((random.random(), np.random.rand()))
+    assert drawn[0] == drawn[1] != drawn[2]

@@ -110,7 +110,7 @@ class TaskGradients(Handler):
         """Keep the gradients and losses of a pass that only measures, and hold back its update."""
         if self._holds:
             self._gradients = {
-                name: sum(map(_flat, arrays))
+                name: np.sum([_flat(array) for array in arrays], axis=0)
                 for gradients in estimator.gradients().values()
                 for name, arrays in gradients.items()
             }

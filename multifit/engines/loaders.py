@@ -49,15 +49,15 @@ class Loaders:
 
     def order(self, data: Any) -> list[Any]:
         """Draw the order of a pass: the samples of each batch."""
-        raise NotImplementedError
+        raise NotImplementedError  # pragma: no cover - it has no order
 
     def samples(self, data: Any) -> int:
         """Return the number of samples of a loader that has an order."""
-        raise NotImplementedError
+        raise NotImplementedError  # pragma: no cover - it has no order
 
     def in_order(self, data: Any, order: Iterable[Any], seed: int | None, first: int) -> Iterator[Any]:
         """Yield the batches of the samples in `order`, of which the first is number `first` of its pass."""
-        raise NotImplementedError
+        raise NotImplementedError  # pragma: no cover - it has no order
 
     def is_divided(self, data: Any) -> bool:
         """Whether a loader yields the part of one process, so that it is to be given as :class:`Sharded`."""
@@ -108,7 +108,7 @@ _ANY, _ARRAYS = Loaders(), _Arrays()
 def loaders_of(data: Any) -> Loaders:
     """Return what reads a loader; a library's loaders can only exist if the library is imported."""
     for library, module in MODULES.items():
-        if library in sys.modules:
+        if sys.modules.get(library) is not None:
             loaders: Loaders = import_module(module).LOADERS
             if loaders.own(data):
                 return loaders

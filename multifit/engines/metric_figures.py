@@ -1,4 +1,4 @@
-"""The figures of one metric in one stage: their names and values."""
+"""Metrics as declared, in each stage, and the names and values of their figures."""
 
 from __future__ import annotations
 
@@ -9,9 +9,64 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import CLEAR, Problem, counted, last_line
-from ..spec.names import listed
+from ..errors import CLEAR, Problem, SpecError, counted, last_line, raise_problems
+from ..spec import MetricSpec, TaskSpec
+from ..spec.names import LABELS, Ref, listed
+from ..spec.parsing import coverage, is_missable, presence
+from ..spec.plan import function_name
 from ..spec.terms import MetricTerm
+from ..stages import EVALUATE, STAGES
+from . import scikit
+
+TORCH_METRICS = "torchmetrics.metric.Metric", "torchmetrics.collections.MetricCollection"
+
+
+def metrics_of_stages(
+    spec: TaskSpec, made: Callable[[MetricTerm, TaskSpec], Any], of_presence: Callable[[MetricTerm], Any]
+) -> dict[str, list[Any]]:
+    """Return each stage's metrics, as ``made(term, spec)`` makes them; raises SpecError with all problems.
+
+    ``of_presence(term)`` makes those that say how much of a label is present.
+    """
+    metrics: dict[str, list[Any]] = {}
+    problems: list[Problem] = []
+    for name, declared in zip(STAGES, (spec, spec.evaluation)):
+        metrics[name] = []
+        for term in declared.metric_terms:
+            if name in listed(term.spec.stage) or (name == EVALUATE and spec.evaluate is not None):
+                try:
+                    metrics[name].append(made(term, declared))
+                except SpecError as error:
+                    problems += error.problems
+        for label in (name for name, each in declared.label_specs.items() if is_missable(each)):
+            refs = (Ref(LABELS, presence(label)),)
+            metrics[name].append(of_presence(MetricTerm(coverage(label), MetricSpec("coverage"), refs)))
+    raise_problems(problems)
+    return metrics
+
+
+def function_of(term: MetricTerm) -> Callable[..., Any] | None:
+    """Return the function of the whole pass that a term declares, or names; None for any other metric.
+
+    Raises SpecError if there is none of its name, or if weights are declared for what is no function.
+    """
+    metric: Any = term.spec.metric
+    if isinstance(metric, str) and metric.startswith(scikit.PREFIX):
+        return scikit.named_function(term.where, metric)
+    if not isinstance(metric, str) and not hasattr(metric, "update"):
+        function: Callable[..., Any] = metric
+        return function
+    if term.spec.sample_weight is not None:
+        raise SpecError(
+            f"{term.where}: sample_weight is passed to functions, and {function_name(metric)} is none; give "
+            'one that takes it, such as "sklearn.accuracy_score" or "sklearn.mean_squared_error"'
+        )
+    return None
+
+
+def is_torchmetrics(metric: Any) -> bool:
+    """Whether a metric is one of torchmetrics, or a collection of these."""
+    return any(f"{kind.__module__}.{kind.__name__}" in TORCH_METRICS for kind in type(metric).__mro__)
 
 
 class MetricFigures:

@@ -1,4 +1,4 @@
-"""MultiEstimator: trains, evaluates and predicts with any Gluon net, as its TaskSpec says."""
+"""MultiEstimator: trains, evaluates and predicts with any net of PyTorch or Gluon, as its TaskSpec says."""
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -101,17 +101,18 @@ class MultiEstimator:
 
     Parameters
     ----------
-    net : Block
-        Any Gluon net, hybridized or not, initialised or not.
-    spec : TaskSpec or gluon.loss.Loss
+    net : torch.nn.Module or Block
+        Any PyTorch net, or any Gluon net, hybridized or not, initialised or not.
+    spec : TaskSpec or loss
         Declares which outputs and labels the losses and metrics take. A loss alone is enough for a net with
         one input, one output and one label.
-    trainers : gluon.Trainer, TrainerSpec or mapping of str to these, optional
+    trainers : TrainerSpec, torch.optim.Optimizer, gluon.Trainer or mapping of str to these, optional
         The trainers: which optimizer updates which parameters. Defaults to Adam with learning rate 0.001 for
         all parameters.
     context : Context, list of Context, str or torch.device, optional
-        The devices to run on; for PyTorch one device, such as ``"cuda:0"``. Defaults to the net's devices if
-        it is initialised, else to the first GPU, else to the CPU.
+        The devices to run on, also as text such as ``"gpu:0,1"``; for PyTorch one device, such as
+        ``"cuda:0"``. Defaults to the net's devices if it is initialised, else to the first GPU, else to the
+        CPU.
     initializer : Initializer, str or mapping of pattern to Initializer, optional
         Initialises the parameters that are not initialised yet. Of a mapping, the first pattern that matches
         a parameter's name is used.
@@ -132,10 +133,10 @@ class MultiEstimator:
         samples; batches that an epoch leaves over are an update of their own. For some of the trainers only,
         see :class:`TrainerSpec`.
     engine : {"auto", "mxnet", "torch"}
-        What runs the batches. "torch" trains the graph that MXNet traces with PyTorch, on a device such as
-        ``context="cuda:0"`` or ``context="cpu"``; see docs/torch.md for what it does not do. "auto" chooses
-        MXNet, unless `context` is PyTorch's name of a CUDA device, or a GPU that PyTorch can use and MXNet
-        cannot.
+        What runs the batches of a Gluon net; a PyTorch net always runs with PyTorch. "torch" trains the graph
+        that MXNet traces with PyTorch, on a device such as ``context="cuda:0"`` or ``context="cpu"``; see
+        docs/torch.md for what it does not do. "auto" chooses MXNet, unless `context` is PyTorch's name of a
+        CUDA device, or a GPU that PyTorch can use and MXNet cannot.
     compile : {"auto", "cudagraphs", True, False}
         With ``engine="torch"``, how the step's program runs: the net, its losses and figures. "auto" captures
         it on a GPU as CUDA graphs, for each form of batches that comes again, if half of the GPU's memory is
@@ -150,11 +151,12 @@ class MultiEstimator:
     Raises
     ------
     SpecError
-        `spec` is neither a TaskSpec nor a loss, `net` is not a Block, or `balance` cannot weigh the losses.
+        `spec` is neither a TaskSpec nor a loss, `net` is neither a Module nor a Block, or `balance` cannot
+        weigh the losses.
     ValueError
         The `context` does not exist; the `precision` is unknown, or the devices do not support it; `world` is
-        not from `connect`; `accumulate` is not a whole number of at least 1; the `engine` is unknown; or
-        `compile` needs PyTorch, and the engine is MXNet.
+        not from `connect`; `accumulate` is not a whole number of at least 1; the `engine` is unknown, or does
+        not run the net; or `compile` needs PyTorch, and the engine is MXNet.
     ImportError
         The engine is not installed.
     """

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from ..checkpoints import best_checkpoint, checkpoint_paths, newest_checkpoint, read_info, verify
+from ..engines.snapshot import Snapshot
 from ..errors import quoted, suggest
 from ..files import read_json
 from .run_folder import RECORD
@@ -13,7 +13,7 @@ from .run_folder import RECORD
 LAST, BEST = "last", "best"
 
 
-def find_trained(folder: Path, which: str, snapshot: Any, warn: Callable[[str], object]) -> Path:
+def find_trained(folder: Path, which: str, snapshot: Snapshot, warn: Callable[[str], object]) -> Path:
     """Return the file with the parameters of a run, of the best or a named checkpoint in its folder.
 
     `snapshot` is the engine's, which names that file. `warn` is called with a line for each damaged

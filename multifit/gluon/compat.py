@@ -47,8 +47,8 @@ REMOVED: dict[str, Any] = {
 }
 
 INSTALL = (
-    "multifit needs mxnet, which is not installed: pip install mxnet==1.9.1, or mxnet-cu112==1.9.1 for a GPU "
-    "with CUDA 11.2 (mxnet-cu117==1.9.1: 11.7)"
+    "Gluon nets need mxnet, which is not installed: pip install mxnet==1.9.1, or mxnet-cu112==1.9.1 for a "
+    "GPU with CUDA 11.2 (mxnet-cu117==1.9.1: 11.7)"
 )
 INSTALL_DISTUTILS = (
     "mxnet needs distutils, which Python 3.12 no longer has; setuptools has it: pip install setuptools"

@@ -9,7 +9,7 @@ from ..errors import SpecError, quoted, suggest
 from ..checks import LENGTH, mask_kind
 from ..events import Handler
 from ..plots import draw_confusion, draw_scatter
-from ..protocols import MultiEstimator
+from ..protocols import MultiEstimator, Numbers
 from ..spec import TaskSpec
 from ..spec.terms import Taker
 
@@ -49,8 +49,8 @@ class Interpretation(Handler):
         that are drawn at random.
     """
 
-    confusion: dict[str, np.ndarray] = {}
-    scatter: dict[str, np.ndarray] = {}
+    confusion: dict[str, Numbers] = {}
+    scatter: dict[str, Numbers] = {}
 
     def evaluate_begin(self, estimator: MultiEstimator, **_: Any) -> None:
         """Forget the last evaluation, and find out how outputs are compared."""
@@ -62,7 +62,7 @@ class Interpretation(Handler):
                 "valid are cross entropy, L1, L2 and Huber losses, accuracy, MAE and RMSE"
             )
         self.confusion = {}
-        self._pairs: dict[str, np.ndarray] = {}  # a random number, the label and the prediction of each
+        self._pairs: dict[str, Numbers] = {}  # a random number, the label and the prediction of each
         self._random = np.random.RandomState(estimator.world.rank)
 
     def evaluate_batch_end(
@@ -110,7 +110,7 @@ class Interpretation(Handler):
         }
 
     def _compare(
-        self, name: str, how: _Comparison, output: Any, label: Any, masks: Sequence[np.ndarray]
+        self, name: str, how: _Comparison, output: Any, label: Any, masks: Sequence[Numbers]
     ) -> None:
         kept = ~np.isin(label, how.ignored)
         for mask in masks:
@@ -131,13 +131,13 @@ class Interpretation(Handler):
         pairs = label[inside] * classes + predicted[inside]
         self._count(name, np.bincount(pairs, minlength=classes**2).reshape(classes, classes))
 
-    def _count(self, name: str, counts: np.ndarray) -> None:
+    def _count(self, name: str, counts: Numbers) -> None:
         before = self.confusion.get(name, counts[:0, :0])
         size = max(len(before), len(counts))
         padded = [np.pad(each, [(0, size - len(each))] * 2) for each in (before, counts)]
         self.confusion[name] = padded[0] + padded[1]
 
-    def _keep(self, name: str, pairs: np.ndarray) -> None:
+    def _keep(self, name: str, pairs: Numbers) -> None:
         pairs = np.concatenate([self._pairs.get(name, pairs[:, :0]), pairs], axis=1)
         if pairs.shape[1] > PAIRS:  # those with the lowest random numbers
             pairs = pairs[:, np.argpartition(pairs[0], PAIRS)[:PAIRS]]
@@ -161,7 +161,7 @@ def comparisons(
     return found
 
 
-def _shown(mask: np.ndarray, label: np.ndarray) -> Any:
+def _shown(mask: Numbers, label: Numbers) -> Any:
     """Return where a loss's mask, such as weights or lengths of sequences, does not hide its label."""
     kind = mask_kind(mask, label)
     ones = (1,) * (label.ndim - 2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -174,7 +174,8 @@ class LossBalancer:
 
     def _losses(self, result: Any) -> Any:
         """Return the tasks' losses over all ranks."""
-        losses = task_losses(result, self.tasks, self._device).double()
+        with torch.no_grad():
+            losses = task_losses(result, self.tasks, self._device).double()
         if not self._world.alone:
             self._world.all_reduce_tensors([losses])
         return losses.cpu().numpy() if self._on_host else losses
@@ -217,7 +218,6 @@ def labelled_rows(result: Any, tasks: Tasks, weights: Any) -> Any:
     return torch.stack([weights * there, there])
 
 
-@torch.no_grad()
 def task_losses(result: Any, tasks: Tasks, device: torch.device) -> Tensor:
     """Return the tasks' losses on this rank, of shape (K,), without waiting for them."""
     losses: list[Any] = [None] * len(tasks.names)
@@ -348,28 +348,29 @@ class GradientBalancer(compared.GradientBalancer):
         gradient of its loss, all multiplied by `scale`. Raises SpecError if the tasks share no parameter.
         """
         with torch.no_grad():
-            self.combine(Pass(result, self._branch(result), scale, self._device), state)
+            self.combine(Pass(result, self._branch(result, self._trained), scale, self._device), state)
 
-    def describe(self, result: Any) -> str:
-        """Return what the tasks share, for the plan; `result` is one whose gradients are not computed yet."""
-        branch = self._branch(result)
-        sizes = [each.numel() * each.element_size() for each in branch.shared]
+    def describe(self, result: Any, trained: Collection[str]) -> str:
+        """Return what the tasks share of the `trained` parameters, for the plan.
+
+        The gradients of `result` are not computed yet. Raises SpecError if the tasks share none.
+        """
+        branch = self._branch(result, {self._parameters[name] for name in trained})
+        size = sum(each.numel() * each.element_size() for each in branch.shared)
         names = {each: name for name, each in self._parameters.items()}
-        return "; ".join(
-            [
-                f"tasks share {counted(len(branch.shared), 'parameter')} and branch at "
-                f"{counted(len(branch.edges), 'tensor')}",
-                f"shared: {listing([names[each] for each in branch.shared])} ({memory(sum(sizes))})",
-            ]
+        return (
+            f"tasks share {counted(len(branch.shared), 'parameter')} and branch at "
+            f"{counted(len(branch.edges), 'tensor')}; shared: "
+            f"{listing([names[each] for each in branch.shared])} ({memory(size)})"
         )
 
-    def _branch(self, result: Any) -> Branch:
+    def _branch(self, result: Any, trained: Collection[Tensor]) -> Branch:
         losses: list[list[Tensor]] = [[] for _ in self.tasks.names]
         for key in self._weighed:
             objective = result.objectives.get(key)
             if objective is not None and objective.requires_grad:
                 losses[self.tasks.of_loss[key]].append(objective)
-        branch = Branch(losses, self._trained)
+        branch = Branch(losses, trained)
         if result.objectives and not branch.shared and sum(map(bool, losses)) != 1:
             raise SpecError(NOTHING_SHARED)
         return branch

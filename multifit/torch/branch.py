@@ -6,7 +6,7 @@ may branch anywhere, in any module, and elsewhere in the next batch.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -32,7 +32,7 @@ class Feature:
     def __init__(self, edge: GradientEdge, gradients: Mapping[int, Tensor]) -> None:
         self.edge, self.tasks = edge, sorted(gradients)
         self._like = gradients[self.tasks[0]]
-        rows = torch.stack([gradients[task].flatten() for task in self.tasks])
+        rows = torch.stack([gradients[task] for task in self.tasks]).reshape(len(self.tasks), -1)
         self.rows = rows if rows.dtype == torch.float64 else rows.float()
 
     def combined(self, weights: Numbers) -> Tensor:
@@ -103,8 +103,12 @@ class Branch:
                 before = gradients[number].get(task)
                 gradients[number][task] = gradient if before is None else before + gradient
 
-        def hook(task: int, read: Sequence[tuple[int, int]]) -> Any:
-            return lambda found, _: [add(number, task, found[place]) for place, number in read] and None
+        def hook(task: int, read: Sequence[tuple[int, int]]) -> Callable[..., None]:
+            def take(found: Sequence[Tensor | None], _: Any) -> None:
+                for place, number in read:
+                    add(number, task, found[place])
+
+            return take
 
         for number, task, loss in self._read:
             add(number, task, torch.full_like(loss, scale))

@@ -15,10 +15,11 @@ from torch import Tensor
 from torch.nn.parameter import is_lazy
 
 from ..checks import label_problems, not_finite_problem, partly_missing_problem
+from ..checks.losses import absent_problems
 from ..checks.trainers import bound_problems, window_problems
 from ..engines import FirstBatches, Peeked
-from ..errors import DataError, Problem, SpecError, raise_problems
-from ..sampling import TaskBatch
+from ..engines.first_batches import NO_LOSS, fetch_first, named_problems
+from ..errors import Problem, SpecError, raise_problems
 from ..seeding import preserve_rng
 from ..spec import TaskSpec
 from ..spec.names import LABELS, Ref
@@ -34,7 +35,6 @@ from .inspection import check_call, check_metric, inspect_term
 from .loss_calls import by_reference, counts_values
 from .step import Stage, StepResult
 
-NO_LOSS = "losses: there is none to train on; declare at least one in the TaskSpec"
 NO_OUTPUT = (
     "outputs: autograd has computed none of them from parameters that are trained, so losses train nothing; "
     "let the net compute them without torch.no_grad(), detach() or numpy()"
@@ -76,7 +76,10 @@ def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
     for name, data in ((TRAIN, raw), (EVALUATE, val_data)):
         firsts = data.batches if isinstance(data, FirstBatches) else [data]
         for first in firsts if name == TRAIN or data is not None else ():
-            batch, found = _fetch(engine, name, first)
+            # what is read here is read again, unless it is the first batch of a single loader
+            again = name == EVALUATE or isinstance(first, Peeked)
+            with preserve_rng() if again else nullcontext():
+                batch, found = fetch_first(engine, name, first)
             problems += found
             batches += [(name, batch, first)] if batch is not None else []
     with _raised_first(problems):
@@ -103,7 +106,7 @@ def _checked(
                 continue  # one TaskSpec serves both stages, and its problems are known
             outputs, found = check_first_batch(engine.stages[name], batch, trained)
             ran.append((name, batch, outputs))
-            problems += _named(found, name, first)
+            problems += named_problems(found, name, first)
     raise_problems(problems)
     raise_problems(engine.model.ran() + engine.trainers.unreached())
     windows = {name: engine.trainers.window_of(name) for name in engine.trainers.get()}
@@ -123,7 +126,7 @@ def _checked(
         doubts += doubtful_values(result, engine.model.net)
         if name == TRAIN:
             if isinstance(engine.balancer, GradientBalancer):
-                shared = engine.balancer.describe(result)
+                shared = engine.balancer.describe(result, trained)
             used |= leaves_of(result.outputs.values(), parameters)
             for key, objective in result.objectives.items():
                 reached[key] = reached.get(key, frozenset()) | leaves_of([objective], parameters)
@@ -194,35 +197,6 @@ def preserved(engine: Engine, trainers: bool = False) -> Iterator[None]:
             stage.reset()
         for stage, saved in measured:
             stage.load(saved)
-
-
-def _fetch(engine: Engine, name: str, data: Any) -> tuple[Batch | None, list[Problem]]:
-    # what is read here is read again, unless it is the first batch of a single loader
-    with nullcontext() if name == TRAIN and not isinstance(data, Peeked) else preserve_rng():
-        if name == EVALUATE and not isinstance(data, Peeked):
-            try:
-                data, _ = engine.readers[name].peek_first(data, "val_data")
-            except DataError as error:
-                return None, list(error.problems)
-        begins = not isinstance(data, Peeked)
-        if isinstance(data, Peeked):
-            engine.readers[name].current.share, data = data.share, data.raw
-        # first batches of several loaders are checked before training begins, without handlers' changes
-        splitter = engine.splitter(name, changes=begins)
-        parts, problems = splitter.name_arrays(data)
-        if not problems:
-            return splitter.distribute(data, parts), []
-        return None, _named(problems, name, data)
-
-
-def _named(problems: Sequence[Problem], name: str, data: Any) -> list[Problem]:
-    """Return the problems with the name of the data, unless they are those of the only training data."""
-    data_name = {TRAIN: "train_data", EVALUATE: "val_data"}[name]
-    where = "" if name == TRAIN else f"{data_name}: "
-    raw = data.raw if isinstance(data, Peeked) else data
-    if isinstance(raw, TaskBatch):
-        where = f'{data_name} "{raw.name}": '
-    return [Problem(problem.kind, f"{where}{problem.message}") for problem in problems]
 
 
 @contextmanager
@@ -344,20 +318,13 @@ def _with_casts(
 
 def _inspect_slots(spec: TaskSpec, slots: Mapping[str, Any]) -> list[Problem]:
     """Check that no slot that a loss or metric takes is None, and that no weight of a sample is negative."""
-    takers = [item for item in spec.takers if all(slots.get(name) is not None for name in item.optional)]
-    read = {ref.name for item in takers for ref in item.labels}
-    fix = '; if samples may lack this label, declare LabelSpec("{}", missing=...)'
-    messages = [
-        f'the slot "{name}" is None, but losses or metrics take it; the batch must hold an array'
-        f"{fix.format(name) * (name in spec.labels)}"
-        for name, slot in slots.items()
-        if slot is None and name in read
-    ]
+    problems = absent_problems(spec, slots)
     for name in dict.fromkeys(term.spec.sample_weight for term in spec.terms):
         weights = slots.get(name) if name else None
         if weights is not None and weights.numel() and (least := float(weights.min())) < 0:
-            messages.append(f'sample_weight: the slot "{name}" holds {least:g}; weights must be at least 0')
-    return [Problem("data", message) for message in messages]
+            message = f'sample_weight: the slot "{name}" holds {least:g}; weights must be at least 0'
+            problems.append(Problem("data", message))
+    return problems
 
 
 def _inspect_labels(stage: Stage, outputs: Mapping[str, Tensor], batch: Batch) -> list[Problem]:

@@ -12,7 +12,7 @@ from torch import nn
 
 from ..arguments import FromZero, checked_value
 from ..distributed import World
-from ..engines import Setup
+from ..engines import AUTO, Setup
 from ..engines.reader import Reader
 from ..engines.windows import Windows
 from ..events import NO_HOOKS, TrainingHooks
@@ -168,6 +168,11 @@ class Engine:
         changes = any(hooks.active(what) for what in ("change_outputs", "change_objective"))
         compares = training and isinstance(self.balancer, GradientBalancer)
         compile = False if changes or compares else self._compile
+        if compares and self._compile not in (False, AUTO):
+            self._log_once.warning(
+                f"compile={self._compile!r}: {type(self.balance).__name__} finds where tasks branch in "
+                "autograd's graph of the net as it is, so training runs it operator by operator"
+            )
         stage = Stage(
             model,
             spec,

@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..checks import describe, elementwise_problem
-from ..errors import Problem, counted
+from ..checks.losses import class_weights_problem, parts_problem
+from ..errors import Problem
 from ..signatures import arity_problem
 from ..spec.names import OUTPUTS, Ref, listed
 from ..spec.plan import function_name
@@ -143,7 +144,7 @@ def _crossed(term: Term, output: Ref, label: Ref, arrays: Mapping[Ref, Any]) -> 
     """Check that a function does not compare each sample's output with each other sample's label.
 
     Then its result has the shape of such a product or, if it is a number, stays the same if samples swap
-    their labels.
+    their labels, but not without labels.
     """
     out, true, fn = arrays[output], arrays[label], term.spec.fn
     shape = _cross_shape(out, true)
@@ -161,7 +162,8 @@ def _crossed(term: Term, output: Ref, label: Ref, arrays: Mapping[Ref, Any]) -> 
         return None
     crossed = found.shape == shape
     if found.numel() == 1 and not torch.equal(true, swapped):
-        crossed = torch.allclose(found, value(swapped), rtol=1e-4, atol=0)
+        pair = [torch.allclose(found, value(each), rtol=1e-4) for each in (swapped, torch.zeros_like(true))]
+        crossed = pair == [True, False]
     return _mixed(term, output, label, arrays) if crossed else None
 
 
@@ -182,19 +184,14 @@ def _classes(term: Term, output: Ref, label: Ref, arrays: Mapping[Ref, Any]) -> 
 
 def _class_weights(term: Term, output: Ref, label: Ref, arrays: Mapping[Ref, Any]) -> str | None:
     """Check that a loss with class weights takes class indices, and the classes of these weights."""
-    fn, weights, found = term.spec.fn, term.spec.class_weights, ""
-    if weights is None or not is_kind(fn, (*INDEXED, *ELEMENTWISE)):
+    fn = term.spec.fn
+    if term.spec.class_weights is None or not is_kind(fn, (*INDEXED, *ELEMENTWISE)):
         return None
     axis = class_axis(fn, arrays[output], arrays[label])
     is_binary = is_kind(fn, (nn.BCELoss, nn.BCEWithLogitsLoss))
-    classes = (2 if is_binary else None) if axis is None else arrays[output].shape[axis]
-    if classes is None:
-        found = f"need class indices as labels, which {type(fn).__name__} does not take; use sample_weight="
-    elif isinstance(weights, tuple) and len(weights) != classes:
-        found = f"are {len(weights)} numbers for {counted(classes, 'class', 'classes')}"
-    elif isinstance(weights, Mapping) and max(weights) >= classes:
-        found = f"name the class {max(weights)}; classes are 0 … {classes - 1}"
-    return f"{term.where}: class_weights {found}" if found else None
+    return class_weights_problem(
+        term, (2 if is_binary else None) if axis is None else arrays[output].shape[axis]
+    )
 
 
 def _result(term: Term, arrays: Mapping[Ref, Any], stock: bool, training: bool) -> str | None:
@@ -210,7 +207,9 @@ def _result(term: Term, arrays: Mapping[Ref, Any], stock: bool, training: bool) 
     with torch.enable_grad():
         values = call_loss(term, {**arrays, **copies})
     is_double = any(copy.dtype == torch.float64 for copy in copies.values())
-    message = _form(term, values, torch.float64 if is_double else torch.float32)
+    dtype = torch.float64 if is_double else torch.float32
+    cast = f"{str(dtype)[6:]}: cast it, with to({dtype})"
+    message = parts_problem(term, values, Tensor, "a tensor", {torch.float32, dtype}, cast)
     if message is not None or not variables:
         return message and f"{term.where}: {message}"
     loss = values[term.minimized]
@@ -241,24 +240,6 @@ def _result(term: Term, arrays: Mapping[Ref, Any], stock: bool, training: bool) 
 
 def _is_near(gradient: Tensor, other: Tensor) -> bool:
     return torch.allclose(gradient, other, rtol=1e-3, atol=1e-12)
-
-
-def _form(term: Term, values: Sequence[Any], dtype: torch.dtype) -> str | None:
-    """Return what is wrong with the number, the kind and the dtype of a loss's parts, or None."""
-    declared, returned = listed(term.spec.returns), describe.structure(list(values))
-    if not values or not all(isinstance(value, Tensor) for value in values):
-        return f"returns {returned[1:-1] or 'nothing'}; a loss must return a tensor, or several"
-    if declared and len(values) != len(declared):
-        parts = f"returns= names {len(declared)}: {', '.join(declared)}"
-        return (
-            f"returns {counted(len(values), 'part')}, {returned}, but {parts}; name each part that it returns"
-        )
-    if not declared and len(values) > 1:
-        way_out = "name them with returns=[...], and the one that counts with minimize="
-        return f"returns {len(values)} parts, {returned}; {way_out}"
-    if not {value.dtype for value in values} <= {torch.float32, dtype}:
-        return f"returns {returned[1:-1]}; a loss must return {str(dtype)[6:]}: cast it, with to({dtype})"
-    return None
 
 
 def _shown(ref: Ref, arrays: Mapping[Ref, Any]) -> str:

@@ -118,7 +118,7 @@ def present_share(term: Term, slots: Mapping[str, Any]) -> Tensor:
     masks = [_flat(slots[ref.name]) for ref in term.present]
     if len({mask.shape[1] for mask in masks} - {1}) > 1:
         return _rows(masks)
-    return _product(masks).mean(dim=1)
+    return _product(masks).mean(dim=1, dtype=torch.float64)
 
 
 def _is_mean(term: Term) -> bool:

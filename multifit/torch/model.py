@@ -126,7 +126,8 @@ class Model:
     @property
     def is_lazy(self) -> bool:
         """Whether some parameters have no shape before the first batch."""
-        return any(isinstance(each, UninitializedTensorMixin) for each in self._tensors().values())
+        tensors = *self.parameters.values(), *self.statistics.values()
+        return any(isinstance(each, UninitializedTensorMixin) for each in tensors)
 
     def materialise(self, run: Callable[[], object]) -> None:
         """Give lazy modules the parameters that fit a batch; ``run()`` calls the net on it."""

@@ -229,10 +229,10 @@ def _read(path: Path, model: Model) -> list[str]:
     return lines
 
 
-@torch.no_grad()
 def _set(tensors: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
-    for name, value in values.items():
-        tensors[name].copy_(value)
+    with torch.no_grad():
+        for name, value in values.items():
+            tensors[name].copy_(value)
 
 
 def _described(tensors: Mapping[str, Any]) -> Parameters:

@@ -14,43 +14,28 @@ from torch import Tensor
 from ..checks import describe, partly_missing_problem
 from ..engines import scikit
 from ..engines.kept_arrays import KeptArrays
-from ..engines.metric_figures import MetricFigures
-from ..errors import Problem, SpecError, raise_problems
-from ..spec import MetricSpec, TaskSpec
-from ..spec.names import LABELS, Ref, listed
-from ..spec.parsing import coverage, is_missable, label_of, presence
-from ..spec.plan import function_name
+from ..engines.metric_figures import MetricFigures, function_of, is_torchmetrics, metrics_of_stages
+from ..errors import SpecError, raise_problems
+from ..spec import TaskSpec
+from ..spec.parsing import label_of
 from ..spec.terms import MetricTerm
-from ..stages import EVALUATE, STAGES
 from .loss_calls import named_parts
 from .metrics import COVERAGE, StockMetric, Sums, named_metric
 from .torchmetrics import TorchMetric
 from .user_code import user_code
 
-TORCH_METRICS = "torchmetrics.metric.Metric", "torchmetrics.collections.MetricCollection"
-
 
 def declared_metrics(spec: TaskSpec) -> dict[str, list[StageMetric]]:
     """Return each stage's metrics; an object that is used twice is copied, so that its sums do not mix."""
     used: set[int] = set()
-    metrics: dict[str, list[StageMetric]] = {}
-    problems: list[Problem] = []
-    for name, declared in zip(STAGES, (spec, spec.evaluation)):
-        metrics[name] = []
-        for term in declared.metric_terms:
-            if name in listed(term.spec.stage) or (name == EVALUATE and spec.evaluate is not None):
-                try:
-                    metric = StageMetric(term, as_metric(term, declared))
-                except SpecError as error:
-                    problems += error.problems
-                    continue
-                metrics[name].append(metric.fork() if id(metric.metric) in used else metric)
-                used.add(id(metric.metric))
-        for label in (label for label, each in declared.label_specs.items() if is_missable(each)):
-            term = MetricTerm(coverage(label), MetricSpec("coverage"), (Ref(LABELS, presence(label)),))
-            metrics[name].append(StageMetric(term, COVERAGE))
-    raise_problems(problems)
-    return metrics
+
+    def made(term: MetricTerm, declared: TaskSpec) -> StageMetric:
+        metric = StageMetric(term, as_metric(term, declared))
+        metric = metric.fork() if id(metric.metric) in used else metric
+        used.add(id(metric.metric))
+        return metric
+
+    return metrics_of_stages(spec, made, lambda term: StageMetric(term, COVERAGE))
 
 
 def as_metric(term: MetricTerm, spec: TaskSpec) -> Any:
@@ -59,20 +44,13 @@ def as_metric(term: MetricTerm, spec: TaskSpec) -> Any:
     Raises SpecError if there is no metric of that name, or if it cannot be used.
     """
     metric: Any = term.spec.metric
-    if isinstance(metric, str) and metric.startswith(scikit.PREFIX):
-        metric = scikit.named_function(term.where, metric)
-    is_object = isinstance(metric, (str, StockMetric)) or hasattr(metric, "update")
-    if term.spec.sample_weight is not None and is_object:
-        raise SpecError(
-            f"{term.where}: sample_weight is passed to functions, and {function_name(metric)} is none; give "
-            'one that takes it, such as "sklearn.accuracy_score" or "sklearn.mean_squared_error"'
-        )
-    if not is_object:
-        return scikit.WholePassFunction(metric, term.where, term.spec.sample_weight is not None)
-    kinds = [f"{kind.__module__}.{kind.__name__}" for kind in type(metric).__mro__]
-    if any(kind in TORCH_METRICS for kind in kinds):
+    if isinstance(metric, StockMetric):
+        return metric
+    if (function := function_of(term)) is not None:
+        return scikit.WholePassFunction(function, term.where, term.spec.sample_weight is not None)
+    if is_torchmetrics(metric):
         return TorchMetric(metric, term.where)
-    if any(kind.startswith("mxnet.metric.") for kind in kinds):
+    if any(kind.__module__ == "mxnet.metric" for kind in type(metric).__mro__):
         raise SpecError(
             f"{term.where}: {type(metric).__name__} takes MXNet's arrays; for a PyTorch net, give a name, "
             'such as "accuracy", a metric of torchmetrics, or a function (labels, outputs) -> float'

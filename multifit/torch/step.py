@@ -157,7 +157,7 @@ class Stage:
                 else:
                     result.outputs, losses = self._compute(batch, result.scale, outputs)
             result.parts, result.sums, result.objectives = losses.parts, losses.sums, losses.objectives
-            if self.carried is not None:
+            if self.carried is not None and learns is not False:  # which a batch that runs again is
                 self.carried.keep(batch, result.outputs)
         return result
 

@@ -8,7 +8,7 @@ import numpy as np
 from multifit import MultiEstimator, TaskSpec
 from multifit.gluon.compat import mx
 
-TOLERANCE = 1e-7
+TOLERANCE = 5e-7
 
 
 def batches(sizes: Any = (8, 8, 8, 8, 5)) -> list[tuple[np.ndarray, ...]]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from ...checks import describe
 from ...engines import scikit
+from ...engines.metric_figures import function_of, is_torchmetrics
 from ...engines.prediction import sample_axis
 from ...errors import SpecError, quoted, shown, suggest
 from ...protocols import Array
@@ -59,7 +60,6 @@ def _copy(value: Any, memo: dict[int, Any]) -> Any:
         return value
 
 
-TORCH_METRICS = "torchmetrics.metric.Metric", "torchmetrics.collections.MetricCollection"
 # names in MXNet's registry that are of no use without an instance
 _UNNAMED = {"caffe", "torch", "custom", "custommetric", "composite", "compositeevalmetric"}
 
@@ -69,18 +69,10 @@ def as_metric(term: MetricTerm) -> Any:
 
     Raises SpecError if there is no metric of that name, or if it has options that must be given.
     """
-    metric = term.spec.metric
-    if isinstance(metric, str) and metric.startswith(scikit.PREFIX):
-        metric = scikit.named_function(term.where, metric)
-    is_object = isinstance(metric, str) or hasattr(metric, "update")
-    if term.spec.sample_weight is not None and is_object:
-        raise SpecError(
-            f"{term.where}: sample_weight is passed to functions, and {function_name(metric)} is none; give "
-            'one that takes it, such as "sklearn.accuracy_score" or "sklearn.mean_squared_error"'
-        )
-    if not is_object:
-        return _FunctionMetric(metric, term.key, term.spec.sample_weight is not None)
-    if any(f"{kind.__module__}.{kind.__name__}" in TORCH_METRICS for kind in type(metric).__mro__):
+    function, metric = function_of(term), term.spec.metric
+    if function is not None:
+        return _FunctionMetric(function, term.key, term.spec.sample_weight is not None)
+    if is_torchmetrics(metric):
         return import_module("multifit.torch.metrics").TorchMetric(metric, term.where)
     if isinstance(metric, str):
         return _named_metric(term.where, metric)

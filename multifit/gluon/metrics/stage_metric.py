@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 
 from ...engines.kept_arrays import KeptArrays
-from ...engines.metric_figures import MetricFigures
-from ...errors import Problem, SpecError, raise_problems
-from ...spec import MetricSpec, TaskSpec
-from ...spec.names import LABELS, Ref, listed
-from ...spec.parsing import coverage, is_missable, presence
+from ...engines.metric_figures import MetricFigures, metrics_of_stages
+from ...errors import SpecError
+from ...spec import TaskSpec
+from ...spec.names import Ref
 from ...spec.terms import MetricTerm
-from ...stages import EVALUATE, STAGES
 from ..compat import mx
 from ..data.arrays import new_array
 from ..user_code import user_code
@@ -40,26 +38,14 @@ from .sums import MetricSums
 def declared_metrics(spec: TaskSpec) -> dict[str, list[StageMetric]]:
     """Return each stage's metrics; an EvalMetric used twice is copied, so that its sums do not mix."""
     used: set[int] = set()
-    metrics: dict[str, list[StageMetric]] = {}
-    problems: list[Problem] = []
-    for name, declared in zip(STAGES, (spec, spec.evaluation)):
-        metrics[name] = []
-        for term in declared.metric_terms:
-            if name in listed(term.spec.stage) or (name == EVALUATE and spec.evaluate is not None):
-                try:
-                    metric = as_metric(term)
-                except SpecError as error:
-                    problems += error.problems
-                    continue
-                metric = copy_metric(metric) if used & _identities(metric) else metric
-                used |= _identities(metric)
-                metrics[name].append(StageMetric(term, metric))
-        missable = [label for label, spec in declared.label_specs.items() if is_missable(spec)]
-        for label in missable:
-            metric, refs = Coverage(), (Ref(LABELS, presence(label)),)
-            metrics[name].append(StageMetric(MetricTerm(coverage(label), MetricSpec(metric), refs), metric))
-    raise_problems(problems)
-    return metrics
+
+    def made(term: MetricTerm, _: TaskSpec) -> StageMetric:
+        metric = as_metric(term)
+        metric = copy_metric(metric) if used & _identities(metric) else metric
+        used.update(_identities(metric))
+        return StageMetric(term, metric)
+
+    return metrics_of_stages(spec, made, lambda term: StageMetric(term, Coverage()))
 
 
 def _identities(metric: Any) -> set[int]:

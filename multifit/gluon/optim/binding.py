@@ -196,6 +196,7 @@ def _held_names(
 def held_by_trainer(
     where: str, trainer: mx.gluon.Trainer, candidates: Mapping[str, Parameter], frozen: set[str]
 ) -> tuple[list[str], list[Problem]]:
+    """Return the names of the parameters that a gluon.Trainer holds, and the problems found."""
     in_trainer = {id(p) for p in trainer._params}
     held = [name for name, parameter in candidates.items() if id(parameter) in in_trainer]
     in_net = {id(parameter) for parameter in candidates.values()}

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...checks.trainers import bound_problems, window_problems
-from ...engines import FirstBatches, Peeked
-from ...errors import DataError, Problem, raise_problems
-from ...sampling import TaskBatch
-from ...seeding import preserve_rng
+from ...engines import FirstBatches
+from ...engines.first_batches import NO_LOSS, fetch_first, named_problems
+from ...errors import Problem, raise_problems
 from ...spec.plan import LoaderPlan
 from ...stages import EVALUATE, TRAIN
 from ..compat import mx
@@ -17,8 +16,6 @@ from ..engine import Engine
 from ..execution.graph_cut import as_json, learning_variables
 from ..execution.result import StepResult
 from .first_batch import check_first_batch
-
-NO_LOSS = "losses: there is none to train on; declare at least one in the TaskSpec"
 
 
 @dataclass(frozen=True)
@@ -52,7 +49,7 @@ def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
     for name, data in ((TRAIN, raw), (EVALUATE, val_data)):
         firsts = data.batches if isinstance(data, FirstBatches) else [data]
         for first in firsts if name == TRAIN or data is not None else ():
-            batch, batch_problems = _fetch(engine, name, first)
+            batch, batch_problems = fetch_first(engine, name, first)
             problems += batch_problems
             if batch is not None and not uninitialized:
                 batches.append((name, batch, first))
@@ -65,7 +62,7 @@ def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
             engine.begin_stage(name, batch, problems)
             stage_outputs, stage_problems = check_first_batch(engine.stages[name], batch)
             checked.append((name, batch, stage_outputs))
-            problems += _named(stage_problems, name, first)
+            problems += named_problems(stage_problems, name, first)
     except Exception:
         raise_problems(problems)  # they may be the cause of the error, and are easier to fix
         raise
@@ -100,34 +97,6 @@ def without_gradient(engine: Engine) -> list[str]:
     learning |= {name for loss in losses for name in loss.collect_params()}  # it may use a layer of the net
     used, parameters = set(graph.list_arguments()), engine.model.parameters
     return [name for name in engine.trainers.updated() if parameters[name].name in used - learning]
-
-
-def _fetch(engine: Engine, name: str, data: Any) -> tuple[Batch | None, list[Problem]]:
-    if name == EVALUATE:
-        try:
-            with preserve_rng():
-                data, _ = engine.readers[name].peek_first(data, "val_data")
-        except DataError as error:
-            return None, list(error.problems)
-    # first batches of several loaders are checked before training begins, without handlers that change them
-    begins = not isinstance(data, Peeked)
-    if isinstance(data, Peeked):
-        engine.readers[name].current.share, data = data.share, data.raw
-    splitter: Any = engine.splitter(name, changes=begins)
-    parts, problems = splitter.name_arrays(data)
-    if not problems:
-        return splitter.distribute(data, parts), []
-    return None, _named(problems, name, data)
-
-
-def _named(problems: Sequence[Problem], name: str, data: Any) -> list[Problem]:
-    """Return the problems with the name of the data, unless they are those of the only training data."""
-    data_name = {TRAIN: "train_data", EVALUATE: "val_data"}[name]
-    where = "" if name == TRAIN else f"{data_name}: "
-    raw = data.raw if isinstance(data, Peeked) else data
-    if isinstance(raw, TaskBatch):
-        where = f'{data_name} "{raw.name}": '
-    return [Problem(problem.kind, f"{where}{problem.message}") for problem in problems]
 
 
 def _run(engine: Engine, name: str, batch: Batch, outputs: Any) -> StepResult:

@@ -14,13 +14,14 @@ from ...checks import (
     not_finite_problem,
     partly_missing_problem,
 )
+from ...checks.losses import absent_problems, class_weights_problem, parts_problem
 from ...engines.prediction import joined
 from ...engines.scikit import shape_problem
 from ...errors import Problem, SpecError, counted, last_line
 from ...protocols import Array, Metric
 from ...signatures import arity_problem
 from ...spec import TaskSpec
-from ...spec.names import Ref, listed
+from ...spec.names import Ref
 from ...spec.parsing import label_of
 from ...spec.terms import MetricTerm, Taker, Term
 from ..compat import mx
@@ -71,22 +72,14 @@ def check_call(term: Term) -> list[Problem]:
 
 def inspect_slots(spec: TaskSpec, devices: Sequence[Mapping[str, Any]]) -> list[Problem]:
     """Check that no slot that a loss or metric takes is None, and that no weight of a sample is negative."""
-    first = devices[0]
-    takers = [item for item in spec.takers if all(first.get(name) is not None for name in item.optional)]
-    read = {ref.name for item in takers for ref in item.labels}
-    absent = [name for name in first if first[name] is None and name in read]
-    needed = "losses or metrics take it; the batch must hold an array"
-    fix = '; if samples may lack this label, declare LabelSpec("{}", missing=...)'
-    messages = [
-        f'the slot "{name}" is None, but {needed}{fix.format(name) * (name in spec.labels)}'
-        for name in absent
-    ]
+    problems = absent_problems(spec, devices[0])
     for name in dict.fromkeys(term.spec.sample_weight for term in spec.terms):
         weights: list[Any] = [slots[name] for slots in devices if name and slots.get(name) is not None]
         least = min((array.asnumpy().min(initial=0) for array in weights), default=0)
         if least < 0:
-            messages.append(f'sample_weight: the slot "{name}" holds {least:g}; weights must be at least 0')
-    return [Problem("data", message) for message in messages]
+            message = f'sample_weight: the slot "{name}" holds {least:g}; weights must be at least 0'
+            problems.append(Problem("data", message))
+    return problems
 
 
 def inspect_labels(rules: Sequence[LabelRule], batch: Batch) -> list[Problem]:
@@ -280,18 +273,13 @@ def _classes(term: Term, output: Named, label: Named) -> list[Problem]:
 
 def _class_weights(term: Term, output: Array) -> list[Problem]:
     """Check that a loss with class weights takes class indices, and the classes of these weights."""
-    fn, weights, axis, found = term.spec.fn, term.spec.class_weights, class_axis(term.spec.fn), ""
+    fn, weights, axis = term.spec.fn, term.spec.class_weights, class_axis(term.spec.fn)
     binary = 2 if is_kind(fn, mx.gluon.loss.SigmoidBinaryCrossEntropyLoss) else None
     classes = binary if axis is None else output.shape[axis]
     if weights is None or (classes is None and not is_kind(fn, _CE, SequenceCELoss, *ELEMENTWISE)):
         return []
-    if classes is None:
-        found = f"need class indices as labels, which {type(fn).__name__} does not take; use sample_weight="
-    elif isinstance(weights, tuple) and len(weights) != classes:
-        found = f"are {len(weights)} numbers for {counted(classes, 'class', 'classes')}"
-    elif isinstance(weights, Mapping) and max(weights) >= classes:
-        found = f"name the class {max(weights)}; classes are 0 … {classes - 1}"
-    return [Problem("spec", f"{term.where}: class_weights {found}")] if found else []
+    message = class_weights_problem(term, classes)
+    return [Problem("spec", message)] if message else []
 
 
 def _check_result(
@@ -313,7 +301,9 @@ def _check_result(
     with mx.autograd.record(train_mode=False) if variables else mx.autograd.pause(train_mode=False):
         values = call_loss(term, copies)
     is_double = any(np.dtype(array.dtype) == "float64" for array in outputs if array is not None)
-    message = _result_problem(term, values, "float64" if is_double else "float32")
+    dtype = "float64" if is_double else "float32"
+    cast, dtypes = f'{dtype}: cast it, with astype("{dtype}")', {np.float32, np.dtype(dtype).type}
+    message = parts_problem(term, values, mx.nd.NDArray, "an array", dtypes, cast)
     if message is None:
         losses = [values[term.minimized]]
         wait_for(losses, lambda: term.where, *((str(ref), copy) for ref, copy in copies.items()))
@@ -331,24 +321,6 @@ def is_recorded(array: mx.nd.NDArray) -> bool:
     except mx.base.MXNetError:
         return False
     return True
-
-
-def _result_problem(term: Term, values: Sequence[Any], dtype: str) -> str | None:
-    declared, returned = listed(term.spec.returns), describe.structure(list(values))
-    if not values or not all(isinstance(value, mx.nd.NDArray) for value in values):
-        return f"returns {returned[1:-1] or 'nothing'}; a loss must return an array, or several"
-    if declared and len(values) != len(declared):
-        parts = f"returns= names {len(declared)}: {', '.join(declared)}"
-        return (
-            f"returns {counted(len(values), 'part')}, {returned}, but {parts}; name each part that it returns"
-        )
-    if not declared and len(values) > 1:
-        way_out = "name them with returns=[...], and the one that counts with minimize="
-        return f"returns {len(values)} parts, {returned}; {way_out}"
-    kinds = {np.dtype(value.dtype).name for value in values}
-    if not kinds <= {"float32", dtype}:
-        return f'returns {returned[1:-1]}; a loss must return {dtype}: cast it, with astype("{dtype}")'
-    return None
 
 
 def _is_constant(term: Term, copies: Mapping[Ref, Any], losses: list[Array]) -> bool:

@@ -47,9 +47,9 @@ def converted(setup: Setup, log_once: LogOnce) -> tuple[Setup, Bridge]:
 class Bridge:
     """A Gluon net and the module that is trained in its place.
 
-    Between runs, the values of both are the same: :meth:`read` takes those of the Gluon net, which may have
-    been loaded, and :meth:`write_back` gives them back. `net` is the Gluon net, `model` has its parameters and
-    those of its losses, `spec` is as it was declared, and `module` is the module.
+    Between sessions, both have the same values: :meth:`read` takes those of the Gluon net, which may have
+    been loaded, and :meth:`write_back` gives them back. `net` is the Gluon net, `model` has its parameters
+    and those of its losses, `spec` is as it was declared, and `module` is the module.
     """
 
     def __init__(self, model: Model, spec: TaskSpec, log_once: LogOnce) -> None:

@@ -22,13 +22,10 @@ from .parameters import Held
 class BridgedLoss(GluonModule):
     """A loss of Gluon, or a function of arrays that also takes symbols, traced once.
 
-    It returns what the loss does: mostly a value for each sample. Where labels may be missing or have weights, a
-    loss that weighs the values of its label has the `reduction` "sample"; with "none", it returns these values,
-    whose sums are those for the samples. `class_axis` is the axis of the classes of which it takes indices, and
-    `ignored` are labels that it leaves out.
-
-    `tensors` are the parameters that other modules hold, by Gluon's parameter. Raises SpecError if it cannot
-    be traced.
+    It returns what the loss does: mostly a value for each sample. Where labels may be missing or have
+    weights, a loss that weighs the values of its label has the `reduction` "sample"; with "none", it returns
+    these values, whose sums are those for the samples. `class_axis` is the axis of the classes of which it
+    takes indices, and `ignored` are labels that it leaves out. Raises SpecError if it cannot be traced.
     """
 
     way_out = "use F's operators on what it gets, as in a HybridBlock, and no shapes or numbers"
@@ -51,8 +48,8 @@ class BridgedLoss(GluonModule):
         own = sorted(OWN_GRADIENTS & set(traced.operators))
         if own:
             raise SpecError(
-                f'engine="torch": {term.where} ignores the gradient that it receives, by {", ".join(own)}, so '
-                'that weights have no effect; use another loss, or use engine="mxnet"'
+                f'engine="torch": {term.where} ignores the gradient that it receives, by {", ".join(own)}; '
+                'use another loss, or use engine="mxnet"'
             )
 
     def forward(self, *tensors: Tensor | None) -> Any:

@@ -22,11 +22,15 @@ from .module import GluonModule, to_array
 from .parameters import Held
 
 STOCK = {
-    "Caffe": "loss", "CrossEntropy": "ce", "F1": "f1", "Loss": "loss", "MAE": "mae", "MCC": "mcc", "MSE": "mse",
-    "NegativeLogLikelihood": "ce", "PCC": "pcc", "PearsonCorrelation": "pearsonr", "RMSE": "rmse", "Torch": "loss",
+    "Caffe": "loss", "CrossEntropy": "ce", "F1": "f1", "Loss": "loss", "MAE": "mae", "MCC": "mcc",
+    "MSE": "mse", "NegativeLogLikelihood": "ce", "PCC": "pcc", "PearsonCorrelation": "pearsonr",
+    "RMSE": "rmse", "Torch": "loss",
 }  # fmt: skip
 NATIVE: dict[str, Callable[[Any], Any]] = {
-    **{f"mxnet.metric.{kind}": partial(lambda name, _: named_metric("", name), n) for kind, n in STOCK.items()},
+    **{
+        f"mxnet.metric.{kind}": partial(lambda name, _: named_metric("", name), n)
+        for kind, n in STOCK.items()
+    },
     "mxnet.metric.Accuracy": lambda metric: accuracy(metric.axis),
     "mxnet.metric.Perplexity": lambda metric: perplexity(metric.ignore_label),
     "mxnet.metric.TopKAccuracy": lambda metric: top_k(metric.top_k),
@@ -77,13 +81,9 @@ def _is_native(where: str, name: str) -> bool:
 
 def _parts(metric: Any, names: Sequence[str]) -> list[tuple[str | None, Any, Any]]:
     """Return the metrics in a metric: the name of each, MXNet's metric, and that on tensors, if known."""
-    if (
-        type(metric) is mx.metric.CompositeEvalMetric
-        and counts_whole_pass(metric)
-        and len(metric.metrics) > 1
-    ):
+    if type(metric) is mx.metric.CompositeEvalMetric and counts_whole_pass(metric):
         found = [part for each in metric.metrics for part in _parts(each, ())]
-        own = [name or part.name for name, part, _ in found]
+        own = [name or part.name for name, part, _ in found] if len(found) > 1 else [None]
         return [(n, part, native) for n, (_, part, native) in zip(names or own, found)]
     known = metric.output_names is None and metric.label_names is None and counts_whole_pass(metric)
     kind = class_name(metric)
@@ -152,9 +152,10 @@ class Transform(GluonModule):
         block = mx.gluon.nn.HybridSequential()
         self.held = Held(self, block, named_parameters(block, {}), {}, self.where)
         self.eval()
-        self._function, self._is_traced = term.spec.transform, True
+        function: Any = term.spec.transform
+        self._function, self._is_traced = function, True
         try:
-            self.trace(self._function, [False] * (len(term.args) + len(term.losses)), ())
+            self.trace(function, [False] * (len(term.args) + len(term.losses)), ())
         except SpecError:
             self._is_traced = False
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import UninitializedTensorMixin
+from torch.nn.parameter import is_lazy
 
 from ...errors import Problem, SpecError, last_line, quoted, raise_problems
 from ...gluon.compat import mx
@@ -111,7 +111,7 @@ class GluonModule(nn.Module):
 
     def _is_lazy(self) -> bool:
         tensors = [*self.parameters(), *self.buffers()]
-        return any(isinstance(each, UninitializedTensorMixin) for each in tensors)
+        return any(map(is_lazy, tensors))
 
 
 def _called(function: Callable[..., Any], symbols: Sequence[Any], module: GluonModule) -> Any:
@@ -159,7 +159,8 @@ class Forward:
     ) -> None:  # fmt: skip
         self._net, self._function, self._evaluates = net, function, evaluates
         self._write_back, self._log_once = write_back, log_once
-        self._on_host, self._written = False, None
+        self._on_host = False
+        self._written: Any = None  # what the parameters were when they were last written back
 
     def __call__(self, net: nn.Module, slots: Mapping[str, Any]) -> Any:
         """Return the outputs; `net` is not used: it may be the compiled net."""

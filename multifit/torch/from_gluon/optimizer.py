@@ -39,7 +39,7 @@ class MXNetOptimizer(torch.optim.Optimizer):
     ) -> None:
         self._options, self._rule = options, RULES[type(options).__name__.lower()]
         self._counts = counts
-        defaults = {"lr": float(options.lr), "weight_decay": float(options.wd)}
+        defaults: dict[str, Any] = {"lr": float(options.lr), "weight_decay": float(options.wd)}
         if hasattr(options, "momentum"):
             defaults["momentum"] = options.momentum
         elif hasattr(options, "beta1"):
@@ -49,15 +49,14 @@ class MXNetOptimizer(torch.optim.Optimizer):
         super().__init__(parameters, defaults)
         self._multipliers = {p: multipliers(p) for group in self.param_groups for p in group["params"]}
 
-    @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update the parameters that have gradients; returns what `closure` does, which computes them."""
-        with torch.enable_grad():
-            loss = None if closure is None else closure()
+        loss = None if closure is None else closure()
         for group in self.param_groups:
             reached = [each for each in group["params"] if each.grad is not None]
             for dtype in dict.fromkeys(each.dtype for each in reached):
-                self._update(group, [each for each in reached if each.dtype == dtype])
+                with torch.no_grad():
+                    self._update(group, [each for each in reached if each.dtype == dtype])
         return loss
 
     def _update(self, group: dict[str, Any], weights: list[Tensor]) -> None:
@@ -78,7 +77,7 @@ class MXNetOptimizer(torch.optim.Optimizer):
                 state.update(_named(self._rule.create(options, weight)))
         rule_group = Group(
             weights,
-            [each.grad for each in weights],  # type: ignore[misc]
+            [each.grad for each in weights],
             [_state(state) for state in states],
             [group["lr"] * each.lr_mult for each in multipliers],
             [group["weight_decay"] * each.wd_mult for each in multipliers],

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import UninitializedBuffer, UninitializedParameter, UninitializedTensorMixin
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter, is_lazy
 
 from ...errors import Problem, quoted, raise_problems
 from ...gluon.compat import mx
@@ -19,6 +19,8 @@ from ...gluon.optim.parameters import NamedParameters, learnable
 from .translate import add_modules, free_path
 from .values import set_values, values_of
 
+LAZY: Any = UninitializedParameter
+LAZY_BUFFER: Any = UninitializedBuffer
 NORMS = "BatchNorm", "_contrib_BatchNormWithReLU", "_contrib_SyncBatchNorm"
 
 
@@ -65,11 +67,11 @@ class Held:
         for name, parameter in parameters.items():
             holder, last = self._holder(name)
             if name not in can_learn:
-                holder.register_buffer(last, UninitializedBuffer(dtype=_dtype(parameter)))
+                holder.register_buffer(last, LAZY_BUFFER(dtype=_dtype(parameter)))
                 continue
             if parameter not in tensors:
                 learns = parameter.grad_req != "null"
-                tensors[parameter] = UninitializedParameter(learns, dtype=_dtype(parameter))
+                tensors[parameter] = LAZY(learns, dtype=_dtype(parameter))
             holder.register_parameter(last, tensors[parameter])
         for other, name in parameters.other_names.items():
             holder, last = self._holder(other)
@@ -117,7 +119,7 @@ class Held:
             self.read()
         for name in self.paths:  # which this symbol does not need
             tensor = self.tensor(name)
-            if isinstance(tensor, UninitializedTensorMixin):
+            if is_lazy(tensor):
                 tensor.materialize((0,))
 
     def frozen_norms(self) -> tuple[bool, ...]:
@@ -132,7 +134,7 @@ class Held:
     def _fill(self, name: str, value: np.ndarray[Any, Any]) -> None:
         tensor = self.tensor(name)
         with torch.no_grad():
-            if isinstance(tensor, UninitializedTensorMixin):
+            if is_lazy(tensor):
                 tensor.materialize(value.shape)
             if tensor.shape != value.shape:
                 tensor.data = tensor.new_empty(value.shape)

@@ -12,7 +12,6 @@ import numpy as np
 
 from ... import engines
 from ...engines import Setup
-from ...errors import Problem, raise_problems
 from ...gluon.data.devices import CPU
 from ...gluon.export.export import write
 from ...gluon.snapshot.parameters import read_trained, write_parameters
@@ -76,28 +75,29 @@ class Runner(runner.Runner):
 class BridgedSnapshot(Snapshot):
     """Writes checkpoints of the module; the files of trained parameters are Gluon's."""
 
+    final_file, reader = "final.params", "net.load_parameters"
+
     def __init__(self, engine: Any, bridge: Bridge) -> None:
         super().__init__(engine)
         self._bridge = bridge
 
     def write_trained(self, path: Path) -> None:
-        self._bridge.write_back()
+        self._bridge.publish()
         model = self._bridge.model
         for parameter in model.net.collect_params().values():
             if parameter._data is None:  # no batch has reached it
                 raise ValueError(f"{parameter.name} has no values yet: initialise the net, or fit or check")
         write_parameters(path, model.net, model.parameters)
 
-    def read_trained(self, path: Path) -> None:
+    def _read_trained(self, path: Path) -> list[str]:
         if path.name == self.net_file:
-            super().read_trained(path)
+            differences = super()._read_trained(path)
             self._bridge.write_back()
-            return
-        model = self._bridge.model
-        if differences := read_trained(path, model.net, model.parameters, [CPU]):
-            message = f"{path} does not fit the net: {'; '.join(differences)}"
-            raise_problems([Problem("spec", f"{message}; make the net that was trained, with its settings")])
-        self._bridge.read()
+        else:
+            model = self._bridge.model
+            differences = read_trained(path, model.net, model.parameters, [CPU])
+            self._bridge.read()
+        return differences
 
 
 def _plain(slot: Any) -> Any:

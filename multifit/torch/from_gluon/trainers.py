@@ -56,7 +56,8 @@ def _converted(
         problems += gluon_trainer_problems(where, declared, placed_on(parameters.values()))
         optimizer, places = copy.deepcopy(declared.optimizer), declared._param2idx
         # what the user froze by grad_req may be there too, and may be unfrozen
-        pattern, spec = _pattern(held), TrainerSpec("")
+        pattern: Any = _pattern(held)
+        spec = TrainerSpec("")
         ordered = {n: places[parameters[n].name] for n in held}
     elif isinstance(declared, TrainerSpec):
         optimizer, problems = build_optimizer(where, declared)
@@ -77,14 +78,18 @@ def _converted(
     before = {n: counts.get(at, optimizer.begin_num_update) for n, at in ordered.items()}
     structural = {id(each): name for name, each in parameters.items()}
 
-    def make(tensors: Sequence[Tensor]) -> MXNetOptimizer:
-        tensors = list(tensors)
+    kind = type(type(optimizer).__name__, (MXNetOptimizer,), {})  # whose name messages and the plan show
+
+    def make(tensors: Sequence[Tensor], **declared: Any) -> MXNetOptimizer:
+        """Return the optimizer; the declared options are those that it has already."""
         found = {each: structural[id(lookup(each))] for each in tensors}
         known = {tensor: before.get(name, 0) for tensor, name in found.items()}
-        return MXNetOptimizer(tensors, copy.deepcopy(optimizer), lookup, known)
+        made: MXNetOptimizer = kind(tensors, copy.deepcopy(optimizer), lookup, known)
+        return made
 
-    make.__name__ = type(optimizer).__name__  # for messages and the plan
-    made = replace(spec, params=pattern, optimizer=make, optimizer_params=None, lr_scheduler=schedule)
+    make.__name__ = kind.__name__
+    options = {n: each for n, each in (spec.optimizer_params or {}).items() if n != "lr_scheduler"}
+    made = replace(spec, params=pattern, optimizer=make, optimizer_params=options, lr_scheduler=schedule)
     return made, []
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from multifit.distributed import ALONE
-from multifit.engines.loaders import iterate, iterate_from, repeat, replay_epochs
+from multifit.engines.loaders import Loaders, iterate, iterate_from, repeat, replay_epochs
 from multifit.engines.raw_batches import arrays_in, as_numpy
 from multifit.engines.reader import Reader
 from multifit.errors import DataError
@@ -41,6 +41,12 @@ def test_a_first_batch_that_was_looked_at_is_yielded() -> None:
     first, batches = Reader(ALONE).peek_first([1, 2], "data")
     assert first == 1
     assert list(batches) == [1, 2]
+
+
+def test_where_mxnet_is_not_imported_iterators_are_reset_too() -> None:
+    data = data_iter()
+    list(data)
+    assert first_values(Loaders().iterate(data, None)) == [0, 2, 4]
 
 
 def refreshed(*arguments: Any, **options: Any) -> Any:

@@ -28,7 +28,9 @@ def bridged(net: Any, spec: Any, trainers: Any = None, **options: Any) -> tuple[
     return converted(setup, LOG)
 
 
-def of_gluon(net: Any, spec: TaskSpec, slots: Arrays) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+def of_gluon(
+    net: Any, spec: TaskSpec, slots: Arrays
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """Return outputs, losses by part and gradients of a step with MXNet, in NumPy."""
     arrays = {name: mx.nd.array(value, dtype=value.dtype) for name, value in slots.items()}
     with mx.autograd.record():
@@ -88,5 +90,9 @@ def assert_same(ours: Any, theirs: Any, tolerance: float, path: str = "") -> Non
     else:
         assert ours.shape == theirs.shape or ours.size == theirs.size == 1, path
         np.testing.assert_allclose(
-            ours.reshape(theirs.shape), theirs, rtol=0, atol=tolerance * np.abs(theirs).max(initial=1), err_msg=path
+            ours.reshape(theirs.shape),
+            theirs,
+            rtol=0,
+            atol=tolerance * np.abs(theirs).max(initial=1),
+            err_msg=path,
         )

@@ -1,4 +1,4 @@
-"""Losses of Gluon on tensors: values, gradients, and values that are missing or have weights, as with MXNet."""
+"""Losses of Gluon on tensors: values, gradients, and missing or weighted values, as with MXNet."""
 
 import re
 from functools import partial
@@ -51,7 +51,10 @@ class Scaled(loss.Loss):
 
 CASES: dict[str, tuple[Any, list[np.ndarray]]] = {
     "softmax": (loss.SoftmaxCELoss(), [numbers(6, 3), classes(6)]),
-    "softmax, real classes": (loss.SoftmaxCELoss(weight=2.0), [numbers(6, 3), classes(6, 1).astype("float64")]),
+    "softmax, real classes": (
+        loss.SoftmaxCELoss(weight=2.0),
+        [numbers(6, 3), classes(6, 1).astype("float64")],
+    ),
     "softmax, sequences": (loss.SoftmaxCELoss(axis=1), [numbers(6, 3, 4), classes(6, 4)]),
     "softmax, probabilities": (loss.SoftmaxCELoss(sparse_label=False), [numbers(6, 3), probabilities(6, 3)]),
     "sigmoid": (loss.SigmoidBCELoss(), [numbers(6, 2), classes(6, 2, count=2).astype("float64")]),
@@ -108,7 +111,9 @@ def of_gluon(term: Any, arrays: list[np.ndarray], **others: np.ndarray) -> Any:
 
 def of_torch(term: Any, arrays: list[np.ndarray], **others: np.ndarray) -> Any:
     output, label = map(torch.from_numpy, arrays)
-    added = {name.replace("_", "."): torch.from_numpy(each.astype("float32")) for name, each in others.items()}
+    added = {
+        name.replace("_", "."): torch.from_numpy(each.astype("float32")) for name, each in others.items()
+    }
     output.requires_grad_()
     output.grad = None
     (values,) = native.call_loss(term, references(output, label, added))
@@ -129,7 +134,9 @@ def test_missing_values(name: str):
     theirs, ours = both(fn, arrays, LabelSpec("y", missing="nan"))
     present = R.rand(*arrays[1].shape) < 0.6
     if name in PER_SAMPLE or arrays[1].ndim == 1:
-        present = np.broadcast_to(present.reshape(6, -1)[:, :1], (6, arrays[1].size // 6)).reshape(arrays[1].shape)
+        present = np.broadcast_to(present.reshape(6, -1)[:, :1], (6, arrays[1].size // 6)).reshape(
+            arrays[1].shape
+        )
     assert_same(ours(present_y=present), theirs(present_y=present), 1e-8)
 
 
@@ -142,9 +149,7 @@ def test_weights(name: str):
 
 
 def both_weighted(fn: Any, arrays: list[np.ndarray]) -> Any:
-    spec = TaskSpec(
-        outputs=["y"], labels=["y", "w"], losses={"y": LossSpec(fn, "y", "y", sample_weight="w")}
-    )
+    spec = TaskSpec(outputs=["y"], labels=["y", "w"], losses={"y": LossSpec(fn, "y", "y", sample_weight="w")})
     setup, _ = bridged(mx.gluon.nn.Dense(2), spec)
     (term,), (bridge_term,) = spec.terms, setup.spec.terms
     return partial(of_gluon, term, arrays), partial(of_torch, bridge_term, arrays)
@@ -157,7 +162,10 @@ def test_sequences():
     setup, _ = bridged(mx.gluon.nn.Dense(2), spec)
     arrays = [numbers(4, 5, 3), classes(4, 5)]
     lengths = {"length": np.array([1, 3, 5, 2], "float32")}
-    theirs, ours = of_gluon(spec.terms[0], arrays, **lengths), of_torch(setup.spec.terms[0], arrays, **lengths)
+    theirs, ours = (
+        of_gluon(spec.terms[0], arrays, **lengths),
+        of_torch(setup.spec.terms[0], arrays, **lengths),
+    )
     assert_same(ours[:2], theirs[:2], 1e-8)
 
 
@@ -166,14 +174,18 @@ def asks_for_numbers(output: Any, label: Any) -> Any:
 
 
 REFUSED = {
-    "numbers": (asks_for_numbers, r'losses."y". cannot become a graph: .*asnumpy is not implemented for Symbol'),
+    "numbers": (
+        asks_for_numbers,
+        r'losses."y". cannot become a graph: .*asnumpy is not implemented for Symbol',
+    ),
     "shapes": (loss.SDMLLoss(), r'losses."y". cannot become a graph: .*use F\'s operators'),
     "own gradients": (
         mx.gluon.nn.HybridLambda(lambda F, x, y: F.SoftmaxOutput(x, y)),
-        r'losses."y". ignores the gradient that it receives, by SoftmaxOutput, so that weights have no effect',
+        r'losses."y". ignores the gradient that it receives, by SoftmaxOutput',
     ),
     "an operator": (
-        mx.gluon.nn.HybridLambda(lambda F, x, y: F.khatri_rao(x, y)), r"losses.*y.*: the operator khatri_rao"
+        mx.gluon.nn.HybridLambda(lambda F, x, y: F.khatri_rao(x, y)),
+        r"losses.*y.*: the operator khatri_rao",
     ),
 }
 
@@ -191,7 +203,7 @@ def test_losses_that_cannot_become_graphs_are_refused_together():
     lines = [each.message for each in caught.value.problems]
     assert len(lines) == len(names)
     for i, (line, name) in enumerate(zip(lines, names)):
-        assert re.search(REFUSED[name][1].replace('y', str(i), 1), line) and 'or use engine="mxnet"' in line
+        assert re.search(REFUSED[name][1].replace("y", str(i), 1), line) and 'or use engine="mxnet"' in line
 
 
 def test_a_net_that_returns_its_loss():

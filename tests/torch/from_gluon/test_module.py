@@ -140,7 +140,7 @@ def test_frozen_norms_keep_their_statistics():
     run(module, X)
     norm = module.get_submodule("1")
 
-    def changes() -> bool:
+    def changes(change: Any) -> bool:
         before = norm.running_mean.clone()
         module.train()
         change()
@@ -154,7 +154,7 @@ def test_frozen_norms_keep_their_statistics():
         norm.requires_grad_(False)
 
     for change, expected in ((nothing, True), (norm.eval, False), (freeze, False)):
-        assert changes() == expected
+        assert changes(change) == expected
     norm.load_state_dict(norm.state_dict())
     assert "Norm()" in repr(module)
     fixed = bridged(convolutions(scale=False, center=False), spec())[0].net
@@ -201,9 +201,15 @@ class Foreign(mx.gluon.HybridBlock):
 OTHER = nn.Dense(1)
 
 REFUSED = {
-    "it reads shapes": (Reads(), "the net cannot become a graph: AttributeError: .*shape.*write it as a Hybrid"),
+    "it reads shapes": (
+        Reads(),
+        "the net cannot become a graph: AttributeError: .*shape.*write it as a Hybrid",
+    ),
     "it returns a number": (Returns(), "cannot become a graph: it returns int for symbols"),
-    "another block": (Foreign(), r"it reads \"dense\d+_weight\", .*which it does not hold; make the Block that"),
+    "another block": (
+        Foreign(),
+        r"it reads \"dense\d+_weight\", .*which it does not hold; make the Block that",
+    ),
     "an operator": (
         nn.HybridLambda(lambda F, x: F.khatri_rao(x, x)),
         "the net: the operator khatri_rao .* has no translation; use other operators",
@@ -264,7 +270,10 @@ def test_forward_functions(function: Any, on_host: bool):
         np.testing.assert_allclose(found.numpy(), function(net, arrays).asnumpy(), rtol=1e-6)
     forward = setup.spec.evaluation.forward
     assert forward._on_host == on_host
-    with pytest.raises(SpecError, match="forward=, with the net, cannot become a graph: .*asnumpy is not implemented for Symbol"):
+    with pytest.raises(
+        SpecError,
+        match="forward=, with the net, cannot become a graph: .*asnumpy is not implemented for Symbol",
+    ):
         bridged(nn.Dense(2), spec(**inputs, forward=by_numbers))[0].spec.forward(module, slots)
 
 

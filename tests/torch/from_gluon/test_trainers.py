@@ -56,7 +56,11 @@ def run_gluon(net: Any, trainer: Any, steps: Any) -> None:
 def run_torch(setup: Any, handle: Any, steps: Any = range(STEPS)) -> None:
     for step in steps:
         handle.optimizer.zero_grad()
-        loss = setup.spec.terms[0].spec.fn(setup.net(torch.from_numpy(XS[step])), torch.from_numpy(YS[step])).mean()
+        loss = (
+            setup.spec.terms[0]
+            .spec.fn(setup.net(torch.from_numpy(XS[step])), torch.from_numpy(YS[step]))
+            .mean()
+        )
         loss.backward()
         handle.update()
 
@@ -74,12 +78,18 @@ def values(net: Any) -> dict[str, np.ndarray]:
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, {}) for name in ("adadelta", "adagrad", "adam", "adamax", "adamw", "ftml")},
-    **{name: (name, {}) for name in ("ftrl", "lamb", "lion", "nadam", "nag", "radam", "rmsprop", "sgd", "signum")},
+    **{
+        name: (name, {})
+        for name in ("ftrl", "lamb", "lion", "nadam", "nag", "radam", "rmsprop", "sgd", "signum")
+    },
     "sgd with all": ("sgd", {"learning_rate": 0.1, "momentum": 0.9, "wd": 0.01, "clip_gradient": 0.2}),
     "adam with all": ("adam", {"learning_rate": 0.1, "beta1": 0.8, "wd": 0.01, "rescale_grad": 0.5}),
     "rmsprop, centered": ("rmsprop", {"centered": True, "clip_weights": 0.5}),
     "a factor": ("sgd", {"lr_scheduler": mx.lr_scheduler.FactorScheduler(3, 0.5, base_lr=0.2)}),
-    "steps": ("adam", {"lr_scheduler": mx.lr_scheduler.MultiFactorScheduler([2, 9], 0.1), "learning_rate": 0.05}),
+    "steps": (
+        "adam",
+        {"lr_scheduler": mx.lr_scheduler.MultiFactorScheduler([2, 9], 0.1), "learning_rate": 0.05},
+    ),
     "a cosine": ("nag", {"lr_scheduler": mx.lr_scheduler.CosineScheduler(15, 0.1, warmup_steps=3)}),
 }
 
@@ -97,7 +107,9 @@ def test_twenty_updates(name: str):
 
 def test_a_trainer_goes_on_with_its_counts_and_is_left_alone():
     net, trainer = make_net(), None
-    trainer = mx.gluon.Trainer(net[1].collect_params(), "adamw", {"learning_rate": 0.1}, update_on_kvstore=False)
+    trainer = mx.gluon.Trainer(
+        net[1].collect_params(), "adamw", {"learning_rate": 0.1}, update_on_kvstore=False
+    )
     setup, _ = bridged(net, SPEC, trainer, frozen=[net[0]])
     assert setup.frozen == ["0.bias", "0.weight"] and setup.trainers.params == r"1\.weight|1\.bias"
     handle = handle_of(setup)
@@ -153,7 +165,10 @@ def test_a_closure_and_several_dtypes():
 def test_the_default_and_several_by_name():
     setup, _ = bridged(make_net(), SPEC)
     assert setup.trainers.params == ".*" and setup.trainers.optimizer.__name__ == "Adam"
-    both = {"body": TrainerSpec("0.*", "sgd", clip_norm=1.0, every=2), "head": TrainerSpec(make_net()[1].weight)}
+    both = {
+        "body": TrainerSpec("0.*", "sgd", clip_norm=1.0, every=2),
+        "head": TrainerSpec(make_net()[1].weight),
+    }
     net = make_net()
     both["head"] = TrainerSpec(net[1].collect_params(), lr_scheduler=OneCycle(0.1, 10))
     trainers = bridged(net, SPEC, both)[0].trainers
@@ -173,7 +188,10 @@ def foreign_trainer(net: Any) -> Any:
 
 
 REFUSED = {
-    "no rule": (lambda net: TrainerSpec(".*", "unknown"), "trainers: Unknown has no translation .supported are"),
+    "no rule": (
+        lambda net: TrainerSpec(".*", "unknown"),
+        "trainers: Unknown has no translation .supported are",
+    ),
     "no name": (lambda net: TrainerSpec(".*", "adm"), r"there is no optimizer 'adm' \(did you mean .adam."),
     "an option": (lambda net: TrainerSpec(".*", "sgd", {"momentun": 0.9}), "unknown option"),
     "another net": (lambda net: TrainerSpec(make_net()), "selects none of the net's parameters"),

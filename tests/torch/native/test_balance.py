@@ -1,5 +1,6 @@
 """Methods of balancing on tensors: against Jacobians by hand, TorchJD's steps, and several ranks."""
 
+import logging
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from types import SimpleNamespace
@@ -10,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from multifit import LossSpec, SpecError, TaskSpec
+from multifit import LossSpec, MultiEstimator, SpecError, TaskSpec, TrainerSpec
 from multifit.balance import (
     DWA,
     FAMO,
@@ -39,6 +40,8 @@ from multifit.state import RunState
 from multifit.torch import balance
 from multifit.torch.balance import make_balancer
 from tests.common.ranks import run_ranks
+
+from .nets import assert_equal_parameters, heads, loader, spec_of_heads
 
 CPU = torch.device("cpu")
 NAMES = ("a", "b", "c")
@@ -325,7 +328,7 @@ def test_ranks_compute_what_one_process_does(on: str, every: int) -> None:
 
 def test_the_plan_says_what_tasks_share() -> None:
     step = Step(UPGrad())
-    assert step.balancer.describe(step.result()) == (
+    assert step.balancer.describe(step.result(), step.parameters) == (
         "tasks share 4 parameters and branch at 2 tensors; "
         'shared: "second.weight", "first.weight", "first.bias", "second.bias" (520 bytes)'
     )
@@ -479,3 +482,53 @@ def test_labels_that_never_meet_in_a_sample_are_warned_of(on: str, warns: bool) 
     message = step.balancer.never_met()
     assert (message is not None) == warns
     assert not warns or 'features, and in a whole epoch those of "a" and "b" never met' in message
+
+
+# ---- estimators
+
+
+def estimator_of(body: str = "dense", **options: Any) -> MultiEstimator:
+    return MultiEstimator(heads(body), spec_of_heads(), TrainerSpec(".*", "sgd", {"lr": 0.01}), **options)
+
+
+def test_the_check_says_what_tasks_share_and_refuses_what_shares_nothing() -> None:
+    text = " ".join(str(estimator_of(balance=UPGrad()).check(loader())).split())
+    assert (
+        'the tasks "kind", "size"; tasks share 2 parameters and branch at 1 tensor; shared: "body.0.' in text
+    )
+    estimator = estimator_of(balance=UPGrad(), frozen="body.*")
+    with pytest.raises(SpecError, match="the tasks share no parameter that is trained"):
+        estimator.check(loader())
+
+
+@pytest.mark.parametrize("on", ["parameters", "features"])
+@pytest.mark.parametrize(
+    "options", [{}, {"body": "lazy"}, {"accumulate": 2}, {"precision": "bfloat16"}], ids=str
+)
+def test_the_sum_trains_as_without_a_method(on: str, options: dict[str, Any]) -> None:
+    one, other = estimator_of(**options), estimator_of(balance=Sum(on=on), **options)
+    for each in (one, other):
+        torch.manual_seed(1)  # lazy layers draw their parameters
+        each.fit(loader(), epochs=2, event_handlers=[])
+    assert_equal_parameters(one.net, other.net, 1e-3 if "precision" in options else 1e-12)
+    assert one.history["train_loss"] == pytest.approx(other.history["train_loss"], rel=1e-3)
+
+
+def test_handlers_change_the_objectives_that_are_compared() -> None:
+    class Doubled:
+        def change_objective(self, estimator: Any, objectives: Any) -> Any:
+            return [2 * each for each in objectives]
+
+    one, other = estimator_of(balance=Sum()), estimator_of(balance=Sum())
+    one.fit(loader(), epochs=1, event_handlers=[])
+    other.fit(loader(), epochs=1, event_handlers=[Doubled()])
+    norms = [each.history["train_gradnorm_size"][0] for each in (one, other)]
+    assert norms[1] > 1.5 * norms[0]
+
+
+def test_a_net_whose_tasks_are_compared_is_not_compiled(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("multifit"), "propagate", True)
+    estimator_of(balance=UPGrad(), compile=True)
+    assert any(each.startswith("compile=True: UPGrad finds where tasks branch") for each in caplog.messages)

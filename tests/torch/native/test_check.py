@@ -229,6 +229,27 @@ def test_masks_of_two_shapes_leave_samples_out() -> None:
     assert not counts_values(spec.terms[0], by_reference({"digit": OUTPUT}, given))
 
 
+@pytest.mark.parametrize("loss", [nn.MSELoss(), nn.SmoothL1Loss(), CE()], ids=str)
+@pytest.mark.parametrize("way", ["missing", "weights"])
+def test_with_nothing_missing_it_is_the_loss(loss: nn.Module, way: str) -> None:
+    nets, figures = [], []
+    x, digit = arrays()[:2]
+    label = digit if isinstance(loss, CE) else np.eye(3)[digit]
+    for changed in (False, True):
+        torch.manual_seed(0)
+        nets.append(nn.Linear(6, 3).double())
+        rule = LabelSpec("digit", missing=-9) if changed and way == "missing" else "digit"
+        weight = "w" if changed and way == "weights" else None
+        spec = TaskSpec(inputs=["x"], outputs=["digit"], labels=[rule, "w"], unused=[] if weight else ["w"],
+                        losses={"digit": LossSpec(loss, sample_weight=weight)})  # fmt: skip
+        estimator = MultiEstimator(nets[-1], spec, TrainerSpec(".*", "sgd", {"lr": 0.1}))
+        batches = [[x[:5], label[:5], np.ones(5)], [x[5:], label[5:], np.ones(3)]]
+        figures.append(estimator.fit(batches, epochs=2, event_handlers=[])["train_loss"])
+    assert figures[0] == pytest.approx(figures[1], rel=1e-12)
+    for one, other in zip(*(net.parameters() for net in nets)):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
+
+
 def test_a_normalizer_divides_the_values() -> None:
     term = term_of(nn.MSELoss(), normalize_by="w")
     (values,) = call_loss(term, by_reference({"digit": OUTPUT}, {"digit": LABEL}))
@@ -289,8 +310,8 @@ def test_parameters_that_no_loss_reaches(caplog: Any) -> None:
 
 def test_handlers_may_train_what_no_loss_reaches(caplog: Any) -> None:
     class Adds:
-        def change_objective(self, objective: Any, pred: Any, **_: Any) -> Any:
-            return [*objective, pred["amount"][0].square().mean()]
+        def change_objective(self, estimator: Any, objectives: Any, pred: Any) -> Any:
+            return [*objectives, pred["amount"][0].square().mean()]
 
     setup = branches(unused=["amount"], losses={"digit": CE()}, handlers=(Adds(),))
     before = setup.net.amount.weight.detach().clone()
@@ -384,13 +405,14 @@ def test_losses_of_outputs_alone_are_not_doubted() -> None:
 
 
 def test_a_metric_that_cannot_compare() -> None:
+    fine = lambda self: None  # noqa: E731
     faulty = new_setup().with_metric("mse", **BOTH)
     faulty.refused(SpecError, 'metrics["figure"]: ', "(8, 3) float32")
     faulty = new_setup().with_metric(lambda a: 0.0, **BOTH)
     faulty.refused(
         SpecError, 'metrics["figure"]: is called with 2 arguments ("labels", "outputs")', "take both"
     )
-    own = type("Own", (), {"update": lambda self, labels: None, "reset": lambda self: None})()
+    own = type("Own", (), {"update": lambda self, y: None, "reset": fine, "get": lambda self: 0.0})()
     faulty = new_setup().with_metric(own, **BOTH)
     faulty.refused(SpecError, 'metrics["figure"].update: is called with 2 arguments ("labels", "outputs")')
     faulty = new_setup().with_metric("accuracy", **BOTH, transform=lambda a: a)

@@ -173,9 +173,12 @@ def test_a_loss_without_a_gradient_may_be_measured(setup: Setup) -> None:
 
 
 def test_each_with_each_where_it_is_meant(setup: Setup) -> None:
-    """A contrastive loss compares all pairs; so does one of values whose labels are all equal."""
+    """Contrastive losses compare all pairs; of equal labels, and without any, it makes no difference."""
     pairs = lambda a, b: ((a - a.T).abs() - (b - b[:, None]).abs()).square().mean()  # noqa: E731
-    for loss, label in ((pairs, arrays()[2][:, 0]), (lambda a, b: (a - b).mean(), np.ones(8, "float32"))):
+    alone = lambda a, b: a.square().mean()  # noqa: E731
+    of_equal = lambda a, b: (a - b).square().mean()  # noqa: E731
+    amount = arrays()[2][:, 0]
+    for loss, label in ((pairs, amount), (alone, amount), (of_equal, np.ones(8, "float32"))):
         losses = {"digit": CE(), "amount": LossSpec(loss)}
         setup.but(losses=losses, data=[[*arrays()[:2], label]]).trains()
 

@@ -155,13 +155,23 @@ def test_of_other_loaders_the_batches_that_were_done_are_loaded_and_left_out(kin
     assert [repr(batch) for batch in iterate_from(UNORDERED[kind](), 2, lambda: None)] == whole[2:]
 
 
-@pytest.mark.parametrize("options", [{}, {"num_workers": 1, "persistent_workers": True}])
-def test_replayed_streams_draw_the_seeds_of_their_workers(options: Any) -> None:
-    """And leave out what may never end."""
-    one, other = (DataLoader(Stream(), generator=seeded(), **options) for _ in range(2))
-    iter(one)
+PASSES: dict[str, tuple[Any, dict[str, Any]]] = {
+    "a stream": (Stream(), {"batch_size": 2}),
+    "a stream, persistent workers": (Stream(), {"num_workers": 1, "persistent_workers": True}),
+    "samples that are batches": (Noisy(), {"batch_size": None, "shuffle": True}),
+    "in order": (Noisy(), {"batch_size": 2, "shuffle": True}),
+}
+
+
+@pytest.mark.parametrize("kind", PASSES)
+def test_replayed_passes_draw_from_the_loaders_generator_what_they_drew(kind: str) -> None:
+    data, options = PASSES[kind]
+    one, other = (DataLoader(data, generator=seeded(), **options) for _ in range(2))
+    before = seeded().get_state()
+    list(one)
     replay_epochs(other, 1, lambda epoch: None)
     assert torch.equal(one.generator.get_state(), other.generator.get_state())
+    assert not torch.equal(one.generator.get_state(), before)
 
 
 def test_batches_without_an_end_are_drawn_one_by_one() -> None:

@@ -1,5 +1,6 @@
 """Which engine runs a net, and what is said of those that none runs."""
 
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from multifit.engines import choose_engine, engine_module, library_of, precision
 from multifit.seeding import seed_everything
 from multifit.taskfile import TaskFile
 from multifit.version import installed_versions
+
+ROOT = Path(__file__).parents[3]
 
 
 class Net(nn.Linear):
@@ -85,3 +88,25 @@ def test_torch_is_seeded_with_everything() -> None:
         seed_everything(3)
         drawn.append(torch.rand(3))
     assert torch.equal(*drawn)
+
+
+NEEDED = """
+import sys
+sys.modules["mxnet"] = None
+import multifit, multifit.losses
+from multifit.engines import engine_module
+for needs in (lambda: engine_module("mxnet"), lambda: multifit.losses.SequenceCELoss):
+    try:
+        needs()
+    except ImportError as error:
+        print(error)
+"""
+
+
+def test_what_needs_mxnet_says_so_where_it_is_not_installed() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", NEEDED], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    texts = done.stdout.splitlines()
+    assert len(texts) == 2 and texts[0].startswith('engine="mxnet" cannot be imported: Gluon nets need mxnet')
+    assert all("which is not installed: pip install mxnet==1.9.1" in text for text in texts)

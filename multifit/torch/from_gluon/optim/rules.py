@@ -1,8 +1,14 @@
-"""Optimizers that compute MXNet's numbers: a rule for each, for a list of tensors at once."""
+"""Optimizers that compute MXNet's numbers: a rule for each, for a list of tensors at once.
+
+A rule updates the parameters of a group and their states in place, without autograd. Its options are any
+object with the attributes of MXNet's optimizer (``momentum``, ``beta1``, ``clip_gradient`` and so on), such
+as that optimizer; they are read in each update. Rates and weight decays come with the group, so that the
+caller applies schedules and multipliers.
+"""
 
 import math
-from abc import ABC, abstractmethod
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 
@@ -32,76 +38,51 @@ from .group import (
 )
 
 
-class Rule(ABC):
-    """Updates parameters as one of MXNet's optimizers does.
+class Rule(NamedTuple):
+    """How parameters are updated, and ``create(options, weight)``: the state of a new one, as MXNet's."""
 
-    `options` is any object with that optimizer's attributes (``momentum``, ``beta1``, ``clip_gradient``,
-    ``rescale_grad`` and so on), such as the optimizer itself; they are read in every update. Rates and weight
-    decays come with the group, so that the caller applies schedules and multipliers.
-    """
-
-    @staticmethod
-    @abstractmethod
-    def create(options: Any, weight: torch.Tensor) -> State:
-        """Return the state of a new parameter, in the layout of MXNet's state."""
-
-    @staticmethod
-    @abstractmethod
-    def update(options: Any, group: Group) -> None:
-        """Update the parameters of a group and their states in place; call it without autograd."""
+    update: Callable[[Any, Group], None]
+    create: Callable[[Any, torch.Tensor], State]
 
 
-class SGD(Rule):
+def sgd(options: Any, group: Group) -> None:
     """SGD with momentum.
 
     As in ``mx.optimizer.SGD``; ``torch.optim.SGD`` differs where the rate changes.
 
     The rate is a part of the velocity: a new rate does not affect the gradients of earlier updates.
     """
-
-    @staticmethod
-    def create(options: Any, weight: torch.Tensor) -> State:
-        """Return the velocity of a parameter; None without momentum."""
-        return torch.zeros_like(weight) if options.momentum else None
-
-    @staticmethod
-    def update(options: Any, group: Group) -> None:
-        """Update the parameters of a group."""
-        gradients, rates = clipped_then_decayed(options, group), singles(group.rates)
-        if options.momentum <= 0:
-            subtract_scaled(group.weights, gradients, rates)
-            return
-        (velocities,) = group.columns()
-        torch._foreach_mul_(velocities, single(options.momentum))
-        subtract_scaled(velocities, gradients, rates)
-        torch._foreach_add_(group.weights, velocities)
+    gradients, rates = clipped_then_decayed(options, group), singles(group.rates)
+    if options.momentum <= 0:
+        subtract_scaled(group.weights, gradients, rates)
+        return
+    (velocities,) = group.columns()
+    torch._foreach_mul_(velocities, single(options.momentum))
+    subtract_scaled(velocities, gradients, rates)
+    torch._foreach_add_(group.weights, velocities)
 
 
-class NAG(SGD):
+def nag(options: Any, group: Group) -> None:
     """Nesterov's accelerated gradient.
 
     As in ``mx.optimizer.NAG``: SGD that also applies the momentum of the next update.
 
     As in MXNet, the stored velocity contains the weight decay of the weight after the update.
     """
-
-    @staticmethod
-    def update(options: Any, group: Group) -> None:
-        """Update the parameters of a group."""
-        gradients, weights = only_clipped(options, group), group.weights
-        rates, decays, momentum = singles(group.rates), singles(group.decays), single(options.momentum)
-        steps = decayed(gradients, weights, decays)
-        if momentum <= 0:
-            subtract_scaled(weights, steps, rates)
-            return
-        (velocities,) = group.columns()
-        torch._foreach_mul_(velocities, momentum)
-        torch._foreach_add_(weights, velocities, alpha=momentum)
-        subtract_scaled(weights, steps, [(1 + momentum) * rate for rate in rates])
-        subtract_scaled(velocities, decayed(gradients, weights, decays), rates)
+    gradients, weights = only_clipped(options, group), group.weights
+    rates, decays, momentum = singles(group.rates), singles(group.decays), single(options.momentum)
+    steps = decayed(gradients, weights, decays)
+    if momentum <= 0:
+        subtract_scaled(weights, steps, rates)
+        return
+    (velocities,) = group.columns()
+    torch._foreach_mul_(velocities, momentum)
+    torch._foreach_add_(weights, velocities, alpha=momentum)
+    subtract_scaled(weights, steps, [(1 + momentum) * rate for rate in rates])
+    subtract_scaled(velocities, decayed(gradients, weights, decays), rates)
 
 
-class Signum(SGD):
+def signum(options: Any, group: Group) -> None:
     """Signum: the sign of the gradient, or of its running mean.
 
     As in ``mx.optimizer.Signum``; Bernstein et al. 2018, https://arxiv.org/abs/1802.04434.
@@ -109,23 +90,19 @@ class Signum(SGD):
     As in MXNet, the state is minus the mean. Without momentum, weight decay shrinks the weight itself; with
     momentum, it is a part of the gradient.
     """
-
-    @staticmethod
-    def update(options: Any, group: Group) -> None:
-        """Update the parameters of a group."""
-        rates, decays = singles(group.rates), singles(group.decays)
-        if options.momentum:
-            (means,) = group.columns()
-            gradients = list(torch._foreach_neg(clipped_then_decayed(options, group)))
-            average(means, gradients, max(0, options.momentum))
-            directions, decays = torch._foreach_sign(means), [single(options.wd_lh)] * len(rates)
-        else:
-            directions = torch._foreach_sign(torch._foreach_neg(group.gradients))
-        shrink(group.weights, rates, decays)
-        subtract_scaled(group.weights, list(directions), [-rate for rate in rates])
+    rates, decays = singles(group.rates), singles(group.decays)
+    if options.momentum:
+        (means,) = group.columns()
+        gradients = list(torch._foreach_neg(clipped_then_decayed(options, group)))
+        average(means, gradients, max(0, options.momentum))
+        directions, decays = torch._foreach_sign(means), [single(options.wd_lh)] * len(rates)
+    else:
+        directions = torch._foreach_sign(torch._foreach_neg(group.gradients))
+    shrink(group.weights, rates, decays)
+    subtract_scaled(group.weights, list(directions), [-rate for rate in rates])
 
 
-class Adam(Rule):
+def adam(options: Any, group: Group) -> None:
     """Adam.
 
     As in ``mx.optimizer.Adam``; ``torch.optim.Adam`` differs in epsilon.
@@ -133,98 +110,68 @@ class Adam(Rule):
     Epsilon is added to the square root of the biased second moment; the bias correction is a part of the
     rate. Kingma and Ba 2015, https://arxiv.org/abs/1412.6980.
     """
-
-    @staticmethod
-    def create(options: Any, weight: torch.Tensor) -> State:
-        """Return the running means of a parameter's gradient and of its square."""
-        return zeros(weight, 2)
-
-    @staticmethod
-    def update(options: Any, group: Group) -> None:
-        """Update the parameters of a group."""
-        means, squares = moments(options, group, decayed_then_clipped(options, group))
-        factors = [
-            -single(rate * math.sqrt(1 - options.beta2**t) / (1 - options.beta1**t))
-            for rate, t in zip(group.rates, group.counts)
-        ]
-        torch._foreach_addcdiv_(group.weights, means, roots(squares, options.epsilon), factors)
+    means, squares = moments(options, group, decayed_then_clipped(options, group))
+    factors = [
+        -single(rate * math.sqrt(1 - options.beta2**t) / (1 - options.beta1**t))
+        for rate, t in zip(group.rates, group.counts)
+    ]
+    torch._foreach_addcdiv_(group.weights, means, roots(squares, options.epsilon), factors)
 
 
-class AdamW(Adam):
+def adamw(options: Any, group: Group) -> None:
     """AdamW: Adam with decoupled weight decay.
 
     As in multifit's ``adamw``, with the numbers of ``torch.optim.AdamW``; Loshchilov and Hutter 2019,
     https://arxiv.org/abs/1711.05101.
     """
-
-    @staticmethod
-    def update(options: Any, group: Group) -> None:
-        """Update the parameters of a group."""
-        means, squares = moments(options, group, only_clipped(options, group))
-        shrink(group.weights, group.rates, group.decays)
-        steps, epsilons = zip(*map(options.numbers, group.rates, group.counts))
-        below = roots(squares, list(epsilons))
-        torch._foreach_addcdiv_(group.weights, means, below, [-rate for rate in singles(steps)])
+    means, squares = moments(options, group, only_clipped(options, group))
+    shrink(group.weights, group.rates, group.decays)
+    steps, epsilons = zip(*map(options.numbers, group.rates, group.counts))
+    below = roots(squares, list(epsilons))
+    torch._foreach_addcdiv_(group.weights, means, below, [-rate for rate in singles(steps)])
 
 
-class RAdam(Adam):
+def radam(options: Any, group: Group) -> None:
     """RAdam: Adam with a rectified rate.
 
     As in multifit's ``radam``, with the numbers of ``torch.optim.RAdam``; Liu et al. 2020,
     https://arxiv.org/abs/1908.03265.
     """
-
-    @staticmethod
-    def update(options: Any, group: Group) -> None:
-        """Update the parameters of a group."""
-        means, squares = moments(options, group, decayed_then_clipped(options, group))
-        of_means, of_steps = zip(*map(options.factors, group.rates, group.counts))
-        below = roots(squares, options.epsilon)
-        torch._foreach_addcdiv_(group.weights, means, below, [-rate for rate in singles(of_steps)])
-        if any(of_means):
-            subtract_scaled(group.weights, means, of_means)
+    means, squares = moments(options, group, decayed_then_clipped(options, group))
+    of_means, of_steps = zip(*map(options.factors, group.rates, group.counts))
+    below = roots(squares, options.epsilon)
+    torch._foreach_addcdiv_(group.weights, means, below, [-rate for rate in singles(of_steps)])
+    if any(of_means):
+        subtract_scaled(group.weights, means, of_means)
 
 
-class Lion(Rule):
+def lion(options: Any, group: Group) -> None:
     """Lion: the sign of a running mean, with decoupled weight decay.
 
     As in multifit's ``lion``, whose state is minus the mean; Chen et al. 2023,
     https://arxiv.org/abs/2302.06675.
     """
-
-    @staticmethod
-    def create(options: Any, weight: torch.Tensor) -> State:
-        """Return the running mean of a parameter's gradient."""
-        return torch.zeros_like(weight)
-
-    @staticmethod
-    def update(options: Any, group: Group) -> None:
-        """Update the parameters of a group."""
-        gradients = list(torch._foreach_neg(only_clipped(options, group)))
-        (means,), rates = group.columns(), singles(group.rates)
-        directions = list(torch._foreach_mul(means, single(options.beta1)))
-        torch._foreach_add_(directions, gradients, alpha=rest(options.beta1))
-        shrink(group.weights, rates, singles(group.decays))
-        subtract_scaled(group.weights, list(torch._foreach_sign(directions)), [-rate for rate in rates])
-        average(means, gradients, options.beta2)
+    gradients = list(torch._foreach_neg(only_clipped(options, group)))
+    (means,), rates = group.columns(), singles(group.rates)
+    directions = list(torch._foreach_mul(means, single(options.beta1)))
+    torch._foreach_add_(directions, gradients, alpha=rest(options.beta1))
+    shrink(group.weights, rates, singles(group.decays))
+    subtract_scaled(group.weights, list(torch._foreach_sign(directions)), [-rate for rate in rates])
+    average(means, gradients, options.beta2)
 
 
-class BERTAdam(Adam):
+def bertadam(options: Any, group: Group) -> None:
     """BERTAdam: Adam with decoupled weight decay and without bias correction.
 
     As in ``gluonnlp.optimizer.BERTAdam``; Loshchilov and Hutter 2019, https://arxiv.org/abs/1711.05101.
     """
-
-    @staticmethod
-    def update(options: Any, group: Group) -> None:
-        """Update the parameters of a group."""
-        means, squares = moments(options, group, only_clipped(options, group))
-        steps = list(torch._foreach_div(means, roots(squares, options.epsilon)))
-        steps = add_scaled(steps, group.weights, singles(group.decays))
-        subtract_scaled(group.weights, steps, singles(group.rates))
+    means, squares = moments(options, group, only_clipped(options, group))
+    steps = list(torch._foreach_div(means, roots(squares, options.epsilon)))
+    steps = add_scaled(steps, group.weights, singles(group.decays))
+    subtract_scaled(group.weights, steps, singles(group.rates))
 
 
-class LAMB(Adam):
+def lamb(options: Any, group: Group) -> None:
     """LAMB.
 
     As in ``mx.optimizer.LAMB``; You et al. 2020, https://arxiv.org/abs/1904.00962.
@@ -232,19 +179,15 @@ class LAMB(Adam):
     The rate of each array is multiplied by the array's norm over the norm of its step, without waiting for
     these.
     """
-
-    @staticmethod
-    def update(options: Any, group: Group) -> None:
-        """Update the parameters of a group."""
-        means, squares = moments(options, group, only_clipped(options, group))
-        if options.bias_correction:
-            means = _corrected(means, options.beta1, group.counts)
-            squares = _corrected(squares, options.beta2, group.counts)
-        steps = list(torch._foreach_div(means, roots(squares, options.epsilon)))
-        steps = add_scaled(steps, group.weights, singles(group.decays))
-        torch._foreach_mul_(steps, _ratios(options, group.weights, steps))
-        torch._foreach_mul_(steps, singles(group.rates))
-        torch._foreach_sub_(group.weights, steps)
+    means, squares = moments(options, group, only_clipped(options, group))
+    if options.bias_correction:
+        means = _corrected(means, options.beta1, group.counts)
+        squares = _corrected(squares, options.beta2, group.counts)
+    steps = list(torch._foreach_div(means, roots(squares, options.epsilon)))
+    steps = add_scaled(steps, group.weights, singles(group.decays))
+    torch._foreach_mul_(steps, _ratios(options, group.weights, steps))
+    torch._foreach_mul_(steps, singles(group.rates))
+    torch._foreach_sub_(group.weights, steps)
 
 
 def _corrected(means: Column, share: float, counts: list[int]) -> Column:
@@ -261,7 +204,7 @@ def _ratios(options: Any, weights: Column, steps: Column) -> Column:
     return list(torch.where((above == 0) | (below == 0), 1.0, above / below).unbind())
 
 
-class Nadam(Adam):
+def nadam(options: Any, group: Group) -> None:
     """Nadam: Adam with Nesterov momentum.
 
     As in ``mx.optimizer.Nadam``; Dozat 2016, http://cs229.stanford.edu/proj2015/054_report.pdf.
@@ -269,23 +212,19 @@ class Nadam(Adam):
     As in MXNet, the product of the momenta so far, the option ``m_schedule``, is one number for all
     parameters: the update of each parameter multiplies it again.
     """
-
-    @staticmethod
-    def update(options: Any, group: Group) -> None:
-        """Update the parameters of a group."""
-        gradients = decayed(rescaled(options, group.gradients), group.weights, group.decays)
-        gradients, (means, squares) = clipped(options, gradients), group.columns()
-        torch._foreach_mul_(means, options.beta1)
-        torch._foreach_add_(means, gradients, alpha=1 - options.beta1)
-        torch._foreach_mul_(squares, options.beta2)
-        torch._foreach_addcmul_(squares, gradients, gradients, 1 - options.beta2)
-        of_gradients, of_means = _shares(options, group.counts)
-        steps = torch._foreach_mul(gradients, of_gradients)
-        torch._foreach_add_(steps, torch._foreach_mul(means, of_means))
-        below = torch._foreach_div(squares, [1 - options.beta2**t for t in group.counts])
-        torch._foreach_sqrt_(below)
-        torch._foreach_add_(below, options.epsilon)
-        torch._foreach_addcdiv_(group.weights, steps, below, [-rate for rate in group.rates])
+    gradients = decayed(rescaled(options, group.gradients), group.weights, group.decays)
+    gradients, (means, squares) = clipped(options, gradients), group.columns()
+    torch._foreach_mul_(means, options.beta1)
+    torch._foreach_add_(means, gradients, alpha=1 - options.beta1)
+    torch._foreach_mul_(squares, options.beta2)
+    torch._foreach_addcmul_(squares, gradients, gradients, 1 - options.beta2)
+    of_gradients, of_means = _shares(options, group.counts)
+    steps = torch._foreach_mul(gradients, of_gradients)
+    torch._foreach_add_(steps, torch._foreach_mul(means, of_means))
+    below = torch._foreach_div(squares, [1 - options.beta2**t for t in group.counts])
+    torch._foreach_sqrt_(below)
+    torch._foreach_add_(below, options.epsilon)
+    torch._foreach_addcdiv_(group.weights, steps, below, [-rate for rate in group.rates])
 
 
 def _shares(options: Any, counts: list[int]) -> tuple[list[float], list[float]]:
@@ -303,98 +242,62 @@ def _momentum(options: Any, t: int) -> float:
     return float(options.beta1 * (1 - 0.5 * 0.96 ** (t * options.schedule_decay)))
 
 
-class Adamax(Rule):
+def adamax(options: Any, group: Group) -> None:
     """AdaMax: Adam with the largest gradient in place of the mean square.
 
     As in ``mx.optimizer.Adamax``; Kingma and Ba 2015, section 7, https://arxiv.org/abs/1412.6980.
     """
-
-    @staticmethod
-    def create(options: Any, weight: torch.Tensor) -> State:
-        """Return the running mean of a parameter's gradient, and its largest size so far, decayed."""
-        return zeros(weight, 2)
-
-    @staticmethod
-    def update(options: Any, group: Group) -> None:
-        """Update the parameters of a group."""
-        gradients = decayed(rescaled(options, group.gradients), group.weights, group.decays)
-        gradients, (means, largest) = clipped(options, gradients), group.columns()
-        torch._foreach_mul_(means, options.beta1)
-        torch._foreach_add_(means, gradients, alpha=1 - options.beta1)
-        torch._foreach_mul_(largest, options.beta2)
-        torch._foreach_maximum_(largest, torch._foreach_abs(gradients))
-        factors = [-rate / (1 - options.beta1**t) for rate, t in zip(group.rates, group.counts)]
-        torch._foreach_addcdiv_(group.weights, means, largest, factors)
+    gradients = decayed(rescaled(options, group.gradients), group.weights, group.decays)
+    gradients, (means, largest) = clipped(options, gradients), group.columns()
+    torch._foreach_mul_(means, options.beta1)
+    torch._foreach_add_(means, gradients, alpha=1 - options.beta1)
+    torch._foreach_mul_(largest, options.beta2)
+    torch._foreach_maximum_(largest, torch._foreach_abs(gradients))
+    factors = [-rate / (1 - options.beta1**t) for rate, t in zip(group.rates, group.counts)]
+    torch._foreach_addcdiv_(group.weights, means, largest, factors)
 
 
-class AdaGrad(Rule):
+def adagrad(options: Any, group: Group) -> None:
     """AdaGrad.
 
     As in ``mx.optimizer.AdaGrad``; Duchi et al. 2011, https://jmlr.org/papers/v12/duchi11a.html.
 
     Epsilon is inside the square root, and weight decay is not divided by the root.
     """
-
-    @staticmethod
-    def create(options: Any, weight: torch.Tensor) -> State:
-        """Return the sum of the squares of a parameter's gradients."""
-        return torch.zeros_like(weight)
-
-    @staticmethod
-    def update(options: Any, group: Group) -> None:
-        """Update the parameters of a group."""
-        gradients, (sums,) = only_clipped(options, group), group.columns()
-        torch._foreach_addcmul_(sums, gradients, gradients)
-        below = roots_of_sums(sums, options.float_stable_eps)
-        steps = add_scaled(list(torch._foreach_div(gradients, below)), group.weights, group.decays)
-        subtract_scaled(group.weights, steps, group.rates)
+    gradients, (sums,) = only_clipped(options, group), group.columns()
+    torch._foreach_addcmul_(sums, gradients, gradients)
+    below = roots_of_sums(sums, options.float_stable_eps)
+    steps = add_scaled(list(torch._foreach_div(gradients, below)), group.weights, group.decays)
+    subtract_scaled(group.weights, steps, group.rates)
 
 
-class GroupAdaGrad(Rule):
+def groupadagrad(options: Any, group: Group) -> None:
     """AdaGrad with one rate for each row of a matrix.
 
     As in ``mx.optimizer.contrib.GroupAdaGrad``, for matrices such as embeddings; it has no weight decay.
     """
-
-    @staticmethod
-    def create(options: Any, weight: torch.Tensor) -> State:
-        """Return the sum of the mean squares of each row's gradients."""
-        return weight.new_zeros((len(weight), 1))
-
-    @staticmethod
-    def update(options: Any, group: Group) -> None:
-        """Update the parameters of a group."""
-        gradients, (sums,) = only_clipped(options, group), group.columns()
-        torch._foreach_add_(sums, [gradient.square().mean(1, keepdim=True) for gradient in gradients])
-        below = roots_of_sums(sums, options.float_stable_eps)
-        for weight, gradient, root, rate in zip(group.weights, gradients, below, group.rates):
-            weight.addcdiv_(gradient, root, value=-rate)
+    gradients, (sums,) = only_clipped(options, group), group.columns()
+    torch._foreach_add_(sums, [gradient.square().mean(1, keepdim=True) for gradient in gradients])
+    below = roots_of_sums(sums, options.float_stable_eps)
+    for weight, gradient, root, rate in zip(group.weights, gradients, below, group.rates):
+        weight.addcdiv_(gradient, root, value=-rate)
 
 
-class AdaDelta(Rule):
+def adadelta(options: Any, group: Group) -> None:
     """AdaDelta.
 
     As in ``mx.optimizer.AdaDelta``; Zeiler 2012, https://arxiv.org/abs/1212.5701.
 
     It uses no learning rate: weight decay is subtracted unscaled.
     """
-
-    @staticmethod
-    def create(options: Any, weight: torch.Tensor) -> State:
-        """Return the running means of the squares of a parameter's gradients and of its steps."""
-        return zeros(weight, 2)
-
-    @staticmethod
-    def update(options: Any, group: Group) -> None:
-        """Update the parameters of a group."""
-        gradients = only_clipped(options, group)
-        of_gradients, of_steps = group.columns()
-        _average_squares(of_gradients, gradients, options.rho)
-        steps = roots_of_sums(of_steps, options.epsilon)
-        torch._foreach_div_(steps, roots_of_sums(of_gradients, options.epsilon))
-        torch._foreach_mul_(steps, gradients)
-        _average_squares(of_steps, steps, options.rho)
-        torch._foreach_sub_(group.weights, add_scaled(steps, group.weights, group.decays))
+    gradients = only_clipped(options, group)
+    of_gradients, of_steps = group.columns()
+    _average_squares(of_gradients, gradients, options.rho)
+    steps = roots_of_sums(of_steps, options.epsilon)
+    torch._foreach_div_(steps, roots_of_sums(of_gradients, options.epsilon))
+    torch._foreach_mul_(steps, gradients)
+    _average_squares(of_steps, steps, options.rho)
+    torch._foreach_sub_(group.weights, add_scaled(steps, group.weights, group.decays))
 
 
 def _average_squares(means: list[torch.Tensor], values: list[torch.Tensor], share: float) -> None:
@@ -402,121 +305,99 @@ def _average_squares(means: list[torch.Tensor], values: list[torch.Tensor], shar
     torch._foreach_addcmul_(means, values, values, 1 - share)
 
 
-class RMSProp(Rule):
+def rmsprop(options: Any, group: Group) -> None:
     """RMSProp, plain or centered.
 
     As in ``mx.optimizer.RMSProp``: Tieleman and Hinton 2012; centered, Graves 2013, https://arxiv.org/abs/1308.0850.
 
     Epsilon is inside the square root.
     """
-
-    @staticmethod
-    def create(options: Any, weight: torch.Tensor) -> State:
-        """Return the running mean of squares; if centered, also the mean of gradients and the velocity."""
-        return zeros(weight, 3 if options.centered else 1)
-
-    @staticmethod
-    def update(options: Any, group: Group) -> None:
-        """Update the parameters of a group."""
-        gradients, (squares, *centered) = decayed_then_clipped(options, group), group.columns()
-        average_squares(squares, gradients, options.gamma1)
-        epsilon, negative = single(options.epsilon), [-rate for rate in singles(group.rates)]
-        if centered:
-            means, velocities = centered
-            average(means, gradients, options.gamma1)
-            below = roots_of_sums(torch._foreach_addcmul(squares, means, means, -1), epsilon)
-            torch._foreach_mul_(velocities, single(options.gamma2))
-            torch._foreach_addcdiv_(velocities, gradients, below, negative)
-            torch._foreach_add_(group.weights, velocities)
-        else:
-            below = roots_of_sums(squares, epsilon)
-            torch._foreach_addcdiv_(group.weights, gradients, below, negative)
-        bound = single(options.clip_weights or 0)
-        if bound > 0:
-            torch._foreach_clamp_max_(group.weights, bound)
-            torch._foreach_clamp_min_(group.weights, -bound)
+    gradients, (squares, *centered) = decayed_then_clipped(options, group), group.columns()
+    average_squares(squares, gradients, options.gamma1)
+    epsilon, negative = single(options.epsilon), [-rate for rate in singles(group.rates)]
+    if centered:
+        means, velocities = centered
+        average(means, gradients, options.gamma1)
+        below = roots_of_sums(torch._foreach_addcmul(squares, means, means, -1), epsilon)
+        torch._foreach_mul_(velocities, single(options.gamma2))
+        torch._foreach_addcdiv_(velocities, gradients, below, negative)
+        torch._foreach_add_(group.weights, velocities)
+    else:
+        below = roots_of_sums(squares, epsilon)
+        torch._foreach_addcdiv_(group.weights, gradients, below, negative)
+    bound = single(options.clip_weights or 0)
+    if bound > 0:
+        torch._foreach_clamp_max_(group.weights, bound)
+        torch._foreach_clamp_min_(group.weights, -bound)
 
 
-class Ftrl(Rule):
+def ftrl(options: Any, group: Group) -> None:
     """FTRL.
 
     As in ``mx.optimizer.Ftrl``; McMahan et al. 2013, https://dl.acm.org/doi/10.1145/2487575.2488200.
 
     Weight decay is the L2 term of the objective that is minimised, never a part of a gradient.
     """
-
-    @staticmethod
-    def create(options: Any, weight: torch.Tensor) -> State:
-        """Return the sums of a parameter's adjusted gradients and of their squares."""
-        return zeros(weight, 2)
-
-    @staticmethod
-    def update(options: Any, group: Group) -> None:
-        """Update the parameters of a group."""
-        gradients, (sums, squares) = only_clipped(options, group), group.columns()
-        rates, decays = singles(group.rates), singles(group.decays)
-        before = torch._foreach_sqrt(squares)
-        torch._foreach_addcmul_(squares, gradients, gradients)
-        after = list(torch._foreach_sqrt(squares))
-        torch._foreach_add_(sums, gradients)
-        grown = torch._foreach_sub(after, before)
-        torch._foreach_addcmul_(sums, grown, group.weights, [-1 / rate for rate in rates])
-        torch._foreach_add_(after, single(options.beta))
-        torch._foreach_div_(after, rates)
-        torch._foreach_add_(after, decays)
-        # sign(z) * l1 - z is 0 or more where |z| is at most l1: the weight is 0 there
-        bound = single(options.lamda1)
-        within = torch._foreach_clamp_min(torch._foreach_clamp_max(sums, bound), -bound)
-        set_to_minus_quotients(group.weights, list(torch._foreach_sub(sums, within)), after)
+    gradients, (sums, squares) = only_clipped(options, group), group.columns()
+    rates, decays = singles(group.rates), singles(group.decays)
+    before = torch._foreach_sqrt(squares)
+    torch._foreach_addcmul_(squares, gradients, gradients)
+    after = list(torch._foreach_sqrt(squares))
+    torch._foreach_add_(sums, gradients)
+    grown = torch._foreach_sub(after, before)
+    torch._foreach_addcmul_(sums, grown, group.weights, [-1 / rate for rate in rates])
+    torch._foreach_add_(after, single(options.beta))
+    torch._foreach_div_(after, rates)
+    torch._foreach_add_(after, decays)
+    # sign(z) * l1 - z is 0 or more where |z| is at most l1: the weight is 0 there
+    bound = single(options.lamda1)
+    within = torch._foreach_clamp_min(torch._foreach_clamp_max(sums, bound), -bound)
+    set_to_minus_quotients(group.weights, list(torch._foreach_sub(sums, within)), after)
 
 
-class FTML(Rule):
+def ftml(options: Any, group: Group) -> None:
     """FTML: follow the moving leader.
 
     As in ``mx.optimizer.FTML``; Zheng and Kwok 2017, https://proceedings.mlr.press/v70/zheng17a.html.
     """
-
-    @staticmethod
-    def create(options: Any, weight: torch.Tensor) -> State:
-        """Return a parameter's denominator, mean square and numerator."""
-        return zeros(weight, 3)
-
-    @staticmethod
-    def update(options: Any, group: Group) -> None:
-        """Update the parameters of a group."""
-        gradients, (denominators, squares, sums) = decayed_then_clipped(options, group), group.columns()
-        beta1, beta2 = single(options.beta1), single(options.beta2)
-        average_squares(squares, gradients, options.beta2)
-        new = torch._foreach_div(squares, [1 - beta2**t for t in group.counts])
-        torch._foreach_sqrt_(new)
-        torch._foreach_add_(new, single(options.epsilon))
-        rates = singles(group.rates)
-        torch._foreach_mul_(new, [(1 - beta1**t) / rate for rate, t in zip(rates, group.counts)])
-        average(sums, gradients, options.beta1)
-        grown = torch._foreach_add(new, denominators, alpha=-beta1)
-        torch._foreach_addcmul_(sums, grown, group.weights, -1)
-        torch._foreach_copy_(denominators, new)
-        set_to_minus_quotients(group.weights, sums, new)
+    gradients, (denominators, squares, sums) = decayed_then_clipped(options, group), group.columns()
+    beta1, beta2 = single(options.beta1), single(options.beta2)
+    average_squares(squares, gradients, options.beta2)
+    new = torch._foreach_div(squares, [1 - beta2**t for t in group.counts])
+    torch._foreach_sqrt_(new)
+    torch._foreach_add_(new, single(options.epsilon))
+    rates = singles(group.rates)
+    torch._foreach_mul_(new, [(1 - beta1**t) / rate for rate, t in zip(rates, group.counts)])
+    average(sums, gradients, options.beta1)
+    grown = torch._foreach_add(new, denominators, alpha=-beta1)
+    torch._foreach_addcmul_(sums, grown, group.weights, -1)
+    torch._foreach_copy_(denominators, new)
+    set_to_minus_quotients(group.weights, sums, new)
 
 
-RULES: dict[str, type[Rule]] = {
-    "adadelta": AdaDelta,
-    "adagrad": AdaGrad,
-    "adam": Adam,
-    "adamax": Adamax,
-    "adamw": AdamW,
-    "bertadam": BERTAdam,
-    "ccsgd": SGD,  # MXNet's old name of SGD
-    "ftml": FTML,
-    "ftrl": Ftrl,
-    "groupadagrad": GroupAdaGrad,
-    "lamb": LAMB,
-    "lion": Lion,
-    "nadam": Nadam,
-    "nag": NAG,
-    "radam": RAdam,
-    "rmsprop": RMSProp,
-    "sgd": SGD,
-    "signum": Signum,
+def _momentum_state(options: Any, weight: torch.Tensor) -> State:
+    return torch.zeros_like(weight) if options.momentum else None
+
+
+def _one(options: Any, weight: torch.Tensor) -> State:
+    return torch.zeros_like(weight)
+
+
+def _two(options: Any, weight: torch.Tensor) -> State:
+    return zeros(weight, 2)
+
+
+RULES: dict[str, Rule] = {
+    "adadelta": Rule(adadelta, _two),  # running means of the squares of gradients and of steps
+    "adagrad": Rule(adagrad, _one),  # the sum of the squares of gradients
+    **{each.__name__: Rule(each, _two) for each in (adam, adamax, adamw, bertadam, lamb, nadam, radam)},
+    "ccsgd": Rule(sgd, _momentum_state),  # MXNet's old name of SGD
+    "ftml": Rule(ftml, lambda options, weight: zeros(weight, 3)),  # denominator, mean square and numerator
+    "ftrl": Rule(ftrl, _two),  # the sums of adjusted gradients and of their squares
+    "groupadagrad": Rule(groupadagrad, lambda options, weight: weight.new_zeros((len(weight), 1))),
+    "lion": Rule(lion, _one),
+    # the mean square; if centered, also the mean of gradients and the velocity
+    "rmsprop": Rule(rmsprop, lambda options, weight: zeros(weight, 3 if options.centered else 1)),
+    **{each.__name__: Rule(each, _momentum_state) for each in (nag, sgd, signum)},
 }
 """The rules, by the names of MXNet's optimizers."""

@@ -1,0 +1,65 @@
+"""Checking what losses take and return, against what their terms declare."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from ..errors import Problem, counted
+from ..spec import TaskSpec
+from ..spec.names import listed
+from ..spec.terms import Term
+from . import describe
+
+
+def absent_problems(spec: TaskSpec, slots: Mapping[str, Any]) -> list[Problem]:
+    """Return the slots that are None, though a loss or metric of the batch takes them."""
+    takers = [item for item in spec.takers if all(slots.get(name) is not None for name in item.optional)]
+    read = {ref.name for item in takers for ref in item.labels}
+    fix = '; if samples may lack this label, declare LabelSpec("{}", missing=...)'
+    return [
+        Problem(
+            "data",
+            f'the slot "{name}" is None, but losses or metrics take it; the batch must hold an array'
+            f"{fix.format(name) * (name in spec.labels)}",
+        )
+        for name, slot in slots.items()
+        if slot is None and name in read
+    ]
+
+
+def parts_problem(
+    term: Term, values: Sequence[Any], kind: type, array: str, dtypes: Collection[Any], cast: str
+) -> str | None:
+    """Return what is wrong with the number, the type and the dtypes of a loss's parts, or None.
+
+    They must be of type `kind`, which is `array` in words, and have one of the `dtypes`; `cast` names the one
+    that they should have, and how.
+    """
+    declared, returned = listed(term.spec.returns), describe.structure(list(values))
+    if not values or not all(isinstance(value, kind) for value in values):
+        return f"returns {returned[1:-1] or 'nothing'}; a loss must return {array}, or several"
+    if declared and len(values) != len(declared):
+        parts = f"returns= names {len(declared)}: {', '.join(declared)}"
+        return (
+            f"returns {counted(len(values), 'part')}, {returned}, but {parts}; name each part that it returns"
+        )
+    if not declared and len(values) > 1:
+        way_out = "name them with returns=[...], and the one that counts with minimize="
+        return f"returns {len(values)} parts, {returned}; {way_out}"
+    if not all(value.dtype in dtypes for value in values):
+        return f"returns {returned[1:-1]}; a loss must return {cast}"
+    return None
+
+
+def class_weights_problem(term: Term, classes: int | None) -> str | None:
+    """Return what is wrong with a loss's class weights, given its number of classes, None if it has none."""
+    weights, found = term.spec.class_weights, ""
+    if classes is None:
+        kind = type(term.spec.fn).__name__
+        found = f"need class indices as labels, which {kind} does not take; use sample_weight="
+    elif isinstance(weights, tuple) and len(weights) != classes:
+        found = f"are {len(weights)} numbers for {counted(classes, 'class', 'classes')}"
+    elif isinstance(weights, Mapping) and max(weights) >= classes:
+        found = f"name the class {max(weights)}; classes are 0 … {classes - 1}"
+    return f"{term.where}: class_weights {found}" if found else None
