@@ -1,6 +1,7 @@
 """What an engine is to the rest of the package, and which engines there are."""
 
 from .arrays import Arrays
+from .engine import Engine
 from .registry import (
     AUTO,
     CUDA_GRAPHS,
@@ -22,6 +23,7 @@ __all__ = [
     "FORMATS",
     "PRECISIONS",
     "Arrays",
+    "Engine",
     "FirstBatches",
     "Peeked",
     "Runner",

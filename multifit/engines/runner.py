@@ -21,8 +21,8 @@ from ..state import RunState
 from .arrays import Arrays
 
 if TYPE_CHECKING:
-    from ..gluon.engine import Engine
     from ..gluon.validation.dry_run import DryRun
+    from .engine import Engine
     from .snapshot import Snapshot
 
 Timer = Callable[..., AbstractContextManager[Any]]

@@ -62,6 +62,7 @@ def make_runner(setup: Setup, state: RunState, log_once: LogOnce) -> Runner:
 class Runner(engines.Runner):
     """Runs batches on the devices of the net's own parameters, so that parameters are never copied."""
 
+    engine: Engine
     export_format = "gluon"
 
     def __init__(self, engine: Engine, log_once: LogOnce) -> None:
