@@ -29,6 +29,8 @@ class Row(NamedTuple):
         The data set that it needs, a folder of that name in the folder of ``--data``; empty for none.
     precision : str
         The precision of the net; the floors are those of float32.
+    library : {"mxnet", "torch"}
+        Whose net it is.
     """
 
     task: str
@@ -38,6 +40,7 @@ class Row(NamedTuple):
     device: str = "cpu"
     data: str = ""
     precision: str = "float32"
+    library: str = "mxnet"
 
     @property
     def name(self) -> str:
@@ -104,6 +107,8 @@ ROWS = (
     Row("cells", "", 60, {"val_diagnosis_accuracy": 0.93, "val_texture_r2": 0.72, "val_smoothness_r2": 0.65}),
     Row("language", "", 10, {"val_text.saved": 0.31}),
     Row("dcgan", "", 40, {"val_score": 0.6}),
+    Row("torch_digits", "", 15, {"val_digit_accuracy": 0.97}, library="torch"),
+    Row("torch_scenes", "", 12, {"val_mIoU": 0.80, "val_count_accuracy": 0.95}, library="torch"),
     Row("classification", "model=resnet18", 5, {"val_accuracy": 0.99}, "gpu", "mnist"),
     Row("sentiment", "model=birnn length=200", 10, {"val_accuracy": 0.80}, "gpu", "imdb"),
     Row("detection", "base=resnet18_v1 size=320", 60, {"val_VOC.mAP": 0.30}, "gpu", "voc"),

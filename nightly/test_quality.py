@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 
@@ -44,6 +45,8 @@ def test_quality(row: Row, pytestconfig, record_property):
 
 
 def _skip_if_unsupported(row: Row, device: str) -> None:
+    if row.library == "torch" and find_spec("torch") is None:
+        pytest.skip("needs PyTorch: make nightly DEVICE=torch")
     if device == "gpu" and not mx.context.num_gpus():
         pytest.skip("this machine has no GPU that mxnet can use")
     if row.precision == "bfloat16" and device != "cuda" and not cpu_supports_bfloat16():

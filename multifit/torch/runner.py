@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from .. import engines
 from ..engines import CUDA_GRAPHS, FirstBatches, Setup, Timer, untimed
@@ -146,7 +147,8 @@ class Runner(engines.Runner):
         tensors: dict[str, Any] = {**model.parameters, **model.statistics}
         if gradients:
             tensors = {name: p.grad for name, p in model.parameters.items() if p.grad is not None}
-        return {name: tensor.detach().cpu().numpy().copy() for name, tensor in tensors.items()}
+        known = {name: tensor for name, tensor in tensors.items() if not is_lazy(tensor)}
+        return {name: tensor.detach().cpu().numpy().copy() for name, tensor in known.items()}
 
     def set_values(self, values: Mapping[str, Any]) -> None:
         tensors = {**self.engine.model.parameters, **self.engine.model.statistics}

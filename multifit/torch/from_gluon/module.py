@@ -16,7 +16,7 @@ from ...gluon.execution.network import flatten, regroup
 from ...gluon.execution.blocks import blocks_of
 from ...gluon.ops import whole_samples
 from .graph import read_graph
-from .parameters import Held, with_frozen
+from .parameters import Held, Holder, with_frozen
 from .translate import translate, untranslated
 
 WAY_OUT = 'or use engine="mxnet"'
@@ -36,7 +36,7 @@ class Traced(NamedTuple):
     operators: Sequence[str]
 
 
-class GluonModule(nn.Module):
+class GluonModule(Holder):
     """Computes functions on symbols, which are traced: once for training, and once for evaluation.
 
     `held` are the parameters that they use; ``initialise()`` gives them their first values. `where` is the

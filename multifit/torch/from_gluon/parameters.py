@@ -14,6 +14,8 @@ from torch.nn.parameter import UninitializedBuffer, UninitializedParameter, is_l
 
 from ...errors import Problem, quoted, raise_problems
 from ...gluon.compat import mx
+from ...gluon.data.arrays import new_array
+from ...gluon.data.devices import CPU
 from ...gluon.execution.blocks import blocks_of
 from ...gluon.optim.parameters import NamedParameters, learnable
 from .translate import add_modules, free_path
@@ -24,10 +26,27 @@ LAZY_BUFFER: Any = UninitializedBuffer
 NORMS = "BatchNorm", "_contrib_BatchNormWithReLU", "_contrib_SyncBatchNorm"
 
 
-class Norm(nn.modules.batchnorm._BatchNorm):
+class Holder(nn.Module):
+    """A module that holds parameters, some of which may have no shape yet."""
+
+    def _tensors(self) -> list[tuple[str, Any]]:
+        return [(n, t) for n, t in (*self._parameters.items(), *self._buffers.items()) if t is not None]
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        for name, each in self._tensors():
+            destination[prefix + name] = each if keep_vars or is_lazy(each) else each.detach()
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *arguments: Any) -> None:
+        for name, each in self._tensors():
+            value = state_dict.get(prefix + name)
+            if is_lazy(each) and value is not None:
+                each.materialize(value.shape)
+        nn.Module._load_from_state_dict(self, state_dict, prefix, *arguments)
+
+
+class Norm(Holder, nn.modules.batchnorm._BatchNorm):
     """A BatchNorm layer's parameters; in evaluation mode, its running statistics are frozen."""
 
-    _load_from_state_dict = nn.Module._load_from_state_dict  # without a count of batches
     extra_repr = nn.Module.extra_repr
 
     def __init__(self) -> None:
@@ -99,8 +118,12 @@ class Held:
 
     def write_back(self) -> None:
         """Copy the values to Gluon's parameters."""
-        have_values = {name: each for name, each in self.parameters.items() if each._data is not None}
-        set_values(self.parameters, {n: self.tensor(n).numpy(force=True) for n in have_values})
+        tensors = {name: self.tensor(name) for name in self.parameters}
+        values = {n: t.numpy(force=True) for n, t in tensors.items() if not is_lazy(t) and t.numel()}
+        for name, parameter in self.parameters.items():
+            if parameter._data is None and name in values:  # it was loaded before a batch
+                parameter._load_init(new_array(values[name]), None if parameter._deferred_init else [CPU])
+        set_values(self.parameters, values)
 
     def infer(self, symbol: Any, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Give the parameters in a symbol the shapes that fit those of its inputs, and their first values."""
@@ -142,7 +165,7 @@ class Held:
 
     def _holder(self, name: str) -> tuple[nn.Module, str]:
         path, _, last = free_path(name).rpartition(".")
-        return add_modules(self._module, path, self.norms), last
+        return add_modules(self._module, path, self.norms, Holder), last
 
     def _problems(self) -> list[Problem]:
         """Return the problems of parameters that have no tensors, or gradients that torch lacks."""

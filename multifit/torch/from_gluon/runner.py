@@ -81,6 +81,11 @@ class BridgedSnapshot(Snapshot):
         super().__init__(engine)
         self._bridge = bridge
 
+    def _read_parameters(self, folder: Path, rank: int) -> list[str]:
+        lines = super()._read_parameters(folder, rank)
+        self._bridge.write_back()
+        return lines
+
     def write_trained(self, path: Path) -> None:
         self._bridge.publish()
         model = self._bridge.model
