@@ -1,6 +1,7 @@
 """What an engine is to the rest of the package, and which engines there are."""
 
 from .arrays import Arrays
+from .dry_run import DryRun
 from .engine import Engine
 from .registry import (
     AUTO,
@@ -23,6 +24,7 @@ __all__ = [
     "FORMATS",
     "PRECISIONS",
     "Arrays",
+    "DryRun",
     "Engine",
     "FirstBatches",
     "Peeked",

@@ -21,7 +21,7 @@ from ..state import RunState
 from .arrays import Arrays
 
 if TYPE_CHECKING:
-    from ..gluon.validation.dry_run import DryRun
+    from .dry_run import DryRun
     from .engine import Engine
     from .snapshot import Snapshot
 

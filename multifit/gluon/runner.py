@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import engines
-from ..engines import FirstBatches, Setup, Timer, needs_torch, untimed
+from ..engines import DryRun, FirstBatches, Setup, Timer, needs_torch, untimed
 from ..engines.class_counts import balance_classes
 from ..engines.first_batches import first_batches
 from ..log_once import LogOnce
@@ -34,7 +34,7 @@ from .snapshot.snapshot import Snapshot
 from .steps.evaluation import evaluate_batch, predict
 from .steps.train_step import TrainStep
 from .steps.trial_run import trial_run
-from .validation.dry_run import DryRun, dry_run
+from .validation.dry_run import dry_run
 from .validation.make_plan import make_plan
 
 __all__ = ["Runner", "be_deterministic", "has", "host", "make_runner"]

@@ -7,6 +7,7 @@ import numpy as np
 
 from ...checks import describe
 from ...checks.trainers import freezing, listing
+from ...engines import DryRun
 from ...log_once import LogOnce
 from ...spec.plan import Layer, Plan, StagePlan, TrainerPlan, stage_plan
 from ...stages import EVALUATE, TRAIN
@@ -21,7 +22,7 @@ from ..execution.stage import Stage
 from ..metrics.stage_metric import Place, StageMetric
 from ..optim.preserve_state import kept_statistics, preserve_state
 from .doubtful_values import channels_last, doubtful_values
-from .dry_run import DryRun, without_gradient
+from .dry_run import without_gradient
 
 PLACES = {
     Place.DEVICE: "summed on the device",

@@ -4,14 +4,13 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from ...gluon.compat import mx
 from ...gluon.data.arrays import host_view, new_array
 from ...gluon.waiting import wait_for_operators
+from ...protocols import Numbers
 
 
-def values_of(parameters: Mapping[str, mx.gluon.Parameter]) -> dict[str, np.ndarray]:
+def values_of(parameters: Mapping[str, mx.gluon.Parameter]) -> dict[str, Numbers]:
     """Return the values of the parameters that have values; waits for the engine once.
 
     The arrays share the memory of the parameters, if possible: copy what you keep, and do not write to them.
@@ -24,7 +23,7 @@ def values_of(parameters: Mapping[str, mx.gluon.Parameter]) -> dict[str, np.ndar
     }
 
 
-def set_values(parameters: Mapping[str, mx.gluon.Parameter], values: Mapping[str, np.ndarray]) -> None:
+def set_values(parameters: Mapping[str, mx.gluon.Parameter], values: Mapping[str, Numbers]) -> None:
     """Set the values of parameters on all of their devices; this also works while autograd records.
 
     Waits for the engine once, and then writes to the memory of the arrays. ``set_data`` takes .3 ms for each
@@ -52,7 +51,7 @@ def _is_plain(parameter: mx.gluon.Parameter) -> bool:
     return all(each.device_type == "cpu" for each in parameter._ctx_list)
 
 
-def _takes(parameter: mx.gluon.Parameter, value: np.ndarray) -> bool:
+def _takes(parameter: mx.gluon.Parameter, value: Numbers) -> bool:
     """Whether a value can be written to a parameter as it is."""
     if parameter._data is None or not _is_plain(parameter):
         return False
