@@ -93,18 +93,8 @@ class Runner(engines.Runner):
         finally:
             self._running = False
 
-    def first_batches(self, stage: str, data: TaskLoaders, what: str) -> FirstBatches:
-        return first_batches(self.engine, stage, data, what)
-
     def balance_classes(self, data: Any, ends: bool) -> None:
         balance_classes(self.engine, data, ends, self._log_once)
-
-    def state(self) -> dict[str, Any]:
-        weights = self.engine.balanced_weights
-        return {"class_weights": {key: list(each) for key, each in weights.items()}} if weights else {}
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        self.engine.balanced_weights.update(state.get("class_weights", {}))
 
     def dry_run(self, first: Any, val_data: Any, trained: bool) -> DryRun:
         with self.session():

@@ -18,6 +18,7 @@ from ...spec.terms import Term
 from ...stages import TRAIN
 from ...state import RunState
 from ..balance.make import AnyBalancer, make_balancer
+from ..compat import mx
 from ..data.batch import Batch
 from ..data.splitter import BatchSplitter
 from ..data.task_splitter import TaskSplitter
@@ -127,10 +128,12 @@ class Engine(engines.Engine):
         """
 
         def run_once(batch: Batch) -> None:
-            with batch.contexts[0]:
-                Network(self.model.net, self.stages[name].spec, name)(batch.slots[0])
+            if any(parameter._deferred_init for parameter in self.model.parameters.values()):
+                # in evaluation mode, else running statistics would count the batch twice
+                with mx.autograd.pause(train_mode=False), batch.contexts[0]:
+                    Network(self.model.net, self.stages[name].spec, name)(batch.slots[0])
 
-        self.shared.begin_stage(batch, run_once, problems)
+        self.shared.begin_stage(batch, problems, run_once)
 
     def _separation(self) -> LossSeparation:
         """Return how training keeps losses apart; they are never both balanced and bound to trainers."""
