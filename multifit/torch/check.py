@@ -25,14 +25,14 @@ from ..spec import TaskSpec
 from ..spec.names import LABELS, Ref
 from ..spec.parsing import label_of
 from ..spec.plan import LoaderPlan
-from ..spec.terms import Taker, Term
+from ..spec.terms import Taker, Term, by_reference
 from ..stages import EVALUATE, TRAIN
 from .balance import GradientBalancer
 from .batch import Batch, cast_line
 from .doubts import doubtful_values
 from .engine import Engine
 from .inspection import check_call, check_metric, inspect_term
-from .loss_calls import by_reference, counts_values
+from .loss_calls import counts_values
 from .step import Stage, StepResult
 
 NO_OUTPUT = (
