@@ -444,7 +444,8 @@ class MultiEstimator:
             A selection is empty, or the argument `frozen` of the estimator has it too.
         """
         with self._calls.running("freeze", within=True):
-            return self._engine.trainers.set_frozen("freeze", params, frozen=True)
+            names: list[str] = self._engine.trainers.set_frozen("freeze", params, frozen=True)
+            return names
 
     def unfreeze(self, params: Parameters | Sequence[Parameters]) -> list[str]:
         """Let frozen parameters learn from the next batch on, as before :meth:`freeze`, which takes the same.
