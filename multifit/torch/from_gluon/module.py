@@ -61,10 +61,19 @@ class GluonModule(Holder):
         given = [each for each in tensors if each is not None]
         graph = self._graphs.get(form)
         if graph is None:
-            graph = self._graphs[form] = self.trace(function, form[-1], frozen)
-            self._materialise(graph, given)
+            # torch.compile must not follow what MXNet does
+            graph = self._graphs[form] = torch.compiler.disable(self._traced)(
+                function, form[-1], frozen, given
+            )
         arguments = [given[at] if held is None else held[at] for held, at in graph.places]
         return regroup(graph.structure, iter(graph.function(*arguments)))
+
+    def _traced(
+        self, function: Callable[..., Any], absent: Sequence[bool], frozen: tuple[bool, ...], given: Any
+    ) -> Traced:
+        graph = self.trace(function, absent, frozen)
+        self._materialise(graph, given)
+        return graph
 
     def trace(self, function: Callable[..., Any], absent: Sequence[bool], frozen: tuple[bool, ...]) -> Traced:
         """Trace a function of symbols, None where an argument is `absent`, and translate the graph."""
