@@ -62,11 +62,11 @@ def spec():
     """Declare the losses and metrics of both tasks; a mask may be missing."""
     return TaskSpec(
         inputs=["image"],
-        outputs=["scores", "count"],
+        outputs=["mask", "count"],
         labels=[LabelSpec("mask", missing=UNKNOWN), "count"],
-        losses={"scores": nn.CrossEntropyLoss(), "count": nn.CrossEntropyLoss()},
+        losses={"mask": nn.CrossEntropyLoss(), "count": nn.CrossEntropyLoss()},
         metrics={
-            "mIoU": MetricSpec("mean_iou", outputs="scores", labels="mask"),
+            "mIoU": MetricSpec("mean_iou", outputs="mask", labels="mask"),
             "count_accuracy": MetricSpec("accuracy", outputs="count", labels="count"),
         },
     )
@@ -104,7 +104,7 @@ def pictures(estimator, data):
 
     image, mask, count = (tensor[:16].numpy() for tensor in data[1].dataset.tensors)
     outputs = estimator.predict(image)
-    predicted, counted = outputs["scores"].argmax(axis=1), outputs["count"].argmax(axis=1)
+    predicted, counted = outputs["mask"].argmax(axis=1), outputs["count"].argmax(axis=1)
     sheet = Figure(figsize=(10, 7), layout="constrained")
     sheet.suptitle("held-out scenes: the scene, the true mask, the predicted one; wrong counts are red")
     for i, scene in enumerate(displayed(image)):
@@ -140,6 +140,6 @@ def show(inputs, outputs):
         figure = Figure(figsize=(7, 3.8), layout="constrained")
         left, right = figure.subplots(1, 2)
         draw(left, scene)
-        draw(right, outputs["scores"][i].argmax(axis=0))
+        draw(right, outputs["mask"][i].argmax(axis=0))
         right.set_title(f"{outputs['count'][i].argmax()} digits")
         yield figure

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -69,7 +70,7 @@ def is_torchmetrics(metric: Any) -> bool:
     return any(f"{kind.__module__}.{kind.__name__}" in TORCH_METRICS for kind in type(metric).__mro__)
 
 
-class MetricFigures:
+class MetricFigures(ABC):
     """The names and values of the figures of a `metric`, which is declared as `term`.
 
     `measured` says whether something was measured since the last reset.
@@ -100,13 +101,13 @@ class MetricFigures:
             )  # fmt: skip
             return False
 
+    @abstractmethod
     def own_names(self) -> Sequence[str]:
-        """Return the names of the metric's figures, if it is known which it has."""
-        return ()
+        """Return the names of the metric's figures; empty if only the metric knows which it has."""
 
+    @abstractmethod
     def result(self) -> Any:
         """Return what it has computed: a value, a name and a value, lists of these, or unnamed values."""
-        raise NotImplementedError
 
     @property
     def names(self) -> list[str]:

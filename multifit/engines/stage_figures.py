@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -13,7 +14,7 @@ from ..spec.names import listed
 from ..spec.terms import Term
 
 
-class StageFigures:
+class StageFigures(ABC):
     """The figures of a stage, by name: those of the losses of `spec`, of `metrics`, and of `means`.
 
     `complete` says whether all batches of the pass were measured, and `ended` whether it will not go on after
@@ -27,13 +28,13 @@ class StageFigures:
         self._replaced: dict[str, float] | None = None
         self._in_use = False
 
+    @abstractmethod
     def read(self, quick: bool = False) -> dict[str, float]:
         """Return all figures by name."""
-        raise NotImplementedError
 
+    @abstractmethod
     def unnamed(self) -> bool:
         """Whether metrics must be read before it is known how many figures they have."""
-        raise NotImplementedError
 
     @contextmanager
     def alone(self) -> Iterator[None]:

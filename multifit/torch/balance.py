@@ -25,6 +25,14 @@ from .branch import Branch, Feature, combined
 from .model import listing
 from .sums import DeviceSum, Means
 
+HIDDEN = (
+    "balance: torch.utils.checkpoint with use_reentrant=True hides parameters from autograd's graph, so that "
+    "gradients of tasks cannot be compared; pass use_reentrant=False, or use a method of losses, such as DWA"
+)
+COMPILED = (
+    "balance: the net is compiled, which leaves nothing in autograd's graph of where its tasks branch; give "
+    "the net itself, whose body may be compiled, or use a method of losses, such as DWA"
+)
 ON_HOST = {"cpu"}  # kinds of devices on whose numbers NumPy computes, without waiting
 
 
@@ -335,6 +343,8 @@ class GradientBalancer(compared.GradientBalancer):
         parameters: Mapping[str, Tensor],
     ) -> None:
         on = getattr(method, "on", "parameters")
+        if any(name.startswith("_orig_mod.") for name in parameters):
+            raise SpecError(COMPILED)
         gradients: Any = FeatureGradients(world)
         if on != "features":
             gradients = ParameterGradients(None if on == "parameters" else on, parameters, world)
@@ -353,9 +363,12 @@ class GradientBalancer(compared.GradientBalancer):
     def describe(self, result: Any, trained: Collection[str]) -> str:
         """Return what the tasks share of the `trained` parameters, for the plan.
 
-        The gradients of `result` are not computed yet. Raises SpecError if the tasks share none.
+        The gradients of `result` are not computed yet. Raises SpecError if the tasks share none, or if
+        autograd's graph does not contain them all.
         """
         branch = self._branch(result, {self._parameters[name] for name in trained})
+        if any(node.name().startswith("CheckpointFunction") for node in branch.nodes):
+            raise SpecError(HIDDEN)
         size = sum(each.numel() * each.element_size() for each in branch.shared)
         names = {each: name for name, each in self._parameters.items()}
         return (

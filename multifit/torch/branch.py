@@ -57,6 +57,8 @@ class Branch:
         The trained parameters on which several tasks depend.
     edges : list of GradientEdge
         Where the tasks branch. An edge may be a parameter, if an own part reads it, or lie behind another.
+    nodes : collection of Node
+        All nodes of the graphs.
     """
 
     def __init__(self, losses: Sequence[Sequence[Tensor]], trained: Collection[Tensor]) -> None:
@@ -88,7 +90,7 @@ class Branch:
                     self._read.append((number, task, loss))
                 else:
                     self._roots.append(loss)
-        self.edges = [GradientEdge(*edge) for edge in numbers]
+        self.edges, self.nodes = [GradientEdge(*edge) for edge in numbers], following.keys()
 
     def features(self, scale: float = 1.0) -> list[Feature]:
         """Run backward through the tasks' own parts; `scale` multiplies all gradients.

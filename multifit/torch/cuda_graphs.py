@@ -23,6 +23,7 @@ CAPTURES = {"cuda"}  # kinds of devices
 ERROR_MODE = "thread_local"  # CUDA forbids what is unsafe during a capture in this thread alone
 WARM_UP = 3  # runs before a capture, as PyTorch advises, in which libraries allocate and choose algorithms
 MAX_GRAPHS = 32  # of a stage; each holds the memory of a step
+MAX_FORMS = 1024  # that are remembered
 FREE = 0.5  # of the GPU's memory must be free, for a graph keeps the memory of its step
 
 Compute = Callable[[Batch, Scale], "tuple[dict[str, Tensor], Losses]"]
@@ -49,12 +50,15 @@ class CudaGraphs:
         self._log: Any = log_once.warning if requested else logging.getLogger("multifit").debug
         self._by_form: dict[Hashable, Captured | None] = {}  # None for forms that run operator by operator
         self._seen: set[Hashable] = set()
+        self._modules = list(model.net.modules())
 
     def __call__(self, compute: Compute, batch: Batch, scale: Scale) -> tuple[dict[str, Tensor], Losses]:
         """Return what ``compute(batch, scale)`` returns; gradients are recorded if they are enabled."""
         form = self._form(batch, scale) if self._captures else None
         if form in self._seen and form not in self._by_form:
             self._by_form[form] = self._capture(compute, batch, scale)
+        if len(self._seen) > MAX_FORMS:
+            self._seen.clear()
         self._seen.add(form)
         captured = self._by_form.get(form)
         return compute(batch, scale) if captured is None else captured(batch, scale)
@@ -66,7 +70,7 @@ class CudaGraphs:
         )
         numbers = tuple(scale.weights.values()), tuple(map(_constant, scale.divisors.values()))
         trained = tuple([each.requires_grad for each in self._model.parameters.values()])
-        modes = tuple([module.training for module in self._model.net.modules()])
+        modes = tuple([module.training for module in self._modules])
         return torch.is_grad_enabled(), batch.samples, batch.total, slots, numbers, trained, modes
 
     def _capture(self, compute: Compute, batch: Batch, scale: Scale) -> Captured | None:

@@ -162,7 +162,7 @@ class StageFigures(stage_figures.StageFigures):
         """Return all sums by name; metrics whose number of labels is known without the device get it last."""
         totals = self._sums.read()
         for name, number in self._numbers.items():
-            if name.endswith(COUNT):
+            if name.endswith(COUNT) and not name.startswith("norm "):  # there may be a loss "count"
                 totals[name[: -len(COUNT)]] = np.append(totals[name[: -len(COUNT)]], number)
             else:
                 totals[name] = totals.get(name, 0.0) + np.array([number])

@@ -136,7 +136,7 @@ class TrainerHandle:
         self.rates = rates or Rates(optimizer)
 
     def __getattr__(self, name: str) -> Any:
-        if name in self.__slots__:  # while the handle is being copied, it has no optimizer
+        if name in self.__slots__ or name.startswith("__"):  # while it is being copied, it has no optimizer
             raise AttributeError(name)
         return getattr(self.optimizer, name)
 

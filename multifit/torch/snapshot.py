@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from ..engines import snapshot
 from ..engines.identity import Parameters, parameter_differences, plain, run_identity
 from ..engines.snapshot import NONE, TRAINERS
 from ..engines.trees import Add, Files, Trees
-from ..errors import last_line, quoted
+from ..errors import last_line, quoted, shown
 from ..files import atomic_path
 from ..protocols import Numbers
 from .model import Model
@@ -161,7 +162,8 @@ def _tensors(model: Model) -> dict[str, Tensor]:
 
 def _saved(model: Model) -> dict[str, Tensor]:
     """Return what belongs to a file of parameters: all parameters, and the buffers that a net saves."""
-    of_net = {name: each for name, each in model.net.state_dict().items() if isinstance(each, Tensor)}
+    state = model.net.state_dict(keep_vars=True)  # those that have no shape yet cannot be detached
+    of_net = {name: each for name, each in state.items() if isinstance(each, Tensor)}
     return {**of_net, **{name: each for name, each in _tensors(model).items() if name.startswith(OF_LOSSES)}}
 
 
@@ -171,32 +173,41 @@ def _write(path: Path, model: Model, evaluated: Mapping[str, Any] = NONE) -> Non
     `evaluated` replaces values by name. Parameters that have no shape yet are left out. Raises OSError if a
     file cannot be written completely.
     """
-    net, tensors = model.net, _tensors(model)
+    tensors = _tensors(model)
     used = {id(tensors[name]): value for name, value in evaluated.items()}
-    of_net = {
-        **dict(net.named_parameters(remove_duplicate=False)),
-        **dict(net.named_buffers(remove_duplicate=False)),
-    }
-    _save(path, {n: used.get(id(of_net.get(n)), each) for n, each in net.state_dict().items()})
+    of_net = model.net.state_dict(keep_vars=True)
+    _save(path, {name: used.get(id(each), each) for name, each in of_net.items()})
     of_losses = {n: used.get(id(t), t) for n, t in tensors.items() if n.startswith(OF_LOSSES)}
     if of_losses:
         _save(path.with_name(OTHERS), {n[len(OF_LOSSES) :]: each for n, each in of_losses.items()})
 
 
 def _save(path: Path, values: Mapping[str, Any]) -> None:
-    # NumPy's arrays are values of handlers
-    tensors = {name: torch.as_tensor(each) if _is_array(each) else each for name, each in values.items()}
-    on_host = {
-        name: each.detach().cpu() if isinstance(each, Tensor) else each
-        for name, each in tensors.items()
-        if not is_lazy(each)
-    }
+    on_host = {}
+    for name, value in values.items():
+        if isinstance(value, np.ndarray):  # a value of a handler
+            on_host[name] = torch.as_tensor(value)
+        elif not isinstance(value, Tensor):
+            on_host[name] = _extra(name, value)
+        elif not is_lazy(value):
+            on_host[name] = value.detach().cpu()
     with atomic_path(path) as temporary, temporary.open("wb") as file:
         torch.save(on_host, file)
 
 
-def _is_array(value: Any) -> bool:
-    return isinstance(value, (np.ndarray, np.generic))
+def _extra(name: str, value: Any) -> Any:
+    """Return what a module's `get_extra_state` returned; ValueError if reading it would run code."""
+    buffer = BytesIO()
+    torch.save(value, buffer)
+    buffer.seek(0)
+    try:
+        torch.load(buffer, weights_only=True)
+    except Exception as error:  # of many types
+        raise ValueError(
+            f"the net's {name} is {shown(value)}, which cannot be read without running code; let "
+            "get_extra_state return tensors, numbers, strings, or lists or dicts of them"
+        ) from error
+    return value
 
 
 def _load(path: Path) -> dict[str, Any]:
@@ -224,6 +235,8 @@ def _read(path: Path, model: Model) -> list[str]:
         others = {f"{OF_LOSSES}{name}": each for name, each in _load(path.with_name(OTHERS)).items()}
     lines = parameter_differences(_described({**found, **others}), _described(own))
     if not lines:
+        for name in [name for name, each in own.items() if is_lazy(each)]:
+            own[name].materialize(found[name].shape)
         model.net.load_state_dict(found)
         _set(of_losses, others)
     return lines

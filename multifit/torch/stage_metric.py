@@ -213,6 +213,10 @@ class StageMetric(MetricFigures):
         """Whether it is better "min" or "max"; None if unknown."""
         return self.term.spec.mode or getattr(self.metric, "mode", None)
 
+    def own_names(self) -> Sequence[str]:
+        """Return nothing: objects name their figures themselves."""
+        return ()
+
     def result(self) -> Any:
         """Return what the metric has computed: a value, several, or names and values."""
         if self.is_whole:

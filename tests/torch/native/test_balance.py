@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from multifit import LossSpec, MultiEstimator, SpecError, TaskSpec, TrainerSpec
 from multifit.balance import (
@@ -41,7 +42,7 @@ from multifit.torch import balance
 from multifit.torch.balance import make_balancer
 from tests.common.ranks import run_ranks
 
-from .nets import assert_equal_parameters, heads, loader, spec_of_heads
+from .nets import Heads, assert_equal_parameters, heads, loader, spec_of_heads
 
 CPU = torch.device("cpu")
 NAMES = ("a", "b", "c")
@@ -501,6 +502,25 @@ def test_the_check_says_what_tasks_share_and_refuses_what_shares_nothing() -> No
         estimator.check(loader())
 
 
+class Checkpointed(nn.Linear):
+    """Computes again what its backward pass needs."""
+
+    reentrant = True
+
+    def forward(self, x: Tensor) -> Any:
+        return checkpoint(super().forward, x.clone().requires_grad_(), use_reentrant=self.reentrant)
+
+
+def test_parameters_must_be_in_the_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = Heads(nn.Sequential(nn.Linear(6, 6), Checkpointed(6, 8))).double()
+    estimator = MultiEstimator(net, spec_of_heads(), TrainerSpec(".*", "sgd", {"lr": 0.01}), balance=UPGrad())
+    with pytest.raises(SpecError, match="pass use_reentrant=False"):
+        estimator.check(loader())
+    monkeypatch.setattr(Checkpointed, "reentrant", False)
+    assert "tasks share 4 parameters" in " ".join(str(estimator.check(loader())).split())
+    estimator.fit(loader(), epochs=1, event_handlers=[])
+
+
 @pytest.mark.parametrize("on", ["parameters", "features"])
 @pytest.mark.parametrize(
     "options", [{}, {"body": "lazy"}, {"accumulate": 2}, {"precision": "bfloat16"}], ids=str
@@ -530,5 +550,7 @@ def test_a_net_whose_tasks_are_compared_is_not_compiled(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logging.getLogger("multifit"), "propagate", True)
+    with pytest.raises(SpecError, match="the net is compiled"):
+        MultiEstimator(torch.compile(heads()), spec_of_heads(), TrainerSpec(".*", "sgd"), balance=UPGrad())
     estimator_of(balance=UPGrad(), compile=True)
     assert any(each.startswith("compile=True: UPGrad finds where tasks branch") for each in caplog.messages)

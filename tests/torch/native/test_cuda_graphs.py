@@ -176,6 +176,11 @@ def test_so_many_forms_are_captured(monkeypatch: pytest.MonkeyPatch) -> None:
     for rows in (4, 4, 3, 3, 4):
         estimator.fit_batch(tuple(each[:rows] for each in BATCHES[0]))
     assert replays.count == 2 * 2
+    monkeypatch.setattr(cuda_graphs, "MAX_FORMS", 1)
+    forgetful = estimator_of(compile="cudagraphs")
+    for rows in (4, 3, 2, 4, 3, 2):
+        forgetful.fit_batch(tuple(each[:rows] for each in BATCHES[0]))
+    assert replays.count == 2 * 2
 
 
 @pytest.mark.skipif(DEVICE.type == "cuda", reason="is for CPUs")

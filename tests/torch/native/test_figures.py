@@ -10,9 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
-from torchmetrics import MeanMetric, classification, regression
+from torchmetrics import MeanMetric, Metric, classification, regression
 
-from multifit import LabelSpec, LossSpec, MetricSpec, TaskSpec
+from multifit import LabelSpec, LossSpec, MetricSpec, MultiEstimator, TaskSpec
 from multifit.distributed import ALONE, World
 from multifit.sampling import TaskLoaders
 from multifit.spec.terms import with_optional
@@ -76,8 +76,28 @@ def spec_of(a: Any = "a", **metrics: Any) -> TaskSpec:
     )
 
 
+class Largest(Metric):
+    """States that torchmetrics reduces in other ways: a largest value, and a mean over the updates."""
+
+    higher_is_better, full_state_update = True, False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_state("largest", torch.tensor(-math.inf).double(), "max")
+        self.add_state("mean", torch.tensor(0.0).double(), "mean")
+
+    def update(self, preds: Tensor, target: Tensor) -> None:
+        self.largest = torch.maximum(self.largest, preds.max())
+        updates = self.update_count
+        self.mean = (self.mean * (updates - 1) + len(preds)) / updates
+
+    def compute(self) -> Tensor:
+        return torch.stack([self.largest, self.mean])
+
+
 def all_kinds() -> TaskSpec:
     return spec_of(
+        largest=MetricSpec(Largest(), "a", "a", names=["value", "mean"]),
         f=MetricSpec("sklearn.r2_score", "a", "a"),
         iou=MetricSpec("mean_iou", "d", "d"),
         t=MetricSpec(classification.MulticlassAUROC(4), "d", "d"),
@@ -300,11 +320,12 @@ def test_ranks_have_the_figures_of_one_process(missing: bool) -> None:
             figures.add(own)
             at += size
     expected = whole.read()
-    own_weighted = (26 * 26 + 8 * 8 + 6 * 6) / 40  # a mean over the ranks, weighted by their samples
+    # means over the ranks, weighted by their samples, and over all updates
+    by_updates = {"own": (26 * 26 + 8 * 8 + 6 * 6) / 40, "largest.mean": 40 / 4}
     for found in joined_figures(ranks):
         assert list(found) == list(expected)
         for name, value in expected.items():
-            assert found[name] == pytest.approx(own_weighted if name == "own" else value, rel=1e-6), name
+            assert found[name] == pytest.approx(by_updates.get(name, value), rel=1e-6), name
 
 
 def test_ranks_without_figures_or_samples() -> None:
@@ -382,3 +403,17 @@ def test_replaced_and_reserved_figures() -> None:
         figures.alone(),
     ):
         pass
+
+
+def test_a_loss_may_have_any_name() -> None:
+    names = ["count", "norm", "loss 0", "metrics"]
+    spec = TaskSpec(
+        inputs=["x"],
+        outputs=["y"],
+        labels=["y"],
+        losses={name: LossSpec(nn.MSELoss(), outputs="y", labels="y") for name in names},
+        metrics={"error": MetricSpec("mae", outputs="y", labels="y")},
+    )
+    x = torch.randn(8, 3)
+    figures = MultiEstimator(nn.Linear(3, 1), spec).evaluate([(x, x[:, :1])])
+    assert len({figures[name] for name in names}) == 1 and figures["loss"] == pytest.approx(4 * figures["count"])

@@ -16,8 +16,10 @@ from torch import Tensor, nn
 from torchmetrics import classification, regression
 
 from multifit import DataError, LabelSpec, LossSpec, MetricSpec, SpecError, TaskSpec
+from multifit.spec.terms import MetricTerm
 from multifit.torch.figures import StageFigures
 from multifit.torch.metrics import accuracy, binary_accuracy, named_metric, perplexity, top_k
+from multifit.torch.stage_metric import as_metric
 from tests.torch.native.results import measured, new_figures, result
 
 N = 23
@@ -204,6 +206,7 @@ def test_options_of_stock_metrics() -> None:
         (top_k(3), CLASSES, SCORES, sk.top_k_accuracy_score(CLASSES, SCORES, k=3)),
         (perplexity(), CLASSES, SCORES, math.exp(nn.functional.cross_entropy(SCORES, CLASSES))),
     ]:
+        assert as_metric(MetricTerm("m", MetricSpec(metric, "o", "y"), ()), spec_of("mae")) is metric
         sums, count = metric.sums(label, output, None)
         assert metric.figure([np.array([*map(float, sums), float(count)])]) == pytest.approx(expected)
 

@@ -163,6 +163,30 @@ def test_what_a_run_leaves_is_read_by_plain_pytorch_and_by_load(tmp_path: Path) 
     }
 
 
+class Extra(Heads):
+    """Has a state of its own beside its parameters."""
+
+    extra: Any = {"seen": [1, 2.5, "a"]}
+
+    def get_extra_state(self) -> Any:
+        return self.extra
+
+    def set_extra_state(self, state: Any) -> None:
+        self.extra = state
+
+
+def test_extra_states_of_modules_are_kept_if_they_can_be_read_without_running_code(tmp_path: Path) -> None:
+    one, other = Extra().double(), Extra().double()
+    other.extra = None
+    estimator = MultiEstimator(one, spec_of_heads(), SGD)
+    estimator.save(tmp_path)
+    MultiEstimator(other, spec_of_heads(), SGD).load(tmp_path)
+    assert other.extra == {"seen": [1, 2.5, "a"]}
+    one.extra = TorchTrees(CPU)
+    with pytest.raises(ValueError, match="the net's _extra_state is .*TorchTrees.*without running code; let"):
+        estimator.save(tmp_path)
+
+
 def test_save_and_load(tmp_path: Path) -> None:
     one, other = MultiEstimator(tied(), spec_of_heads(), SGD), MultiEstimator(tied(1), spec_of_heads(), SGD)
     assert one.save(tmp_path) == tmp_path / "final.pt"
