@@ -16,7 +16,7 @@ from ...gluon.execution.network import flatten, regroup
 from ...gluon.execution.recorder import blocks_of
 from ...gluon.ops import whole_maps
 from .graph import read_graph
-from .parameters import Held, Holder, with_frozen
+from .parameters import Held, with_frozen
 from .translate import translate, untranslated
 
 WAY_OUT = 'or use engine="mxnet"'
@@ -36,7 +36,7 @@ class Traced(NamedTuple):
     operators: Sequence[str]
 
 
-class GluonModule(Holder):
+class GluonModule(nn.Module):
     """Computes functions on symbols, which are traced: once for training, and once for evaluation.
 
     `held` are the parameters that they use; ``initialise()`` gives them their first values. `where` is the
@@ -159,17 +159,16 @@ class BridgedNet(GluonModule):
 class Forward:
     """A TaskSpec's ``forward(net, slots)`` on tensors, traced through the net.
 
-    In evaluation, one that cannot be traced runs with MXNet on the CPU, with the current parameters.
+    In evaluation, one that cannot be traced runs with MXNet on the CPU, after ``refresh()`` has given the
+    Gluon net the current parameters.
     """
 
     def __init__(
         self, net: BridgedNet, function: Callable[..., Any], evaluates: bool,
-        write_back: Callable[[], object], log_once: Callable[[str], object],
+        refresh: Callable[[], object], log_once: Callable[[str], object],
     ) -> None:  # fmt: skip
         self._net, self._function, self._evaluates = net, function, evaluates
-        self._write_back, self._log_once = write_back, log_once
-        self._on_host = False
-        self._written: Any = None  # what the parameters were when they were last written back
+        self._refresh, self._log_once, self._on_host = refresh, log_once, False
 
     def __call__(self, net: nn.Module, slots: Mapping[str, Any]) -> Any:
         """Return the outputs; `net` is not used: it may be the compiled net."""
@@ -193,11 +192,7 @@ class Forward:
         return self._function(self._net.block, slots)
 
     def _run_on_host(self, slots: Mapping[str, Any]) -> Any:
-        tensors = [*self._net.parameters(), *self._net.buffers()]
-        versions = [(each.data_ptr(), each._version) for each in tensors]
-        if versions != self._written:
-            self._write_back()
-            self._written = versions
+        self._refresh()
         arrays = {n: each if each is None else to_array(each) for n, each in slots.items()}
         device = next((each.device for each in slots.values() if each is not None), None)
         flat: list[Any] = []
