@@ -445,7 +445,8 @@ class MultiEstimator:
             A selection is empty, or the argument `frozen` of the estimator has it too.
         """
         with self._calls.running("freeze", within=True):
-            return self._engine.trainers.set_frozen("freeze", params, frozen=True)
+            names: list[str] = self._engine.trainers.set_frozen("freeze", params, frozen=True)
+            return names
 
     def unfreeze(self, params: Parameters | Sequence[Parameters]) -> list[str]:
         """Let frozen parameters learn from the next batch on, as before :meth:`freeze`, which takes the same.
@@ -453,7 +454,8 @@ class MultiEstimator:
         Returns the names of those that were frozen before.
         """
         with self._calls.running("unfreeze", within=True):
-            return self._engine.trainers.set_frozen("unfreeze", params, frozen=False)
+            names: list[str] = self._engine.trainers.set_frozen("unfreeze", params, frozen=False)
+            return names
 
     # ---- evaluating ----------------------------------------------------------------------------------------
 
@@ -655,7 +657,7 @@ class MultiEstimator:
             world, snapshot, warn = self.world, self._runner.snapshot, self.logger.warning
             found = find_trained(Path(path), which, snapshot, warn) if world.first else None
             file = Path(world.from_first(str(found)))
-            self._runner.publish()  # and takes the net's values again before the next batch
+            self._runner.publish()
             snapshot.read_trained(file)
             return file
 
@@ -669,7 +671,6 @@ class MultiEstimator:
         """
         path = Path(folder) / self._runner.snapshot.final_file
         check_folder("folder", Path(folder))
-        self._runner.publish()
         self._runner.snapshot.write_trained(path)
         return path
 
@@ -907,7 +908,8 @@ class MultiEstimator:
 
     def learning_rates(self) -> dict[str, float]:
         """Return the learning rates: ``lr``, or ``lr_<trainer>`` if there are several trainers."""
-        return self._engine.trainers.learning_rates()
+        rates: dict[str, float] = self._engine.trainers.learning_rates()
+        return rates
 
     def gradients(self) -> dict[str, dict[str, list[Array]]]:
         """Return the gradients that no update has used yet, by trainer and parameter: one array per device.
@@ -923,22 +925,19 @@ class MultiEstimator:
     @property
     def parameters(self) -> Mapping[str, Parameter]:
         """The parameters of net and losses by structural name, such as ``body.0.weight``."""
-        self._runner.publish()
-        return self._engine.model.parameters
+        parameters: Mapping[str, Parameter] = self._engine.model.parameters
+        return parameters
 
     def values(self, gradients: bool = False) -> dict[str, Numbers]:
         """Return copies of all parameters and running statistics by name, as NumPy arrays.
 
         With `gradients`, return those of the last batch instead.
         """
-        self._runner.publish()
         return self._runner.values(gradients)
 
     def set_values(self, values: Mapping[str, Any]) -> None:
         """Set parameters and running statistics by name; values are NumPy arrays, or the engine's own."""
-        self._runner.publish()
         self._runner.set_values(values)
-        self._runner.refresh()
 
     @property
     def arrays(self) -> Arrays:
@@ -961,11 +960,11 @@ class MultiEstimator:
         a schedule runs. All else is that of its ``gluon.Trainer`` or PyTorch optimizer. Raises TrainerError
         if the trainers cannot be built, or do not cover the parameters.
         """
-        return self._engine.trainers.get()
+        trainers: Mapping[str, Trainer] = self._engine.trainers.get()
+        return trainers
 
     def collect_checkpoint(self) -> None:
         """Gather each rank's own state; all ranks must call this before the first one writes a checkpoint."""
-        self._runner.publish()
         self._checkpointer.collect()
 
     @checked
@@ -974,7 +973,6 @@ class MultiEstimator:
 
         With several ranks, first call :meth:`collect_checkpoint` on all of them.
         """
-        self._runner.publish()
         self._checkpointer.write(Path(folder))
 
     def reseed(self) -> None:
@@ -1008,7 +1006,6 @@ class MultiEstimator:
                 f"{tool} works in one process, and {self.world.size} train together; call it in a run "
                 "without world=: what it finds holds for several processes too"
             )
-        self._runner.check_tool(tool)
         run = Run(replace(self.state))
         run.start(None, max_batch)
         return self._runner.fork(run.state), run
