@@ -65,7 +65,7 @@ class StepResult:
 
     def loss(self) -> float:
         """Return this rank's part of the objective; this waits for the device."""
-        return float(sum(map(float, self.objectives.values())))
+        return sum(float(each.detach()) for each in self.objectives.values())
 
     def named(self, detached: bool = True) -> dict[str, dict[str, list[Any]]]:
         """Return ``pred``, ``label`` and ``loss``: dicts of lists of one tensor, however many there are."""
