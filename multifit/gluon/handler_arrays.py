@@ -25,15 +25,12 @@ CHUNK = 200  # MXNet takes no more arrays at once
 
 
 class GluonArrays(Arrays):
-    """Functions on arrays of MXNet; `publish` writes into `parameters` what another engine holds."""
+    """Functions on arrays of MXNet."""
 
-    def __init__(
-        self, parameters: Mapping[str, Parameter], world: World, publish: Callable[[], object]
-    ) -> None:
-        self._parameters, self._world, self._publish = parameters, world, publish
+    def __init__(self, parameters: Mapping[str, Parameter], world: World) -> None:
+        self._parameters, self._world = parameters, world
 
     def held(self, kind: str = "all") -> dict[str, list[Array]]:
-        self._publish()
         known = {name: p for name, p in self._parameters.items() if p._data is not None}
         if kind == "statistics":
             known = statistics(known)

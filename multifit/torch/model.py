@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedTensorMixin
 
+from ..engines import model
 from ..errors import Problem, SpecError, quoted, raise_problems, shown, suggest
 from ..log_once import LogOnce
-from ..spec import LossSpec, MetricSpec, TaskSpec
+from ..spec import TaskSpec
 from .devices import device_of
 
 METRICS = (
@@ -34,22 +35,9 @@ def default_spec(loss: object, log_once: Callable[[str], None]) -> TaskSpec:
     that of logits, RMSE for squared and Huber losses, and MAE for L1; other losses have none. Raises
     SpecError if `loss` is not a loss.
     """
-    if not callable(loss) or isinstance(loss, type):
-        raise SpecError(
-            f"spec is {shown(loss)}; give a TaskSpec, or one loss for a net with one input, one output and "
-            "one label"
-        )
-    kind = getattr(loss, "__name__", type(loss).__name__)
-    log_once(
-        f"default TaskSpec for {kind}: the net's input is called data, its output output, the label label"
+    return model.default_spec(
+        loss, log_once, lambda loss: {name: name for kind, name in METRICS if type(loss) is kind}
     )
-    names = [name for known, name in METRICS if type(loss) is known]
-    log_once(f"default metric for {kind}: {', '.join(names) or 'none, only the loss'}")
-    return TaskSpec(
-        inputs=["data"], outputs=["output"], labels=["label"],
-        losses={"output": LossSpec(loss, outputs="output", labels="label")},
-        metrics={name: MetricSpec(name, outputs="output", labels="label") for name in names},
-    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -177,8 +165,7 @@ class Model:
 
         Trainers would still update the old ones.
         """
-        problem = self._changes()
-        raise_problems([] if problem is None else [problem])
+        raise_problems(model.changed_problems(self._named(), self.parameters))
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
@@ -188,31 +175,7 @@ class Model:
 
     def ran(self) -> list[Problem]:
         """Return a problem if a forward pass has made parameters that no trainer knows."""
-        current = {id(each) for each in self.parameters.values()}
-        made = [name for name, each in self._named().items() if id(each) not in current]
-        if not made:
-            return []
-        message = (
-            f"net: its forward pass has made {listing(made)}, which no trainer updates; make all layers in "
-            "__init__, or call the net on a batch before MultiEstimator(net, spec, trainers)"
-        )
-        return [Problem("spec", message)]
-
-    def _changes(self) -> Problem | None:
-        current, known = self._named(), self.parameters
-        ids, known_ids = {id(each) for each in current.values()}, {id(each) for each in known.values()}
-        added = [name for name, each in current.items() if id(each) not in known_ids]
-        removed = [name for name, each in known.items() if id(each) not in ids]
-        changes = {
-            "replaced": [name for name in removed if name in added],
-            "added": [name for name in added if name not in removed],
-            "removed": [name for name in removed if name not in added],
-        }
-        what = "; ".join(f"{change}: {listing(names)}" for change, names in changes.items() if names)
-        if not what:
-            return None
-        message = f"net: it has other parameters than when the estimator was made; {what}"
-        return Problem("spec", f"{message}; make a new MultiEstimator(net, spec, trainers) after changing it")
+        return model.made_problems(self._named(), self.parameters)
 
     def _read(self) -> None:
         self.parameters: dict[str, nn.Parameter] = self._named()
@@ -242,8 +205,3 @@ class Model:
         """Yield all modules of the net, and of losses that are modules."""
         for root in (self.net, *self._losses.values()):
             yield from root.modules()
-
-
-def listing(names: Sequence[str]) -> str:
-    """Return names in quotes; of many, the first ones and how many more there are."""
-    return quoted(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")

@@ -12,12 +12,10 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from .. import engines
-from ..engines import CUDA_GRAPHS, FirstBatches, Setup, Timer, untimed
+from ..engines import CUDA_GRAPHS, Setup, Timer, untimed
 from ..engines.class_counts import balance_classes
-from ..engines.first_batches import first_batches
 from ..log_once import LogOnce
 from ..protocols import Numbers
-from ..sampling import TaskLoaders
 from ..seeding import add_seeder
 from ..spec.plan import Plan
 from ..stages import TRAIN
@@ -93,18 +91,8 @@ class Runner(engines.Runner):
         finally:
             self._running = False
 
-    def first_batches(self, stage: str, data: TaskLoaders, what: str) -> FirstBatches:
-        return first_batches(self.engine, stage, data, what)
-
     def balance_classes(self, data: Any, ends: bool) -> None:
         balance_classes(self.engine, data, ends, self._log_once)
-
-    def state(self) -> dict[str, Any]:
-        weights = self.engine.balanced_weights
-        return {"class_weights": {key: list(each) for key, each in weights.items()}} if weights else {}
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        self.engine.balanced_weights.update(state.get("class_weights", {}))
 
     def dry_run(self, first: Any, val_data: Any, trained: bool) -> DryRun:
         with self.session():

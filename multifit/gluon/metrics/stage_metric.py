@@ -79,6 +79,10 @@ class StageMetric(MetricFigures):
         self.keeps = False
         self._computed = 0  # pieces of `kept` from which the metric object was computed
 
+    def fork(self) -> StageMetric:
+        """Return a metric like this that has measured nothing."""
+        return StageMetric(self.term, copy_metric(self.metric))
+
     def bind(self, arrays: Mapping[Ref, Any], size: int) -> DeviceMetric | None:
         """Return the device metric for one device's outputs and slots; None if they cannot be in the graph.
 

@@ -7,21 +7,23 @@ import numpy as np
 
 from ...checks import describe
 from ...checks.trainers import freezing, listing
+from ...engines import DryRun
 from ...log_once import LogOnce
 from ...spec.plan import Layer, Plan, StagePlan, TrainerPlan, stage_plan
+from ...spec.terms import by_reference
 from ...stages import EVALUATE, TRAIN
 from ..compat import mx
 from ..data.batch import Batch
 from ..engine import Engine
-from ..execution.loss_calls import by_reference, call_loss
+from ..execution.blocks import blocks_of, run_by_python
+from ..execution.loss_calls import call_loss
 from ..execution.network import Network
-from ..execution.recorder import blocks_of, run_by_python
 from ..execution.result import StepResult
 from ..execution.stage import Stage
 from ..metrics.stage_metric import Place, StageMetric
 from ..optim.preserve_state import kept_statistics, preserve_state
 from .doubtful_values import channels_last, doubtful_values
-from .dry_run import DryRun, without_gradient
+from .dry_run import without_gradient
 
 PLACES = {
     Place.DEVICE: "summed on the device",

@@ -11,10 +11,10 @@ from torch.nn.parameter import is_lazy
 
 from ...errors import Problem, SpecError, last_line, quoted, raise_problems
 from ...gluon.compat import mx
+from ...gluon.execution.blocks import blocks_of
 from ...gluon.execution.graph_cut import as_json
 from ...gluon.execution.network import flatten, regroup
-from ...gluon.execution.recorder import blocks_of
-from ...gluon.ops import whole_maps
+from ...gluon.ops import whole_samples
 from .graph import read_graph
 from .parameters import Held, with_frozen
 from .translate import translate, untranslated
@@ -127,7 +127,7 @@ def _called(function: Callable[..., Any], symbols: Sequence[Any], module: GluonM
     """Call a function with symbols, in the module's mode; what it raises becomes a SpecError."""
     mode = mx.autograd.train_mode if module.training else mx.autograd.predict_mode
     try:
-        with mode(), mx.name.NameManager(), whole_maps():
+        with mode(), mx.name.NameManager(), whole_samples():
             return function(*symbols)
     except Exception as error:
         raise module.refuse(f"{type(error).__name__}: {last_line(error)}") from error

@@ -16,10 +16,10 @@ from ...errors import Problem, quoted, raise_problems
 from ...gluon.compat import mx
 from ...gluon.data.arrays import new_array
 from ...gluon.data.devices import CPU
-from ...gluon.execution.recorder import blocks_of
-from ...gluon.optim.numbers import set_values, values_of
+from ...gluon.execution.blocks import blocks_of
 from ...gluon.optim.parameters import NamedParameters, learnable
 from .translate import add_modules, free_path
+from .values import set_values, values_of
 
 LAZY: Any = UninitializedParameter
 LAZY_BUFFER: Any = UninitializedBuffer
