@@ -77,7 +77,7 @@ class StageMetric(MetricFigures):
         self._value, self._computed = math.nan, 0  # of the whole pass, from so many pieces of `kept`
 
     @property
-    def place(self) -> str:
+    def where_computed(self) -> str:
         """Where it is computed, for the plan."""
         if self.is_summed:
             return "summed on the device"
