@@ -166,7 +166,9 @@ class Stage:
     ) -> tuple[dict[str, Tensor], Losses]:
         """Return the outputs, and what the losses computed from them."""
         outputs = self.forward(batch.slots) if outputs is None else outputs
-        self.objective.forms.check_outputs(outputs, batch)
+        forms = self.objective.forms
+        forms.samples, forms.batch_axis = batch.samples, batch.axis
+        forms.check_outputs(outputs)
         return outputs, self.objective(by_reference(outputs, batch.slots), batch, scale)
 
     def forward(self, slots: Mapping[str, Any]) -> dict[str, Tensor]:
