@@ -69,7 +69,6 @@ class Objective:
         self._ignored = {name: label.ignore for name, label in spec.label_specs.items()}
         self._summed = {term.key: _summed(term) for term in self.terms}
         self._weights = {term.key: term.spec.weight for term in self.terms}
-        self._counting: list[Term] | None = None  # known with the first batch
         self._scales: dict[int, Scale] = {}
         self.forms = ResultForms(Tensor, "a tensor")
 
