@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..checks import describe, is_masked
-from ..engines import splitter, task_splitter
+from ..engines import task_splitter
 from ..engines.added_slots import KnownLabels
 from ..engines.raw_batches import arrays_in
 from ..engines.shares import WHOLE
@@ -87,11 +87,6 @@ def _holds_numbers(value: object) -> bool:
     while isinstance(value, list) and value:
         value = value[0]
     return isinstance(value, (int, float))
-
-
-def cast_line(name: str, before: torch.dtype, after: torch.dtype) -> str:
-    """Return what is logged of a slot that is cast."""
-    return splitter.cast_line(name, dtype_name(before), dtype_name(after))
 
 
 class Uploads:
@@ -168,18 +163,8 @@ class BatchSplitter(Splitter):
         if raw is None and self._current.share is not WHOLE:
             total = self._current.share.total(0)
             return Batch(raw, 0, axis=self.batch_axis, total=total, absent=self._absent)
-        form, tensors = self._form_of(raw)
-        layout = self._layouts.get(form)
-        if layout is not None:
-            return self.distribute(raw, [{name: tensors[i] for name, i in layout}])
-        converted = raw if form is None else dict(zip(raw, tensors)) if type(raw) is dict else tensors
-        parts, problems = self.name_arrays(converted)
+        parts, problems = self.name_arrays(raw)
         raise_problems(problems)
-        positions = {id(tensor): i for i, tensor in enumerate(tensors)}
-        if form is not None and len(positions) == len(tensors) and len(self._layouts) < MAX_SIGNATURES:
-            [slots] = parts
-            if all(id(tensor) in positions for tensor in slots.values()):
-                self._layouts[form] = [(name, positions[id(tensor)]) for name, tensor in slots.items()]
         return self.distribute(raw, parts)
 
     def arrays_in(self, unnamed: Any) -> dict[str, Any] | list[Any]:
@@ -234,16 +219,6 @@ class BatchSplitter(Splitter):
         if self._fill_in is not None:
             self._fill_in(batch)
         return batch
-
-    def _form_of(self, raw: Any) -> tuple[Any, list[Tensor]]:
-        """Return what says which array of a batch is which slot, None if that is not simple; its tensors."""
-        if type(raw) not in (dict, list, tuple) or self.spec.batch_fn is not None:
-            return None, []
-        tensors = [as_tensor(each) for each in (raw.values() if type(raw) is dict else raw)]
-        if any(type(each) is not Tensor for each in tensors):
-            return None, []
-        names = tuple(raw) if type(raw) is dict else None
-        return (names, len(self._casts), *[(each.shape, each.dtype) for each in tensors]), tensors
 
     def target(self, name: str, dtype: torch.dtype) -> torch.dtype | None:
         """Return the dtype to which a slot of this dtype is cast; None if it is fine."""

@@ -15,6 +15,7 @@ from .. import engines
 from ..engines import CUDA_GRAPHS, FirstBatches, Setup, Timer, untimed
 from ..engines.class_counts import balance_classes
 from ..engines.first_batches import first_batches
+from ..engines.prediction import predict
 from ..log_once import LogOnce
 from ..protocols import Numbers
 from ..sampling import TaskLoaders
@@ -25,7 +26,7 @@ from ..state import RunState
 from .check import DryRun, dry_run, preserved
 from .devices import be_deterministic, device_of, why_inexact
 from .engine import Engine
-from .evaluation import evaluate_batch, predict
+from .evaluation import evaluate_batch, predict_batch, softmax_axis
 from .export import export
 from .handler_arrays import TorchArrays
 from .operator_times import operator_times
@@ -126,7 +127,8 @@ class Runner(engines.Runner):
 
     def predict(self, data: Any, gather: bool, activation: Any, write: Any) -> dict[str, Any]:
         with self.session():
-            return predict(self.engine, data, gather, activation, write)
+            how: dict[str, Any] = {"run": predict_batch, "class_axis": softmax_axis}
+            return predict(self.engine, data, gather, activation, write, **how)
 
     def export(self, folder: str | PathLike[str], data: Any, format: str) -> list[Path]:
         with self.session():
