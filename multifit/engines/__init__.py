@@ -3,6 +3,7 @@
 from .arrays import Arrays
 from .dry_run import DryRun
 from .engine import Engine
+from .first_batches import FirstBatches, Peeked
 from .registry import (
     AUTO,
     CUDA_GRAPHS,
@@ -15,7 +16,7 @@ from .registry import (
     needs_torch,
     precision_name,
 )
-from .runner import FirstBatches, Peeked, Runner, Setup, Timer, untimed
+from .runner import Runner, Setup, Timer, untimed
 
 __all__ = [
     "AUTO",

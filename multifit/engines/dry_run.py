@@ -13,7 +13,7 @@ from ..sampling import TaskBatch
 from ..seeding import preserve_rng
 from ..spec.plan import LoaderPlan
 from ..stages import EVALUATE, TRAIN
-from .runner import FirstBatches, Peeked
+from .first_batches import FirstBatches, Peeked
 
 NO_LOSS = "losses: there is none to train on; declare at least one in the TaskSpec"
 

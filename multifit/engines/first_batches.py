@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..checks import describe, one_shot
 from ..errors import DataError, Problem, SpecError, counted, quoted, raise_problems, suggest, user_code
@@ -14,8 +14,27 @@ from ..spec.plan import LoaderPlan
 from ..spec.terms import TaskSlots, slots_of, task_slots, with_optional
 from ..stages import TRAIN
 from .raw_batches import arrays_in
-from .runner import FirstBatches, Peeked
 from .shares import Shards
+
+
+class Peeked(NamedTuple):
+    """A batch that was read ahead, and this process's share of it; it serves as a loader of one batch."""
+
+    raw: Any
+    share: Any
+
+
+class FirstBatches(NamedTuple):
+    """The first batches of several loaders, or the one that they make together.
+
+    `slots` are those of each loader's batches. `plans` say what training takes from each loader. `sets` are
+    the loaders' names if they hold sets that are evaluated one by one.
+    """
+
+    batches: Sequence[Peeked]
+    slots: Mapping[str, TaskSlots]
+    plans: Sequence[LoaderPlan] = ()
+    sets: tuple[str, ...] = ()
 
 
 def first_batches(engine: Any, stage: str, data: TaskLoaders, what: str) -> FirstBatches:

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ..distributed import World
 from ..events import NO_HOOKS, TrainingHooks
 from ..protocols import Array, BatchResult, Numbers
 from ..sampling import TaskLoaders
-from ..spec.plan import LoaderPlan, Plan
-from ..spec.terms import TaskSlots
+from ..spec.plan import Plan
 from ..stages import EVALUATE
 from ..state import RunState
 from .arrays import Arrays
+from .first_batches import FirstBatches, first_batches
 
 if TYPE_CHECKING:
     from .dry_run import DryRun
@@ -54,26 +54,6 @@ class Setup:
     compile: bool | str
     world: World
     accumulate: int = 1
-
-
-class Peeked(NamedTuple):
-    """A batch that was read ahead, and this process's share of it; it serves as a loader of one batch."""
-
-    raw: Any
-    share: Any
-
-
-class FirstBatches(NamedTuple):
-    """The first batches of several loaders, or the one that they make together.
-
-    `slots` are those of each loader's batches. `plans` say what training takes from each loader. `sets` are
-    the loaders' names if they hold sets that are evaluated one by one.
-    """
-
-    batches: Sequence[Peeked]
-    slots: Mapping[str, TaskSlots]
-    plans: Sequence[LoaderPlan] = ()
-    sets: tuple[str, ...] = ()
 
 
 class Runner(ABC):
@@ -142,12 +122,12 @@ class Runner(ABC):
         """Return a context manager in which batches are run; a session within another has no effect."""
         return nullcontext()
 
-    @abstractmethod
     def first_batches(self, stage: str, data: TaskLoaders, what: str) -> FirstBatches:
         """Read the first batch of each of several loaders, and prepare the stage for what they yield.
 
         `what` is their name in messages. Raises SpecError or DataError with all that is wrong.
         """
+        return first_batches(self.engine, stage, data, what)
 
     @abstractmethod
     def balance_classes(self, data: Any, ends: bool) -> None:
@@ -192,13 +172,14 @@ class Runner(ABC):
     def wait(self) -> None:
         """Wait until the devices have done all their work."""
 
-    @abstractmethod
     def state(self) -> dict[str, Any]:
         """Return the state that a checkpoint holds besides the snapshot."""
+        weights = self.engine.balanced_weights
+        return {"class_weights": {key: list(each) for key, each in weights.items()}} if weights else {}
 
-    @abstractmethod
     def load(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state` returned."""
+        self.engine.balanced_weights.update(state.get("class_weights", {}))
 
     def why_inexact(self) -> str:
         """Return why a resumed run may differ in the last bits, and how to avoid it; "" if it does not."""

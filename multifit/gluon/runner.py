@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from .. import engines
-from ..engines import DryRun, FirstBatches, Setup, Timer, needs_torch, untimed
+from ..engines import DryRun, Setup, Timer, needs_torch, untimed
 from ..engines.class_counts import balance_classes
-from ..engines.first_batches import first_batches
 from ..log_once import LogOnce
 from ..protocols import Array, Context, Numbers
-from ..sampling import TaskLoaders
 from ..spec.plan import Plan
 from ..stages import TRAIN
 from ..state import RunState

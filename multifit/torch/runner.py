@@ -12,13 +12,11 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from .. import engines
-from ..engines import CUDA_GRAPHS, FirstBatches, Setup, Timer, untimed
+from ..engines import CUDA_GRAPHS, Setup, Timer, untimed
 from ..engines.class_counts import balance_classes
-from ..engines.first_batches import first_batches
 from ..engines.prediction import predict
 from ..log_once import LogOnce
 from ..protocols import Numbers
-from ..sampling import TaskLoaders
 from ..seeding import add_seeder
 from ..spec.plan import Plan
 from ..stages import TRAIN
