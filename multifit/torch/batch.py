@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial, reduce
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -52,17 +52,12 @@ class Batch:
     absent: frozenset[str] = frozenset()
 
 
-def as_tensor(value: Any, shares: bool = True) -> Any:
-    """Return numbers of any library as a tensor, and other things as they are.
-
-    The tensor shares memory with the numbers if possible; with those of MXNet's arrays only if it `shares`.
-    """
+def as_tensor(value: Any) -> Any:
+    """Return numbers of any library as a tensor, sharing NumPy's memory, and other things as they are."""
     if isinstance(value, Tensor) or value is None:
         return value
     if not isinstance(value, np.ndarray):
         if hasattr(value, "asnumpy"):  # MXNet's
-            if shares and getattr(value, "stype", "") == "default" and value.size:
-                return torch.from_dlpack(value.to_dlpack_for_read())
             value = value.asnumpy()
         elif hasattr(value, "tocsr"):  # SciPy's
             value = value.toarray()
@@ -163,16 +158,24 @@ class BatchSplitter(Splitter):
         if raw is None and self._current.share is not WHOLE:
             total = self._current.share.total(0)
             return Batch(raw, 0, axis=self.batch_axis, total=total, absent=self._absent)
-        parts, problems = self.name_arrays(raw)
+        form, tensors = self._form_of(raw)
+        layout = self._layouts.get(form)
+        if layout is not None:
+            return self.distribute(raw, [{name: tensors[i] for name, i in layout}])
+        converted = raw if form is None else dict(zip(raw, tensors)) if type(raw) is dict else tensors
+        parts, problems = self.name_arrays(converted)
         raise_problems(problems)
+        positions = {id(tensor): i for i, tensor in enumerate(tensors)}
+        if form is not None and len(positions) == len(tensors) and len(self._layouts) < MAX_SIGNATURES:
+            [slots] = parts
+            if all(id(tensor) in positions for tensor in slots.values()):
+                self._layouts[form] = [(name, positions[id(tensor)]) for name, tensor in slots.items()]
         return self.distribute(raw, parts)
 
     def arrays_in(self, unnamed: Any) -> dict[str, Any] | list[Any]:
-        """Return the tensors of a raw batch, by name or in order; a list of numbers is one."""
         if isinstance(unnamed, (list, tuple)):
             unnamed = [as_tensor(each) for each in unnamed]
-        copied = partial(as_tensor, shares=False)  # MXNet's iterators reuse the memory of their batches
-        return arrays_in(unnamed, self.batch_axis, copied, concatenate=torch.cat)
+        return arrays_in(unnamed, self.batch_axis, as_tensor, concatenate=torch.cat)
 
     def name_parts(self, parts: Sequence[Any]) -> tuple[list[Slots], list[Problem]]:
         """Return a list of one dict, the tensors of a batch that is split already, and the problems found."""
@@ -192,7 +195,6 @@ class BatchSplitter(Splitter):
         return [joined], problems
 
     def distribute(self, raw: Any, parts: Sequence[Slots]) -> Batch:
-        """Place this process's share of the named tensors on the device."""
         [named] = parts
         axis, share = self.batch_axis, self._current.share
         count = next(each.shape[axis] for each in named.values() if each is not None)
@@ -220,8 +222,17 @@ class BatchSplitter(Splitter):
             self._fill_in(batch)
         return batch
 
+    def _form_of(self, raw: Any) -> tuple[Any, list[Tensor]]:
+        """Return what says which array of a batch is which slot, None if that is not simple; its tensors."""
+        if type(raw) not in (dict, list, tuple) or self.spec.batch_fn is not None:
+            return None, []
+        tensors = [as_tensor(each) for each in (raw.values() if type(raw) is dict else raw)]
+        if any(type(each) is not Tensor for each in tensors):
+            return None, []
+        names = tuple(raw) if type(raw) is dict else None
+        return (names, len(self._casts), *[(each.shape, each.dtype) for each in tensors]), tensors
+
     def target(self, name: str, dtype: torch.dtype) -> torch.dtype | None:
-        """Return the dtype to which a slot of this dtype is cast; None if it is fine."""
         cast: Any = self._dtypes.get(name) or self._casts.get(name)
         if cast is None and (dtype.is_floating_point or self.was_real(name)):
             cast = self._real
@@ -235,7 +246,6 @@ class TaskSplitter(task_splitter.TaskSplitter):
     """Splits the batches of several loaders into tensors."""
 
     def join(self, parts: Parts) -> tuple[Slots, list[Problem]]:
-        """Return the slots of the batch that the loaders' batches make together, and the problems found."""
         missing = MissingLabels(self._spec.label_specs)
         return joined_slots(self._spec, parts, missing, _common_dtype, lambda rows, _: torch.cat(rows))
 

@@ -18,8 +18,8 @@ from .. import engines
 from ..checks import label_problems, not_finite_problem, partly_missing_problem
 from ..checks.losses import absent_problems
 from ..engines import FirstBatches
-from ..engines.splitter import cast_line
 from ..engines.dry_run import check_batches, check_windows, raised_first, read_first, trainer_problems
+from ..engines.splitter import cast_line
 from ..errors import Problem, SpecError, raise_problems
 from ..seeding import preserve_rng
 from ..spec import TaskSpec

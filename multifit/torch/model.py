@@ -101,6 +101,11 @@ class Model:
         return [self.device]
 
     @property
+    def tensors(self) -> dict[str, Tensor]:
+        """Parameters and buffers by name."""
+        return {**self.parameters, **self.statistics}
+
+    @property
     def dtype(self) -> torch.dtype:
         """The dtype of the real numbers that go into the net: float64 if all its parameters are."""
         real = {each.dtype for each in self.net.parameters() if each.dtype.is_floating_point}
@@ -109,8 +114,7 @@ class Model:
     @property
     def is_lazy(self) -> bool:
         """Whether some parameters have no shape before the first batch."""
-        tensors = *self.parameters.values(), *self.statistics.values()
-        return any(isinstance(each, UninitializedTensorMixin) for each in tensors)
+        return any(isinstance(each, UninitializedTensorMixin) for each in self.tensors.values())
 
     def materialise(self, run: Callable[[], object]) -> None:
         """Give lazy modules the parameters that fit a batch; ``run()`` calls the net on it."""

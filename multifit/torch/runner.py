@@ -134,14 +134,13 @@ class Runner(engines.Runner):
 
     def values(self, gradients: bool = False) -> dict[str, Numbers]:
         model = self.engine.model
-        tensors: dict[str, Any] = {**model.parameters, **model.statistics}
-        if gradients:
-            tensors = {name: p.grad for name, p in model.parameters.items() if p.grad is not None}
+        of_batch = {name: p.grad for name, p in model.parameters.items() if p.grad is not None}
+        tensors: dict[str, Any] = of_batch if gradients else model.tensors
         known = {name: tensor for name, tensor in tensors.items() if not is_lazy(tensor)}
         return {name: tensor.detach().cpu().numpy().copy() for name, tensor in known.items()}
 
     def set_values(self, values: Mapping[str, Any]) -> None:
-        tensors = {**self.engine.model.parameters, **self.engine.model.statistics}
+        tensors = self.engine.model.tensors
         with torch.no_grad():
             for name, value in values.items():
                 tensors[name].copy_(torch.as_tensor(value))

@@ -11,9 +11,9 @@ from torch.nn.parameter import is_lazy
 
 from ...errors import Problem, SpecError, last_line, quoted, raise_problems
 from ...gluon.compat import mx
+from ...gluon.execution.blocks import blocks_of
 from ...gluon.execution.graph_cut import as_json
 from ...gluon.execution.network import flatten, regroup
-from ...gluon.execution.blocks import blocks_of
 from ...gluon.ops import whole_samples
 from .graph import read_graph
 from .parameters import Held, Holder, with_frozen
