@@ -101,7 +101,6 @@ class Engine(ABC):
 
     def added(self) -> Any:
         """Return what knows, with `state` and `load`, how many batches were added up, or None."""
-        return None
 
     @property
     def balance(self) -> Any:

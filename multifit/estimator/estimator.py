@@ -444,7 +444,8 @@ class MultiEstimator:
             A selection is empty, or the argument `frozen` of the estimator has it too.
         """
         with self._calls.running("freeze", within=True):
-            return self._engine.trainers.set_frozen("freeze", params, frozen=True)
+            names: list[str] = self._engine.trainers.set_frozen("freeze", params, frozen=True)
+            return names
 
     def unfreeze(self, params: Parameters | Sequence[Parameters]) -> list[str]:
         """Let frozen parameters learn from the next batch on, as before :meth:`freeze`, which takes the same.
@@ -452,7 +453,8 @@ class MultiEstimator:
         Returns the names of those that were frozen before.
         """
         with self._calls.running("unfreeze", within=True):
-            return self._engine.trainers.set_frozen("unfreeze", params, frozen=False)
+            names: list[str] = self._engine.trainers.set_frozen("unfreeze", params, frozen=False)
+            return names
 
     # ---- evaluating ----------------------------------------------------------------------------------------
 
@@ -905,7 +907,8 @@ class MultiEstimator:
 
     def learning_rates(self) -> dict[str, float]:
         """Return the learning rates: ``lr``, or ``lr_<trainer>`` if there are several trainers."""
-        return self._engine.trainers.learning_rates()
+        rates: dict[str, float] = self._engine.trainers.learning_rates()
+        return rates
 
     def gradients(self) -> dict[str, dict[str, list[Array]]]:
         """Return the gradients that no update has used yet, by trainer and parameter: one array per device.
@@ -921,7 +924,8 @@ class MultiEstimator:
     @property
     def parameters(self) -> Mapping[str, Parameter]:
         """The parameters of net and losses by structural name, such as ``body.0.weight``."""
-        return self._engine.model.parameters
+        parameters: Mapping[str, Parameter] = self._engine.model.parameters
+        return parameters
 
     def values(self, gradients: bool = False) -> dict[str, Numbers]:
         """Return copies of all parameters and running statistics by name, as NumPy arrays.
@@ -955,7 +959,8 @@ class MultiEstimator:
         set at any time, even while a schedule runs. Raises TrainerError if the trainers cannot be built,
         or do not cover the parameters.
         """
-        return self._engine.trainers.get()
+        trainers: Mapping[str, Trainer] = self._engine.trainers.get()
+        return trainers
 
     def collect_checkpoint(self) -> None:
         """Gather each rank's own state; all ranks must call this before the first one writes a checkpoint."""

@@ -26,7 +26,7 @@ from ..spec import TaskSpec
 from ..spec.names import LABELS, Ref
 from ..spec.parsing import label_of
 from ..spec.plan import LoaderPlan
-from ..spec.terms import Taker, Term
+from ..spec.terms import Taker, Term, by_reference
 from ..stages import EVALUATE, TRAIN
 from .added_slots import dtype_name
 from .balance import GradientBalancer
@@ -34,7 +34,7 @@ from .batch import Batch
 from .doubts import doubtful_values
 from .engine import Engine
 from .inspection import check_call, check_metric, inspect_term
-from .loss_calls import by_reference, counts_values
+from .loss_calls import counts_values
 from .step import Stage, StepResult
 
 NO_OUTPUT = (

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ..arguments import is_finite_number
 from ..distributed import World
+from ..engines.forms import ResultForms
 from ..errors import SpecError, shown, user_code
 from ..spec import TaskSpec
 from ..spec.names import Ref
@@ -20,7 +21,6 @@ from ..spec.terms import Term
 from ..spec.validate import weight_problem
 from ..state import RunState
 from .batch import Batch
-from .forms import ResultForms
 from .loss_calls import call_loss, needs_values, present_share
 
 VALID_NORMALIZER = "it must be, or return, a tensor or a finite number, whose sum is at least 0"
@@ -71,7 +71,7 @@ class Objective:
         self._weights = {term.key: term.spec.weight for term in self.terms}
         self._counting: list[Term] | None = None  # known with the first batch
         self._scales: dict[int, Scale] = {}
-        self.forms = ResultForms()
+        self.forms = ResultForms(Tensor)
 
     def scale(self, batch: Batch, state: RunState | None) -> Scale:
         """Return the weights and normalizers of a batch; afterwards, its total number of samples is known.
@@ -101,12 +101,13 @@ class Objective:
     def __call__(self, arrays: Mapping[Ref, Any], batch: Batch, scale: Scale) -> Losses:
         """Call the losses with a batch's outputs and slots."""
         computed = Losses({}, {}, {})
+        self.forms.begin(batch.samples, batch.axis)
         for term in self.terms:
             if not term.has_slots(arrays):
                 continue
             is_mean = not self._weighs(term, batch)
             parts = call_loss(term if is_mean else self._summed[term.key], arrays, samples=batch.samples)
-            self.forms.check_loss(term, parts, batch)
+            self.forms.check_loss(term, parts)
             sums = [_sum(part, batch.samples if is_mean else 1) for part in parts]
             computed.parts[term.key] = parts
             computed.sums[term.key] = [each.detach() for each in sums]

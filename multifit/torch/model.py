@@ -10,11 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedTensorMixin
 
-from ..checks.trainers import listing
-from ..engines import precision_name
-from ..errors import Problem, SpecError, shown
+from ..engines import model, precision_name
+from ..errors import Problem, SpecError, raise_problems, shown
 from ..log_once import LogOnce
-from ..spec import LossSpec, MetricSpec, TaskSpec
+from ..spec import TaskSpec
 from .devices import device_of
 
 METRICS = (
@@ -35,22 +34,9 @@ def default_spec(loss: object, log_once: Callable[[str], None]) -> TaskSpec:
     that of logits, RMSE for squared and Huber losses, and MAE for L1; other losses have none. Raises
     SpecError if `loss` is not a loss.
     """
-    if not callable(loss) or isinstance(loss, type):
-        raise SpecError(
-            f"spec is {shown(loss)}; give a TaskSpec, or one loss for a net with one input, one output and "
-            "one label"
-        )
-    kind = getattr(loss, "__name__", type(loss).__name__)
-    log_once(
-        f"default TaskSpec for {kind}: the net's input is called data, its output output, the label label"
+    return model.default_spec(
+        loss, log_once, lambda loss: {name: name for kind, name in METRICS if type(loss) is kind}
     )
-    names = [name for known, name in METRICS if type(loss) is known]
-    log_once(f"default metric for {kind}: {', '.join(names) or 'none, only the loss'}")
-    return TaskSpec(
-        inputs=["data"], outputs=["output"], labels=["label"],
-        losses={"output": LossSpec(loss, outputs="output", labels="label")},
-        metrics={name: MetricSpec(name, outputs="output", labels="label") for name in names},
-    )  # fmt: skip
 
 
 PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -169,21 +155,7 @@ class Model:
 
         Trainers would still update the old ones.
         """
-        now, before = (
-            {id(each): name for name, each in named.items()}
-            for named in (self._named("parameters"), self.parameters)
-        )
-        added = [name for key, name in now.items() if key not in before]
-        removed = [name for key, name in before.items() if key not in now]
-        changes = {
-            "replaced": [name for name in removed if name in added],
-            "added": [name for name in added if name not in removed],
-            "removed": [name for name in removed if name not in added],
-        }
-        what = "; ".join(f"{change}: {listing(names)}" for change, names in changes.items() if names)
-        if what:
-            message = f"net: it has other parameters than when the estimator was made; {what}"
-            raise SpecError(f"{message}; make a new MultiEstimator(net, spec, trainers) after changing it")
+        raise_problems(model.changed_problems(self._named("parameters"), self.parameters))
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
@@ -193,15 +165,7 @@ class Model:
 
     def ran(self) -> list[Problem]:
         """Return a problem if a forward pass has made parameters that no trainer knows."""
-        current = {id(each) for each in self.parameters.values()}
-        made = [name for name, each in self._named("parameters").items() if id(each) not in current]
-        if not made:
-            return []
-        message = (
-            f"net: its forward pass has made {listing(made)}, which no trainer updates; make all layers in "
-            "__init__, or call the net on a batch before MultiEstimator(net, spec, trainers)"
-        )
-        return [Problem("spec", message)]
+        return model.made_problems(self._named("parameters"), self.parameters)
 
     def _read(self) -> None:
         self.parameters: dict[str, nn.Parameter] = self._named("parameters")

@@ -201,7 +201,7 @@ class Stage:
         state: RunState | None,
         outputs: dict[str, Array] | None = None,
     ) -> tuple[StepGraph, list[LossOutputs]]:
-        self.graphs.forms.samples, self.graphs.forms.batch_axis = size, result.batch.axis
+        self.graphs.forms.begin(size, result.batch.axis)
         context = mx.context.current_context()
         signature = result.batch.signature or signature_of(slots.values())
         samples = self._scaler.constant((float(size),), context)

@@ -5,9 +5,9 @@ from typing import Any
 
 from ...errors import SpecError
 from ...spec.names import OUTPUTS
+from ...spec.terms import by_reference
 from ..compat import mx
 from .bound_graph import bound_graph, reaches_any
-from .loss_calls import by_reference
 from .loss_graph import LossGraph
 from .loss_separation import LossSeparation
 from .network import Network

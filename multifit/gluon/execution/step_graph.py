@@ -4,13 +4,13 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
+from ...engines.forms import ResultForms
 from ...errors import SpecError, counted, last_line
+from ...spec.terms import by_reference
 from ..compat import mx
 from ..metrics.labels import LabelRows
 from ..user_code import user_code
 from .cached_graph import CachedGraph, ExecutedGraph
-from .forms import ResultForms
-from .loss_calls import by_reference
 from .loss_graph import APART, LossGraph, LossOutputs
 from .loss_separation import LossSeparation
 from .network import Network, hybridizing

@@ -10,12 +10,13 @@ from ...checks.trainers import freezing, listing
 from ...engines import DryRun
 from ...log_once import LogOnce
 from ...spec.plan import Layer, Plan, StagePlan, TrainerPlan, stage_plan
+from ...spec.terms import by_reference
 from ...stages import EVALUATE, TRAIN
 from ..compat import mx
 from ..data.batch import Batch
 from ..engine import Engine
 from ..execution.blocks import blocks_of, run_by_python
-from ..execution.loss_calls import by_reference, call_loss
+from ..execution.loss_calls import call_loss
 from ..execution.network import Network
 from ..execution.result import StepResult
 from ..execution.stage import Stage
