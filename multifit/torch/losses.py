@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -27,7 +27,7 @@ from .loss_calls import call_loss, needs_values, present_share
 
 VALID_NORMALIZER = "it must be, or return, a tensor or a finite number, whose sum is at least 0"
 ENTROPIES: dict[Any, Any] = {F.cross_entropy: nn.CrossEntropyLoss, F.nll_loss: nn.NLLLoss}
-Number = float | Tensor
+Number: TypeAlias = float | Tensor
 Shares = Callable[[Sequence[Term], int], Mapping[str, float]]
 
 

@@ -19,7 +19,7 @@ class SharedParameters(shared_parameters.SharedParameters):
 
     def arrays(self) -> Mapping[str, Tensor]:
         """Return parameters and buffers by name."""
-        return {**self._model.parameters, **self._model.statistics}
+        return self._model.tensors
 
     @torch.no_grad()
     def average_statistics(self) -> None:

@@ -188,7 +188,7 @@ class Stage:
         """Return what the net returns for a batch's slots."""
         forward, inputs = self.spec.forward, self.spec.inputs
         shown = slots if forward is not None else {name: slots[name] for name in inputs}
-        with user_code(self._called, *shown.items()), self.model.precision.context(self.model.device):
+        with user_code(self._called, *shown.items()), self.model.autocast():
             if forward is not None:
                 return forward(self.model.net, dict(slots))
             return self._run_net(*shown.values())
