@@ -19,6 +19,7 @@ from ..errors import SpecError, raise_problems
 from ..spec import TaskSpec
 from ..spec.parsing import label_of
 from ..spec.terms import MetricTerm
+from .labels import class_indices
 from .loss_calls import named_parts
 from .metrics import COVERAGE, StockMetric, Sums, named_metric
 from .torchmetrics import TorchMetric
@@ -30,7 +31,7 @@ def declared_metrics(spec: TaskSpec) -> dict[str, list[StageMetric]]:
     used: set[int] = set()
 
     def made(term: MetricTerm, declared: TaskSpec) -> StageMetric:
-        metric = StageMetric(term, as_metric(term, declared))
+        metric = StageMetric(term, as_metric(term, declared), ignored_labels(declared))
         metric = metric.fork() if id(metric.metric) in used else metric
         used.add(id(metric.metric))
         return metric
@@ -59,16 +60,28 @@ def as_metric(term: MetricTerm, spec: TaskSpec) -> Any:
     return named_metric(term.where, metric, *ignored) if isinstance(metric, str) else metric
 
 
+def ignored_labels(spec: TaskSpec) -> dict[str, float]:
+    """Return the value of each label that means "no label": as declared, or as a loss ignores it."""
+    values: dict[str, float] = {}
+    for term in spec.terms:
+        _, ignored = class_indices(term.spec.fn)
+        if ignored and term.labels:
+            values.setdefault(term.labels[0].name, ignored[0])
+    declared = {name: label.ignore for name, label in spec.label_specs.items()}
+    return {**values, **{name: value for name, value in declared.items() if value is not None}}
+
+
 class StageMetric(MetricFigures):
     """A metric in one stage, and its figures.
 
     A StockMetric is computed from sums over the pass, and a function from its arrays, which are `kept`. Other
     objects are updated batch by batch: ``update(labels, outputs)`` with tensors, or lists of these if several
-    are named.
+    are named. A StockMetric leaves out labels of the value that `ignored` names, by label.
     """
 
-    def __init__(self, term: MetricTerm, metric: Any) -> None:
+    def __init__(self, term: MetricTerm, metric: Any, ignored: Mapping[str, float] | None = None) -> None:
         super().__init__(term, metric)
+        self._ignored = ignored or {}
         self.kept = KeptArrays(term.where)
         self.is_summed = isinstance(metric, StockMetric)
         self.is_function = isinstance(metric, scikit.WholePassFunction)
@@ -85,7 +98,7 @@ class StageMetric(MetricFigures):
 
     def fork(self) -> StageMetric:
         """Return a copy that has measured nothing."""
-        twin = StageMetric(self.term, self.metric if self.is_whole else copy.deepcopy(self.metric))
+        twin = StageMetric(self.term, self.metric if self.is_whole else copy.deepcopy(self.metric), self._ignored)
         twin.reset()
         return twin
 
@@ -135,10 +148,12 @@ class StageMetric(MetricFigures):
         outputs = labels if metric is COVERAGE else outputs
         try:
             for number, (label, output) in enumerate(metric.pairs(labels, outputs)):
-                mask = present.get(self.term.labels[number].name) if metric.takes_labels and masks else None
-                if masks and not metric.takes_labels:
-                    mask = _common(masks, output)
-                sums.append(metric.sums(label, output, mask))
+                if not metric.takes_labels:
+                    mask = _common(masks, output) if masks else None
+                    sums.append(metric.sums(label, output, mask))
+                    continue
+                name = self.term.labels[number].name if number < len(self.term.labels) else ""
+                sums.append(_without(self._ignored.get(name), metric, label, output, present.get(name)))
         except SpecError as error:
             raise SpecError(f"{self.term.where}: {error.problems[0]}") from None
         for number in range(len(self.sum_names), len(sums)):
@@ -271,6 +286,21 @@ def _on_host(value: Any) -> np.ndarray[Any, Any]:
         return tensor.to("cpu", copy=True).numpy()
     host = torch.empty_like(tensor, device="cpu", pin_memory=True)  # pragma: no cover - needs a GPU
     return host.copy_(tensor, non_blocking=True).numpy()  # pragma: no cover
+
+
+def _without(value: float | None, metric: Any, label: Tensor, output: Tensor, present: Any) -> Sums:
+    """Return a pair's sums and number without the labels that equal a value.
+
+    If the number is known without waiting for the device, it is a plain number, in every batch.
+    """
+    counts: Any = None if value is None or label.shape == output.shape else label != value
+    if counts is not None and not (label.device.type == "cpu" and bool(counts.all())):
+        there = counts if present is None else counts & (present.reshape(counts.shape) != 0)
+        found, number = metric.sums(torch.where(counts, label, 0), output, there.to(torch.float32))
+    else:
+        found, number = metric.sums(label, output, present)
+    known = counts is not None and present is None and label.device.type == "cpu"
+    return found, int(number) if known else number
 
 
 def _common(masks: Sequence[Tensor], values: Tensor) -> Tensor:
