@@ -143,7 +143,9 @@ class Objective:
 
     def _counts(self, term: Term, batch: Batch) -> bool:
         """Whether a term's normalizer is another one than the number of samples."""
-        return not term.counts_samples or self._weighs(term, batch)
+        if self._world.alone or not term.counts_samples:
+            return not term.counts_samples or self._weighs(term, batch)
+        return self._summed[term.key] is not None  # a rank without samples does not know the label
 
     def _weighs(self, term: Term, batch: Batch) -> bool:
         """Whether a loss is the mean of a cross entropy over some of the labels, or with their weights."""

@@ -130,6 +130,7 @@ class Stage:
         self.casts: dict[str, torch.dtype] = {}
         self._hooks, self._frozen = hooks, frozen
         self._changes_outputs = hooks.active("change_outputs")
+        self._world = world
         self.objective = Objective(spec, world, model.device, shares)
         self._run_net, self._graphs = run_net or model.net, graphs
         self._paths: Mapping[str, tuple[Any, ...]] | None = None
@@ -214,7 +215,7 @@ class Stage:
     def measure(self, result: StepResult, timer: Timer = untimed) -> None:
         """Add a batch to the figures, without waiting for the device."""
         with timer("measure"), torch.no_grad():
-            self.figures.add(result)
+            self.figures.add(result, self._world)
 
     def reset(self) -> None:
         """Discard everything measured, as at the beginning of an epoch."""
