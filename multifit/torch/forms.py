@@ -30,6 +30,7 @@ class ResultForms:
 
     def __init__(self) -> None:
         self._forms: dict[tuple[str, int], Form] = {}  # by output, or by loss and part
+        self._labels: dict[str, Tensor] = {}  # those that losses took first, without values
 
     def check_outputs(self, outputs: Mapping[str, Any], batch: Batch) -> None:
         """Check the net's outputs; raises SpecError if one has another form than in the first batch."""
@@ -37,7 +38,21 @@ class ResultForms:
             self._check((f'outputs: the net returns "{name}" as', 0), value, batch)
 
     def check_loss(self, term: Term, parts: Sequence[Any], batch: Batch) -> None:
-        """Check the parts of a loss; raises SpecError as :meth:`check_outputs` does."""
+        """Check the parts of a loss, and its labels, which PyTorch would broadcast if they had other axes.
+
+        Raises SpecError as :meth:`check_outputs` does. Losses of Gluon reshape their labels.
+        """
+        for ref in term.labels if not hasattr(term.spec.fn, "class_axis") else ():
+            label = batch.slots[ref.name]
+            assert label is not None
+            first = self._labels.get(ref.name)
+            if first is None:
+                first = self._labels[ref.name] = torch.empty_like(label, device="meta")
+            if first.dim() != label.dim():
+                raise SpecError(
+                    f'{term.where}: the label "{ref.name}" is {describe.array(label)}, but '
+                    f"{describe.array(first)} in the first batch; give the same number of axes in every batch"
+                )
         where = f"{term.where}: returns"
         if len(parts) != len(term.parts):
             returned = f"{counted(len(parts), 'part')}, {describe.structure(list(parts))}"

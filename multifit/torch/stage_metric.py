@@ -134,7 +134,7 @@ class StageMetric(MetricFigures):
             self._measure(arrays, masks, batch, samples, axis)
 
     def _taken(self, result: Any) -> tuple[list[Tensor], list[Tensor]] | None:
-        """Return the labels and outputs that it takes, and where they are present; None if some are absent."""
+        """Return the labels and outputs that it takes, and where they are present; None without them."""
         slots, term = result.batch.slots, self.term
         labels = [slots.get(ref.name) for ref in term.labels]
         if any(each is None for each in labels) or any(slots.get(name) is None for name in term.optional):
