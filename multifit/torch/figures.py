@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..distributed import World
+from ..distributed import ALONE, World
 from ..engines import stage_figures
 from ..errors import raise_problems
 from ..sampling.counts import LoaderCounts as LoaderCounts
@@ -54,6 +54,7 @@ class StageFigures(stage_figures.StageFigures):
         self._names = {key: [f"loss {key} {part}" for part in range(n)] for key, n in counts.items()}
         self._rules: dict[str, LabelRule] = {}
         self._forms: dict[Any, list[LabelRule]] = {}
+        self._joins = False  # whether objects were updated with the tensors of all ranks
         self._clear()
 
     def _clear(self) -> None:
@@ -63,10 +64,17 @@ class StageFigures(stage_figures.StageFigures):
 
     # ---- measuring
 
-    def add(self, result: Any) -> None:
-        """Add a batch, without waiting for the device, unless an object that measures it does."""
+    def add(self, result: Any, world: World = ALONE) -> None:
+        """Add a batch, without waiting for the device, unless an object that measures it does.
+
+        In evaluation, objects that are updated batch by batch get the tensors of all ranks of `world`.
+        """
         batch, scale, numbers = result.batch, result.scale, self._numbers
         self.batches += 1
+        self._joins = not world.alone and self.stage != TRAIN
+        for metric in self.metrics if self._joins else ():
+            if not _merges(metric):
+                metric.add_of_all(result, self.batches, world, self._device)
         if not batch.samples:
             return
         self.samples += batch.samples
@@ -86,6 +94,8 @@ class StageFigures(stage_figures.StageFigures):
             else:
                 numbers[name] = numbers.get(name, 0.0) + norm * batch.samples / batch.total
         for metric in self.metrics:
+            if self._joins and not _merges(metric):
+                continue
             for name, (sums, count) in zip(metric.sum_names, metric.add(result, self.batches)):
                 if isinstance(count, Tensor):
                     sums = [*sums, count]
@@ -232,10 +242,10 @@ class StageFigures(stage_figures.StageFigures):
     def join(self, world: World, ended: bool = True) -> None:
         """Replace the figures by those of all ranks together, equal on all ranks; waits for the device.
 
-        Sums are added up in the order of the ranks, and kept arrays are joined batch by batch. The figures of
-        objects that are updated batch by batch are means over the ranks, weighted by their samples, because
-        each was updated with the samples of its rank only. A pass that has not `ended`, but was stopped, may
-        go on after a resume.
+        Sums are added up in the order of the ranks, and kept arrays are joined batch by batch. In training,
+        the figures of objects that are updated batch by batch are means over the ranks, weighted by their
+        samples, because each was updated with the samples of its rank only. A pass that has not `ended`, but
+        was stopped, may go on after a resume.
         """
         self.complete, self.ended = True, ended
         if world.alone:
@@ -255,6 +265,7 @@ class StageFigures(stage_figures.StageFigures):
                 joined.merge(state)
             figures = joined.read()
             weighed = [(of_rank, state["samples"]) for state, of_rank, _ in ranks]
+            weighed = [(weighed[0][0], 1)] if self._joins else weighed  # they are equal on all ranks
             for metric in own:
                 key = metric.term.key
                 figures = {n: each for n, each in figures.items() if not f"{n}.".startswith(f"{key}.")}
