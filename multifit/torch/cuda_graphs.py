@@ -118,23 +118,16 @@ class Captured:
             if trained:
                 with torch.cuda.graph(self._backward, **options):
                     self._gradients = self._differentiate(objectives)
-        self._outputs = _detached(outputs)
-        parts, sums = (
-            {key: list(_detached(dict(enumerate(each))).values()) for key, each in lists.items()}
-            for lists in (losses.parts, losses.sums)
-        )
-        self._losses = Losses(parts, sums, _detached(losses.objectives))
+        self._outputs, detached = _detached(outputs), _changed(Tensor.detach, losses.parts, losses.sums)
+        self._losses = Losses(*detached, _detached(losses.objectives))
 
     def __call__(self, batch: Batch, scale: Scale) -> tuple[dict[str, Tensor], Losses]:
         """Compute; later calls do not change what is returned, but only objectives have gradients."""
         torch._foreach_copy_(self._inputs, _tensors(batch, scale))
         computed = self._losses
         objectives = dict(zip(computed.objectives, _Replay.apply(self, *self._trained)))
-        parts, sums = (
-            {key: [each.clone() for each in tensors] for key, tensors in lists.items()}
-            for lists in (computed.parts, computed.sums)
-        )
-        return {name: each.clone() for name, each in self._outputs.items()}, Losses(parts, sums, objectives)
+        outputs = {name: each.clone() for name, each in self._outputs.items()}
+        return outputs, Losses(*_changed(Tensor.clone, computed.parts, computed.sums), objectives)
 
     def replay(self) -> tuple[Tensor, ...]:
         """Run the forward pass; return the objectives."""
@@ -202,6 +195,10 @@ def _replaced(batch: Batch, scale: Scale, tensors: Sequence[Tensor]) -> tuple[Ba
 
 def _detached(tensors: dict[Any, Tensor]) -> dict[Any, Tensor]:
     return {name: each.detach() for name, each in tensors.items()}
+
+
+def _changed(change: Callable[[Tensor], Tensor], *lists: dict[str, list[Tensor]]) -> list[Any]:
+    return [{key: list(map(change, tensors)) for key, tensors in each.items()} for each in lists]
 
 
 @contextmanager
