@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..balance import Balance, GramianMethod, compared
-from ..balance.answers import ask, ask_weights, shape_of_numbers
+from ..balance.answers import ask, ask_weights
 from ..balance.compared import NOTHING_SHARED, ChosenParameters, summed
 from ..balance.protocol import Measured, measured_losses
 from ..balance.tasks import Tasks, check_method, tasks_of, weight_figure
@@ -84,10 +84,6 @@ class Operators:
         return torch.minimum(one, torch.as_tensor(other, dtype=one.dtype, device=one.device))
 
 
-def _shape_of_tensor(value: Any) -> tuple[int, ...] | None:
-    return tuple(value.shape) if isinstance(value, Tensor) else None
-
-
 class LossBalancer:
     """Runs a method that needs no gradients: its weights multiply the objectives.
 
@@ -148,8 +144,9 @@ class LossBalancer:
         )
         measured = measured_losses(F, count, losses, epochs, state.step)
         measured = self._measured = measured._replace(present=measured.present * self._ones)  # in float64
-        shape = shape_of_numbers if self._on_host else _shape_of_tensor
-        options: Any = {"shape": shape, "counted": len(self.tasks.weighed)}
+        options: dict[str, Any] = {"counted": len(self.tasks.weighed)}
+        if not self._on_host:
+            options["shape"] = lambda value: tuple(value.shape) if isinstance(value, Tensor) else None
         weights, self._memory = weigh_losses(self.method, measured, self._weights, self._memory, **options)
         self._weights = F.where(measured.present == 1, weights, self._weights)
         return weights, (losses != 0) * self._ones
@@ -174,8 +171,7 @@ class LossBalancer:
         self._memory = {name: self._array(each) for name, each in state["memory"].items()}
 
     def _new_figures(self) -> None:
-        names = [weight_figure(name) for name in self.tasks.names]
-        self.means = (Means(names),)
+        self.means = (Means([weight_figure(name) for name in self.tasks.names]),)
 
     def _losses(self, result: Any) -> Any:
         """Return the tasks' losses over all ranks."""
@@ -339,7 +335,13 @@ class GradientBalancer(compared.GradientBalancer):
         gradients: Any = FeatureGradients(world)
         if on != "features":
             gradients = ParameterGradients(None if on == "parameters" else on, parameters, world)
-        super().__init__(method, spec, gradients, _labelled_rows, DeviceSum)
+        super().__init__(
+            method,
+            spec,
+            gradients,
+            lambda batch, tasks, weights: weight_rows(weights, tasks_with_labels(batch.result, tasks)),
+            DeviceSum,
+        )
         self._parameters, self._device, self._trained = parameters, device, set(parameters.values())
 
     def differentiate(self, result: Any, state: RunState, scale: float = 1.0) -> None:
@@ -378,10 +380,6 @@ class GradientBalancer(compared.GradientBalancer):
         if result.objectives and not branch.shared and sum(map(bool, losses)) != 1:
             raise SpecError(NOTHING_SHARED)
         return branch
-
-
-def _labelled_rows(batch: Pass, tasks: Tasks, weights: Numbers) -> Any:
-    return weight_rows(weights, tasks_with_labels(batch.result, tasks))
 
 
 AnyBalancer = LossBalancer | GradientBalancer

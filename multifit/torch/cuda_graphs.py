@@ -68,7 +68,10 @@ class CudaGraphs:
         slots = tuple(
             (name, each is not None and (each.shape, each.dtype)) for name, each in batch.slots.items()
         )
-        numbers = tuple(scale.weights.values()), tuple(map(_constant, scale.divisors.values()))
+        numbers = (
+            tuple(scale.weights.values()),
+            tuple(None if isinstance(each, Tensor) else each for each in scale.divisors.values()),
+        )
         trained = tuple([each.requires_grad for each in self._model.parameters.values()])
         modes = tuple([module.training for module in self._modules])
         return torch.is_grad_enabled(), batch.samples, batch.total, slots, numbers, trained, modes
@@ -172,10 +175,6 @@ class _Replay(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *heads: Any) -> Any:
         return None, *ctx.captured.replay_backward(heads)
-
-
-def _constant(divisor: Any) -> Any:
-    return None if isinstance(divisor, Tensor) else divisor
 
 
 def _tensors(batch: Batch, scale: Scale) -> list[Tensor]:

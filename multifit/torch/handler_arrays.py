@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ..distributed import World
 from ..engines import Arrays
+from ..engines.raw_batches import as_numpy
 from ..protocols import Numbers
 from ..spec import TaskSpec
 from ..spec.names import LABELS, Ref
@@ -44,8 +45,7 @@ class TorchArrays(Arrays):
         return {name: [tensor.detach()] for name, tensor in tensors.items()}
 
     def numpy(self, array: Any) -> Numbers:
-        array = array.detach().cpu()
-        numbers: Numbers = (array.float() if array.dtype == torch.bfloat16 else array).numpy().copy()
+        numbers: Numbers = as_numpy(array).copy()
         return numbers
 
     def copy(self, array: Any) -> Tensor:

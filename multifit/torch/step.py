@@ -186,17 +186,19 @@ class Stage:
             outputs = {name: at_path(result, path) for name, path in (self._paths or {}).items()}
         except (KeyError, IndexError, TypeError):  # it has another structure than that of earlier batches
             outputs = {}
-        if len(outputs) < len(self.spec.output_names) or not all(map(_is_tensor, outputs.values())):
+        tensors = [each for each in outputs.values() if isinstance(each, Tensor)]
+        if len(tensors) < len(self.spec.output_names):
             self._paths, problems = bind_outputs(self.spec.outputs, result, self._where)
             if problems:
                 return {}, problems
             outputs = {name: at_path(result, path) for name, path in self._paths.items()}
-            if others := {name: each for name, each in outputs.items() if not _is_tensor(each)}:
+            if others := {name: each for name, each in outputs.items() if not isinstance(each, Tensor)}:
                 found = ", ".join(f'"{name}" as {type(each).__name__}' for name, each in others.items())
                 message = f"outputs: {self._where} returns {found}; every declared output must be a tensor"
                 return {}, [Problem("spec", f"{message}: return one, or leave the output out of outputs=")]
         if self._is_low:
-            outputs = {name: _at_least_float32(each) for name, each in outputs.items()}
+            low = torch.float16, torch.bfloat16
+            outputs = {name: each.float() if each.dtype in low else each for name, each in outputs.items()}
         return outputs, []
 
     def measure(self, result: StepResult, timer: Timer = untimed) -> None:
@@ -233,15 +235,6 @@ class Stage:
     def _called(self) -> str:
         what = "the net's forward pass" if self.spec.forward is None else "forward="
         return f"{what} ({self.name})"
-
-
-def _is_tensor(value: object) -> bool:
-    return isinstance(value, Tensor)
-
-
-def _at_least_float32(tensor: Tensor) -> Tensor:
-    low = tensor.dtype in (torch.float16, torch.bfloat16)
-    return tensor.float() if low else tensor
 
 
 class TrainStep:
