@@ -102,7 +102,7 @@ class Engine(engines.Engine):
             self.world,
             hooks,
             self.trainers.after_train_mode,
-            self.windows.shares if training else None,
+            self.windows.shares if training and self.windows.reads_ahead else None,
             compiled(model.net, False if compares else self._compile, self._log_once),
             cuda_graphs(model, compile, self._log_once),
         )

@@ -227,7 +227,7 @@ def _read(path: Path, model: Model) -> list[str]:
     lines = parameter_differences(_described({**found, **others}), _described(own))
     if not lines:
         for name in [name for name, each in own.items() if is_lazy(each)]:
-            own[name].materialize(found[name].shape)
+            own[name].materialize({**found, **others}[name].shape)
         model.net.load_state_dict(found)
         _set(of_losses, others)
     return lines

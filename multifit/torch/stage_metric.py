@@ -72,11 +72,11 @@ class StageMetric(MetricFigures):
         self.is_summed = isinstance(metric, StockMetric)
         self.is_function = isinstance(metric, scikit.WholePassFunction)
         self.is_whole = self.is_summed or self.is_function
-        self.sum_names: list[tuple[tuple[str], str]] = []  # of the sums of each pair, and of their number
+        self.sum_names: list[tuple[str]] = []  # of the sums of each pair
         self._value, self._computed = math.nan, 0  # of the whole pass, from so many pieces of `kept`
 
     @property
-    def place(self) -> str:
+    def where_computed(self) -> str:
         """Where it is computed, for the plan."""
         if self.is_summed:
             return "summed on the device"
@@ -141,8 +141,7 @@ class StageMetric(MetricFigures):
         except SpecError as error:
             raise SpecError(f"{self.term.where}: {error.problems[0]}") from None
         for number in range(len(self.sum_names), len(sums)):
-            name = f"{self.term.where} {number}"
-            self.sum_names.append(((name,), name + COUNT))
+            self.sum_names.append((f"{self.term.where} {number}",))
         return sums
 
     def _present(self, arrays: list[Any], masks: list[Tensor]) -> tuple[list[Any], int]:
@@ -256,9 +255,6 @@ class StageMetric(MetricFigures):
         if isinstance(self.metric, TorchMetric) and state["measured"]:
             self.metric.merge(state["own"])
             self.measured = True
-
-
-COUNT = " count"  # ends the name of a number of values that is known without the device
 
 
 def _on_host(value: Any) -> np.ndarray[Any, Any]:
