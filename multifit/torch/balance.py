@@ -18,7 +18,7 @@ from ..balance.tasks import Tasks, check_method, tasks_of, weight_figure
 from ..balance.weighing import weigh_losses
 from ..checks.trainers import listing
 from ..distributed import World
-from ..errors import SpecError, counted, memory, quoted
+from ..errors import SpecError, counted, memory
 from ..protocols import Numbers
 from ..spec import TaskSpec
 from ..state import RunState
@@ -45,13 +45,7 @@ def make_balancer(
     """
     if method is None:
         return None
-    check_method(method)
-    bound = [term.key for term in spec.terms if term.trainers]
-    if bound:
-        raise SpecError(
-            f"balance: the losses {quoted(bound)} are bound to trainers, so balance= cannot weigh them; "
-            "leave balance= out, or their trainers="
-        )
+    check_method(method, spec)
     if method.needs == "gramian":
         return GradientBalancer(method, spec, device, world, parameters)
     return LossBalancer(method, spec, device, world)
@@ -197,10 +191,7 @@ def tasks_with_labels(result: Any, tasks: Tasks) -> Any:
 
     A loss of weight 0 does not count. It is an array of NumPy, unless labels were counted on a GPU.
     """
-    sums: list[Any] = [0.0] * len(tasks.names)
-    for loss, task in tasks.of_loss.items():
-        if result.scale.weights[loss]:
-            sums[task] = sums[task] + result.scale.norms[loss]
+    sums = tasks.normalizers(result.scale)
     on_gpu = [each for each in sums if isinstance(each, Tensor) and each.device.type not in ON_HOST]
     if not on_gpu:
         return (np.array([float(each) for each in sums]) != 0).astype(np.float64)
