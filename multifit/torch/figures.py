@@ -21,7 +21,6 @@ from .stage_metric import StageMetric
 from .stage_metric import declared_metrics as declared_metrics
 from .sums import Means as Means
 from .sums import PassSums
-from .torchmetrics import TorchMetric
 from .user_code import user_code
 
 MOST_FORMS = 64  # of batches, whose rules are remembered
@@ -73,7 +72,7 @@ class StageFigures(stage_figures.StageFigures):
         self.batches += 1
         self._joins = not world.alone and self.stage != TRAIN
         for metric in self.metrics if self._joins else ():
-            if not _merges(metric):
+            if not metric.merges:
                 metric.add_of_all(result, self.batches, world, self._device)
         if not batch.samples:
             return
@@ -94,7 +93,7 @@ class StageFigures(stage_figures.StageFigures):
             else:
                 numbers[name] = numbers.get(name, 0.0) + norm * batch.samples / batch.total
         for metric in self.metrics:
-            if self._joins and not _merges(metric):
+            if self._joins and not metric.merges:
                 continue
             for name, (sums, count) in zip(metric.sum_names, metric.add(result, self.batches)):
                 if isinstance(count, Tensor):
@@ -250,7 +249,7 @@ class StageFigures(stage_figures.StageFigures):
         self.complete, self.ended = True, ended
         if world.alone:
             return
-        own = [each for each in self.metrics if not (each.is_whole or isinstance(each.metric, TorchMetric))]
+        own = [each for each in self.metrics if not each.merges]
         alone = {each.term.key: each.figures() for each in own if each.measured}
         ranks = world.gather((self.state(), alone, self._rules))
         if any(state["samples"] for state, *_ in ranks):

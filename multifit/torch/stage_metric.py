@@ -97,6 +97,11 @@ class StageMetric(MetricFigures):
             return "summed on the device"
         return "computed from the whole pass" if self.is_whole else "updated batch by batch"
 
+    @property
+    def merges(self) -> bool:
+        """Whether what ranks have measured can be added up."""
+        return self.is_whole or isinstance(self.metric, TorchMetric)
+
     def fork(self) -> StageMetric:
         """Return a copy that has measured nothing."""
         twin = StageMetric(
