@@ -101,6 +101,7 @@ class Engine(ABC):
 
     def added(self) -> Any:
         """Return what knows, with `state` and `load`, how many batches were added up, or None."""
+        return None
 
     @property
     def balance(self) -> Any:

@@ -19,6 +19,7 @@ from ..checks import label_problems, not_finite_problem, partly_missing_problem
 from ..checks.losses import absent_problems
 from ..engines import FirstBatches
 from ..engines.dry_run import check_batches, check_windows, raised_first, read_first, trainer_problems
+from ..engines.splitter import cast_line
 from ..errors import Problem, SpecError, raise_problems
 from ..seeding import preserve_rng
 from ..spec import TaskSpec
@@ -27,8 +28,9 @@ from ..spec.parsing import label_of
 from ..spec.plan import LoaderPlan
 from ..spec.terms import Taker, Term, by_reference
 from ..stages import EVALUATE, TRAIN
+from .added_slots import dtype_name
 from .balance import GradientBalancer
-from .batch import Batch, cast_line
+from .batch import Batch
 from .doubts import doubtful_values
 from .engine import Engine
 from .inspection import check_call, check_metric, inspect_term
@@ -276,7 +278,7 @@ def _with_casts(
                 batch.slots.update(before)
                 continue
             for name, dtype in cast.items():
-                stage.model.log_once(cast_line(name, before[name].dtype, dtype))
+                stage.model.log_once(cast_line(name, dtype_name(before[name].dtype), dtype_name(dtype)))
             stage.casts.update(cast)
             return result
         raise

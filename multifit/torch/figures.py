@@ -10,18 +10,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..distributed import World
+from ..distributed import ALONE, World
 from ..engines import stage_figures
 from ..errors import raise_problems
 from ..sampling.counts import LoaderCounts as LoaderCounts
 from ..spec import TaskSpec
 from ..stages import TRAIN
 from .labels import LabelCounts, LabelRule, label_rules
-from .stage_metric import COUNT, StageMetric
+from .stage_metric import StageMetric
 from .stage_metric import declared_metrics as declared_metrics
 from .sums import Means as Means
 from .sums import PassSums
-from .torchmetrics import TorchMetric
 from .user_code import user_code
 
 MOST_FORMS = 64  # of batches, whose rules are remembered
@@ -54,6 +53,7 @@ class StageFigures(stage_figures.StageFigures):
         self._names = {key: [f"loss {key} {part}" for part in range(n)] for key, n in counts.items()}
         self._rules: dict[str, LabelRule] = {}
         self._forms: dict[Any, list[LabelRule]] = {}
+        self._joins = False  # whether objects were updated with the tensors of all ranks
         self._clear()
 
     def _clear(self) -> None:
@@ -63,10 +63,17 @@ class StageFigures(stage_figures.StageFigures):
 
     # ---- measuring
 
-    def add(self, result: Any) -> None:
-        """Add a batch, without waiting for the device, unless an object that measures it does."""
+    def add(self, result: Any, world: World = ALONE) -> None:
+        """Add a batch, without waiting for the device, unless an object that measures it does.
+
+        In evaluation, objects that are updated batch by batch get the tensors of all ranks of `world`.
+        """
         batch, scale, numbers = result.batch, result.scale, self._numbers
         self.batches += 1
+        self._joins = not world.alone and self.stage != TRAIN
+        for metric in self.metrics if self._joins else ():
+            if not metric.merges:
+                metric.add_of_all(result, self.batches, world, self._device)
         if not batch.samples:
             return
         self.samples += batch.samples
@@ -86,15 +93,15 @@ class StageFigures(stage_figures.StageFigures):
             else:
                 numbers[name] = numbers.get(name, 0.0) + norm * batch.samples / batch.total
         for metric in self.metrics:
-            pairs = metric.add(result, self.batches)
-            for names, (sums, count) in zip(metric.sum_names, pairs):
-                tensors += sums
-                layout += [names[0]] * len(sums)
+            if self._joins and not metric.merges:
+                continue
+            for name, (sums, count) in zip(metric.sum_names, metric.add(result, self.batches)):
                 if isinstance(count, Tensor):
-                    tensors.append(count)
-                    layout.append(names[0])
+                    sums = [*sums, count]
                 else:
-                    numbers[names[1]] = numbers.get(names[1], 0.0) + count
+                    numbers[name[0]] = numbers.get(name[0], 0.0) + count
+                tensors += sums
+                layout += [name] * len(sums)
         if tensors:
             self._sums.add(tuple(layout), tensors)
         if rules := self._rules_for(result):
@@ -111,6 +118,7 @@ class StageFigures(stage_figures.StageFigures):
         return sums
 
     def _rules_for(self, result: Any) -> list[LabelRule]:
+        """Return the rules for a batch, made once for batches of these shapes."""
         slots, outputs = result.batch.slots, result.outputs
         tensors = [*slots.values(), *outputs.values()]
         key = tuple([None if each is None else (each.shape, each.dtype) for each in tensors])
@@ -162,22 +170,18 @@ class StageFigures(stage_figures.StageFigures):
         """Return all sums by name; metrics whose number of labels is known without the device get it last."""
         totals = self._sums.read()
         for name, number in self._numbers.items():
-            if name.endswith(COUNT) and not name.startswith("norm "):  # there may be a loss "count"
-                totals[name[: -len(COUNT)]] = np.append(totals[name[: -len(COUNT)]], number)
-            else:
+            if name in self._norms.values():
                 totals[name] = totals.get(name, 0.0) + np.array([number])
+            else:
+                totals[name] = np.append(totals[name], number)
         return totals
 
     def _loss_figures(self, totals: Mapping[str, Any]) -> dict[str, float]:
-        terms, none = self._spec.terms, np.zeros(1)  # if no batch had a term's slots
-
-        def total(name: str) -> float:
-            return float(totals.get(name, none)[0])
-
-        sums = {key: [total(name) for name in names] for key, names in self._names.items()}
-        norms = {key: total(name) for key, name in self._norms.items()}
+        none = [0.0]  # if no batch had a term's slots
+        sums = {key: [float(totals.get(n, none)[0]) for n in names] for key, names in self._names.items()}
+        norms = {key: float(totals.get(name, none)[0]) for key, name in self._norms.items()}
         weighted = {key: sums[key].pop() for key in self._weighted}
-        return stage_figures.loss_figures(terms, sums, norms, weighted)
+        return stage_figures.loss_figures(self._spec.terms, sums, norms, weighted)
 
     def unnamed(self) -> bool:
         """Whether metrics must be read before it is known how many figures they have."""
@@ -237,15 +241,15 @@ class StageFigures(stage_figures.StageFigures):
     def join(self, world: World, ended: bool = True) -> None:
         """Replace the figures by those of all ranks together, equal on all ranks; waits for the device.
 
-        Sums are added up in the order of the ranks, and kept arrays are joined batch by batch. The figures of
-        objects that are updated batch by batch are means over the ranks, weighted by their samples, because
-        each was updated with the samples of its rank only. A pass that has not `ended`, but was stopped, may
-        go on after a resume.
+        Sums are added up in the order of the ranks, and kept arrays are joined batch by batch. In training,
+        the figures of objects that are updated batch by batch are means over the ranks, weighted by their
+        samples, because each was updated with the samples of its rank only. A pass that has not `ended`, but
+        was stopped, may go on after a resume.
         """
         self.complete, self.ended = True, ended
         if world.alone:
             return
-        own = [metric for metric in self.metrics if not _merges(metric)]
+        own = [each for each in self.metrics if not each.merges]
         alone = {each.term.key: each.figures() for each in own if each.measured}
         ranks = world.gather((self.state(), alone, self._rules))
         if any(state["samples"] for state, *_ in ranks):
@@ -260,18 +264,13 @@ class StageFigures(stage_figures.StageFigures):
                 joined.merge(state)
             figures = joined.read()
             weighed = [(of_rank, state["samples"]) for state, of_rank, _ in ranks]
+            weighed = [(weighed[0][0], 1)] if self._joins else weighed  # they are equal on all ranks
             for metric in own:
                 key = metric.term.key
-                figures = {
-                    name: each for name, each in figures.items() if f"{name}.".partition(".")[0] != key
-                }
+                figures = {n: each for n, each in figures.items() if not f"{n}.".startswith(f"{key}.")}
                 figures.update(_mean_figures([(each[key], n) for each, n in weighed if key in each]))
             self.replace(figures)
         self.release()
-
-
-def _merges(metric: StageMetric) -> bool:
-    return metric.is_whole or isinstance(metric.metric, TorchMetric)
 
 
 def _mean_figures(ranks: Sequence[tuple[Mapping[str, float], int]]) -> dict[str, float]:
