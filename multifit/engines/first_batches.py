@@ -1,6 +1,8 @@
 """Read the first batches of several loaders, and check which slots each loader has."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
@@ -18,6 +20,46 @@ from .runner import FirstBatches, Peeked
 from .shares import Shards
 
 NO_LOSS = "losses: there is none to train on; declare at least one in the TaskSpec"
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """The results of the first batch of each loader, by stage; empty for a stage without data.
+
+    `loaders` describe each loader and what training takes from it, if there are several.
+    """
+
+    results: Mapping[str, Sequence[Any]]
+    loaders: Sequence[LoaderPlan] = ()
+
+    @property
+    def train(self) -> Any:
+        """The result of the first training batch."""
+        return self.results[TRAIN][0]
+
+
+def each_first(raw: Any, val_data: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the stage and the data of each first batch, of one loader or of several."""
+    for name, data in ((TRAIN, raw), (EVALUATE, val_data)):
+        if name == TRAIN or data is not None:
+            firsts = data.batches if isinstance(data, FirstBatches) else [data]
+            yield from ((name, first) for first in firsts)
+
+
+def is_refused(engine: Any, stage: str, problems: Sequence[Problem]) -> bool:
+    """Whether one TaskSpec serves both stages, and its problems are known from the other one."""
+    is_known = stage == EVALUATE and engine.spec.evaluate is None
+    return is_known and any(problem.kind == "spec" for problem in problems)
+
+
+@contextmanager
+def raised_first(problems: Sequence[Problem]) -> Iterator[None]:
+    """Raise the problems instead of an error of the block: they may be its cause, and are easier to fix."""
+    try:
+        yield
+    except Exception:
+        raise_problems(problems)
+        raise
 
 
 def fetch_first(engine: Any, stage: str, data: Any) -> tuple[Any, list[Problem]]:

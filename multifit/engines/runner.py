@@ -22,7 +22,7 @@ from .arrays import Arrays
 
 if TYPE_CHECKING:
     from ..gluon.engine import Engine
-    from ..gluon.validation.dry_run import DryRun
+    from .first_batches import DryRun
     from .snapshot import Snapshot
 
 Timer = Callable[..., AbstractContextManager[Any]]

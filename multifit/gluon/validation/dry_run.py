@@ -1,14 +1,21 @@
 """The dry run: check everything on the first batch, before the first update."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ...checks.trainers import bound_problems, window_problems
 from ...engines import FirstBatches
-from ...engines.first_batches import NO_LOSS, fetch_first, named_problems
+from ...engines.first_batches import (
+    NO_LOSS,
+    each_first,
+    fetch_first,
+    is_refused,
+    named_problems,
+    raised_first,
+)
+from ...engines.first_batches import (
+    DryRun as DryRun,
+)
 from ...errors import Problem, raise_problems
-from ...spec.plan import LoaderPlan
 from ...stages import EVALUATE, TRAIN
 from ..compat import mx
 from ..data.batch import Batch
@@ -16,22 +23,6 @@ from ..engine import Engine
 from ..execution.graph_cut import as_json, learning_variables
 from ..execution.result import StepResult
 from .first_batch import check_first_batch
-
-
-@dataclass(frozen=True)
-class DryRun:
-    """The results of the first batch of each loader, by stage; empty for a stage without data.
-
-    `loaders` describe each loader and what training takes from it, if there are several.
-    """
-
-    results: Mapping[str, Sequence[StepResult]]
-    loaders: Sequence[LoaderPlan] = ()
-
-    @property
-    def train(self) -> StepResult:
-        """The result of the first training batch."""
-        return self.results[TRAIN][0]
 
 
 def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
@@ -46,26 +37,21 @@ def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
     problems += uninitialized
     batches: list[tuple[str, Batch, Any]] = []  # with the data that it comes from
     checked: list[tuple[str, Batch, Any]] = []  # with what the net and the losses returned
-    for name, data in ((TRAIN, raw), (EVALUATE, val_data)):
-        firsts = data.batches if isinstance(data, FirstBatches) else [data]
-        for first in firsts if name == TRAIN or data is not None else ():
-            batch, batch_problems = fetch_first(engine, name, first)
-            problems += batch_problems
-            if batch is not None and not uninitialized:
-                batches.append((name, batch, first))
+    for name, first in each_first(raw, val_data):
+        batch, batch_problems = fetch_first(engine, name, first)
+        problems += batch_problems
+        if batch is not None and not uninitialized:
+            batches.append((name, batch, first))
     trainer_problems = engine.trainers.build()
     problems += trainer_problems or bound_problems(engine.spec.terms, engine.trainers.get())
-    try:
+    with raised_first(problems):
         for name, batch, first in batches:
-            if name == EVALUATE and engine.spec.evaluate is None and any(p.kind == "spec" for p in problems):
-                continue  # one TaskSpec serves both stages, and its problems are known
+            if is_refused(engine, name, problems):
+                continue
             engine.begin_stage(name, batch, problems)
             stage_outputs, stage_problems = check_first_batch(engine.stages[name], batch)
             checked.append((name, batch, stage_outputs))
             problems += named_problems(stage_problems, name, first)
-    except Exception:
-        raise_problems(problems)  # they may be the cause of the error, and are easier to fix
-        raise
     raise_problems(problems)
     if engine.spec.restricted and (left_out := without_gradient(engine)):
         engine.trainers.set_frozen("only", [engine.model.parameters[name] for name in left_out], True)

@@ -14,7 +14,7 @@ from ...checks import (
     not_finite_problem,
     partly_missing_problem,
 )
-from ...checks.losses import absent_problems, class_weights_problem, parts_problem
+from ...checks.losses import absent_problems, class_weights_problem, parts_problem, weights_problems
 from ...engines.prediction import joined
 from ...engines.scikit import shape_problem
 from ...errors import Problem, SpecError, counted, last_line
@@ -72,14 +72,12 @@ def check_call(term: Term) -> list[Problem]:
 
 def inspect_slots(spec: TaskSpec, devices: Sequence[Mapping[str, Any]]) -> list[Problem]:
     """Check that no slot that a loss or metric takes is None, and that no weight of a sample is negative."""
-    problems = absent_problems(spec, devices[0])
-    for name in dict.fromkeys(term.spec.sample_weight for term in spec.terms):
-        weights: list[Any] = [slots[name] for slots in devices if name and slots.get(name) is not None]
-        least = min((array.asnumpy().min(initial=0) for array in weights), default=0)
-        if least < 0:
-            message = f'sample_weight: the slot "{name}" holds {least:g}; weights must be at least 0'
-            problems.append(Problem("data", message))
-    return problems
+
+    def least(name: str) -> float | None:
+        weights: list[Any] = [slots[name] for slots in devices if slots.get(name) is not None]
+        return min((array.asnumpy().min(initial=0) for array in weights), default=None)
+
+    return absent_problems(spec, devices[0]) + weights_problems(spec, least)
 
 
 def inspect_labels(rules: Sequence[LabelRule], batch: Batch) -> list[Problem]:
