@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import CLEAR, Problem, SpecError, counted, last_line, raise_problems
+from ..signatures import arity_problem
 from ..spec import MetricSpec, TaskSpec
 from ..spec.names import LABELS, Ref, listed
 from ..spec.parsing import coverage, is_missable, presence
@@ -63,6 +64,14 @@ def function_of(term: MetricTerm) -> Callable[..., Any] | None:
             'one that takes it, such as "sklearn.accuracy_score" or "sklearn.mean_squared_error"'
         )
     return None
+
+
+def function_arity_problem(term: MetricTerm) -> str | None:
+    """Return what is wrong with the number of arguments of a metric that is a function, or None."""
+    weights = [] if term.spec.sample_weight is None else ["sample_weight"]
+    fix = " and ".join(["take both, in that order", *weights])
+    names, function = ["labels", "outputs"], function_of(term)
+    return arity_problem(term.where, function, names, fix=fix, keywords=weights) if function else None
 
 
 def is_torchmetrics(metric: Any) -> bool:

@@ -17,7 +17,7 @@ from ..sampling.counts import LoaderCounts as LoaderCounts
 from ..spec import TaskSpec
 from ..stages import TRAIN
 from .labels import LabelCounts, LabelRule, label_rules
-from .stage_metric import StageMetric
+from .stage_metric import StageMetric as StageMetric
 from .stage_metric import declared_metrics as declared_metrics
 from .sums import Means as Means
 from .sums import PassSums

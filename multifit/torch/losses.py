@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +24,7 @@ from .batch import Batch
 from .loss_calls import call_loss, needs_values, present_share
 
 VALID_NORMALIZER = "it must be, or return, a tensor or a finite number, whose sum is at least 0"
-Number = float | Tensor
+Number: TypeAlias = float | Tensor
 Shares = Callable[[Sequence[Term], int], Mapping[str, float]]
 
 
@@ -127,7 +127,7 @@ class Objective:
             labels: Any = [batch.slots[ref.name] for ref in term.labels]
             return _counted(term.spec.fn, labels[0]) if self._weighs(term, batch) else float(batch.samples)
         with user_code(lambda: f"{term.where}.normalize_by"):
-            value = by(batch.slots) if callable(by) else batch.slots[by]
+            value: Any = by(batch.slots) if callable(by) else batch.slots[by]
         if isinstance(value, Tensor):
             return value.detach().sum(dtype=torch.float64)
         total = float(value) if is_finite_number(value) else math.nan

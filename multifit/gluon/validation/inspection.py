@@ -15,6 +15,7 @@ from ...checks import (
     partly_missing_problem,
 )
 from ...checks.losses import absent_problems, class_weights_problem, parts_problem, weights_problems
+from ...engines.metric_figures import function_arity_problem
 from ...engines.prediction import joined
 from ...engines.scikit import shape_problem
 from ...errors import Problem, SpecError, counted, last_line
@@ -150,11 +151,9 @@ def inspect_metric(stage_metric: StageMetric, arrays: Mapping[Ref, Any]) -> list
     elif isinstance(metric, PAIRING) and not term.losses:
         messages = list(_comparing(term, metric, arrays))
     elif is_function(metric):
-        weights = [] if term.spec.sample_weight is None else ["sample_weight"]
-        fix = " and ".join(["take both, in that order", *weights])
-        names = ["labels", "outputs"]
-        messages = [arity_problem(term.where, metric.function, names, fix=fix, keywords=weights)]
-        if (len(term.outputs), len(term.labels), len(term.losses)) == (1, 1 + len(weights), 0):
+        weights = int(term.spec.sample_weight is not None)
+        messages = [function_arity_problem(term)]
+        if (len(term.outputs), len(term.labels), len(term.losses)) == (1, 1 + weights, 0):
             pair = [(ref.name, arrays[ref]) for ref in (term.outputs[0], term.labels[0])]
             messages.append(shape_problem(term.where, metric.function, *pair))
     return [Problem("spec", message) for message in messages if message]

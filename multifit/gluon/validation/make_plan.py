@@ -40,7 +40,7 @@ def make_plan(engine: Engine, run: DryRun, log_once: LogOnce, trained: bool, lay
         for name, reaching in _losses_by_trainer(engine, each).items():
             losses[name] = tuple(dict.fromkeys([*losses.get(name, ()), *reaching]))
     statistics = tuple(engine.trainers.frozen.statistics())
-    further = {
+    further: dict[str, Any] = {
         "frozen_statistics": statistics,
         "layers": tuple(_layers(engine, run.train.batch)) if layers else (),
     }
