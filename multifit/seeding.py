@@ -82,10 +82,10 @@ def set_random_state(state: Mapping[str, Any]) -> None:
     torch = sys.modules.get("torch")
     if torch is None or "torch" not in state:
         return
-    torch.set_rng_state(torch.tensor(state["torch"]))
+    torch.set_rng_state(torch.tensor(state["torch"], device="cpu"))
     if torch.cuda.is_available():
         for number, each in enumerate(state.get("cuda", ())[: torch.cuda.device_count()]):
-            torch.cuda.set_rng_state(torch.tensor(each), number)
+            torch.cuda.set_rng_state(torch.tensor(each, device="cpu"), number)
 
 
 def seed_order(seed: int) -> None:

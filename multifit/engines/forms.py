@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from math import prod
 from typing import Any, NamedTuple
 
 from ..checks import describe
@@ -18,25 +18,26 @@ class ResultForms:
     The number of parts of a loss, the number of axes and the dtype of an array must not change. If the first
     axis had one element per sample, its length must stay a multiple of the number of samples, or stay the
     same, because it may have matched by chance. A first axis of any other length may change from batch to
-    batch, as the number of boxes does. A batch of a single sample does not show which of these an array is;
-    the first batch with more samples decides.
+    batch, as the number of boxes does. A loss that was one number for all samples must stay one number: it is
+    a mean that counts for all samples, whereas elements are added up. A batch of a single sample does not
+    show which of these an array is; the first batch with more samples decides.
 
-    Arrays are of type `kind`, which is `name` in words. If `ones_are_numbers`, a part of a loss with one
-    element is one number for all samples, a mean, and must stay one number.
-
-    `samples` is the number of samples of the device whose arrays are checked next. If `batch_axis` is not the
-    first axis, no first axis has an element per sample.
+    `kind` is the type of arrays. `samples` is the number of samples of the device whose arrays are checked
+    next. If `batch_axis` is not the first axis, no first axis has an element per sample.
     """
 
-    def __init__(self, kind: type, name: str, ones_are_numbers: bool = False) -> None:
-        self._kind, self._name, self._ones_are_numbers = kind, name, ones_are_numbers
-        self.samples, self.batch_axis = 1, 0
+    def __init__(self, kind: Any) -> None:
+        self._kind, self.samples, self.batch_axis = kind, 1, 0
         self._forms: dict[tuple[str, int], _Form] = {}  # by output, or by loss and part
         self._parts: dict[str, int] = {}
 
+    def begin(self, samples: int, batch_axis: int) -> None:
+        """Prepare for the arrays of a batch, or of its part on a device."""
+        self.samples, self.batch_axis = samples, batch_axis
+
     def is_number(self, term: Term, part: int) -> bool:
         """Whether a part of a loss is one number for all samples of a device."""
-        form = self._forms.get((f"{term.where}: returns", part))
+        form = self._forms.get((term.where, part))
         return form is not None and form.is_number
 
     def check_outputs(self, outputs: Mapping[str, Any]) -> None:
@@ -46,26 +47,26 @@ class ResultForms:
 
     def check_loss(self, term: Term, parts: Sequence[Any]) -> None:
         """Check the parts of a loss on one device; raises SpecError as :meth:`check_outputs` does."""
-        where = f"{term.where}: returns"
-        before = self._parts.setdefault(where, len(parts))
+        before = self._parts.setdefault(term.where, len(parts))
         if len(parts) != before:
-            returned = f"{counted(len(parts), 'part')}, {describe.structure(list(parts))}"
-            raise SpecError(f"{where} {returned}, but {before} in the first batch; {_WAY_OUT}")
-        for number, value in enumerate(parts):
-            self._check((where, number), value, of_loss=True)
+            returned = f"returns {counted(len(parts), 'part')}, {describe.structure(list(parts))}"
+            raise SpecError(f"{term.where}: {returned}, but {before} in the first batch; {_WAY_OUT}")
+        for i, value in enumerate(parts):
+            self._check((term.where, i), value, of_loss=True)
 
     def _check(self, key: tuple[str, int], value: Any, of_loss: bool = False) -> None:
         first = self._forms.get(key)
         if isinstance(value, self._kind):
-            shape = value.shape  # type: ignore[attr-defined]
-            is_number = of_loss and self._ones_are_numbers and self.samples > 1 and prod(shape) == 1
-            form = _Form(shape, value.dtype, self.samples, is_number)  # type: ignore[attr-defined]
-            if first is None or first[:2] == form[:2] or _is_alike(first, form, self.batch_axis == 0):
+            shape = tuple(value.shape)
+            is_number = of_loss and self.samples > 1 and math.prod(shape) == 1
+            form = _Form(shape, value.dtype, self.samples, is_number)
+            if first is None or _is_alike(first, form, has_rows=self.batch_axis == 0):
                 if first is None or first.samples == 1:
                     self._forms[key] = form
                 return
-        returned = f"{key[0]} {describe.structure(value)} in a batch of {counted(self.samples, 'sample')}"
-        before = self._name if first is None else f"{describe.array(first)} in the first batch"
+        where = f"{key[0]}: returns" if of_loss else key[0]
+        returned = f"{where} {describe.structure(value)} in a batch of {counted(self.samples, 'sample')}"
+        before = "an array" if first is None else f"{describe.array(first)} in the first batch"
         raise SpecError(f"{returned}, but {before}; {_WAY_OUT}")
 
 

@@ -16,13 +16,13 @@ from ..balance.compared import NOTHING_SHARED, ChosenParameters, summed
 from ..balance.protocol import Measured, measured_losses
 from ..balance.tasks import Tasks, check_method, tasks_of, weight_figure
 from ..balance.weighing import weigh_losses
+from ..checks.trainers import listing
 from ..distributed import World
 from ..errors import SpecError, counted, memory, quoted
 from ..protocols import Numbers
 from ..spec import TaskSpec
 from ..state import RunState
 from .branch import Branch, Feature, combined
-from .model import listing
 from .sums import DeviceSum, Means
 
 HIDDEN = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import combinations
@@ -14,25 +14,27 @@ import torch
 from torch import Tensor
 from torch.nn.parameter import is_lazy
 
+from .. import engines
 from ..checks import label_problems, not_finite_problem, partly_missing_problem
 from ..checks.losses import absent_problems, weights_problems
-from ..checks.trainers import bound_problems, window_problems
-from ..engines import FirstBatches, Peeked, first_batches
-from ..engines.first_batches import NO_LOSS, each_first, fetch_first, is_refused, named_problems, raised_first
+from ..engines import FirstBatches
+from ..engines.dry_run import check_batches, check_windows, raised_first, read_first, trainer_problems
+from ..engines.splitter import cast_line
 from ..errors import Problem, SpecError, raise_problems
 from ..seeding import preserve_rng
 from ..spec.names import LABELS, Ref
 from ..spec.parsing import label_of
 from ..spec.plan import LoaderPlan
-from ..spec.terms import Taker, Term
+from ..spec.terms import Taker, Term, by_reference
 from ..stages import EVALUATE, TRAIN
+from .added_slots import dtype_name
 from .balance import GradientBalancer
-from .batch import Batch, cast_line
+from .batch import Batch
 from .doubts import doubtful_values
 from .engine import Engine
 from .inspection import check_call, check_metric, inspect_term
 from .labels import LabelRule
-from .loss_calls import by_reference, counts_values
+from .loss_calls import counts_values
 from .step import Stage, StepResult
 
 NO_OUTPUT = (
@@ -42,8 +44,8 @@ NO_OUTPUT = (
 
 
 @dataclass(frozen=True)
-class DryRun(first_batches.DryRun):
-    """The results of the first batches, detached from autograd's graph.
+class DryRun(engines.DryRun):
+    """The results of the first batch of each loader, by stage, detached from autograd's graph.
 
     `reached` are the parameters that the gradient of each loss reaches, and `used` those from which the
     outputs are computed, by name. `doubts` are warnings of values for which a loss was hardly meant. `shared`
@@ -63,21 +65,12 @@ def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
     The first batch of `val_data` is evaluated. `raw` and `val_data` may be the :class:`FirstBatches` of
     several loaders. Raises SpecError, DataError or TrainerError with all problems at once.
     """
-    problems = [] if engine.spec.terms else [Problem("spec", NO_LOSS)]
-    batches: list[tuple[str, Batch, Any]] = []  # with the data that it comes from
-    for name, first in each_first(raw, val_data):
-        # what is read here is read again, unless it is the first batch of a single loader
-        again = name == EVALUATE or isinstance(first, Peeked)
-        with preserve_rng() if again else nullcontext():
-            batch, found = fetch_first(engine, name, first)
-        problems += found
-        batches += [(name, batch, first)] if batch is not None else []
+    batches, problems = read_first(engine, raw, val_data)
     with raised_first(problems):
         for name, batch, _ in batches[:1]:
             stage = engine.stages[name]
             engine.model.materialise(partial(_called, stage, batch, partial(stage.call, batch.slots)))
-    trainer_problems = engine.trainers.build()
-    problems += trainer_problems or bound_problems(engine.spec.terms, engine.trainers.get())
+    problems += trainer_problems(engine)
     with raised_first(problems):
         for _, batch, _ in batches:
             engine.shared.begin_stage(batch, problems)
@@ -89,19 +82,14 @@ def _checked(
     engine: Engine, batches: Sequence[Any], problems: list[Problem], plans: Sequence[LoaderPlan]
 ) -> DryRun:
     """Run the batches; raises all problems."""
-    ran: list[tuple[str, Batch, Any]] = []
     trained = [] if problems else list(engine.trainers.updated())
-    with raised_first(problems):
-        for name, batch, first in batches:
-            if is_refused(engine, name, problems):
-                continue
-            outputs, found = check_first_batch(engine.stages[name], batch, trained)
-            ran.append((name, batch, outputs))
-            problems += named_problems(found, name, first)
-    raise_problems(problems)
+
+    def check(name: str, batch: Batch) -> tuple[Any, list[Problem]]:
+        return check_first_batch(engine.stages[name], batch, trained)
+
+    ran = check_batches(engine, batches, problems, check)
     raise_problems(engine.model.ran() + engine.trainers.unreached())
-    windows = {name: engine.trainers.window_of(name) for name in engine.trainers.get()}
-    raise_problems(window_problems(engine.stages[TRAIN].spec.terms, windows))
+    raise_problems(check_windows(engine))
     results: dict[str, list[StepResult]] = {EVALUATE: [], TRAIN: []}
     parameters = {id(each): name for name, each in engine.model.parameters.items()}
     reached, used, doubts = dict[str, frozenset[str]](), frozenset[str](), list[str]()
@@ -280,7 +268,7 @@ def _with_casts(
                 batch.slots.update(before)
                 continue
             for name, dtype in casts.items():
-                stage.model.log_once(cast_line(name, before[name].dtype, dtype))
+                stage.model.log_once(cast_line(name, dtype_name(before[name].dtype), dtype_name(dtype)))
             stage.casts.update(casts)
             return result
         raise

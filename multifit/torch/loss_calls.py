@@ -13,25 +13,12 @@ from torch import Tensor, nn
 
 from ..checks import describe
 from ..errors import SpecError
-from ..spec.names import LABELS, OUTPUTS, Ref, listed
+from ..spec.names import Ref, listed
 from ..spec.parsing import label_of
 from ..spec.terms import Term
 from .user_code import note_arguments
 
 _COPIES: WeakKeyDictionary[nn.Module, nn.Module] = WeakKeyDictionary()  # of losses, with reduction="none"
-
-
-def by_reference(outputs: Mapping[str, Any], slots: Mapping[str, Any]) -> dict[Ref, Any]:
-    """Return outputs and slots in one mapping."""
-    arrays = {Ref(OUTPUTS, name): array for name, array in outputs.items()}
-    arrays.update({Ref(LABELS, name): array for name, array in slots.items()})
-    return arrays
-
-
-def named_parts(term: Term, values: Sequence[Any]) -> dict[str, Any]:
-    """Return a term's parts by figure; ``<loss>`` is the part that is minimised."""
-    parts = {f"{term.key}.{part}": value for part, value in zip(term.parts, values) if part}
-    return {term.key: values[term.minimized], **parts}
 
 
 def needs_values(term: Term) -> bool:

@@ -6,9 +6,11 @@ import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..arguments import is_finite_number
@@ -24,6 +26,7 @@ from .batch import Batch
 from .loss_calls import call_loss, needs_values, present_share
 
 VALID_NORMALIZER = "it must be, or return, a tensor or a finite number, whose sum is at least 0"
+ENTROPIES: dict[Any, Any] = {F.cross_entropy: nn.CrossEntropyLoss, F.nll_loss: nn.NLLLoss}
 Number: TypeAlias = float | Tensor
 Shares = Callable[[Sequence[Term], int], Mapping[str, float]]
 
@@ -69,8 +72,10 @@ class Objective:
         self._ignored = {name: label.ignore for name, label in spec.label_specs.items()}
         self._summed = {term.key: _summed(term) for term in self.terms}
         self._weights = {term.key: term.spec.weight for term in self.terms}
+        # all ranks, and all batches of an update, must count alike; and looking at labels waits for a GPU
+        self._counts_always = not world.alone or shares is not None or device.type != "cpu"
         self._scales: dict[int, Scale] = {}
-        self.forms = ResultForms(Tensor, "a tensor")
+        self.forms = ResultForms(Tensor)
 
     def scale(self, batch: Batch, state: RunState | None) -> Scale:
         """Return the weights and normalizers of a batch; afterwards, its total number of samples is known.
@@ -100,6 +105,7 @@ class Objective:
     def __call__(self, arrays: Mapping[Ref, Any], batch: Batch, scale: Scale) -> Losses:
         """Call the losses with a batch's outputs and slots."""
         computed = Losses({}, {}, {})
+        self.forms.begin(batch.samples, batch.axis)
         for term in self.terms:
             if not term.has_slots(arrays):
                 continue
@@ -125,7 +131,8 @@ class Objective:
             return present_share(term, batch.slots).sum(dtype=torch.float64)
         if by is None:
             labels: Any = [batch.slots[ref.name] for ref in term.labels]
-            return _counted(term.spec.fn, labels[0]) if self._weighs(term, batch) else float(batch.samples)
+            fn = self._summed[term.key] and self._summed[term.key].spec.fn
+            return _counted(fn, labels[0]) if self._weighs(term, batch) else float(batch.samples)
         with user_code(lambda: f"{term.where}.normalize_by"):
             value: Any = by(batch.slots) if callable(by) else batch.slots[by]
         if isinstance(value, Tensor):
@@ -141,14 +148,16 @@ class Objective:
 
     def _weighs(self, term: Term, batch: Batch) -> bool:
         """Whether a loss is the mean of a cross entropy over some of the labels, or with their weights."""
-        fn: Any = term.spec.fn
         if self._summed[term.key] is None:
             return False
+        fn: Any = self._summed[term.key].spec.fn
         label: Any = batch.slots.get(term.labels[0].name)
         if label is None or label.is_floating_point():
             return False
         declared = self._ignored.get(term.labels[0].name)
-        return label.dim() > 1 or fn.weight is not None or fn.ignore_index != -100 or declared is not None
+        if label.dim() > 1 or fn.weight is not None or fn.ignore_index != -100 or declared is not None:
+            return True
+        return self._counts_always or bool((label == -100).any())
 
     def _weight(self, key: str, state: RunState | None) -> float:
         """Return a loss's weight; raises SpecError if its function returns none."""
@@ -199,8 +208,13 @@ def _counted(fn: Any, label: Tensor) -> Tensor:
 def _summed(term: Term) -> Any:
     """Return a term whose cross entropy adds up what it averages; None for any other loss."""
     fn: Any = term.spec.fn
+    if fn is None or not term.labels or needs_values(term):
+        return None
+    function, given = (fn.func, fn) if isinstance(fn, partial) else (fn, partial(fn))
+    if function in ENTROPIES and not given.args:
+        fn = ENTROPIES[function](**given.keywords)
     is_entropy = isinstance(fn, (nn.CrossEntropyLoss, nn.NLLLoss)) and fn.reduction == "mean"
-    if not is_entropy or not term.labels or needs_values(term):
+    if not is_entropy:
         return None
     summed = copy.copy(fn)
     summed.reduction = "sum"

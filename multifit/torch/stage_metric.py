@@ -18,8 +18,7 @@ from ..engines.metric_figures import MetricFigures, function_of, is_torchmetrics
 from ..errors import SpecError, raise_problems
 from ..spec import TaskSpec
 from ..spec.parsing import label_of
-from ..spec.terms import MetricTerm
-from .loss_calls import named_parts
+from ..spec.terms import MetricTerm, named_parts
 from .metrics import COVERAGE, StockMetric, Sums, named_metric
 from .torchmetrics import TorchMetric
 from .user_code import user_code

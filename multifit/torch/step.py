@@ -17,13 +17,13 @@ from ..events import NO_HOOKS, TrainingHooks
 from ..spec import TaskSpec
 from ..spec.names import Ref, listed
 from ..spec.parsing import is_missable, presence
+from ..spec.terms import by_reference, named_parts
 from ..stages import TRAIN
 from ..state import RunState
 from .balance import AnyBalancer, GradientBalancer
 from .batch import Batch, CarriedState
 from .cuda_graphs import CudaGraphs
 from .figures import StageFigures
-from .loss_calls import by_reference, named_parts
 from .losses import Losses, Objective, Scale, Shares
 from .model import Model
 from .user_code import user_code
@@ -166,9 +166,8 @@ class Stage:
     ) -> tuple[dict[str, Tensor], Losses]:
         """Return the outputs, and what the losses computed from them."""
         outputs = self.forward(batch.slots) if outputs is None else outputs
-        forms = self.objective.forms
-        forms.samples, forms.batch_axis = batch.samples, batch.axis
-        forms.check_outputs(outputs)
+        self.objective.forms.begin(batch.samples, batch.axis)
+        self.objective.forms.check_outputs(outputs)
         return outputs, self.objective(by_reference(outputs, batch.slots), batch, scale)
 
     def forward(self, slots: Mapping[str, Any]) -> dict[str, Tensor]:
@@ -189,7 +188,7 @@ class Stage:
         """Return what the net returns for a batch's slots."""
         forward, inputs = self.spec.forward, self.spec.inputs
         shown = slots if forward is not None else {name: slots[name] for name in inputs}
-        with user_code(self._called, *shown.items()), self.model.precision.context(self.model.device):
+        with user_code(self._called, *shown.items()), self.model.autocast():
             if forward is not None:
                 return forward(self.model.net, dict(slots))
             return self._run_net(*shown.values())

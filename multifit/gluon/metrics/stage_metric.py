@@ -86,6 +86,10 @@ class StageMetric(MetricFigures):
         self.keeps = False
         self._computed = 0  # pieces of `kept` from which the metric object was computed
 
+    def fork(self) -> StageMetric:
+        """Return a metric like this that has measured nothing."""
+        return StageMetric(self.term, copy_metric(self.metric))
+
     @property
     def where_computed(self) -> str:
         """Where it is computed, for the plan."""

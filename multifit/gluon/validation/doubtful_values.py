@@ -15,7 +15,7 @@ from ...checks import channel_doubts
 from ...spec.names import OUTPUTS, Ref
 from ...spec.terms import MetricTerm, Term
 from ..compat import mx
-from ..execution.recorder import blocks_of
+from ..execution.blocks import blocks_of
 from ..execution.result import StepResult
 from ..metrics.host import as_metric
 

@@ -2,19 +2,8 @@
 
 from typing import Any
 
-from ...checks.trainers import bound_problems, window_problems
-from ...engines import FirstBatches
-from ...engines.first_batches import (
-    NO_LOSS,
-    each_first,
-    fetch_first,
-    is_refused,
-    named_problems,
-    raised_first,
-)
-from ...engines.first_batches import (
-    DryRun as DryRun,
-)
+from ...engines import DryRun, FirstBatches
+from ...engines.dry_run import check_batches, check_windows, read_first, trainer_problems
 from ...errors import Problem, raise_problems
 from ...stages import EVALUATE, TRAIN
 from ..compat import mx
@@ -32,35 +21,20 @@ def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
     `val_data` may be the :class:`FirstBatches` of several loaders; the figures of training are then discarded
     too. Raises SpecError, DataError or TrainerError with all problems at once.
     """
-    problems = [] if engine.spec.terms else [Problem("spec", NO_LOSS)]
+    batches, problems = read_first(engine, raw, val_data)
     uninitialized = engine.model.initialize()
-    problems += uninitialized
-    batches: list[tuple[str, Batch, Any]] = []  # with the data that it comes from
-    checked: list[tuple[str, Batch, Any]] = []  # with what the net and the losses returned
-    for name, first in each_first(raw, val_data):
-        batch, batch_problems = fetch_first(engine, name, first)
-        problems += batch_problems
-        if batch is not None and not uninitialized:
-            batches.append((name, batch, first))
-    trainer_problems = engine.trainers.build()
-    problems += trainer_problems or bound_problems(engine.spec.terms, engine.trainers.get())
-    with raised_first(problems):
-        for name, batch, first in batches:
-            if is_refused(engine, name, problems):
-                continue
-            engine.begin_stage(name, batch, problems)
-            stage_outputs, stage_problems = check_first_batch(engine.stages[name], batch)
-            checked.append((name, batch, stage_outputs))
-            problems += named_problems(stage_problems, name, first)
-    raise_problems(problems)
+    problems += uninitialized + trainer_problems(engine)
+
+    def check(name: str, batch: Batch) -> tuple[Any, list[Problem]]:
+        engine.begin_stage(name, batch, problems)
+        return check_first_batch(engine.stages[name], batch)
+
+    checked = check_batches(engine, () if uninitialized else batches, problems, check)
     if engine.spec.restricted and (left_out := without_gradient(engine)):
         engine.trainers.set_frozen("only", [engine.model.parameters[name] for name in left_out], True)
         raise_problems(engine.trainers.build())
     raise_problems(engine.model.ran() + engine.trainers.unreached())
-    trainers = engine.trainers.get()
-    windows = {name: trainers.window(name) for name in trainers}
-    problems = window_problems(engine.stages[TRAIN].spec.terms, windows)
-    raise_problems(engine.gradients.problems(trainers) + problems)
+    raise_problems(engine.gradients.problems(engine.trainers.get()) + check_windows(engine))
     results = {  # training last, as a fit then computes its gradients
         stage: [_run(engine, *each) for each in checked if each[0] == stage] for stage in (EVALUATE, TRAIN)
     }

@@ -5,20 +5,21 @@ from typing import Any
 
 import numpy as np
 
-from ...engines import plan
+from ...engines import DryRun, plan
 from ...log_once import LogOnce
 from ...spec.plan import Layer, Plan
+from ...spec.terms import by_reference
 from ...stages import EVALUATE, TRAIN
 from ..compat import mx
 from ..data.batch import Batch
 from ..engine import Engine
-from ..execution.loss_calls import by_reference, call_loss
+from ..execution.blocks import blocks_of, run_by_python
+from ..execution.loss_calls import call_loss
 from ..execution.network import Network
-from ..execution.recorder import blocks_of, run_by_python
 from ..execution.result import StepResult
 from ..optim.preserve_state import kept_statistics, preserve_state
 from .doubtful_values import channels_last, doubtful_values
-from .dry_run import DryRun, without_gradient
+from .dry_run import without_gradient
 
 # They are behind an operator, or no loss takes their outputs. MXNet's gradient is then 0.
 WHY = "so at most weight decay changes them: an operator such as BlockGrad stops it"
