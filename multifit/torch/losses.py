@@ -20,7 +20,7 @@ from ..errors import SpecError, shown, user_code
 from ..spec import TaskSpec
 from ..spec.names import Ref
 from ..spec.terms import Term
-from ..spec.validate import weight_problem
+from ..spec.validate import weight_of
 from ..state import RunState
 from .batch import Batch
 from .loss_calls import call_loss, needs_values, present_share
@@ -71,7 +71,7 @@ class Objective:
         self.terms, self._world, self._device, self._shares = spec.terms, world, device, shares
         self._ignored = {name: label.ignore for name, label in spec.label_specs.items()}
         self._summed = {term.key: _summed(term) for term in self.terms}
-        self._weights = {term.key: term.spec.weight for term in self.terms}
+        self._is_fixed = not any(callable(term.spec.weight) for term in self.terms)
         # all ranks, and all batches of an update, must count alike; and looking at labels waits for a GPU
         self._counts_always = not world.alone or shares is not None or device.type != "cpu"
         self._scales: dict[int, Scale] = {}
@@ -87,7 +87,7 @@ class Objective:
         counting = [term for term in self.terms if self._counts(term, batch)]
         if not counting and batch.total in self._scales:
             return self._scales[batch.total]
-        weights = {key: self._weight(key, state) for key in self._weights}
+        weights = {term.key: weight_of(term, state) for term in self.terms}
         norms: dict[str, Number] = dict.fromkeys(weights, float(batch.total))
         if counting:
             norms.update(self._add_up({term.key: self.normalizer(term, batch) for term in counting}))
@@ -98,7 +98,7 @@ class Objective:
         if counting and self._shares is not None:
             divisors = {**norms, **self._shares(counting, batch.total)}
         scale = Scale(weights, norms, divisors)
-        if not counting and not any(map(callable, self._weights.values())) and len(self._scales) < 64:
+        if not counting and self._is_fixed and len(self._scales) < 64:
             self._scales[batch.total] = scale
         return scale
 
@@ -158,19 +158,6 @@ class Objective:
         if label.dim() > 1 or fn.weight is not None or fn.ignore_index != -100 or declared is not None:
             return True
         return self._counts_always or bool((label == -100).any())
-
-    def _weight(self, key: str, state: RunState | None) -> float:
-        """Return a loss's weight; raises SpecError if its function returns none."""
-        weight = self._weights[key]
-        if not callable(weight):
-            return float(weight)
-        where = f'losses["{key}"]'
-        with user_code(lambda: f"{where}.weight, called with state {state!r}"):
-            value = weight(state)
-        problem = weight_problem(where, shown(value) if callable(value) else value)
-        if problem:
-            raise SpecError(f"{problem}; its function returned it for {state}")
-        return float(value)
 
     def _add_up(self, own: Mapping[str, Number]) -> dict[str, Number]:
         """Return the sums of normalizers over the ranks, without waiting for the device."""
