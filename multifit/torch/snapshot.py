@@ -19,6 +19,7 @@ from ..engines.trees import Add, Files, Trees
 from ..errors import last_line, quoted, shown
 from ..files import atomic_path
 from ..protocols import Numbers
+from ..spec.plan import function_name
 from .added_slots import dtype_name
 from .model import Model
 
@@ -70,7 +71,8 @@ class Snapshot(snapshot.Snapshot):
                 name: {
                     "optimizer": type(handle.optimizer).__name__,
                     "options": plain(trainers.options.get(name)),  # those of a user's optimizer are unknown
-                    "schedule": plain(handle.rates.schedule or handle.rates.scheduler),
+                    "schedule": (kind := handle.rates.schedule or handle.rates.scheduler)
+                    and function_name(kind),
                     "clip_norm": plain(trainers.clip_norms.get(name)),
                     "holds": list(trainers.parameters[name]),
                     **(trainers.rhythms[name]._asdict() if name in trainers.rhythms else {}),
@@ -172,7 +174,7 @@ def _write(path: Path, model: Model, evaluated: Mapping[str, Any] = NONE) -> Non
     _save(path, {name: used.get(id(each), each) for name, each in of_net.items()})
     of_losses = {n: used.get(id(t), t) for n, t in tensors.items() if n.startswith(OF_LOSSES)}
     if of_losses:
-        _save(path.withdtype_name(OTHERS), {n[len(OF_LOSSES) :]: each for n, each in of_losses.items()})
+        _save(path.with_name(OTHERS), {n[len(OF_LOSSES) :]: each for n, each in of_losses.items()})
 
 
 def _save(path: Path, values: Mapping[str, Any]) -> None:
@@ -223,7 +225,7 @@ def _read(path: Path, model: Model) -> list[str]:
     of_losses = {name: each for name, each in own.items() if name.startswith(OF_LOSSES)}
     others = {}
     if of_losses:
-        others = {f"{OF_LOSSES}{name}": each for name, each in _load(path.withdtype_name(OTHERS)).items()}
+        others = {f"{OF_LOSSES}{name}": each for name, each in _load(path.with_name(OTHERS)).items()}
     lines = parameter_differences(_described({**found, **others}), _described(own))
     if not lines:
         for name in [name for name, each in own.items() if is_lazy(each)]:
