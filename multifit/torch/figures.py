@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,12 +11,13 @@ from torch import Tensor
 
 from ..distributed import ALONE, World
 from ..engines import stage_figures
+from ..engines.metric_figures import weighted_means
 from ..errors import raise_problems
 from ..sampling.counts import LoaderCounts as LoaderCounts
 from ..spec import TaskSpec
 from ..stages import TRAIN
 from .labels import LabelCounts, LabelRule, label_rules
-from .stage_metric import StageMetric
+from .stage_metric import StageMetric as StageMetric
 from .stage_metric import declared_metrics as declared_metrics
 from .sums import Means as Means
 from .sums import PassSums
@@ -250,7 +250,12 @@ class StageFigures(stage_figures.StageFigures):
         if world.alone:
             return
         own = [each for each in self.metrics if not each.merges]
-        alone = {each.term.key: each.figures() for each in own if each.measured}
+        samples = 1 if self._joins else self.samples  # objects that saw all ranks' samples agree
+        alone = {
+            each.term.key: {name: (value, samples) for name, value in each.figures().items()}
+            for each in own
+            if each.measured
+        }
         ranks = world.gather((self.state(), alone, self._rules))
         if any(state["samples"] for state, *_ in ranks):
             forks, device = [metric.fork() for metric in self.metrics], self._device
@@ -263,21 +268,9 @@ class StageFigures(stage_figures.StageFigures):
             for state in others:
                 joined.merge(state)
             figures = joined.read()
-            weighed = [(of_rank, state["samples"]) for state, of_rank, _ in ranks]
-            weighed = [(weighed[0][0], 1)] if self._joins else weighed  # they are equal on all ranks
             for metric in own:
                 key = metric.term.key
                 figures = {n: each for n, each in figures.items() if not f"{n}.".startswith(f"{key}.")}
-                figures.update(_mean_figures([(each[key], n) for each, n in weighed if key in each]))
+                figures.update(weighted_means([each[key] for _, each, _ in ranks if key in each]))
             self.replace(figures)
         self.release()
-
-
-def _mean_figures(ranks: Sequence[tuple[Mapping[str, float], int]]) -> dict[str, float]:
-    """Return the weighted means of figures over the ranks; NaN is left out, unless all values are NaN."""
-    means: dict[str, float] = {}
-    for name in dict.fromkeys(name for figures, _ in ranks for name in figures):
-        pairs = [(of[name], n) for of, n in ranks if name in of and not math.isnan(of[name])]
-        total = sum(n for _, n in pairs)
-        means[name] = sum(value * n for value, n in pairs) / total if total else math.nan
-    return means

@@ -235,16 +235,14 @@ class StageMetric(MetricFigures):
             if torch.cuda.is_available():  # pragma: no cover - needs a GPU, which may still be copying
                 torch.cuda.synchronize()
             labels, outputs = self.kept.joined()
-            with user_code(lambda: f"{self.term.where}.update", *self._named(labels, outputs)):
-                self.measured = self.could_compute(lambda: self._set(self.metric(labels, outputs)), complete)
+            refs = (*self.term.labels, *self.term.outputs) if self.term.spec.transform is None else ()
+
+            def compute() -> None:
+                self._value = self.metric(labels, outputs)
+
+            with user_code(lambda: f"{self.term.where}.update", *zip(map(str, refs), (*labels, *outputs))):
+                self.measured = self.could_compute(compute, complete)
             self._computed = len(self.kept) if self.measured else 0
-
-    def _named(self, labels: Sequence[Any], outputs: Sequence[Any]) -> list[tuple[str, Any]]:
-        refs = (*self.term.labels, *self.term.outputs) if self.term.spec.transform is None else ()
-        return list(zip(map(str, refs), (*labels, *outputs)))
-
-    def _set(self, value: float) -> None:
-        self._value = value
 
     def reset(self) -> None:
         """Discard everything measured."""
