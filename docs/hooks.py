@@ -27,7 +27,7 @@ def on_files(files: Files, config: Any) -> Files:
         if page == "index.md":
             text = f'<div class="home" markdown>\n\n{text}\n</div>\n'
         files.append(wide_page(config, page, text))
-    for task in [*sorted((ROOT / "tasks").glob("*.py")), ROOT / "multifit" / "cli" / "new_task.txt"]:
+    for task in [*sorted((ROOT / "tasks").glob("*.py")), *(ROOT / "multifit" / "cli").glob("new_task*.txt")]:
         code = f"# {task.name}\n\n```python\n{task.read_text(encoding='utf-8')}```\n"
         files.append(wide_page(config, page_of(f"tasks/{task.name}"), code, "toc"))
     return files

@@ -52,7 +52,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Operator:
-    """One operator, as MXNet's profiler measured it.
+    """One operator, as the profiler of MXNet or PyTorch measured it.
 
     `count` is the number of calls per step, `ms` the milliseconds per step, summed over all devices.
     """
@@ -74,7 +74,7 @@ class Profile:
         In the order of a step. They follow each other, because each is waited for, so they add up to `total`,
         which is more than `wall`.
     operators : tuple of Operator
-        From MXNet's profiler, the longest first. Empty if it is not available.
+        From the profiler of MXNet or PyTorch, the longest first. Empty if it is not available.
     batches, samples : int
         The number of steps measured, and that of the samples in most of them.
     devices : tuple of str

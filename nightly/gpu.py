@@ -38,6 +38,7 @@ CASES: tuple[Subject, ...] = (
 ROUNDS = 20
 STEPS = 50  # the fewest in a measured epoch, for epochs are long where people use a GPU
 COMPILED = ", compiled"
+MODULE = f"{OURS}, a module"  # the net of the loop in PyTorch
 OPTIONS = {
     OURS: {},
     f"{OURS}, operator by operator": {"compile": False},
@@ -86,7 +87,8 @@ def _contenders(device: torch.device, precision: str, eager: bool) -> dict[str, 
     ours = {each: {"engine": "torch", "options": options, **where} for each, options in OPTIONS.items()}
     by_hand = {"engine": "hand", **where}
     compiled = {**by_hand, "options": {"compiled": True}}
-    contenders = {**ours, HAND: by_hand, f"{HAND}{COMPILED}": compiled}
+    module = {"engine": "module", **where}
+    contenders = {**ours, MODULE: module, HAND: by_hand, f"{HAND}{COMPILED}": compiled}
     return {each: contenders[each] for each in contenders if not (eager and each.endswith(COMPILED))}
 
 
@@ -104,8 +106,9 @@ def _take_turns(case: Subject, name: str, children: Mapping[str, Child], rounds:
 
 def _rows(table: str, name: str, times: Mapping[str, list[float]], steps: int) -> Iterator[Row]:
     """Yield a row for each way in which multifit runs, with the times of the loops beside it."""
-    others = {each: values for each, values in times.items() if each not in OPTIONS}
-    for each in OPTIONS:
+    ways = (*OPTIONS, MODULE)
+    others = {each: values for each, values in times.items() if each not in ways}
+    for each in ways:
         if each in times:
             case = f"{name}{each.removeprefix(OURS)}"
             yield Row.of_seconds(table, case, {OURS: times[each], **others}, steps)

@@ -87,7 +87,7 @@ def test_random_nets(
         pytest.importorskip("torch")
     times, balance, handlers = WAYS[way]
     if engine == "torch, captured":
-        from tests.torch.cuda_graphs import counted_replays
+        from tests.torch.native.cuda_graphs import counted_replays
 
         replays = counted_replays(monkeypatch)
     for seed in range(NETS):

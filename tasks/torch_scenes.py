@@ -1,6 +1,6 @@
 """A PyTorch net for two tasks on scenes of handwritten digits: segment them, and count them.
 
-The net is a ``torch.nn.Module``: a small U-Net, and a head at its deepest map. Every third scene has no mask,
+The net is a ``torch.nn.Module``: a small U-Net, and a head at its deepest maps. Every third scene has no mask,
 as if nobody had drawn it: its pixels count for nothing. `balance` weighs the two losses while they train.
 """
 
@@ -33,24 +33,25 @@ def block(channels, width):
 
 
 class SceneNet(nn.Module):
-    """A U-Net with three scales, and a head that counts."""
+    """A U-Net with four scales, and a head that counts."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.down = nn.ModuleList([block(3, 16), block(16, 32), block(32, 64)])
-        self.up = nn.ModuleList([block(64 + 32, 32), block(32 + 16, 16)])
+        self.down = nn.ModuleList([block(3, 16), block(16, 32), block(32, 64), block(64, 64)])
+        self.up = nn.ModuleList([block(64 + 64, 64), block(64 + 32, 32), block(32 + 16, 16)])
         self.scores = nn.Conv2d(16, len(CLASSES) + 1, 1)
         self.count = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, MOST + 1))
 
     def forward(self, image):
         """Return scores (N, 11, H, W) and counts (N, 5) for images (N, 3, H, W)."""
-        first = self.down[0](image)
-        second = self.down[1](functional.max_pool2d(first, 2))
-        third = self.down[2](functional.max_pool2d(second, 2))
-        maps = third
-        for stage, skip in zip(self.up, (second, first)):
+        maps, skips = self.down[0](image), []
+        for stage in self.down[1:]:
+            skips.append(maps)
+            maps = stage(functional.max_pool2d(maps, 2))
+        count = self.count(maps.mean(dim=(2, 3)))
+        for stage, skip in zip(self.up, reversed(skips)):
             maps = stage(torch.cat([functional.interpolate(maps, scale_factor=2), skip], dim=1))
-        return self.scores(maps), self.count(third.amax(dim=(2, 3)))
+        return self.scores(maps), count
 
 
 def net():

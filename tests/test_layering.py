@@ -92,7 +92,7 @@ def modules_of(imported: list[tuple[str, list[str]]]) -> set[str]:
 
 
 def layer(module: str) -> str:
-    if module.startswith(("multifit.torch.traced.", "multifit.torch.from_gluon")):
+    if module.startswith("multifit.torch.from_gluon"):
         return "torch.from_gluon"  # the rest of torch/ runs without mxnet, and imports nothing of gluon/
     return (module.split(".") + ["__init__"])[1]
 

@@ -91,7 +91,7 @@ def partly_missing_problem(where: str, name: str, kind: str, count: int, batch: 
     values = f'{counted(count, "value")} of "{name}" {"is" if count == 1 else "are"} missing'
     first = "" if batch is None else f" (first in {kind} batch {batch})"
     fix = (
-        "return a loss for each value, in the label's shape, or use a loss that does, such as L2Loss or MSELoss"
+        "return a loss for each value, in the label's shape, or use one that does, as L2Loss or MSELoss"
         if where.startswith("losses")
         else 'use a metric that compares value by value, such as "binary_accuracy" or "mae"'
     )

@@ -51,9 +51,9 @@ def add_task_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const=True,
         choices=[AUTO, CUDA_GRAPHS, NO],
-        help="with PyTorch's engine: without a value, torch.compile compiles the step's program; cudagraphs: "
-        "capture it on a GPU however little memory is free; no: run it operator by operator (default: auto, "
-        "capture it on a GPU if half of its memory is free)",
+        help="with PyTorch: without a value, torch.compile compiles the net; cudagraphs: capture a step on a "
+        "GPU however little memory is free; no: run it operator by operator (default: auto, capture it on a "
+        "GPU if half of its memory is free)",
     )
     parser.add_argument(
         "--deterministic",

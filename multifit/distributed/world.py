@@ -63,7 +63,7 @@ class World:
         """
 
     def all_reduce_tensors(self, tensors: Sequence[Any]) -> None:
-        """Replace each of PyTorch's tensors, which are contiguous, by its sum, on the device where it is."""
+        """Replace each of PyTorch's tensors by its sum, on the device where it is."""
 
     def broadcast(self, arrays: Sequence[Any]) -> None:
         """Replace each array by rank 0's; shapes and dtypes are equal on all ranks."""

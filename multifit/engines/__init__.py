@@ -1,6 +1,9 @@
 """What an engine is to the rest of the package, and which engines there are."""
 
 from .arrays import Arrays
+from .dry_run import DryRun
+from .engine import Engine
+from .first_batches import FirstBatches, Peeked
 from .registry import (
     AUTO,
     CUDA_GRAPHS,
@@ -13,7 +16,7 @@ from .registry import (
     needs_torch,
     precision_name,
 )
-from .runner import FirstBatches, Peeked, Runner, Setup, Timer, untimed
+from .runner import Runner, Setup, Timer, untimed
 
 __all__ = [
     "AUTO",
@@ -22,6 +25,8 @@ __all__ = [
     "FORMATS",
     "PRECISIONS",
     "Arrays",
+    "DryRun",
+    "Engine",
     "FirstBatches",
     "Peeked",
     "Runner",

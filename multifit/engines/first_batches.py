@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..checks import describe, one_shot
 from ..errors import DataError, Problem, SpecError, counted, quoted, raise_problems, suggest, user_code
@@ -12,45 +12,29 @@ from ..spec import TaskSpec
 from ..spec.parsing import is_missable
 from ..spec.plan import LoaderPlan
 from ..spec.terms import TaskSlots, slots_of, task_slots, with_optional
-from ..stages import EVALUATE, TRAIN
+from ..stages import TRAIN
 from .raw_batches import arrays_in
-from .runner import FirstBatches, Peeked
 from .shares import Shards
 
-NO_LOSS = "losses: there is none to train on; declare at least one in the TaskSpec"
+
+class Peeked(NamedTuple):
+    """A batch that was read ahead, and this process's share of it; it serves as a loader of one batch."""
+
+    raw: Any
+    share: Any
 
 
-def fetch_first(engine: Any, stage: str, data: Any) -> tuple[Any, list[Problem]]:
-    """Return a stage's first batch, placed on the devices, or None, and the problems with it.
+class FirstBatches(NamedTuple):
+    """The first batches of several loaders, or the one that they make together.
 
-    `data` is the batch that was read for training, the loader for an evaluation, or a batch that was read
-    ahead.
+    `slots` are those of each loader's batches. `plans` say what training takes from each loader. `sets` are
+    the loaders' names if they hold sets that are evaluated one by one.
     """
-    if stage == EVALUATE:
-        try:
-            with preserve_rng():
-                data, _ = engine.readers[stage].peek_first(data, "val_data")
-        except DataError as error:
-            return None, list(error.problems)
-    # first batches of several loaders are checked before training begins, without handlers that change them
-    begins = not isinstance(data, Peeked)
-    if isinstance(data, Peeked):
-        engine.readers[stage].current.share, data = data.share, data.raw
-    splitter = engine.splitter(stage, changes=begins)
-    parts, problems = splitter.name_arrays(data)
-    if not problems:
-        return splitter.distribute(data, parts), []
-    return None, named_problems(problems, stage, data)
 
-
-def named_problems(problems: Sequence[Problem], stage: str, data: Any) -> list[Problem]:
-    """Return the problems with the name of the data, unless they are those of the only training data."""
-    data_name = {TRAIN: "train_data", EVALUATE: "val_data"}[stage]
-    where = "" if stage == TRAIN else f"{data_name}: "
-    raw = data.raw if isinstance(data, Peeked) else data
-    if isinstance(raw, TaskBatch):
-        where = f'{data_name} "{raw.name}": '
-    return [Problem(problem.kind, f"{where}{problem.message}") for problem in problems]
+    batches: Sequence[Peeked]
+    slots: Mapping[str, TaskSlots]
+    plans: Sequence[LoaderPlan] = ()
+    sets: tuple[str, ...] = ()
 
 
 def first_batches(engine: Any, stage: str, data: TaskLoaders, what: str) -> FirstBatches:

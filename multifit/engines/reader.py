@@ -13,9 +13,9 @@ from ..distributed import WAY_OUT, Sharded, World, unwrapped
 from ..errors import DataError, raise_problems
 from ..protocols import Loader
 from ..sampling import TaskLoaders
+from .first_batches import Peeked
 from .loaders import has_order, iterate, iterate_from, loaders_of, repeat, replay_epochs
 from .raw_batches import arrays_in, as_numpy
-from .runner import Peeked
 from .shares import CurrentShare, Part, Slice
 from .task_reader import Read, TaskReader, nothing
 

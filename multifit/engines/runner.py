@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ..distributed import World
 from ..events import NO_HOOKS, TrainingHooks
 from ..protocols import Array, BatchResult, Numbers
 from ..sampling import TaskLoaders
-from ..spec.plan import LoaderPlan, Plan
-from ..spec.terms import TaskSlots
+from ..spec.plan import Plan
 from ..stages import EVALUATE
 from ..state import RunState
 from .arrays import Arrays
+from .first_batches import FirstBatches, first_batches
 
 if TYPE_CHECKING:
-    from ..gluon.engine import Engine
-    from ..gluon.validation.dry_run import DryRun
+    from .dry_run import DryRun
+    from .engine import Engine
     from .snapshot import Snapshot
 
 Timer = Callable[..., AbstractContextManager[Any]]
@@ -56,26 +56,6 @@ class Setup:
     accumulate: int = 1
 
 
-class Peeked(NamedTuple):
-    """A batch that was read ahead, and this process's share of it; it serves as a loader of one batch."""
-
-    raw: Any
-    share: Any
-
-
-class FirstBatches(NamedTuple):
-    """The first batches of several loaders, or the one that they make together.
-
-    `slots` are those of each loader's batches. `plans` say what training takes from each loader. `sets` are
-    the loaders' names if they hold sets that are evaluated one by one.
-    """
-
-    batches: Sequence[Peeked]
-    slots: Mapping[str, TaskSlots]
-    plans: Sequence[LoaderPlan] = ()
-    sets: tuple[str, ...] = ()
-
-
 class Runner(ABC):
     """Runs an estimator's batches: the base class of all engines.
 
@@ -84,8 +64,8 @@ class Runner(ABC):
     checkpoints.
 
     Within a :meth:`session`, a runner may hold the values of the parameters itself, instead of the net:
-    :meth:`publish` and :meth:`refresh` keep both in agreement. Methods that are not abstract suit a runner
-    that computes with the net's own values.
+    :meth:`publish` then writes them into it. Methods that are not abstract suit a runner that computes with
+    the net's own values.
     """
 
     engine: Engine
@@ -131,25 +111,23 @@ class Runner(ABC):
         engine = self.engine
         around: AbstractContextManager[Any] = nullcontext()
         if engine.hooks.active("around_evaluation"):
-            around = self.replacing(engine.hooks.around("evaluation"))
+            around = engine.hooks.around("evaluation")
         with self.session(), engine.samples_along(batch_axis), around:
             engine.stages[EVALUATE].needs_outputs = needs_outputs
             if not engine.world.alone:
-                self.publish()
                 engine.shared.average_statistics()
-                self.refresh()
             yield
 
     def session(self) -> AbstractContextManager[None]:
         """Return a context manager in which batches are run; a session within another has no effect."""
         return nullcontext()
 
-    @abstractmethod
     def first_batches(self, stage: str, data: TaskLoaders, what: str) -> FirstBatches:
         """Read the first batch of each of several loaders, and prepare the stage for what they yield.
 
         `what` is their name in messages. Raises SpecError or DataError with all that is wrong.
         """
+        return first_batches(self.engine, stage, data, what)
 
     @abstractmethod
     def balance_classes(self, data: Any, ends: bool) -> None:
@@ -187,27 +165,21 @@ class Runner(ABC):
     def join_figures(self, stage: str, ended: bool = True) -> None:
         """Replace a stage's figures by those of all ranks together, at the end of a pass."""
 
-    def replacing(self, block: AbstractContextManager[Any]) -> AbstractContextManager[Any]:
-        """Return a context manager around `block`, in which handlers may replace the net's values."""
-        return block
-
     def publish(self) -> None:
-        """Write the engine's current values into the net and its trainers, for others to read."""
-
-    def refresh(self) -> None:
-        """Read the values of the net and its trainers again, as handlers may have changed them."""
+        """Write the current values into the net, for others to read."""
 
     @abstractmethod
     def wait(self) -> None:
         """Wait until the devices have done all their work."""
 
-    @abstractmethod
     def state(self) -> dict[str, Any]:
         """Return the state that a checkpoint holds besides the snapshot."""
+        weights = self.engine.balanced_weights
+        return {"class_weights": {key: list(each) for key, each in weights.items()}} if weights else {}
 
-    @abstractmethod
     def load(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state` returned."""
+        self.engine.balanced_weights.update(state.get("class_weights", {}))
 
     def why_inexact(self) -> str:
         """Return why a resumed run may differ in the last bits, and how to avoid it; "" if it does not."""
@@ -253,9 +225,6 @@ class Runner(ABC):
     @abstractmethod
     def preserved(self) -> AbstractContextManager[None]:
         """Return a context manager after which parameters and trainers are as they were before."""
-
-    def check_tool(self, tool: str) -> None:
-        """Raise ValueError if a tool, such as the profiler, does not work with this engine."""
 
     @abstractmethod
     def trial_run(

@@ -29,17 +29,13 @@ class Windows:
     of an update. So these are read before the first of them is trained on. If trainers accumulate different
     numbers of batches, a window ends where all of them have updated. A window never spans two epochs.
 
-    `engine` is the engine whose trainers and loaders these are. ``normalizer(term, batch)`` returns this
-    process's part of a loss's normalizer, as a number. ``added()`` returns what knows, with `state` and
-    `load`, how many batches were added up; None if checkpoints hold that elsewhere. `ends` says whether the
-    running batch is the last one of an epoch that leaves the window incomplete. If the run resumes where
-    batches were read ahead, `random` holds the random states from which to read on.
+    `engine` is the engine whose trainers and loaders these are. `ends` says whether the running batch is the
+    last one of an epoch that leaves the window incomplete. If the run resumes where batches were read ahead,
+    `random` holds the random states from which to read on.
     """
 
-    def __init__(
-        self, engine: Any, normalizer: Callable[[Term, Any], float], added: Callable[[], Any] | None = None
-    ) -> None:
-        self._engine, self._normalizer, self._added = engine, normalizer, added
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
         self.begin()
 
     def begin(self) -> None:
@@ -138,7 +134,7 @@ class Windows:
             for row, (raw, current.share, _) in zip(rows, self._window):
                 try:
                     batch = splitter.split(raw)
-                    row[:] = [batch.samples, *(self._normalizer(term, batch) for term in terms)]
+                    row[:] = [batch.samples, *(self._engine.normalizer(term, batch) for term in terms)]
                 except Exception:  # raised again when the batch is trained on
                     row[:] = 0
         current.share = before
@@ -155,7 +151,7 @@ class Windows:
         return {
             "done": done,
             "measured": self._measured[:done],
-            "added": {} if self._added is None else self._added().state(),
+            "added": {} if (added := self._engine.added()) is None else added.state(),
             # the next batch was read from here
             "random": self._states[done - self._done] if len(self._states) > done - self._done else {},
         }
@@ -165,8 +161,8 @@ class Windows:
         self.begin()
         self._done, self._measured, self.random = state["done"], [*state["measured"]], state["random"]
         self._index = self._done - 1
-        if self._added is not None:
-            self._added().load(state["added"])
+        if (added := self._engine.added()) is not None:
+            added.load(state["added"])
 
 
 def _kept(raw: Any) -> Any:

@@ -110,21 +110,21 @@ class MultiEstimator:
         The trainers: which optimizer updates which parameters. Defaults to Adam with learning rate 0.001 for
         all parameters.
     context : Context, list of Context, str or torch.device, optional
-        The devices to run on, also as text such as ``"gpu:0,1"``; for PyTorch one device, such as
-        ``"cuda:0"``. Defaults to the net's devices if it is initialised, else to the first GPU, else to the
-        CPU.
+        The devices to run on, also as text such as ``"gpu:0,1"``; with PyTorch one device, such as
+        ``"cuda:0"``. Defaults to the devices of a Gluon net that is initialised, and to the GPU that a
+        PyTorch net is on, else to the first GPU, else to the CPU.
     initializer : Initializer, str or mapping of pattern to Initializer, optional
-        Initialises the parameters that are not initialised yet. Of a mapping, the first pattern that matches
-        a parameter's name is used.
-    frozen : sequence of str, Block or ParameterDict
+        Initialises the parameters of a Gluon net that are not initialised yet. Of a mapping, the first
+        pattern that matches a parameter's name is used.
+    frozen : str, part of the net, parameters, or sequence of these
         Parameters that no trainer updates; strings are patterns of names. A BatchNorm layer whose scale and
         shift are among them, or whose running statistics are, normalises by its running statistics in
         training too, and leaves them as they are.
     precision : {"float32", "bfloat16", "float16"}
-        The dtype in which the net's graph computes, in training, evaluation and prediction. All but "float32"
-        need a hybridized net. With MXNet, "bfloat16" needs a CPU with AVX512, and "float16" is refused.
-        Parameters, gradients, losses and figures are always float32, and so is what `predict` returns and
-        `export` writes.
+        The dtype in which the net computes, in training, evaluation and prediction. With PyTorch, this is
+        autocast; "float16" needs a GPU, and scales the losses. With MXNet, "bfloat16" needs a hybridized net
+        and a CPU with AVX512, and "float16" is refused. Parameters, gradients, losses and figures stay
+        float32, and so does what `predict` returns and `export` writes.
     balance : method of multifit.balance, optional
         The method that weighs the tasks against each other in training. Its weights are multiplied by those
         of the losses. By default, the weights of the losses alone are used.
@@ -133,16 +133,16 @@ class MultiEstimator:
         samples; batches that an epoch leaves over are an update of their own. For some of the trainers only,
         see :class:`TrainerSpec`.
     engine : {"auto", "mxnet", "torch"}
-        What runs the batches of a Gluon net; a PyTorch net always runs with PyTorch. "torch" trains the graph
-        that MXNet traces with PyTorch, on a device such as ``context="cuda:0"`` or ``context="cpu"``; see
-        docs/torch.md for what it does not do. "auto" chooses MXNet, unless `context` is PyTorch's name of a
-        CUDA device, or a GPU that PyTorch can use and MXNet cannot.
+        What runs the batches of a Gluon net; a PyTorch net always runs with PyTorch. "torch" translates a
+        Gluon net into a module, which PyTorch trains on a device such as ``context="cuda:0"`` or
+        ``context="cpu"``; see docs/torch.md for what differs and what is refused. "auto" chooses MXNet,
+        unless `context` is PyTorch's name of a CUDA device, or a GPU that PyTorch can use and MXNet cannot.
     compile : {"auto", "cudagraphs", True, False}
-        With ``engine="torch"``, how the step's program runs: the net, its losses and figures. "auto" captures
-        it on a GPU as CUDA graphs, for each form of batches that comes again, if half of the GPU's memory is
-        free then; "cudagraphs" captures it however little is free, and warns if a capture fails. With True,
-        `torch.compile` also compiles the program. This takes a minute or more, and pays off where the net is
-        large and runs for long. With False, the program runs operator by operator.
+        With PyTorch, how net, losses and their backward pass run. "auto" captures them on a GPU as CUDA
+        graphs, for each form of batches that comes again, if half of the GPU's memory is free then;
+        "cudagraphs" captures them however little is free, and warns if a capture fails. With True,
+        `torch.compile` also compiles the net. This takes a minute or more, and pays off where the net is
+        large and runs for long. With False, they run operator by operator.
     world : World, optional
         The processes that train together, from :func:`multifit.connect`. Each process takes its share of
         every batch, and the result is that of one process that trains on whole batches. All processes must
@@ -402,10 +402,11 @@ class MultiEstimator:
     ) -> Plan:
         """Check that spec, net, data and trainers fit together, and return the plan; no parameter changes.
 
-        The arguments are as for :meth:`fit`; with `layers`, the plan lists the net's blocks, the shapes that
-        they return and their parameters, as Keras' ``model.summary()`` does. A net that is not initialised is
-        initialised. NumPy's and Python's random states are restored; MXNet's generator may advance. Raises
-        SpecError, DataError or TrainerError with everything that does not fit.
+        The arguments are as for :meth:`fit`; with `layers`, the plan lists the net's modules, the shapes
+        that they return and their parameters, as Keras' ``model.summary()`` does. A Gluon net that is not
+        initialised is initialised, and lazy modules get their shapes. The random states of Python, NumPy and
+        PyTorch are restored; MXNet's generator may advance. Raises SpecError, DataError or TrainerError with
+        everything that does not fit.
         """
         with self._calls.running("check"), preserve_rng():
             runner = self._runner.fork(self.state)
@@ -430,7 +431,7 @@ class MultiEstimator:
 
         Parameters
         ----------
-        params : str, Block, ParameterDict or sequence of these
+        params : str, part of the net, parameters, or sequence of these
             The parameters; strings are patterns that must match a whole name.
 
         Returns
@@ -444,7 +445,8 @@ class MultiEstimator:
             A selection is empty, or the argument `frozen` of the estimator has it too.
         """
         with self._calls.running("freeze", within=True):
-            return self._engine.trainers.set_frozen("freeze", params, frozen=True)
+            names: list[str] = self._engine.trainers.set_frozen("freeze", params, frozen=True)
+            return names
 
     def unfreeze(self, params: Parameters | Sequence[Parameters]) -> list[str]:
         """Let frozen parameters learn from the next batch on, as before :meth:`freeze`, which takes the same.
@@ -452,7 +454,8 @@ class MultiEstimator:
         Returns the names of those that were frozen before.
         """
         with self._calls.running("unfreeze", within=True):
-            return self._engine.trainers.set_frozen("unfreeze", params, frozen=False)
+            names: list[str] = self._engine.trainers.set_frozen("unfreeze", params, frozen=False)
+            return names
 
     # ---- evaluating ----------------------------------------------------------------------------------------
 
@@ -583,8 +586,8 @@ class MultiEstimator:
         activation : {"softmax", "sigmoid"}, function or dict of str to these, optional
             What is applied to the outputs, on the host: a dict names the outputs, anything else is for the
             only output. The softmax is along the class axis of the softmax loss that takes the output, such
-            as 1 for ``SoftmaxCrossEntropyLoss(axis=1)``, or else along the last axis. A function gets a NumPy
-            array: what one device returned for a batch.
+            as 1 for PyTorch's ``CrossEntropyLoss`` and Gluon's ``SoftmaxCrossEntropyLoss(axis=1)``, or else
+            along the last axis. A function gets a NumPy array: what one device returned for a batch.
         output : str or path, optional
             A new or empty folder, in one process and with ``batch_axis=0``. The outputs are written there
             batch by batch, and are never in memory as a whole: ``<name>.npy`` for each, which `numpy.load`
@@ -654,7 +657,7 @@ class MultiEstimator:
             world, snapshot, warn = self.world, self._runner.snapshot, self.logger.warning
             found = find_trained(Path(path), which, snapshot, warn) if world.first else None
             file = Path(world.from_first(str(found)))
-            self._runner.publish()  # and takes the net's values again before the next batch
+            self._runner.publish()
             snapshot.read_trained(file)
             return file
 
@@ -668,7 +671,6 @@ class MultiEstimator:
         """
         path = Path(folder) / self._runner.snapshot.final_file
         check_folder("folder", Path(folder))
-        self._runner.publish()
         self._runner.snapshot.write_trained(path)
         return path
 
@@ -736,8 +738,8 @@ class MultiEstimator:
         """Measure where the time of a training step goes, and leave everything as it was.
 
         Trains on some batches as a fit does, three times: undisturbed, waiting for the device after each part
-        of a step, and under MXNet's profiler. Parameters, trainers, figures, history, counters and NumPy's
-        and Python's random states are left as they were; a net that is not initialised is initialised, and
+        of a step, and under the profiler of MXNet or PyTorch. Parameters, trainers, figures, history,
+        counters and random states are left as they were; a net that is not initialised is initialised, and
         MXNet's random generator may advance. An overridden `fit_batch` is not called.
 
         Parameters
@@ -906,7 +908,8 @@ class MultiEstimator:
 
     def learning_rates(self) -> dict[str, float]:
         """Return the learning rates: ``lr``, or ``lr_<trainer>`` if there are several trainers."""
-        return self._engine.trainers.learning_rates()
+        rates: dict[str, float] = self._engine.trainers.learning_rates()
+        return rates
 
     def gradients(self) -> dict[str, dict[str, list[Array]]]:
         """Return the gradients that no update has used yet, by trainer and parameter: one array per device.
@@ -922,22 +925,19 @@ class MultiEstimator:
     @property
     def parameters(self) -> Mapping[str, Parameter]:
         """The parameters of net and losses by structural name, such as ``body.0.weight``."""
-        self._runner.publish()
-        return self._engine.model.parameters
+        parameters: Mapping[str, Parameter] = self._engine.model.parameters
+        return parameters
 
     def values(self, gradients: bool = False) -> dict[str, Numbers]:
         """Return copies of all parameters and running statistics by name, as NumPy arrays.
 
         With `gradients`, return those of the last batch instead.
         """
-        self._runner.publish()
         return self._runner.values(gradients)
 
     def set_values(self, values: Mapping[str, Any]) -> None:
         """Set parameters and running statistics by name; values are NumPy arrays, or the engine's own."""
-        self._runner.publish()
         self._runner.set_values(values)
-        self._runner.refresh()
 
     @property
     def arrays(self) -> Arrays:
@@ -956,15 +956,15 @@ class MultiEstimator:
     def trainers(self) -> Mapping[str, Trainer]:
         """The trainers by name.
 
-        Each acts as a ``gluon.Trainer`` whose `learning_rate`, `weight_decay` and `momentum` can be read and
-        set at any time, even while a schedule runs. Raises TrainerError if the trainers cannot be built,
-        or do not cover the parameters.
+        The `learning_rate`, `weight_decay` and `momentum` of each can be read and set at any time, even while
+        a schedule runs. All else is that of its ``gluon.Trainer`` or PyTorch optimizer. Raises TrainerError
+        if the trainers cannot be built, or do not cover the parameters.
         """
-        return self._engine.trainers.get()
+        trainers: Mapping[str, Trainer] = self._engine.trainers.get()
+        return trainers
 
     def collect_checkpoint(self) -> None:
         """Gather each rank's own state; all ranks must call this before the first one writes a checkpoint."""
-        self._runner.publish()
         self._checkpointer.collect()
 
     @checked
@@ -973,7 +973,6 @@ class MultiEstimator:
 
         With several ranks, first call :meth:`collect_checkpoint` on all of them.
         """
-        self._runner.publish()
         self._checkpointer.write(Path(folder))
 
     def reseed(self) -> None:
@@ -1007,7 +1006,6 @@ class MultiEstimator:
                 f"{tool} works in one process, and {self.world.size} train together; call it in a run "
                 "without world=: what it finds holds for several processes too"
             )
-        self._runner.check_tool(tool)
         run = Run(replace(self.state))
         run.start(None, max_batch)
         return self._runner.fork(run.state), run

@@ -153,7 +153,6 @@ class FitLoop:
         self._runner.join_figures(TRAIN, run.epoch_complete)
         self._runner.publish()
         self._handlers.emit(events.end, complete=run.epoch_complete)
-        self._runner.refresh()
         state.agree()
         state.epoch += 1
         if one_shot(data):

@@ -167,10 +167,6 @@ class TrainingHooks:
         """Return whether any handler implements one of `hooks`."""
         return any(self._events.methods(hook) for hook in hooks)
 
-    def takes(self, hook: str, argument: str) -> bool:
-        """Return whether any handler's method for a hook takes an argument of this name, such as "pred"."""
-        return self._events.accepts(hook, argument)
-
     def names(self, hook: str) -> str:
         """Return the names of the handlers that implement a hook."""
         return ", ".join(handler_name(method.handler) for method in self._events.methods(hook))

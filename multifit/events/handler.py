@@ -166,7 +166,9 @@ class Handler:
         """
 
     def change_objective(self, estimator: MultiEstimator, *args: Any, **arguments: Any) -> Any:
-        """Return a list of arrays of shape (1,), whose sum is minimised; autograd records the computation.
+        """Return a list of arrays of shape (1,), or tensors of one number, whose sum is minimised.
+
+        Autograd records the computation.
 
         `objectives` are those so far, weighted and normalised; `pred`, `label` and `loss` are dicts of lists,
         always by name; `scale` has the factors by which losses are multiplied.

@@ -25,15 +25,12 @@ CHUNK = 200  # MXNet takes no more arrays at once
 
 
 class GluonArrays(Arrays):
-    """Functions on arrays of MXNet; `publish` writes into `parameters` what another engine holds."""
+    """Functions on arrays of MXNet."""
 
-    def __init__(
-        self, parameters: Mapping[str, Parameter], world: World, publish: Callable[[], object]
-    ) -> None:
-        self._parameters, self._world, self._publish = parameters, world, publish
+    def __init__(self, parameters: Mapping[str, Parameter], world: World) -> None:
+        self._parameters, self._world = parameters, world
 
     def held(self, kind: str = "all") -> dict[str, list[Array]]:
-        self._publish()
         known = {name: p for name, p in self._parameters.items() if p._data is not None}
         if kind == "statistics":
             known = statistics(known)
@@ -107,13 +104,13 @@ class GluonArrays(Arrays):
             known = (arrays.get(ref) for ref in term.args if ref.space == LABELS)
             first = next(array for array in known if array is not None)
             with first.context:
-                parts = call_loss(term, arrays, _uniform_loss(term) if smoothed else None)
+                parts = call_loss(term, arrays, uniform_loss(term) if smoothed else None)
             total = _sum(parts[0 if smoothed else term.minimized], first.shape[axis])
             found.append(total * as_variable(scale.factor(term, first.context).astype(total.dtype)))
         return found
 
     def can_smooth(self, term: Term) -> bool:
-        return _uniform_loss(term) is not None
+        return uniform_loss(term) is not None
 
     def comparison(self, taker: Taker) -> Mapping[str, Any] | None:
         if isinstance(taker, Term):
@@ -139,7 +136,7 @@ def _keep_if(array: Array, flag: Array) -> None:
     mx.nd.SequenceMask(step, flag, use_sequence_length=True, value=0, out=step)
 
 
-def _uniform_loss(term: Term) -> Callable[..., Any] | None:
+def uniform_loss(term: Term) -> Callable[..., Any] | None:
     """Return a function that computes a term's loss, from the same arguments, for uniform labels.
 
     Returns None for a loss that cannot be smoothed.
@@ -158,23 +155,30 @@ def _uniform_loss(term: Term) -> Callable[..., Any] | None:
 
 
 def _softmax(fn: Any, pred: Any, label: Any, sample_weight: Any = None) -> Any:
-    log_prob = pred if fn._from_logits else mx.nd.log_softmax(pred, axis=fn._axis)
-    loss = -mx.nd.mean(log_prob, axis=fn._axis, keepdims=True)
-    loss = mx.gluon.loss._apply_weighting(mx.nd, loss, fn._weight, sample_weight)
-    return mx.nd.mean(loss, axis=fn._batch_axis, exclude=True)
+    F = _functions(pred)
+    log_prob = pred if fn._from_logits else F.log_softmax(pred, axis=fn._axis)
+    loss = -F.mean(log_prob, axis=fn._axis, keepdims=True)
+    loss = mx.gluon.loss._apply_weighting(F, loss, fn._weight, sample_weight)
+    return F.mean(loss, axis=fn._batch_axis, exclude=True)
 
 
 def _segmentation(fn: Any, pred: Any, label: Any, sample_weight: Any = None) -> Any:
-    values = -mx.nd.mean(mx.nd.log_softmax(pred, axis=fn._axis), axis=fn._axis)
-    return fn.reduce(mx.nd, values, label, sample_weight)
+    F = _functions(pred)
+    values = -F.mean(F.log_softmax(pred, axis=fn._axis), axis=fn._axis)
+    return fn.reduce(F, values, label, sample_weight)
 
 
 def _sequence(fn: Any, pred: Any, label: Any, valid_length: Any, sample_weight: Any = None) -> Any:
     # Masked twice, as in the loss: padding, even NaN, must reach neither the loss nor the gradient.
-    logits = fn._mask(mx.nd, fn._last(mx.nd, pred), valid_length)
-    values = -mx.nd.mean(mx.nd.log_softmax(logits, axis=-1), axis=-1)
-    loss = mx.nd.sum(weighted(mx.nd, fn._mask(mx.nd, values, valid_length), sample_weight), axis=1)
-    return mx.gluon.loss._apply_weighting(mx.nd, loss, fn._weight)
+    F = _functions(pred)
+    logits = fn._mask(F, fn._last(F, pred), valid_length)
+    values = -F.mean(F.log_softmax(logits, axis=-1), axis=-1)
+    loss = F.sum(weighted(F, fn._mask(F, values, valid_length), sample_weight), axis=1)
+    return mx.gluon.loss._apply_weighting(F, loss, fn._weight)
+
+
+def _functions(array: Any) -> Any:
+    return mx.nd if isinstance(array, mx.nd.NDArray) else mx.sym
 
 
 def _sum(value: Array, size: int) -> Array:

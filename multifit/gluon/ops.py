@@ -2,8 +2,7 @@
 
 MXNet is slow at reducing along an axis that is not the last: ``max`` and ``argmax`` over the classes take
 several times as long as comparing the maps one by one. If a loss and a metric in one graph read the same
-scores, MXNet computes the expressions that they share only once. Other engines have a fast kernel for each
-such reduction; graphs are traced for them in the scope of :func:`whole_maps`.
+scores, MXNet computes the expressions that they share only once.
 """
 
 from collections.abc import Iterator
@@ -14,12 +13,12 @@ from typing import Any
 
 from ..protocols import Tensor
 
-WHOLE: ContextVar[bool] = ContextVar("whole maps", default=False)
+WHOLE: ContextVar[bool] = ContextVar("whole samples", default=False)
 
 
 @contextmanager
-def whole_maps() -> Iterator[None]:
-    """Make graphs that are traced in this scope reduce over all classes, or a whole sample, at once."""
+def whole_samples() -> Iterator[None]:
+    """Let graphs that are traced in this scope sum a sample at once, for which PyTorch has a fast kernel."""
     token = WHOLE.set(True)
     try:
         yield
@@ -53,8 +52,6 @@ def sample_sums(F: Any, values: Tensor) -> Tensor:
 
 def first_largest(F: Any, scores: Tensor, classes: int) -> Tensor:
     """Return the index of the largest score of each position, (N, ...), float32; the first among equals."""
-    if WHOLE.get():
-        return F.argmax(F.BlockGrad(scores), axis=1)
     reached = reaches(F, scores, classes)
     index = F.add_n(*reached) if reached else F.zeros_like(F.BlockGrad(scores))
     return F.reshape(index, (0, -3, -2))

@@ -148,15 +148,11 @@ def _take_outputs(copied: Iterator[mx.sym.Symbol], symbol: mx.sym.Symbol) -> mx.
 class Precision:
     """The precision in which a net computes; gradients, losses and metrics have the parameters' dtype.
 
-    `name` is the dtype, and `rules` say which operators compute in it: None for float32. `of_mxnet` says
-    whether MXNet can compute in it. `on_other_engine` says whether another engine computes in it,
-    while MXNet itself computes in float32.
+    `name` is the dtype, and `rules` say which operators compute in it: None for float32.
     """
 
     name: str
     rules: Rules | None = None
-    of_mxnet: bool = True
-    on_other_engine: bool = False
 
     @property
     def description(self) -> str:
@@ -192,7 +188,6 @@ FULL = Precision("float32")
 PRECISIONS = {
     "float32": FULL,
     "bfloat16": Precision("bfloat16", _bfloat16_rules()),
-    "float16": Precision("float16", _bfloat16_rules(), of_mxnet=False),
 }
 
 
@@ -212,21 +207,16 @@ def cpu_supports_bfloat16() -> bool:
     return True
 
 
-def named_precision(name: object) -> Precision:
-    """Return the precision with a name; raises ValueError if there is none."""
-    return PRECISIONS[precision_name(name)]
-
-
 def precision_of(name: object, contexts: Sequence[Context]) -> Precision:
     """Return the precision with a name; raises ValueError if there is none, or none on these devices."""
-    precision = named_precision(name)
-    if precision.rules is None:
-        return precision
-    if not precision.of_mxnet:
+    precision = PRECISIONS.get(precision_name(name))
+    if precision is None:
         raise ValueError(
             f'precision is "{name}", which MXNet cannot train in; '
             'give precision="bfloat16" or "float32", or engine="torch"'
         )
+    if precision.rules is None:
+        return precision
     gpus = [context for context in contexts if context.device_type == "gpu"]
     if gpus:
         raise ValueError(

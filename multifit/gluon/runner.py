@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from .. import engines
-from ..engines import FirstBatches, Setup, Timer, needs_torch, untimed
+from ..engines import DryRun, Setup, Timer, needs_torch, untimed
 from ..engines.class_counts import balance_classes
-from ..engines.first_batches import first_batches
 from ..log_once import LogOnce
 from ..protocols import Array, Context, Numbers
-from ..sampling import TaskLoaders
 from ..spec.plan import Plan
 from ..stages import TRAIN
 from ..state import RunState
@@ -34,7 +32,7 @@ from .snapshot.snapshot import Snapshot
 from .steps.evaluation import evaluate_batch, predict
 from .steps.train_step import TrainStep
 from .steps.trial_run import trial_run
-from .validation.dry_run import DryRun, dry_run
+from .validation.dry_run import dry_run
 from .validation.make_plan import make_plan
 
 __all__ = ["Runner", "be_deterministic", "has", "host", "make_runner"]
@@ -56,37 +54,23 @@ def make_runner(setup: Setup, state: RunState, log_once: LogOnce) -> Runner:
         raise ValueError(
             f'compile={setup.compile!r} needs engine="torch"; engine is "mxnet": leave compile out'
         )
-    return Runner(Engine.of(setup, state, log_once), setup, log_once)
+    return Runner(Engine.of(setup, state, log_once), log_once)
 
 
 class Runner(engines.Runner):
-    """Runs batches on the devices of the net's own parameters, so that parameters are never copied.
+    """Runs batches on the devices of the net's own parameters, so that parameters are never copied."""
 
-    The runner of an engine on another library is derived from this one: MXNet initialises its net, checks
-    its first batches, writes its checkpoints, and runs what the other library cannot.
-    """
-
+    engine: Engine
     export_format = "gluon"
 
-    def __init__(self, engine: Engine, setup: Setup, log_once: LogOnce) -> None:
-        self.engine, self.snapshot = engine, Snapshot(engine)
-        self._setup, self._log_once = setup, log_once
+    def __init__(self, engine: Engine, log_once: LogOnce) -> None:
+        self.engine, self.snapshot, self._log_once = engine, Snapshot(engine), log_once
 
     def fork(self, state: RunState) -> Runner:
-        return type(self)(self.engine.fork(state), self._setup, self._log_once)
-
-    def first_batches(self, stage: str, data: TaskLoaders, what: str) -> FirstBatches:
-        return first_batches(self.engine, stage, data, what)
+        return Runner(self.engine.fork(state), self._log_once)
 
     def balance_classes(self, data: Any, ends: bool) -> None:
         balance_classes(self.engine, data, ends, self._log_once, lambda loss: is_kind(loss, SequenceCELoss))
-
-    def state(self) -> dict[str, Any]:
-        weights = self.engine.balanced_weights
-        return {"class_weights": {key: list(each) for key, each in weights.items()}} if weights else {}
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        self.engine.balanced_weights.update(state.get("class_weights", {}))
 
     def dry_run(self, first: Any, val_data: Any, trained: bool) -> DryRun:
         return dry_run(self.engine, first, val_data)
@@ -128,19 +112,14 @@ class Runner(engines.Runner):
 
     @property
     def arrays(self) -> GluonArrays:
-        return GluonArrays(self.engine.model.parameters, self.engine.world, self.publish)
+        return GluonArrays(self.engine.model.parameters, self.engine.world)
 
     def gradients(self) -> dict[str, dict[str, list[Array]]]:
         return self.engine.trainers.gradients()
 
-    @contextmanager
-    def preserved(self) -> Iterator[None]:
-        self.publish()
-        trainers = self.engine.trainers.get().values()
-        with preserve_state(self.engine.model.parameters.values(), trainers):
-            yield
-            for trainer in trainers:  # an engine that holds values itself takes those from before again
-                trainer.publish()
+    def preserved(self) -> AbstractContextManager[None]:
+        engine = self.engine
+        return preserve_state(engine.model.parameters.values(), engine.trainers.get().values())
 
     def trial_run(
         self, data: Any, name: str, tool: str

@@ -42,8 +42,9 @@ class CheckpointHandler(Handler):
     be saved, so a run with a schedule seeds its generators from ``state.seed`` at the start of every epoch,
     and MXNet's after every checkpoint scheduled in batches, whether it is resumed or not.
 
-    Its ``net.params``, which ``net.load_parameters`` reads, holds what evaluations use: with WeightAveraging,
-    the averages. A run that is resumed continues from the parameters that were trained.
+    Its ``net.params``, which Gluon reads by ``load_parameters``, or ``net.pt``, for ``torch.load``, holds
+    what evaluations use: with WeightAveraging, the averages. A run that is resumed continues from the
+    parameters that were trained.
 
     If the fit is asked to stop within an epoch, a checkpoint is saved there; the epoch's figures are
     incomplete and not compared. If the disk is full or lost, this is logged once, the training continues, and

@@ -21,7 +21,7 @@ class Freeze(Handler):
 
     Parameters
     ----------
-    params : str, Block, ParameterDict or sequence of these
+    params : str, part of the net, parameters, or sequence of these
         The parameters; strings are patterns that must match a whole name, such as ``"body.*"``.
     until : int
         How many epochs or batches of the fit the parameters stay frozen. With ``accumulate=n``, give a

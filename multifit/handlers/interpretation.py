@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..errors import SpecError, quoted, suggest
 from ..checks import LENGTH, mask_kind
+from ..errors import SpecError, quoted, suggest
 from ..events import Handler
 from ..plots import draw_confusion, draw_scatter
 from ..protocols import MultiEstimator, Numbers

@@ -119,7 +119,8 @@ class LabelSmoothing(Handler):
         The share that is spread over all classes, at least 0 and below 1.
     loss : str or sequence of str, optional
         The losses to smooth: ``SoftmaxCrossEntropyLoss`` with class indices as labels, ``SegmentationCELoss``
-        or ``SequenceCELoss``; or PyTorch's ``CrossEntropyLoss``, as by its `label_smoothing`. Defaults to all losses of these types.
+        or ``SequenceCELoss``; or PyTorch's ``CrossEntropyLoss``, as by its `label_smoothing`. Defaults to
+        all losses of these types.
 
     Raises
     ------

@@ -140,6 +140,7 @@ def _gradient_problems(estimator: MultiEstimator) -> list[str]:
     problems, functions = [], estimator.arrays
     for parameters in estimator.gradients().values():
         flags = [functions.all_finite(on_device) for on_device in zip(*parameters.values())]
-        if not all(functions.numpy(flag).item() for flag in flags):  # the norm of large finite gradients overflows too
+        # the norm of large finite gradients overflows too
+        if not all(functions.numpy(flag).item() for flag in flags):
             problems += _problems("the gradient of ", parameters, functions.numpy)
     return problems

@@ -25,9 +25,14 @@ class LossSpec(_OneLineRepr):
     Parameters
     ----------
     fn : callable, optional
-        A ``gluon.loss.Loss``, a Block or a function on arrays, called with each device's outputs, then its
-        labels, in the order declared. A single number counts as the mean over the device's samples. None: the
-        net returns the loss itself, as the only output that the loss takes.
+        A loss of PyTorch or Gluon, a Module, a Block or a function on arrays, called with each device's
+        outputs, then its labels, in the order declared. A single number counts as the mean over the device's
+        samples; values are added up. None: the net returns the loss itself, as the only output that the loss
+        takes.
+
+        Where labels may be missing, or there are `class_weights`, `sample_weight` or `normalize_by`, the loss
+        must return a value for each sample, or for each value of the label; a module of PyTorch with a
+        `reduction` is then called with "none".
     outputs, labels : str or sequence of str, optional
         The outputs and labels that `fn` takes. If both are left out, `fn` takes the output and the label
         that are named like the loss. If only `outputs` is given, the loss takes no labels. An input of the

@@ -35,7 +35,7 @@ class TaskSpec(Declarations):
         The labels of a batch. A label with the name of an input is the same slot.
     losses : mapping of str to LossSpec or callable
         The losses by name. A bare callable takes the output and the label named like its key, with weight 1.
-    metrics : mapping of str to MetricSpec, EvalMetric, str or callable
+    metrics : mapping of str to MetricSpec, metric, str or callable
         The metrics by name. A bare metric takes the output and the label named like its key, or the only
         ones. A string is the name of a metric, such as ``"accuracy"``.
     inputs : sequence of str
@@ -103,8 +103,8 @@ class TaskSpec(Declarations):
 
         It has their losses, and the metrics that take no output, label or loss that only left-out losses
         take; of a combined spec, all metrics of the part. All else is unused, also in `evaluate`. A fit
-        freezes the parameters that only left-out losses reach if the net is hybridized; if not, these get no
-        gradient.
+        freezes the parameters that only left-out losses reach; those of a Gluon net that is not hybridized
+        get no gradient.
 
         Parameters
         ----------

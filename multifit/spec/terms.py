@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
@@ -209,3 +209,16 @@ def slots_of(spec: Declared, taker: Taker) -> frozenset[str]:
     taken |= {other for other in others if isinstance(other, str)}
     masks = {label.missing for name, label in spec.label_specs.items() if name in taken}
     return frozenset(taken | {mask for mask in masks if isinstance(mask, str) and mask != NAN})
+
+
+def named_parts(term: Term, values: Sequence[Any]) -> dict[str, Any]:
+    """Return a term's parts by figure; ``<loss>`` is the part that is minimised."""
+    parts = {f"{term.key}.{part}": value for part, value in zip(term.parts, values) if part}
+    return {term.key: values[term.minimized], **parts}
+
+
+def by_reference(outputs: Mapping[str, Any], slots: Mapping[str, Any]) -> dict[Ref, Any]:
+    """Return one device's outputs and slots in one mapping."""
+    arrays = {Ref(OUTPUTS, name): array for name, array in outputs.items()}
+    arrays.update({Ref(LABELS, name): array for name, array in slots.items()})
+    return arrays

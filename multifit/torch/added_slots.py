@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,18 +27,22 @@ def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
+@cache  # called for every batch
+def can_represent(dtype: torch.dtype, value: float) -> bool:
+    """Whether tensors of a dtype can represent a value, real ones after rounding it."""
+    if dtype.is_floating_point or dtype is torch.bool:
+        return dtype is not torch.bool or value in (0, 1)
+    limits = torch.iinfo(dtype)
+    return limits.min <= value <= limits.max and value == int(value)
+
+
 class MissingLabels(added_slots.MissingLabels):
     """Replaces missing labels in tensors, without waiting for the device."""
 
-    dtype_name = staticmethod(dtype_name)
+    dtype_name, can_represent = staticmethod(dtype_name), staticmethod(can_represent)
 
     def full(self, shape: tuple[int, ...], value: float, dtype: torch.dtype) -> Tensor:
-        """Return a tensor that is filled with a value."""
         return torch.full(shape, value, dtype=dtype)
-
-    def can_represent(self, dtype: torch.dtype, value: float) -> bool:
-        """Whether tensors of a dtype can represent a value, real ones after rounding it."""
-        return _can_represent(dtype, value)
 
     def replace(self, slots: Slots, target: Callable[[str, torch.dtype], torch.dtype | None]) -> Slots:
         """Return the slots with 0 in place of missing values, and slots that say what is present.
@@ -49,12 +54,9 @@ class MissingLabels(added_slots.MissingLabels):
             values = slots.get(name)
             if values is not None:  # labels may be left out when predicting
                 dtype = target(name, values.dtype) or values.dtype
-                if (
-                    values.is_floating_point()
-                    and dtype.is_floating_point
-                    and dtype.itemsize < values.itemsize
-                ):
-                    values = values.to(dtype)  # -999.9 in float32 is not the same number as in float64
+                if values.is_floating_point() and dtype.is_floating_point:
+                    # -999.9 in float32 is not the same number as in float64
+                    values = values.to(min(values.dtype, dtype, key=attrgetter("itemsize")))
                 present = self._present(label, values, slots)
                 replaced[name] = values.masked_fill(~present, 0).to(dtype)
                 replaced[presence(name)] = present.to(torch.float32)
@@ -66,8 +68,8 @@ class MissingLabels(added_slots.MissingLabels):
         if missing == NAN:
             return values == values
         if not isinstance(missing, str):
-            may_be_missing = _can_represent(values.dtype, missing)
-            return values != missing if may_be_missing else torch.ones_like(values, dtype=torch.bool)
+            found = can_represent(values.dtype, missing)
+            return values != missing if found else torch.ones_like(values, dtype=torch.bool)
         mask = slots[missing]
         if mask is None:
             return torch.zeros_like(values, dtype=torch.bool)
@@ -78,14 +80,6 @@ class MissingLabels(added_slots.MissingLabels):
         return (mask != 0).reshape(-1, *[1] * (values.dim() - 1)).expand_as(values)
 
 
-@cache  # called for every batch
-def _can_represent(dtype: torch.dtype, value: float) -> bool:
-    if dtype.is_floating_point or dtype is torch.bool:
-        return dtype is not torch.bool or value in (0, 1)
-    limits = torch.iinfo(dtype)
-    return limits.min <= value <= limits.max and value == int(value)
-
-
 class ValueWeights(added_slots.ValueWeights):
     """Adds to each batch the slots with the weights of the losses' values, as tensors.
 
@@ -94,11 +88,9 @@ class ValueWeights(added_slots.ValueWeights):
     """
 
     def new_table(self, weights: tuple[float, ...], device: torch.device) -> Tensor:
-        """Return weights of classes as a tensor of dtype `real`."""
         return torch.tensor(weights, dtype=self._real, device=device)
 
     def weights_of(self, term: Term, slots: Mapping[str, Any], size: int, axis: int) -> Tensor:
-        """Return the weights of a loss's values."""
         label: Any = slots[term.labels[0].name] if term.labels else None
         of_classes: Any = None
         if term.spec.class_weights is not None:
@@ -152,15 +144,8 @@ class CarriedState:
                 )
 
     def keep(self, batch: Batch, outputs: Mapping[str, Tensor]) -> None:
-        """Remember the outputs of a batch; raises as :meth:`check` does."""
-        if batch.samples:
-            self.check(batch, outputs)
-            # copied, because an output that is a parameter changes when that is updated
-            self._tensors = {name: outputs[name].detach().to(self._dtype, copy=True) for name in self.shapes}
-
-    def check(self, batch: Batch, outputs: Mapping[str, Tensor]) -> None:
-        """Raise SpecError if an output does not have the shape of its slot."""
-        for name in self.shapes:
+        """Remember the outputs of a batch; raises SpecError if one does not have the shape of its slot."""
+        for name in self.shapes if batch.samples else ():
             slot = batch.slots[name]
             if slot is None or outputs[name].shape != slot.shape:
                 raise SpecError(
@@ -168,6 +153,8 @@ class CarriedState:
                     f"{describe.array(outputs[name])}; declare the shape of the output, with 0 for the "
                     "number of samples"
                 )
+            # copied, because an output that is a parameter changes when that is updated
+            self._tensors[name] = outputs[name].detach().to(self._dtype, copy=True)
 
     def state(self) -> dict[str, Tensor]:
         """Return the state, empty before the first batch, for a checkpoint."""

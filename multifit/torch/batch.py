@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial, reduce
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..checks import describe, is_masked
-from ..engines import splitter, task_splitter
+from ..engines import task_splitter
 from ..engines.added_slots import KnownLabels
 from ..engines.raw_batches import arrays_in
 from ..engines.shares import WHOLE
@@ -52,17 +52,12 @@ class Batch:
     absent: frozenset[str] = frozenset()
 
 
-def as_tensor(value: Any, shares: bool = True) -> Any:
-    """Return numbers of any library as a tensor, and other things as they are.
-
-    The tensor shares memory with the numbers if possible; with those of MXNet's arrays only if it `shares`.
-    """
+def as_tensor(value: Any) -> Any:
+    """Return numbers of any library as a tensor, sharing NumPy's memory, and other things as they are."""
     if isinstance(value, Tensor) or value is None:
         return value
     if not isinstance(value, np.ndarray):
         if hasattr(value, "asnumpy"):  # MXNet's
-            if shares and getattr(value, "stype", "") == "default" and value.size:
-                return torch.from_dlpack(value.to_dlpack_for_read())
             value = value.asnumpy()
         elif hasattr(value, "tocsr"):  # SciPy's
             value = value.toarray()
@@ -87,11 +82,6 @@ def _holds_numbers(value: object) -> bool:
     while isinstance(value, list) and value:
         value = value[0]
     return isinstance(value, (int, float))
-
-
-def cast_line(name: str, before: torch.dtype, after: torch.dtype) -> str:
-    """Return what is logged of a slot that is cast."""
-    return splitter.cast_line(name, dtype_name(before), dtype_name(after))
 
 
 class Uploads:
@@ -183,11 +173,9 @@ class BatchSplitter(Splitter):
         return self.distribute(raw, parts)
 
     def arrays_in(self, unnamed: Any) -> dict[str, Any] | list[Any]:
-        """Return the tensors of a raw batch, by name or in order; a list of numbers is one."""
         if isinstance(unnamed, (list, tuple)):
             unnamed = [as_tensor(each) for each in unnamed]
-        copied = partial(as_tensor, shares=False)  # MXNet's iterators reuse the memory of their batches
-        return arrays_in(unnamed, self.batch_axis, copied, concatenate=torch.cat)
+        return arrays_in(unnamed, self.batch_axis, as_tensor, concatenate=torch.cat)
 
     def name_parts(self, parts: Sequence[Any]) -> tuple[list[Slots], list[Problem]]:
         """Return a list of one dict, the tensors of a batch that is split already, and the problems found."""
@@ -207,7 +195,6 @@ class BatchSplitter(Splitter):
         return [joined], problems
 
     def distribute(self, raw: Any, parts: Sequence[Slots]) -> Batch:
-        """Place this process's share of the named tensors on the device."""
         [named] = parts
         axis, share = self.batch_axis, self._current.share
         count = next(each.shape[axis] for each in named.values() if each is not None)
@@ -246,7 +233,6 @@ class BatchSplitter(Splitter):
         return (names, len(self._casts), *[(each.shape, each.dtype) for each in tensors]), tensors
 
     def target(self, name: str, dtype: torch.dtype) -> torch.dtype | None:
-        """Return the dtype to which a slot of this dtype is cast; None if it is fine."""
         cast: Any = self._dtypes.get(name) or self._casts.get(name)
         if cast is None and (dtype.is_floating_point or self.was_real(name)):
             cast = self._real
@@ -260,7 +246,6 @@ class TaskSplitter(task_splitter.TaskSplitter):
     """Splits the batches of several loaders into tensors."""
 
     def join(self, parts: Parts) -> tuple[Slots, list[Problem]]:
-        """Return the slots of the batch that the loaders' batches make together, and the problems found."""
         missing = MissingLabels(self._spec.label_specs)
         return joined_slots(self._spec, parts, missing, _common_dtype, lambda rows, _: torch.cat(rows))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
@@ -14,25 +14,27 @@ import torch
 from torch import Tensor
 from torch.nn.parameter import is_lazy
 
+from .. import engines
 from ..checks import label_problems, not_finite_problem, partly_missing_problem
 from ..checks.losses import absent_problems
-from ..checks.trainers import bound_problems, window_problems
-from ..engines import FirstBatches, Peeked
-from ..engines.first_batches import NO_LOSS, fetch_first, named_problems
+from ..engines import FirstBatches
+from ..engines.dry_run import check_batches, check_windows, raised_first, read_first, trainer_problems
+from ..engines.splitter import cast_line
 from ..errors import Problem, SpecError, raise_problems
 from ..seeding import preserve_rng
 from ..spec import TaskSpec
 from ..spec.names import LABELS, Ref
 from ..spec.parsing import label_of
 from ..spec.plan import LoaderPlan
-from ..spec.terms import Taker, Term
+from ..spec.terms import Taker, Term, by_reference
 from ..stages import EVALUATE, TRAIN
+from .added_slots import dtype_name
 from .balance import GradientBalancer
-from .batch import Batch, cast_line
+from .batch import Batch
 from .doubts import doubtful_values
 from .engine import Engine
 from .inspection import check_call, check_metric, inspect_term
-from .loss_calls import by_reference, counts_values
+from .loss_calls import counts_values
 from .step import Stage, StepResult
 
 NO_OUTPUT = (
@@ -42,26 +44,18 @@ NO_OUTPUT = (
 
 
 @dataclass(frozen=True)
-class DryRun:
-    """The results of the first batch of each loader, by stage; empty for a stage without data.
+class DryRun(engines.DryRun):
+    """The results of the first batch of each loader, by stage, detached from autograd's graph.
 
-    They are detached from autograd's graph. `loaders` describe each loader and what training takes from it,
-    if there are several. `reached` are the parameters that the gradient of each loss reaches, and `used`
-    those from which the outputs are computed, by name. `doubts` are warnings of values for which a loss was
-    hardly meant. `shared` says what tasks share whose gradients are compared.
+    `reached` are the parameters that the gradient of each loss reaches, and `used` those from which the
+    outputs are computed, by name. `doubts` are warnings of values for which a loss was hardly meant. `shared`
+    says what tasks share whose gradients are compared.
     """
 
-    results: Mapping[str, Sequence[StepResult]]
-    loaders: Sequence[LoaderPlan] = ()
     reached: Mapping[str, frozenset[str]] = field(default_factory=dict)
     used: frozenset[str] = frozenset()
     doubts: Sequence[str] = ()
     shared: str = ""
-
-    @property
-    def train(self) -> StepResult:
-        """The result of the first training batch."""
-        return self.results[TRAIN][0]
 
 
 def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
@@ -71,23 +65,12 @@ def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
     The first batch of `val_data` is evaluated. `raw` and `val_data` may be the :class:`FirstBatches` of
     several loaders. Raises SpecError, DataError or TrainerError with all problems at once.
     """
-    problems = [] if engine.spec.terms else [Problem("spec", NO_LOSS)]
-    batches: list[tuple[str, Batch, Any]] = []  # with the data that it comes from
-    for name, data in ((TRAIN, raw), (EVALUATE, val_data)):
-        firsts = data.batches if isinstance(data, FirstBatches) else [data]
-        for first in firsts if name == TRAIN or data is not None else ():
-            # what is read here is read again, unless it is the first batch of a single loader
-            again = name == EVALUATE or isinstance(first, Peeked)
-            with preserve_rng() if again else nullcontext():
-                batch, found = fetch_first(engine, name, first)
-            problems += found
-            batches += [(name, batch, first)] if batch is not None else []
-    with _raised_first(problems):
+    batches, problems = read_first(engine, raw, val_data)
+    with raised_first(problems):
         for stage, batch, _ in batches[:1]:
             engine.model.materialise(partial(_called, engine.stages[stage], batch, keeps_mode=True))
-    trainer_problems = engine.trainers.build()
-    problems += trainer_problems or bound_problems(engine.spec.terms, engine.trainers.get())
-    with _raised_first(problems):
+    problems += trainer_problems(engine)
+    with raised_first(problems):
         for _, batch, _ in batches:
             engine.shared.begin_stage(batch, problems)
     with preserved(engine):
@@ -98,19 +81,14 @@ def _checked(
     engine: Engine, batches: Sequence[Any], problems: list[Problem], plans: Sequence[LoaderPlan]
 ) -> DryRun:
     """Run the batches; raises all problems."""
-    ran: list[tuple[str, Batch, Any]] = []
     trained = [] if problems else list(engine.trainers.updated())
-    with _raised_first(problems):
-        for name, batch, first in batches:
-            if name == EVALUATE and engine.spec.evaluate is None and any(p.kind == "spec" for p in problems):
-                continue  # one TaskSpec serves both stages, and its problems are known
-            outputs, found = check_first_batch(engine.stages[name], batch, trained)
-            ran.append((name, batch, outputs))
-            problems += named_problems(found, name, first)
-    raise_problems(problems)
+
+    def check(name: str, batch: Batch) -> tuple[Any, list[Problem]]:
+        return check_first_batch(engine.stages[name], batch, trained)
+
+    ran = check_batches(engine, batches, problems, check)
     raise_problems(engine.model.ran() + engine.trainers.unreached())
-    windows = {name: engine.trainers.window_of(name) for name in engine.trainers.get()}
-    raise_problems(window_problems(engine.stages[TRAIN].spec.terms, windows))
+    raise_problems(check_windows(engine))
     results: dict[str, list[StepResult]] = {EVALUATE: [], TRAIN: []}
     parameters = {id(each): name for name, each in engine.model.parameters.items()}
     reached, used, doubts = dict[str, frozenset[str]](), frozenset[str](), list[str]()
@@ -197,16 +175,6 @@ def preserved(engine: Engine, trainers: bool = False) -> Iterator[None]:
             stage.reset()
         for stage, saved in measured:
             stage.load(saved)
-
-
-@contextmanager
-def _raised_first(problems: Sequence[Problem]) -> Iterator[None]:
-    """Raise the problems instead of an error of the block: they may be its cause, and are easier to fix."""
-    try:
-        yield
-    except Exception:
-        raise_problems(problems)
-        raise
 
 
 def _not_finite_losses(result: StepResult) -> list[Problem]:
@@ -310,7 +278,7 @@ def _with_casts(
                 batch.slots.update(before)
                 continue
             for name, dtype in cast.items():
-                stage.model.log_once(cast_line(name, before[name].dtype, dtype))
+                stage.model.log_once(cast_line(name, dtype_name(before[name].dtype), dtype_name(dtype)))
             stage.casts.update(cast)
             return result
         raise

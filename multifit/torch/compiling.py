@@ -16,21 +16,16 @@ def compiled(net: nn.Module, compile: bool | str, log_once: LogOnce) -> Callable
     """Return what calls a net: with ``compile=True``, `torch.compile`, until that fails, then the net."""
     if compile is not True:
         return net
-    return _Compiled(net, log_once)
+    call: Any = torch.compile(net)
 
-
-class _Compiled:
-    """Calls a compiled net; when it cannot be compiled, the net itself, with a warning."""
-
-    def __init__(self, net: nn.Module, log_once: LogOnce) -> None:
-        self._net, self._log_once = net, log_once
-        self._call: Any = torch.compile(net)
-
-    def __call__(self, *inputs: Any) -> Any:
-        if self._call is not self._net:
+    def run(*inputs: Any) -> Any:
+        nonlocal call
+        if call is not net:
             try:
-                return self._call(*inputs)
+                return call(*inputs)
             except torch._dynamo.exc.TorchDynamoException as error:
-                self._log_once.warning(f"compile=True: the net runs uncompiled: {last_line(error)}")
-                self._call = self._net
-        return self._net(*inputs)
+                log_once.warning(f"compile=True: the net runs uncompiled: {last_line(error)}")
+                call = net
+        return net(*inputs)
+
+    return run

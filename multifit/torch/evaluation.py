@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from ..engines import prediction
 from ..engines.prediction import Piece
 from ..engines.raw_batches import as_numpy
 from ..errors import raise_problems
-from ..protocols import Numbers
 from ..stages import EVALUATE
 from .check import check_first_batch
 
@@ -45,6 +42,7 @@ def evaluate_batch(engine: Engine, raw: Any) -> StepResult:
         raise_problems(problems)
     result = stage.run(batch, engine.state, outputs=outputs)
     stage.measure(result)
+    result.detach()  # an output may be a parameter
     raise_problems(stage.figures.name_problems() if is_first else [])
     return result
 
@@ -66,18 +64,3 @@ def predict_batch(engine: Engine, raw: Any) -> list[Piece]:
         if stage.carried is not None:
             stage.carried.keep(batch, outputs)
         return [({name: as_numpy(outputs[name]) for name in stage.spec.output_names}, batch.samples)]
-
-
-def predict(
-    engine: Engine,
-    data: Any,
-    gather: bool = True,
-    activation: Any = None,
-    write: Callable[[str, Numbers, int], object] | None = None,
-) -> dict[str, Any]:
-    """Return every output by name; see :func:`multifit.engines.prediction.predict`.
-
-    A softmax is along axis 1 if a cross entropy takes the output.
-    """
-    options: dict[str, Any] = {"run": predict_batch, "class_axis": softmax_axis}
-    return prediction.predict(engine, data, gather, activation, write, **options)

@@ -17,11 +17,10 @@ from ..sampling.counts import LoaderCounts as LoaderCounts
 from ..spec import TaskSpec
 from ..stages import TRAIN
 from .labels import LabelCounts, LabelRule, label_rules
-from .stage_metric import COUNT, StageMetric
+from .stage_metric import StageMetric
 from .stage_metric import declared_metrics as declared_metrics
 from .sums import Means as Means
 from .sums import PassSums
-from .torchmetrics import TorchMetric
 from .user_code import user_code
 
 MOST_FORMS = 64  # of batches, whose rules are remembered
@@ -73,7 +72,7 @@ class StageFigures(stage_figures.StageFigures):
         self.batches += 1
         self._joins = not world.alone and self.stage != TRAIN
         for metric in self.metrics if self._joins else ():
-            if not _merges(metric):
+            if not metric.merges:
                 metric.add_of_all(result, self.batches, world, self._device)
         if not batch.samples:
             return
@@ -94,17 +93,15 @@ class StageFigures(stage_figures.StageFigures):
             else:
                 numbers[name] = numbers.get(name, 0.0) + norm * batch.samples / batch.total
         for metric in self.metrics:
-            if self._joins and not _merges(metric):
+            if self._joins and not metric.merges:
                 continue
-            pairs = metric.add(result, self.batches)
-            for names, (sums, count) in zip(metric.sum_names, pairs):
-                tensors += sums
-                layout += [names[0]] * len(sums)
+            for name, (sums, count) in zip(metric.sum_names, metric.add(result, self.batches)):
                 if isinstance(count, Tensor):
-                    tensors.append(count)
-                    layout.append(names[0])
+                    sums = [*sums, count]
                 else:
-                    numbers[names[1]] = numbers.get(names[1], 0.0) + count
+                    numbers[name[0]] = numbers.get(name[0], 0.0) + count
+                tensors += sums
+                layout += [name] * len(sums)
         if tensors:
             self._sums.add(tuple(layout), tensors)
         if rules := self._rules_for(result):
@@ -121,6 +118,7 @@ class StageFigures(stage_figures.StageFigures):
         return sums
 
     def _rules_for(self, result: Any) -> list[LabelRule]:
+        """Return the rules for a batch, made once for batches of these shapes."""
         slots, outputs = result.batch.slots, result.outputs
         tensors = [*slots.values(), *outputs.values()]
         key = tuple([None if each is None else (each.shape, each.dtype) for each in tensors])
@@ -172,22 +170,18 @@ class StageFigures(stage_figures.StageFigures):
         """Return all sums by name; metrics whose number of labels is known without the device get it last."""
         totals = self._sums.read()
         for name, number in self._numbers.items():
-            if name.endswith(COUNT) and not name.startswith("norm "):  # there may be a loss "count"
-                totals[name[: -len(COUNT)]] = np.append(totals[name[: -len(COUNT)]], number)
-            else:
+            if name in self._norms.values():
                 totals[name] = totals.get(name, 0.0) + np.array([number])
+            else:
+                totals[name] = np.append(totals[name], number)
         return totals
 
     def _loss_figures(self, totals: Mapping[str, Any]) -> dict[str, float]:
-        terms, none = self._spec.terms, np.zeros(1)  # if no batch had a term's slots
-
-        def total(name: str) -> float:
-            return float(totals.get(name, none)[0])
-
-        sums = {key: [total(name) for name in names] for key, names in self._names.items()}
-        norms = {key: total(name) for key, name in self._norms.items()}
+        none = [0.0]  # if no batch had a term's slots
+        sums = {key: [float(totals.get(n, none)[0]) for n in names] for key, names in self._names.items()}
+        norms = {key: float(totals.get(name, none)[0]) for key, name in self._norms.items()}
         weighted = {key: sums[key].pop() for key in self._weighted}
-        return stage_figures.loss_figures(terms, sums, norms, weighted)
+        return stage_figures.loss_figures(self._spec.terms, sums, norms, weighted)
 
     def unnamed(self) -> bool:
         """Whether metrics must be read before it is known how many figures they have."""
@@ -255,7 +249,7 @@ class StageFigures(stage_figures.StageFigures):
         self.complete, self.ended = True, ended
         if world.alone:
             return
-        own = [metric for metric in self.metrics if not _merges(metric)]
+        own = [each for each in self.metrics if not each.merges]
         alone = {each.term.key: each.figures() for each in own if each.measured}
         ranks = world.gather((self.state(), alone, self._rules))
         if any(state["samples"] for state, *_ in ranks):
@@ -273,16 +267,10 @@ class StageFigures(stage_figures.StageFigures):
             weighed = [(weighed[0][0], 1)] if self._joins else weighed  # they are equal on all ranks
             for metric in own:
                 key = metric.term.key
-                figures = {
-                    name: each for name, each in figures.items() if f"{name}.".partition(".")[0] != key
-                }
+                figures = {n: each for n, each in figures.items() if not f"{n}.".startswith(f"{key}.")}
                 figures.update(_mean_figures([(each[key], n) for each, n in weighed if key in each]))
             self.replace(figures)
         self.release()
-
-
-def _merges(metric: StageMetric) -> bool:
-    return metric.is_whole or isinstance(metric.metric, TorchMetric)
 
 
 def _mean_figures(ranks: Sequence[tuple[Mapping[str, float], int]]) -> dict[str, float]:

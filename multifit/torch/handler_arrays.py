@@ -10,9 +10,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from ..distributed import World
 from ..engines import Arrays
+from ..engines.raw_batches import as_numpy
 from ..protocols import Numbers
 from ..spec import TaskSpec
 from ..spec.names import LABELS, Ref
@@ -41,11 +43,10 @@ class TorchArrays(Arrays):
         parameters, statistics = self._model.parameters, self._model.statistics
         trained = {name: p for name, p in parameters.items() if kind == "all" or p.requires_grad}
         tensors = statistics if kind == "statistics" else {**trained, **(statistics if kind == "all" else {})}
-        return {name: [tensor.detach()] for name, tensor in tensors.items()}
+        return {name: [tensor.detach()] for name, tensor in tensors.items() if not is_lazy(tensor)}
 
     def numpy(self, array: Any) -> Numbers:
-        array = array.detach().cpu()
-        numbers: Numbers = (array.float() if array.dtype == torch.bfloat16 else array).numpy().copy()
+        numbers: Numbers = as_numpy(array).copy()
         return numbers
 
     def copy(self, array: Any) -> Tensor:
@@ -85,13 +86,19 @@ class TorchArrays(Arrays):
     ) -> list[Any]:
         key = tuple(term.key for term in terms), smoothed
         if key not in self._objectives:
-            chosen = tuple(map(_smoothed, terms)) if smoothed else tuple(terms)
+            chosen = tuple(map(self.smoothed, terms)) if smoothed else tuple(terms)
             spec = changed(self._spec, terms=chosen)
             self._objectives[key] = Objective(spec, self._world, self._model.device, None)
         slots = {ref.name: array for ref, array in arrays.items() if ref.space == LABELS}
         samples = next(array.shape[axis] for array in slots.values() if array is not None)
         losses = self._objectives[key](arrays, Batch(None, samples, slots, axis), scale)
         return list(losses.objectives.values())
+
+    def smoothed(self, term: Term) -> Term:
+        """Return a term whose cross entropy is that for uniformly distributed labels."""
+        fn: Any = copy.copy(term.spec.fn)
+        fn.label_smoothing = 1.0
+        return replace(term, spec=replace(term.spec, fn=fn))
 
     def can_smooth(self, term: Term) -> bool:
         fn: Any = term.spec.fn
@@ -116,10 +123,3 @@ class TorchArrays(Arrays):
         for array in arrays:
             values = array._values() if self.is_sparse(array) else array
             values.masked_fill_(flag == 0, 0.0)
-
-
-def _smoothed(term: Term) -> Term:
-    """Return a term whose cross entropy is that for uniformly distributed labels."""
-    fn = copy.copy(term.spec.fn)
-    fn.label_smoothing = 1.0  # type: ignore[union-attr]
-    return replace(term, spec=replace(term.spec, fn=fn))

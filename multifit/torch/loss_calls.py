@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -12,25 +13,12 @@ from torch import Tensor, nn
 
 from ..checks import describe
 from ..errors import SpecError
-from ..spec.names import LABELS, OUTPUTS, Ref
+from ..spec.names import Ref, listed
 from ..spec.parsing import label_of
 from ..spec.terms import Term
 from .user_code import note_arguments
 
 _COPIES: WeakKeyDictionary[nn.Module, nn.Module] = WeakKeyDictionary()  # of losses, with reduction="none"
-
-
-def by_reference(outputs: Mapping[str, Any], slots: Mapping[str, Any]) -> dict[Ref, Any]:
-    """Return outputs and slots in one mapping."""
-    arrays = {Ref(OUTPUTS, name): array for name, array in outputs.items()}
-    arrays.update({Ref(LABELS, name): array for name, array in slots.items()})
-    return arrays
-
-
-def named_parts(term: Term, values: Sequence[Any]) -> dict[str, Any]:
-    """Return a term's parts by figure; ``<loss>`` is the part that is minimised."""
-    parts = {f"{term.key}.{part}": value for part, value in zip(term.parts, values) if part}
-    return {term.key: values[term.minimized], **parts}
 
 
 def needs_values(term: Term) -> bool:
@@ -53,15 +41,15 @@ def call_loss(term: Term, arrays: Mapping[Ref, Any], samples: int | None = None)
     if function is None:
         parts: list[Any] = arguments[:1]
     else:
-        is_changed = needs_values(term)
-        called = by_value(function) if is_changed else function
+        called = by_value(function) if needs_values(term) else function
         try:
             returned = called(*arguments)
         except Exception as error:
             note_arguments(error, term.where, zip(map(str, term.args), arguments))
             raise
         parts = list(returned) if isinstance(returned, (list, tuple)) else [returned]
-        if is_changed and called is not function and _is_mean(term):
+        reduction = getattr(function, "reduction", None)
+        if called is not function and reduction == "mean" and term.spec.normalize_by is None:
             parts = [part * ((samples or len(part)) / max(part.numel(), 1)) for part in parts]
     if (term.present or term.weights is not None) and all(isinstance(part, Tensor) for part in parts):
         return _changed(term, arrays, parts)
@@ -91,24 +79,25 @@ def counts_values(term: Term, arrays: Mapping[Ref, Any]) -> bool:
     masks = {label_of(ref): arrays[ref] for ref in term.present}
     rows, size = len(arrays[term.present[0]]), max(mask.numel() for mask in masks.values())
     shape = rows, size // max(rows, 1)
+    labels = [ref for ref in masks if arrays[ref].numel() == size]
     function: Any = (lambda output: output) if term.spec.fn is None else by_value(term.spec.fn)
-    squares = sum(torch.meshgrid(*map(torch.arange, shape), indexing="ij")) % 2
-    for there in (squares == 0, squares == 1):
-        results = []
-        for other in (0, 1):
-            known = dict(arrays)
-            for ref in (ref for ref in masks if arrays[ref].numel() == size):
-                label = arrays[ref]
-                keep = there.to(label.device).reshape(label.shape)
-                known[ref] = torch.where(keep, label, torch.full_like(label, other))
-            with torch.no_grad():
-                returned = function(*[known[ref] for ref in term.args])
-            results.append(list(returned) if isinstance(returned, (list, tuple)) else [returned])
-        if not _fit(results[0], list(masks.values())):
+
+    def values(there: Tensor, other: int) -> list[Tensor]:
+        known = dict(arrays)
+        for ref in labels:
+            keep = there.to(arrays[ref].device).reshape(arrays[ref].shape)
+            known[ref] = torch.where(keep, arrays[ref], other)
+        with torch.no_grad():
+            return list(listed(function(*[known[ref] for ref in term.args])))
+
+    colors = sum(torch.meshgrid(*map(torch.arange, shape), indexing="ij")) % 2
+    for there in (colors == 0, colors == 1):
+        pairs = list(zip(values(there, 0), values(there, 1)))
+        if not _fit([one for one, _ in pairs], list(masks.values())):
             return False
-        for one, two in zip(*results):
-            pair = [part.reshape(shape)[there.to(part.device)] for part in (one, two)]
-            if not torch.equal(*map(torch.nan_to_num, pair)):
+        for pair in pairs:
+            one, two = (each.reshape(shape)[there.to(each.device)].nan_to_num() for each in pair)
+            if not torch.equal(one, two):
                 return False
     return True
 
@@ -119,11 +108,6 @@ def present_share(term: Term, slots: Mapping[str, Any]) -> Tensor:
     if len({mask.shape[1] for mask in masks} - {1}) > 1:
         return _rows(masks)
     return _product(masks).mean(dim=1, dtype=torch.float64)
-
-
-def _is_mean(term: Term) -> bool:
-    """Whether the number that a loss would return is a mean over all its values."""
-    return getattr(term.spec.fn, "reduction", None) == "mean" and term.spec.normalize_by is None
 
 
 def _changed(term: Term, arrays: Mapping[Ref, Any], parts: list[Tensor]) -> list[Tensor]:
@@ -137,10 +121,11 @@ def _changed(term: Term, arrays: Mapping[Ref, Any], parts: list[Tensor]) -> list
     masks = [arrays[ref] for ref in term.present]
     if not masks:
         return parts
+    flat = list(map(_flat, masks))
     if _fit(parts, masks):
-        present = _product(list(map(_flat, masks))) != 0
+        present = _product(flat) != 0
         return [torch.where(present.reshape(part.shape), part, 0.0) for part in parts]
-    rows = _rows(list(map(_flat, masks))) != 0
+    rows = _rows(flat) != 0
     for part in parts:
         if part.shape[:1] != rows.shape:
             raise SpecError(
@@ -184,7 +169,4 @@ def _rows(masks: Sequence[Tensor]) -> Tensor:
 
 
 def _product(masks: Sequence[Tensor]) -> Tensor:
-    product = masks[0]
-    for mask in masks[1:]:
-        product = product * mask
-    return product
+    return reduce(torch.mul, masks)

@@ -7,14 +7,16 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..arguments import is_finite_number
+from ..checks import describe
 from ..distributed import World
+from ..engines.forms import ResultForms
 from ..errors import SpecError, shown, user_code
 from ..spec import TaskSpec
 from ..spec.names import Ref
@@ -22,12 +24,11 @@ from ..spec.terms import Term
 from ..spec.validate import weight_problem
 from ..state import RunState
 from .batch import Batch
-from .forms import ResultForms
 from .loss_calls import call_loss, needs_values, present_share
 
 VALID_NORMALIZER = "it must be, or return, a tensor or a finite number, whose sum is at least 0"
 ENTROPIES: dict[Any, Any] = {F.cross_entropy: nn.CrossEntropyLoss, F.nll_loss: nn.NLLLoss}
-Number = float | Tensor
+Number: TypeAlias = float | Tensor
 Shares = Callable[[Sequence[Term], int], Mapping[str, float]]
 
 
@@ -75,7 +76,8 @@ class Objective:
         # all ranks, and all batches of an update, must count alike; and looking at labels waits for a GPU
         self._counts_always = not world.alone or shares is not None or device.type != "cpu"
         self._scales: dict[int, Scale] = {}
-        self.forms = ResultForms()
+        self.forms = ResultForms(Tensor)
+        self._first_labels: dict[str, tuple[int, str]] = {}  # the number of their axes, and what they are
 
     def scale(self, batch: Batch, state: RunState | None) -> Scale:
         """Return the weights and normalizers of a batch; afterwards, its total number of samples is known.
@@ -105,12 +107,14 @@ class Objective:
     def __call__(self, arrays: Mapping[Ref, Any], batch: Batch, scale: Scale) -> Losses:
         """Call the losses with a batch's outputs and slots."""
         computed = Losses({}, {}, {})
+        self.forms.begin(batch.samples, batch.axis)
         for term in self.terms:
             if not term.has_slots(arrays):
                 continue
             is_mean = not self._weighs(term, batch)
             parts = call_loss(term if is_mean else self._summed[term.key], arrays, samples=batch.samples)
-            self.forms.check_loss(term, parts, batch)
+            self.forms.check_loss(term, parts)
+            self._check_labels(term, batch)
             sums = [_sum(part, batch.samples if is_mean else 1) for part in parts]
             computed.parts[term.key] = parts
             computed.sums[term.key] = [each.detach() for each in sums]
@@ -120,6 +124,22 @@ class Objective:
                 total, divisor = value, 1.0
             computed.objectives[term.key] = _quotient(total, scale.weights[term.key], divisor)
         return computed
+
+    def _check_labels(self, term: Term, batch: Batch) -> None:
+        """Raise SpecError for labels with other axes than in the first batch, which PyTorch would broadcast.
+
+        Losses of Gluon reshape their labels.
+        """
+        for ref in () if hasattr(term.spec.fn, "class_axis") else term.labels:
+            label: Any = batch.slots[ref.name]
+            if ref.name not in self._first_labels:
+                self._first_labels[ref.name] = label.dim(), describe.array(label)
+            axes, first = self._first_labels[ref.name]
+            if axes != label.dim():
+                raise SpecError(
+                    f'{term.where}: the label "{ref.name}" is {describe.array(label)}, but {first} in the '
+                    "first batch; give the same number of axes in every batch"
+                )
 
     def normalizer(self, term: Term, batch: Batch) -> Number:
         """Return this rank's part of a term's normalizer: a number, or a tensor without dimensions."""

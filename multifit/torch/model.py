@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedTensorMixin
 
-from ..errors import Problem, SpecError, quoted, raise_problems, shown, suggest
+from ..engines import model, precision_name
+from ..errors import Problem, SpecError, raise_problems, shown
 from ..log_once import LogOnce
-from ..spec import LossSpec, MetricSpec, TaskSpec
+from ..spec import TaskSpec
 from .devices import device_of
 
 METRICS = (
@@ -34,53 +34,19 @@ def default_spec(loss: object, log_once: Callable[[str], None]) -> TaskSpec:
     that of logits, RMSE for squared and Huber losses, and MAE for L1; other losses have none. Raises
     SpecError if `loss` is not a loss.
     """
-    if not callable(loss) or isinstance(loss, type):
-        raise SpecError(
-            f"spec is {shown(loss)}; give a TaskSpec, or one loss for a net with one input, one output and "
-            "one label"
-        )
-    kind = getattr(loss, "__name__", type(loss).__name__)
-    log_once(
-        f"default TaskSpec for {kind}: the net's input is called data, its output output, the label label"
+    return model.default_spec(
+        loss, log_once, lambda loss: {name: name for kind, name in METRICS if type(loss) is kind}
     )
-    names = [name for known, name in METRICS if type(loss) is known]
-    log_once(f"default metric for {kind}: {', '.join(names) or 'none, only the loss'}")
-    return TaskSpec(
-        inputs=["data"], outputs=["output"], labels=["label"],
-        losses={"output": LossSpec(loss, outputs="output", labels="label")},
-        metrics={name: MetricSpec(name, outputs="output", labels="label") for name in names},
-    )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Precision:
+PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+class Precision(NamedTuple):
     """The dtype in which autocast computes the net; None for that of its parameters."""
 
     name: str
-    dtype: torch.dtype | None = None
-
-    def context(self, device: torch.device) -> AbstractContextManager[Any]:
-        """Return the context manager around the net's forward pass."""
-        return nullcontext() if self.dtype is None else torch.autocast(device.type, self.dtype)
-
-
-PRECISIONS = {
-    "float32": Precision("float32"),
-    "bfloat16": Precision("bfloat16", torch.bfloat16),
-    "float16": Precision("float16", torch.float16),
-}
-
-
-def precision_of(name: object, device: torch.device) -> Precision:
-    """Return the precision with a name; raises ValueError if there is none, or none on this device."""
-    precision = PRECISIONS.get(name) if isinstance(name, str) else None
-    if precision is None:
-        raise ValueError(
-            f"precision is {shown(name)}{suggest(name, PRECISIONS)}; valid are {quoted(PRECISIONS)}"
-        )
-    if precision.name == "float16" and device.type != "cuda":
-        raise ValueError(f'precision is "float16", which needs a GPU, not {device}; give "bfloat16"')
-    return precision
+    dtype: torch.dtype | None
 
 
 class Model:
@@ -100,10 +66,13 @@ class Model:
             raise SpecError(f"net is {shown(net)}, not a torch.nn.Module; give the net itself, an instance")
         self.net, self.log_once = net, log_once
         self._losses = {term.key: term.spec.fn for term in spec.terms if isinstance(term.spec.fn, nn.Module)}
-        own = next((each.device for each in self._tensors().values()), None)
+        every = {**self._named("parameters"), **self._named("buffers")}
+        own = next((each.device for each in every.values()), None)
         on_gpu = own if own is not None and own.type != "cpu" else None
         self.device = device_of(on_gpu if context is None else context)
-        self.precision = precision_of(precision, self.device)
+        self.precision = Precision(precision_name(precision), PRECISIONS[precision])
+        if precision == "float16" and self.device.type != "cuda":
+            raise ValueError(f'precision is "float16", which needs a GPU, not {self.device}; give "bfloat16"')
         if self.precision.dtype is not None:
             log_once(f"precision: {precision} by autocast; parameters, losses and figures in float32")
         for module in (net, *self._losses.values()):
@@ -116,6 +85,11 @@ class Model:
     def contexts(self) -> list[torch.device]:
         """The device, in a list."""
         return [self.device]
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """Parameters and buffers by name."""
+        return {**self.parameters, **self.statistics}
 
     @property
     def dtype(self) -> torch.dtype:
@@ -131,8 +105,7 @@ class Model:
     @property
     def is_lazy(self) -> bool:
         """Whether some parameters have no shape before the first batch."""
-        tensors = *self.parameters.values(), *self.statistics.values()
-        return any(isinstance(each, UninitializedTensorMixin) for each in tensors)
+        return any(isinstance(each, UninitializedTensorMixin) for each in self.tensors.values())
 
     def materialise(self, run: Callable[[], object]) -> None:
         """Give lazy modules the parameters that fit a batch; ``run()`` calls the net on it."""
@@ -142,6 +115,11 @@ class Model:
             self.set_mode(False, lambda: None)
             run()
         self._read()
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """Return the context manager around the net's forward pass."""
+        dtype = self.precision.dtype
+        return nullcontext() if dtype is None else torch.autocast(self.device.type, dtype)
 
     # ---- modes
 
@@ -182,8 +160,7 @@ class Model:
 
         Trainers would still update the old ones.
         """
-        problem = self._changes()
-        raise_problems([] if problem is None else [problem])
+        raise_problems(model.changed_problems(self._named("parameters"), self.parameters))
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
@@ -193,62 +170,22 @@ class Model:
 
     def ran(self) -> list[Problem]:
         """Return a problem if a forward pass has made parameters that no trainer knows."""
-        current = {id(each) for each in self.parameters.values()}
-        made = [name for name, each in self._named().items() if id(each) not in current]
-        if not made:
-            return []
-        message = (
-            f"net: its forward pass has made {listing(made)}, which no trainer updates; make all layers in "
-            "__init__, or call the net on a batch before MultiEstimator(net, spec, trainers)"
-        )
-        return [Problem("spec", message)]
-
-    def _changes(self) -> Problem | None:
-        current, known = self._named(), self.parameters
-        ids, known_ids = {id(each) for each in current.values()}, {id(each) for each in known.values()}
-        added = [name for name, each in current.items() if id(each) not in known_ids]
-        removed = [name for name, each in known.items() if id(each) not in ids]
-        changes = {
-            "replaced": [name for name in removed if name in added],
-            "added": [name for name in added if name not in removed],
-            "removed": [name for name in removed if name not in added],
-        }
-        what = "; ".join(f"{change}: {listing(names)}" for change, names in changes.items() if names)
-        if not what:
-            return None
-        message = f"net: it has other parameters than when the estimator was made; {what}"
-        return Problem("spec", f"{message}; make a new MultiEstimator(net, spec, trainers) after changing it")
+        return model.made_problems(self._named("parameters"), self.parameters)
 
     def _read(self) -> None:
-        self.parameters: dict[str, nn.Parameter] = self._named()
-        self.statistics: dict[str, Tensor] = {
-            name: each for name, each in self._tensors().items() if name not in self.parameters
-        }
+        self.parameters: dict[str, nn.Parameter] = self._named("parameters")
+        self.statistics: dict[str, Tensor] = self._named("buffers")
 
-    def _named(self) -> dict[str, nn.Parameter]:
-        of_losses = {
-            f"losses.{key}.{name}": each
-            for key, loss in self._losses.items()
-            for name, each in loss.named_parameters()
-        }
-        named: dict[str, nn.Parameter] = {**dict(self.net.named_parameters()), **of_losses}
-        seen: set[int] = set()
-        return {n: p for n, p in named.items() if not (id(p) in seen or seen.add(id(p)))}  # type: ignore[func-returns-value]
-
-    def _tensors(self) -> dict[str, Tensor]:
-        """Return parameters and buffers by name."""
-        buffers = {
-            **dict(self.net.named_buffers()),
-            **{f"losses.{k}.{n}": b for k, loss in self._losses.items() for n, b in loss.named_buffers()},
-        }
-        return {**self._named(), **buffers}
+    def _named(self, kind: str) -> dict[str, Any]:
+        """Return "parameters" or "buffers" by name; one with several names has the first one."""
+        roots = {"": self.net, **{f"losses.{key}": loss for key, loss in self._losses.items()}}
+        found: dict[int, tuple[str, Any]] = {}
+        for prefix, root in roots.items():
+            for name, each in getattr(root, f"named_{kind}")(prefix):
+                found.setdefault(id(each), (name, each))
+        return dict(found.values())
 
     def modules(self) -> Iterator[nn.Module]:
         """Yield all modules of the net, and of losses that are modules."""
         for root in (self.net, *self._losses.values()):
             yield from root.modules()
-
-
-def listing(names: Sequence[str]) -> str:
-    """Return names in quotes; of many, the first ones and how many more there are."""
-    return quoted(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")

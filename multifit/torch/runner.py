@@ -12,12 +12,11 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from .. import engines
-from ..engines import CUDA_GRAPHS, FirstBatches, Setup, Timer, untimed
+from ..engines import CUDA_GRAPHS, Setup, Timer, untimed
 from ..engines.class_counts import balance_classes
-from ..engines.first_batches import first_batches
+from ..engines.prediction import predict
 from ..log_once import LogOnce
 from ..protocols import Numbers
-from ..sampling import TaskLoaders
 from ..seeding import add_seeder
 from ..spec.plan import Plan
 from ..stages import TRAIN
@@ -25,7 +24,7 @@ from ..state import RunState
 from .check import DryRun, dry_run, preserved
 from .devices import be_deterministic, device_of, why_inexact
 from .engine import Engine
-from .evaluation import evaluate_batch, predict
+from .evaluation import evaluate_batch, predict_batch, softmax_axis
 from .export import export
 from .handler_arrays import TorchArrays
 from .operator_times import operator_times
@@ -93,18 +92,8 @@ class Runner(engines.Runner):
         finally:
             self._running = False
 
-    def first_batches(self, stage: str, data: TaskLoaders, what: str) -> FirstBatches:
-        return first_batches(self.engine, stage, data, what)
-
     def balance_classes(self, data: Any, ends: bool) -> None:
         balance_classes(self.engine, data, ends, self._log_once)
-
-    def state(self) -> dict[str, Any]:
-        weights = self.engine.balanced_weights
-        return {"class_weights": {key: list(each) for key, each in weights.items()}} if weights else {}
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        self.engine.balanced_weights.update(state.get("class_weights", {}))
 
     def dry_run(self, first: Any, val_data: Any, trained: bool) -> DryRun:
         with self.session():
@@ -136,7 +125,8 @@ class Runner(engines.Runner):
 
     def predict(self, data: Any, gather: bool, activation: Any, write: Any) -> dict[str, Any]:
         with self.session():
-            return predict(self.engine, data, gather, activation, write)
+            how: dict[str, Any] = {"run": predict_batch, "class_axis": softmax_axis}
+            return predict(self.engine, data, gather, activation, write, **how)
 
     def export(self, folder: str | PathLike[str], data: Any, format: str) -> list[Path]:
         with self.session():
@@ -144,14 +134,13 @@ class Runner(engines.Runner):
 
     def values(self, gradients: bool = False) -> dict[str, Numbers]:
         model = self.engine.model
-        tensors: dict[str, Any] = {**model.parameters, **model.statistics}
-        if gradients:
-            tensors = {name: p.grad for name, p in model.parameters.items() if p.grad is not None}
+        of_batch = {name: p.grad for name, p in model.parameters.items() if p.grad is not None}
+        tensors: dict[str, Any] = of_batch if gradients else model.tensors
         known = {name: tensor for name, tensor in tensors.items() if not is_lazy(tensor)}
-        return {name: tensor.detach().cpu().numpy().copy() for name, tensor in known.items()}
+        return {name: self._arrays.numpy(tensor) for name, tensor in known.items()}
 
     def set_values(self, values: Mapping[str, Any]) -> None:
-        tensors = {**self.engine.model.parameters, **self.engine.model.statistics}
+        tensors = self.engine.model.tensors
         with torch.no_grad():
             for name, value in values.items():
                 tensors[name].copy_(torch.as_tensor(value))

@@ -19,6 +19,8 @@ from ..engines.trees import Add, Files, Trees
 from ..errors import last_line, quoted, shown
 from ..files import atomic_path
 from ..protocols import Numbers
+from ..spec.plan import function_name
+from .added_slots import dtype_name
 from .model import Model
 
 NET, OTHERS, TRAINED, BUFFERS = "net.pt", "losses.pt", "trained.pt", "buffers"
@@ -35,7 +37,6 @@ class TorchTrees(Trees):
         self._device = device
 
     def write_array(self, value: Any, add: Add) -> dict[str, Any] | None:
-        """Return the structure of a tensor; None for another value."""
         if not isinstance(value, Tensor) or value.layout != torch.strided:
             return None
         on_host = value.detach().cpu().contiguous()
@@ -43,10 +44,9 @@ class TorchTrees(Trees):
             array = on_host.numpy()
         except TypeError:
             array = on_host.view(INTEGERS[value.element_size()]).numpy()
-        return {"tensor": add(array), "dtype": _name(value.dtype), "on": value.device.type}
+        return {"tensor": add(array), "dtype": dtype_name(value.dtype), "on": value.device.type}
 
     def read_array(self, structure: Any, arrays: list[Numbers]) -> Tensor:
-        """Return the tensor of a structure."""
         tensor = torch.from_numpy(np.asarray(arrays[structure["tensor"]]))
         dtype = getattr(torch, structure["dtype"])
         tensor = tensor if tensor.dtype == dtype else tensor.view(dtype)
@@ -63,7 +63,6 @@ class Snapshot(snapshot.Snapshot):
         super().__init__(engine, TorchTrees(engine.model.device))
 
     def identity(self) -> dict[str, Any]:
-        """Return the identity of the run, as a JSON tree."""
         trainers = self._engine.trainers.get()
         return run_identity(
             self._engine,
@@ -71,8 +70,9 @@ class Snapshot(snapshot.Snapshot):
             {
                 name: {
                     "optimizer": type(handle.optimizer).__name__,
-                    "options": _options(trainers.options.get(name)),
-                    "schedule": _schedule(handle.rates),
+                    "options": plain(trainers.options.get(name)),  # those of a user's optimizer are unknown
+                    "schedule": (kind := handle.rates.schedule or handle.rates.scheduler)
+                    and function_name(kind),
                     "clip_norm": plain(trainers.clip_norms.get(name)),
                     "holds": list(trainers.parameters[name]),
                     **(trainers.rhythms[name]._asdict() if name in trainers.rhythms else {}),
@@ -82,9 +82,8 @@ class Snapshot(snapshot.Snapshot):
         )
 
     def write_trained(self, path: Path) -> None:
-        """Write the net's parameters to a file, and those of losses beside it. ValueError: some have none."""
         model = self._engine.model
-        lazy = [name for name, each in _tensors(model).items() if is_lazy(each)]
+        lazy = [name for name, each in model.tensors.items() if is_lazy(each)]
         if lazy:  # no batch has reached them
             raise ValueError(f"the net's {quoted(lazy)} have no values yet: call the net, or fit or check")
         _write(path, model)
@@ -104,7 +103,7 @@ class Snapshot(snapshot.Snapshot):
         model = self._engine.model
         _write(folder / NET, model, evaluated)
         if evaluated:
-            tensors = _tensors(model)
+            tensors = model.tensors
             _save(folder / TRAINED, {name: tensors[name] for name in evaluated})
         if unsaved := self._unsaved():
             self.write_tree(folder, BUFFERS, unsaved)
@@ -113,7 +112,7 @@ class Snapshot(snapshot.Snapshot):
         model = self._engine.model
         _read(folder / NET, model)
         if (folder / TRAINED).exists():
-            _set(_tensors(model), _load(folder / TRAINED))
+            _set(model.tensors, _load(folder / TRAINED))
         if unsaved := self._unsaved():
             # they may have other shapes here, such as tables that a long sequence has made longer
             found = self.read_tree(folder, BUFFERS).items()
@@ -150,21 +149,17 @@ class Snapshot(snapshot.Snapshot):
         return torch.stack([each.cpu() for each in arrays]).mean(0)
 
     def _dtype(self, dtype: Any) -> Any:
-        return getattr(torch, dtype) if isinstance(dtype, str) else _name(dtype)
+        return getattr(torch, dtype) if isinstance(dtype, str) else dtype_name(dtype)
 
 
 # ---- parameters and buffers ------------------------------------------------------------------------------
-
-
-def _tensors(model: Model) -> dict[str, Tensor]:
-    return {**model.parameters, **model.statistics}
 
 
 def _saved(model: Model) -> dict[str, Tensor]:
     """Return what belongs to a file of parameters: all parameters, and the buffers that a net saves."""
     state = model.net.state_dict(keep_vars=True)  # those that have no shape yet cannot be detached
     of_net = {name: each for name, each in state.items() if isinstance(each, Tensor)}
-    return {**of_net, **{name: each for name, each in _tensors(model).items() if name.startswith(OF_LOSSES)}}
+    return {**of_net, **{name: each for name, each in model.tensors.items() if name.startswith(OF_LOSSES)}}
 
 
 def _write(path: Path, model: Model, evaluated: Mapping[str, Any] = NONE) -> None:
@@ -173,7 +168,7 @@ def _write(path: Path, model: Model, evaluated: Mapping[str, Any] = NONE) -> Non
     `evaluated` replaces values by name. Parameters that have no shape yet are left out. Raises OSError if a
     file cannot be written completely.
     """
-    tensors = _tensors(model)
+    tensors = model.tensors
     used = {id(tensors[name]): value for name, value in evaluated.items()}
     of_net = model.net.state_dict(keep_vars=True)
     _save(path, {name: used.get(id(each), each) for name, each in of_net.items()})
@@ -185,12 +180,10 @@ def _write(path: Path, model: Model, evaluated: Mapping[str, Any] = NONE) -> Non
 def _save(path: Path, values: Mapping[str, Any]) -> None:
     on_host = {}
     for name, value in values.items():
-        if isinstance(value, np.ndarray):  # a value of a handler
-            on_host[name] = torch.as_tensor(value)
-        elif not isinstance(value, Tensor):
-            on_host[name] = _extra(name, value)
-        elif not is_lazy(value):
+        if isinstance(value, Tensor) and not is_lazy(value):
             on_host[name] = value.detach().cpu()
+        elif not isinstance(value, Tensor):  # a handler's value, or that of get_extra_state
+            on_host[name] = torch.as_tensor(value) if isinstance(value, np.ndarray) else _extra(name, value)
     with atomic_path(path) as temporary, temporary.open("wb") as file:
         torch.save(on_host, file)
 
@@ -236,7 +229,7 @@ def _read(path: Path, model: Model) -> list[str]:
     lines = parameter_differences(_described({**found, **others}), _described(own))
     if not lines:
         for name in [name for name, each in own.items() if is_lazy(each)]:
-            own[name].materialize(found[name].shape)  # type: ignore[attr-defined]
+            own[name].materialize({**found, **others}[name].shape)
         model.net.load_state_dict(found)
         _set(of_losses, others)
     return lines
@@ -254,24 +247,7 @@ def _set(tensors: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
 def _described(tensors: Mapping[str, Any]) -> Parameters:
     """Return shapes and dtypes; None for a shape that no batch has determined yet."""
     return {
-        name: (None if is_lazy(each) else tuple(each.shape), _name(each.dtype))
+        name: (None if is_lazy(each) else tuple(each.shape), dtype_name(each.dtype))
         for name, each in tensors.items()
         if isinstance(each, Tensor)
     }
-
-
-def _name(dtype: Any) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
-# ---- trainers ----------------------------------------------------------------------------------------------
-
-
-def _options(options: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Return declared options; None for an optimizer that the user built."""
-    return None if options is None else {key: plain(value) for key, value in options.items()}
-
-
-def _schedule(rates: Any) -> str | None:
-    kind = rates.scheduler if rates.schedule is None else rates.schedule
-    return None if kind is None else getattr(kind, "__name__", type(kind).__name__)

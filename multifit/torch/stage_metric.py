@@ -20,9 +20,8 @@ from ..engines.metric_figures import MetricFigures, function_of, is_torchmetrics
 from ..errors import SpecError, raise_problems
 from ..spec import TaskSpec
 from ..spec.parsing import label_of
-from ..spec.terms import MetricTerm
+from ..spec.terms import MetricTerm, named_parts
 from .labels import class_indices
-from .loss_calls import named_parts
 from .metrics import COVERAGE, StockMetric, Sums, named_metric
 from .torchmetrics import TorchMetric
 from .user_code import user_code
@@ -88,15 +87,20 @@ class StageMetric(MetricFigures):
         self.is_summed = isinstance(metric, StockMetric)
         self.is_function = isinstance(metric, scikit.WholePassFunction)
         self.is_whole = self.is_summed or self.is_function
-        self.sum_names: list[tuple[tuple[str], str]] = []  # of the sums of each pair, and of their number
+        self.sum_names: list[tuple[str]] = []  # of the sums of each pair
         self._value, self._computed = math.nan, 0  # of the whole pass, from so many pieces of `kept`
 
     @property
-    def place(self) -> str:
+    def where_computed(self) -> str:
         """Where it is computed, for the plan."""
         if self.is_summed:
             return "summed on the device"
         return "computed from the whole pass" if self.is_whole else "updated batch by batch"
+
+    @property
+    def merges(self) -> bool:
+        """Whether what ranks have measured can be added up."""
+        return self.is_whole or isinstance(self.metric, TorchMetric)
 
     def fork(self) -> StageMetric:
         """Return a copy that has measured nothing."""
@@ -190,8 +194,7 @@ class StageMetric(MetricFigures):
         except SpecError as error:
             raise SpecError(f"{self.term.where}: {error.problems[0]}") from None
         for number in range(len(self.sum_names), len(sums)):
-            name = f"{self.term.where} {number}"
-            self.sum_names.append(((name,), name + COUNT))
+            self.sum_names.append((f"{self.term.where} {number}",))
         return sums
 
     def _present(self, arrays: list[Any], masks: list[Tensor]) -> tuple[list[Any], int]:
@@ -305,9 +308,6 @@ class StageMetric(MetricFigures):
         if isinstance(self.metric, TorchMetric) and state["measured"]:
             self.metric.merge(state["own"])
             self.measured = True
-
-
-COUNT = " count"  # ends the name of a number of values that is known without the device
 
 
 def _on_host(value: Any) -> np.ndarray[Any, Any]:

@@ -25,36 +25,27 @@ class PassSums:
     """
 
     def __init__(self) -> None:
-        self._rows: dict[Layout, list[list[Tensor]]] = {}  # tensors of the last batches
-        self._totals: dict[Layout, list[Tensor]] = {}
+        self._rows: dict[Layout, list[list[Tensor]]] = {}  # sums, if there are any, and the last batches'
 
     def add(self, layout: Layout, tensors: list[Tensor]) -> None:
         """Add a batch's tensors, which must not change afterwards, without waiting."""
         rows = self._rows.setdefault(layout, [])
         rows.append(tensors)
-        if len(rows) >= TOGETHER or (len(rows) == 1 and any(each.numel() > WIDE for each in tensors)):
-            self._totals[layout], self._rows[layout] = self._summed(layout), []
-
-    def _summed(self, layout: Layout) -> list[Tensor]:
-        columns = zip(*self._rows[layout])
-        sums = [torch.stack(column).sum(0, dtype=torch.float64) for column in columns]
-        before = self._totals.get(layout)
-        return [a + b for a, b in zip(before, sums)] if before and sums else before or sums
+        if len(rows) > TOGETHER or (len(rows) <= 2 and any(each.numel() > WIDE for each in tensors)):
+            self._rows[layout] = [_summed(rows)]
 
     def read(self) -> dict[str, np.ndarray[Any, Any]]:
         """Return the sums by name, those of a tensor that has one name as an array; this waits."""
         found: dict[str, np.ndarray[Any, Any]] = {}
-        for layout in self._rows:
-            sums = self._summed(layout)
-            ends = np.cumsum([each.numel() for each in sums])
+        for layout, rows in self._rows.items():
+            sums = _summed(rows)
             values = torch.cat([each.reshape(-1) for each in sums]).cpu().numpy()
             named: dict[str, list[Any]] = {}
-            for names, part in zip(layout, np.split(values, ends[:-1])):
+            for names, part in zip(layout, np.split(values, np.cumsum([each.numel() for each in sums])[:-1])):
                 for name, piece in zip(names, np.split(part, len(names))):
                     named.setdefault(name, []).append(piece)
             for name, pieces in named.items():
-                total = np.concatenate(pieces)
-                found[name] = found[name] + total if name in found else total
+                found[name] = found.get(name, 0.0) + np.concatenate(pieces)
         return found
 
     def state(self) -> list[Any]:
@@ -63,7 +54,6 @@ class PassSums:
             {
                 "layout": [list(names) for names in layout],
                 "rows": [torch.stack(column).cpu() for column in zip(*rows)],
-                "totals": [each.cpu() for each in self._totals.get(layout, [])],
             }
             for layout, rows in self._rows.items()
         ]
@@ -72,18 +62,14 @@ class PassSums:
         """Add what :meth:`state` returned; exactly as it was, unless there are sums already."""
         for saved in state:
             layout = tuple(tuple(names) for names in saved["layout"])
-            rows, totals = (
-                [torch.as_tensor(each).to(device) for each in saved[key]] for key in ("rows", "totals")
-            )
-            if layout in self._rows:
-                self._totals[layout], self._rows[layout] = self._summed(layout), []
-            before = self._totals.get(layout)
-            self._totals[layout] = (
-                [a + b for a, b in zip(before, totals)] if before and totals else before or totals
-            )
-            self._rows[layout] = [list(row) for row in zip(*(column.unbind() for column in rows))]
-            if before:
-                self._totals[layout], self._rows[layout] = self._summed(layout), []
+            columns = [torch.as_tensor(each).to(device) for each in saved["rows"]]
+            rows = [list(row) for row in zip(*(column.unbind() for column in columns))]
+            own = self._rows.get(layout)
+            self._rows[layout] = [_summed([_summed(own), _summed(rows)])] if own else rows
+
+
+def _summed(rows: list[list[Tensor]]) -> list[Tensor]:
+    return [torch.stack(column).sum(0, dtype=torch.float64) for column in zip(*rows)]
 
 
 class DeviceSum:

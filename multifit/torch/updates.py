@@ -3,14 +3,11 @@
 from collections.abc import Collection, Iterable, Sequence
 
 import torch
-from torch import nn
 
 from ..checks.trainers import AddedBatches, Rhythm
 from ..distributed import World
 from .handle import TrainerHandle
 from .selection import Named
-
-SEPARATE = 2**18  # bytes from which copying a gradient into a joint buffer costs more than a sum of its own
 
 
 class Updates:
@@ -32,17 +29,16 @@ class Updates:
     def make_room(self, samples: int) -> None:
         """Before the backward pass of a batch: scale the gradients that wait to its size, discard others."""
         waiting, factors = self._added.waiting(), self._added.factors(samples)
-        scale = self.loss_scale.scale if self.loss_scale else 1.0
         for name, parameters in self._trained.items():
             if name in waiting:
-                _multiply(_gradients(parameters), factors.get(name, 1.0) * scale)
+                _multiply(_gradients(parameters), factors.get(name, 1.0) * self.scale)
             else:
                 _discard(parameters)
 
-    def scaled(self, objectives: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-        """Return the objectives of which gradients are computed: scaled up, if that is in float16."""
-        scale = self.loss_scale
-        return objectives if scale is None else [each * scale.scale for each in objectives]
+    @property
+    def scale(self) -> float:
+        """By what gradients are multiplied while they are computed: more than 1 in float16."""
+        return self.loss_scale.scale if self.loss_scale else 1.0
 
     def due(self, step: int, samples: int, ends: bool) -> list[str]:
         """Return the trainers that update after batch number `step` of the run, counted from 0.
@@ -54,18 +50,15 @@ class Updates:
         if self.loss_scale:
             self.loss_scale.unscale([each for named in self._trained.values() for each in _gradients(named)])
         self._added.count(samples)
-        self.waiting = frozenset(
-            name
-            for name, rhythm in self.rhythms.items()
-            if (
-                not ends and self._added.batches(name) < rhythm.every
-                if rhythm.accumulate
-                else rhythm.waits(step)
-            )
-        )
-        for name in self.waiting:
-            if not self.rhythms[name].accumulate:
+        waiting = set()
+        for name, rhythm in self.rhythms.items():
+            if rhythm.accumulate:
+                if not ends and self._added.batches(name) < rhythm.every:
+                    waiting.add(name)
+            elif rhythm.waits(step):
+                waiting.add(name)
                 _discard(self._trained[name])
+        self.waiting = frozenset(waiting)
         return [name for name in self.handles if name not in self.waiting]
 
     @property
@@ -106,7 +99,10 @@ class Updates:
             _multiply(_gradients(self._trained[name]), self._added.share(name))
         if not world.alone:
             parameters = [each for name in due for each in self._trained[name].values()]
-            _sum_over_ranks(world, [each for each in parameters if each.grad is not None])
+            reached = [each for each in parameters if each.grad is not None]
+            for each in reached:
+                each.grad = each.grad.to_dense()
+            world.all_reduce_tensors([each.grad for each in reached])
 
     def clip(self, due: Collection[str]) -> None:
         """Scale the gradients of trainers that clip down to their largest norms, without a wait.
@@ -114,8 +110,7 @@ class Updates:
         It equals ``torch.nn.utils.clip_grad_norm_``, in half the time for small nets.
         """
         for name, norm in self.clip_norms.items():
-            gradients = _gradients(self._trained[name]) if name in due else []
-            if gradients:
+            if gradients := _gradients(self._trained[name]) if name in due else []:
                 total = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
                 torch._foreach_mul_(gradients, torch.clamp(norm / (total + 1e-6), max=1.0))
 
@@ -180,21 +175,3 @@ def _discard(parameters: Named) -> None:
 def _multiply(gradients: Sequence[torch.Tensor], factor: float) -> None:
     if gradients and factor != 1:
         torch._foreach_mul_(gradients, factor)
-
-
-def _sum_over_ranks(world: World, parameters: Sequence[nn.Parameter]) -> None:
-    """Replace gradients by their sums: large ones one by one, small ones of a dtype together."""
-    large: list[torch.Tensor] = []
-    small: dict[torch.dtype, list[torch.Tensor]] = {}
-    for each in parameters:
-        each.grad = each.grad.to_dense()
-        if each.nbytes < SEPARATE or not each.is_contiguous():
-            small.setdefault(each.dtype, []).append(each.grad)
-        else:
-            each.grad = each.grad.contiguous()
-            large.append(each.grad)
-    flat = [torch.cat([each.reshape(-1) for each in group]) for group in small.values()]
-    world.all_reduce_tensors([*large, *flat])
-    for joined, group in zip(flat, small.values()):
-        parts = joined.split([each.numel() for each in group])
-        torch._foreach_copy_(group, [part.view(each.shape) for part, each in zip(parts, group)])

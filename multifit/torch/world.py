@@ -41,7 +41,7 @@ class TorchWorld(World):
     def sum(self, vector: Any) -> Vector:
         """Return the sum over all ranks, float64, of the same shape."""
         total = np.array(vector, np.float64)
-        self._sum([torch.from_numpy(total)])
+        self.all_reduce([total])
         return total
 
     def gather(self, value: Any) -> list[Any]:
@@ -59,22 +59,25 @@ class TorchWorld(World):
         return values[0]
 
     def all_reduce(self, arrays: Iterable[Vector]) -> None:
-        """Sum NumPy arrays over the ranks in place: large ones one by one, small ones of a dtype together."""
-        begun, small = [], dict[Any, list[Vector]]()
-        for array in arrays:  # this may wait for the engine, whose errors are no other rank's
-            if array.nbytes >= MIN_SEPARATE_BYTES and array.flags.c_contiguous:
-                begun.append(self._begin_sum(torch.from_numpy(array)))
-            else:
-                small.setdefault(array.dtype, []).append(array)
-        joined = [(np.concatenate([each.ravel() for each in group]), group) for group in small.values()]
-        self._sum([torch.from_numpy(flat) for flat, _ in joined], begun)
-        for flat, group in joined:
-            for part, array in zip(np.split(flat, np.cumsum([each.size for each in group])[:-1]), group):
-                array[...] = part.reshape(array.shape)
+        """Sum NumPy arrays over the ranks in place."""
+        self.all_reduce_tensors(map(torch.from_numpy, arrays))
 
-    def all_reduce_tensors(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Sum contiguous tensors over the ranks in place, on the device where they are."""
-        self._sum(tensors)
+    def all_reduce_tensors(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Sum tensors over the ranks in place: large ones one by one, small ones of a dtype together."""
+        works, small = [], dict[torch.dtype, list[torch.Tensor]]()
+        for each in tensors:  # this may wait for the engine, whose errors are no other rank's
+            if each.nbytes >= MIN_SEPARATE_BYTES and each.is_contiguous():
+                works.append(self._begin_sum(each))
+            else:
+                small.setdefault(each.dtype, []).append(each)
+        flat = [torch.cat([each.reshape(-1) for each in group]) for group in small.values()]
+        works += map(self._begin_sum, flat)
+        with with_peers():
+            for work in works:
+                work.wait()
+        for joined, group in zip(flat, small.values()):
+            parts = joined.split([each.numel() for each in group])
+            torch._foreach_copy_(group, [part.view(each.shape) for part, each in zip(parts, group)])
 
     def broadcast(self, arrays: Sequence[Vector]) -> None:
         """Copy rank 0's NumPy arrays into those of the others."""
@@ -91,10 +94,3 @@ class TorchWorld(World):
     def _begin_sum(self, tensor: torch.Tensor) -> Any:
         with with_peers():
             return dist.all_reduce(tensor, group=self._group, async_op=True)
-
-    def _sum(self, tensors: Sequence[torch.Tensor], begun: Sequence[Any] = ()) -> None:
-        """Sum tensors in place, and wait until this and what was `begun` before is done."""
-        works = [*begun, *map(self._begin_sum, tensors)]
-        with with_peers():
-            for work in works:
-                work.wait()

@@ -4,6 +4,7 @@
 """
 
 import json
+import logging
 import os
 import sys
 import time
@@ -12,7 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from mxnet.gluon.loss import SigmoidBinaryCrossEntropyLoss
+from torch import nn
 
+from multifit import LossSpec, MetricSpec, MultiEstimator, TaskSpec, TrainerSpec
 from multifit.errors import DataError, SpecError, TrainerError
 
 from .answering import Line
@@ -28,6 +32,8 @@ EPOCHS = 1_000_000  # the parent says when it is enough
 @dataclass(frozen=True)
 class Contender:
     """What trains: an engine of multifit, or a loop in PyTorch if `engine` is "hand".
+
+    If it is "module", multifit trains the loop's net, a module, with losses and metrics of PyTorch.
 
     `options` are arguments of MultiEstimator, or ``compiled`` of a loop. Every epoch but the first one, whose
     loss is compared, passes over the batches until it has at least `steps` steps.
@@ -143,11 +149,50 @@ def threads_of(device: torch.device) -> int:
 
 
 def _train(case: Subject, contender: Contender, meter: Meter) -> None:
-    on_torch = contender.engine == "torch"
-    where = {"context": contender.device} if on_torch else {}
-    options = {"engine": contender.engine, "precision": contender.precision, **where, **contender.options}
+    where = {} if contender.engine == "mxnet" else {"context": contender.device}
+    options = {"precision": contender.precision, **where, **contender.options}
     batches = _Batches(case, contender.steps, meter)
-    case.estimator(**options).fit(batches, epochs=EPOCHS, event_handlers=meter)
+    if contender.engine == "module":
+        estimator = _of_module(case, **options)
+    else:
+        estimator = case.estimator(engine=contender.engine, **options)
+    estimator.fit(batches, epochs=EPOCHS, event_handlers=meter)
+
+
+def _of_module(case: Subject, **options: Any) -> MultiEstimator:
+    """Return the estimator of a case's net as a module; raises SpecError if there is none."""
+    from .torch_nets import torch_net
+
+    if case.predicts not in ("classes", "pixels"):
+        raise SpecError(f"what predicts {case.predicts} has no losses here but those of Gluon nets")
+    gluon_net = case.net()
+    spec = case.spec(gluon_net)
+    binary = [isinstance(term.spec.fn, SigmoidBinaryCrossEntropyLoss) for term in spec.terms]
+    metrics = {"classes": ["accuracy"], "pixels": ["pixel_accuracy", "mean_iou"]}[case.predicts]
+    ours = TaskSpec(
+        inputs=spec.inputs,
+        outputs=spec.output_names,
+        labels=spec.labels,
+        losses={
+            term.key: LossSpec(
+                nn.BCEWithLogitsLoss() if each else nn.CrossEntropyLoss(),
+                [ref.name for ref in term.outputs],
+                [ref.name for ref in term.labels],
+            )
+            for term, each in zip(spec.terms, binary)
+        },
+        metrics={
+            f"{term.key}_{name}": MetricSpec(
+                "binary_accuracy" if each else name,
+                [ref.name for ref in term.outputs],
+                [ref.name for ref in term.labels],
+            )
+            for term, each in zip(spec.terms, binary)
+            for name in metrics
+        },
+    )
+    logging.getLogger("multifit").setLevel(logging.ERROR)
+    return MultiEstimator(torch_net(gluon_net), ours, TrainerSpec(".*", *case.optimizer), **options)
 
 
 class _Batches:

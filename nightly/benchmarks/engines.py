@@ -23,7 +23,12 @@ WANTED = ("2 heads", "MLP", "LeNet", "ResNet18 thumbnail", "tiny FCN, mean IoU")
 CASES = (
     (*(case for case in (*HEADS, *SINGLES) if case.name in WANTED), SSD, NMT) if find_spec("torch") else ()
 )
-CONTENDERS = {OURS: {"engine": "torch"}, "MXNet as engine": {"engine": "mxnet"}, HAND: {"engine": "hand"}}
+CONTENDERS = {
+    OURS: {"engine": "torch"},
+    f"{OURS}, a module": {"engine": "module"},
+    "MXNet as engine": {"engine": "mxnet"},
+    HAND: {"engine": "hand"},
+}
 LIMIT = 120  # seconds of a case after which no round begins
 # How far apart losses of the first epoch may be; rounding changes that of ResNet18 by .02 in five steps
 NEAR = {"float32": 0.03, "bfloat16": 0.1}

@@ -97,7 +97,7 @@ def test_the_state_of_what_runs_batches_is_restored(tmp_path, monkeypatch, caplo
 def test_other_versions_are_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log: Any) -> None:
     run = simple_run(tmp_path / "run", TWO)
     run.crash(3)
-    monkeypatch.setattr("multifit.gluon.installed.__version__", "99.0.0")
+    monkeypatch.setattr("multifit.version.__version__", "99.0.0")
     run.resume()
     line = f"multifit {multifit.__version__} saved it, and multifit 99.0.0 resumes: correct, but not always"
     assert any(each.startswith(line) for each in log())

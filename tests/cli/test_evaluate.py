@@ -135,7 +135,8 @@ def test_a_run_that_has_not_finished_is_an_error(evaluate, trained):
     result = evaluate()
     resume = f"multifit train {trained} --output runs/small --resume"
     assert result.code == 2 and result.err.count("\n") == 1
-    assert f"runs/small has no final.params or final.pt: its run has not finished; {resume} continues it" in result.err
+    found = "runs/small has no final.params or final.pt: its run has not finished"
+    assert f"{found}; {resume} continues it" in result.err
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")

@@ -55,7 +55,7 @@ def batches_of(sizes: Sequence[int], missing: bool = False) -> list[tuple[np.nda
 
 def values_of(estimator: MultiEstimator) -> dict[str, np.ndarray]:
     """Return the parameters, on the first device."""
-    return {name: p.list_data()[0].asnumpy() for name, p in estimator.parameters.items()}
+    return estimator.values()
 
 
 def trained(

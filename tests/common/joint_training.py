@@ -158,7 +158,7 @@ def joint_training(world: World, context: Any = None, **changes: Any) -> dict[st
     handlers = options["handlers"](world)
     data = options["data"](world)
     history = estimator.fit(data, val_data, epochs=2, event_handlers=handlers, **options["fit"])
-    results = {name: p.list_data()[-1].asnumpy() for name, p in estimator.parameters.items()}
+    results = estimator.values()
     results.update({f"figure {name}": np.array(history[name]) for name in history})
     results.update({f"predicted {name}": array for name, array in estimator.predict(val_data).items()})
     results["counters"] = np.array([estimator.state.step, estimator.state.samples])

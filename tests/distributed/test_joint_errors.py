@@ -86,7 +86,7 @@ REFUSED: dict[str, tuple[Any, type, str]] = {
         lambda w: fit(w, DATA[w.rank :]), DataError, "the loader's first batch is not the same on all ranks"),
     "a loader that shuffles and iterates in its own way": (
         lambda w: fit(w, loader_of(kind=Repeating, batch_size=4, shuffle=True)), DataError,
-        "first batch is not the same on all ranks, .*; give Gluon's or PyTorch's own DataLoader or multifit.batches"),
+        "first batch is not the same on all ranks, .*; give Gluon's or PyTorch's own DataLoader"),
     "fewer batches": (
         lambda w: fit(w, DATA[: 3 - w.rank]), DataError, "numbers of batches: 3 on rank 0, 2 on rank 1; "),
     "an iterator that ends earlier": (

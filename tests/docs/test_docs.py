@@ -1,5 +1,6 @@
 """Code in README and docs runs and prints what the page shows; links and commands are valid."""
 
+import ast
 import io
 import logging
 import pkgutil
@@ -14,7 +15,6 @@ import pytest
 
 import multifit
 from multifit.cli import build_parser
-from multifit.gluon.precision import cpu_supports_bfloat16
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -24,6 +24,12 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *G
 BLOCK = re.compile(r"^```python\n(.*?)^```$(?:\n\n^```text\n(.*?)^```$)?", re.DOTALL | re.MULTILINE)
 # A block of what the page's code logs; its numbers may differ.
 LOG = re.compile(r"^```log\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+# What a block's code shows of the libraries that it needs.
+LIBRARIES = {
+    "mxnet": r"(import|from) (mxnet|gluoncv|gluonnlp)\b",
+    "torch": r'="torch"|(import|from) (torch|torchmetrics)\b',
+    "datasets": r"from datasets\b",
+}
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 
@@ -47,10 +53,10 @@ def run(page: Path) -> None:
     handler, logger = logging.StreamHandler(log), logging.getLogger("multifit")
     logger.addHandler(handler)
     try:
-        run_blocks(page)
+        complete = run_blocks(page)
     finally:
         logger.removeHandler(handler)
-    for shown in LOG.findall(read(page)):
+    for shown in LOG.findall(read(page)) if complete else ():
         assert without_numbers(shown) in without_numbers(log.getvalue()), f"{page.name}\n{log.getvalue()}"
 
 
@@ -58,20 +64,47 @@ def without_numbers(text: str) -> str:
     return re.sub(r" *\d[\d.]*", " 0", text)
 
 
-def run_blocks(page: Path) -> None:
+def run_blocks(page: Path) -> bool:
+    """Run a page's blocks, and return whether all of them could run here."""
     names = {"__name__": page.stem}
+    complete, skipped = True, set[str]()  # names that only blocks which cannot run here would have defined
     for line, code, printed in blocks(page):
-        if "bfloat16" in code and not cpu_supports_bfloat16():
-            continue
-        if re.search(r'="torch"|import torch', code) and find_spec("torch") is None:
-            continue
-        if "from datasets" in code and find_spec("datasets") is None:
+        used, defined = names_in(code)
+        if used & skipped - names.keys() - defined or not runs_here(code):
+            complete = False
+            skipped |= defined - names.keys()
             continue
         output = io.StringIO()
         with redirect_stdout(output):
             # Empty lines in front, so that tracebacks show the page's line numbers.
             exec(compile("\n" * line + code, str(page), "exec"), names)
         assert stripped(printed) in stripped(output.getvalue()), f"{page.name}:{line}\n{output.getvalue()}"
+    return complete
+
+
+def runs_here(code: str) -> bool:
+    """Return whether the libraries that a block needs are installed, and the CPU computes in its dtypes."""
+    if any(re.search(pattern, code) and find_spec(name) is None for name, pattern in LIBRARIES.items()):
+        return False
+    if "bfloat16" not in code or find_spec("mxnet") is None:
+        return True
+    from multifit.gluon.precision import cpu_supports_bfloat16  # not above: mxnet may not be installed
+
+    return cpu_supports_bfloat16()
+
+
+def names_in(code: str) -> tuple[set[str], set[str]]:
+    """Return the names that a block reads, and those that it defines."""
+    used: set[str] = set()
+    defined: set[str] = set()
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Name):
+            (used if isinstance(node.ctx, ast.Load) else defined).add(node.id)
+        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            defined.add(node.name)
+        elif isinstance(node, ast.alias):
+            defined.add(node.asname or node.name.partition(".")[0])
+    return used, defined
 
 
 def stripped(text: str) -> str:

@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from multifit.gluon.precision import named_precision  # noqa: E402
+from multifit.engines import precision_name  # noqa: E402
 from multifit.taskfile import TaskFile  # noqa: E402
 from nightly.table import ROWS  # noqa: E402
 
@@ -25,7 +25,7 @@ def test_bfloat16_has_the_floors_of_float32():
     for row in lowered:
         twin = full[row.task, row.settings, row.device]
         assert (row.floors, row.epochs) == (twin.floors, twin.epochs)
-        assert row.name == f"{twin.name} {named_precision(row.precision).name}"
+        assert row.name == f"{twin.name} {precision_name(row.precision)}"
 
 
 def test_names_of_rows_are_unique():

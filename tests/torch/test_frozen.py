@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.torch.cuda_graphs import counted_replays
 
 from multifit import Freeze, LossSpec, MultiEstimator, TrainerSpec
 from multifit.balance import MGDA
@@ -15,7 +16,6 @@ from multifit.seeding import seed_everything
 from tests.common.handlers import Freezes
 from tests.common.nets import TWO_HEADS, Heads, PlainHeads, normed_heads, sequential
 from tests.common.specs import CE, L2, two_head_spec
-from tests.torch.cuda_graphs import counted_replays
 from tests.torch.fits import assert_engines_agree, batches, run
 from tests.torch.runs import BATCHES, assert_equal, assert_resumes, estimator_of, values
 
@@ -106,7 +106,7 @@ def test_between_fits_it_freezes_what_it_does_with_mxnet() -> None:
         for freeze in (estimator.unfreeze, estimator.freeze, estimator.unfreeze):
             freeze(BODY)
             estimator.fit(data, epochs=1, event_handlers=[])
-        return [{name: parameter.data().asnumpy() for name, parameter in estimator.parameters.items()}]
+        return [estimator.values()]
 
     assert_engines_agree(fit)
 

@@ -64,7 +64,7 @@ def test_ranks_share_parameters_and_running_statistics(first: str) -> None:
         calls.pop(first)()
         for call in calls.values():
             call()
-        values = {name: p.data().asnumpy() for name, p in estimator.parameters.items()}
+        values = estimator.values()
         return {**values, **estimator.evaluate(data), "predicted": estimator.predict(data)["output"]}
 
     ranks: list[Any] = run_ranks(2, run)
@@ -143,7 +143,7 @@ def test_float16_skips_and_scales_on_all_ranks_or_none(case: str) -> None:
         estimator = MultiEstimator(net, two_head_spec(), engine="torch", **how)
         estimator._runner.load({**estimator._runner.state(), "scale": 64.0, "growth_interval": 3})
         estimator.fit(data, epochs=2, event_handlers=[*make_handlers(), Watch()])
-        return seen, {name: parameter.data().asnumpy() for name, parameter in estimator.parameters.items()}
+        return seen, estimator.values()
 
     expected, values = train(ALONE)
     assert len({scale for _, scale, _ in expected}) > 2, expected

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from ...balance import GramianMethod, compared
 from ...balance.compared import ChosenParameters, summed
-from ...balance.means import Sums
 from ...balance.tasks import Tasks
 from ...distributed import ALONE, World
-from ...protocols import Array, Context, Numbers
+from ...protocols import Array, Numbers
 from ...spec import TaskSpec
 from ..compat import mx
-from ..data.arrays import new_array
 from ..distributed.collectives import all_reduce
 from ..execution.loss_graph import APART
 from ..execution.loss_separation import LossSeparation
@@ -25,73 +23,9 @@ from ..execution.split_graph import measuring
 from ..metrics.sums import Accumulator
 from .present import labelled_rows
 
-Operator = Callable[..., Any]
-"""A function of arrays; returns a list of arrays, or a single array."""
-
-PLANNED = (("static_alloc", True), ("static_shape", True), ("forward_bulk_size", 1000))
-
-
-class Arrays(Protocol):
-    """The arrays of an engine."""
-
-    def new(self, values: Any) -> Any:
-        """Return numbers as a float64 array on the device where methods compute."""
-
-    def saved(self, array: Any) -> Array:
-        """Return an array as an NDArray, for a checkpoint."""
-
-    def operator(self, symbol: Any) -> Operator:
-        """Return a function that computes a symbol's outputs from arrays, in the order of its inputs."""
-
-    def sums(self) -> Sums:
-        """Return an object that adds up arrays without waiting for them."""
-
-    def task_gradients(self, on: str, parameters: Mapping[str, Any], world: World) -> TaskGradients:
-        """Return an object that compares and combines the tasks' gradients of all ranks.
-
-        `on` is the option of a method: "features", "parameters", or a pattern of parameter names.
-        """
-
-
-class MXNetArrays:
-    """NDArrays, on the device of `context`."""
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
-
-    def new(self, values: Any) -> Array:
-        """Return numbers as an NDArray."""
-        return new_array(values, self._context, "float64")
-
-    def saved(self, array: Array) -> Array:
-        """Return the array."""
-        return array
-
-    def operator(self, symbol: Any) -> Operator:
-        """Return a planned graph, which costs as much as one operator."""
-        return mx.nd.CachedOp(symbol, PLANNED)
-
-    def sums(self) -> Accumulator:
-        """Return an accumulator."""
-        return Accumulator(self._context)
-
-    def task_gradients(self, on: str, parameters: Mapping[str, Any], world: World) -> TaskGradients:
-        """Return an object that compares gradients that MXNet computes."""
-        if on == "features":
-            return FeatureGradients(world)
-        return ParameterGradients(None if on == "parameters" else on, parameters, world)
-
-
-class TaskGradients(compared.TaskGradients, Protocol):
-    """Computes the inner products of the tasks' gradients, and combines the gradients."""
-
-    repeats: bool  # whether there is a backward pass through the body for each task
-
 
 class FeatureGradients:
     """Compares the gradients with respect to features; there is one backward pass through the body."""
-
-    repeats = False
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -123,8 +57,6 @@ class ParameterGradients:
     None. With several ranks, the compared rows are summed over the ranks. Raises SpecError if a pattern
     matches none.
     """
-
-    repeats = True
 
     def __init__(self, pattern: str | None, parameters: Mapping[str, Any], world: World) -> None:
         self._world, self._parameters = world, dict(parameters)
@@ -171,20 +103,19 @@ class ParameterGradients:
 class GradientBalancer(compared.GradientBalancer):
     """Runs a method that needs the inner products of the tasks' gradients.
 
-    `parameters` are the net's parameters by structural name, and `arrays` the arrays of the engine. Losses
-    and inner products are those of all ranks of `world`.
+    `parameters` are the net's parameters by structural name. Losses and inner products are those of all ranks
+    of `world`.
     """
 
     def __init__(
-        self,
-        method: GramianMethod,
-        spec: TaskSpec,
-        world: World,
-        parameters: Mapping[str, Any],
-        arrays: Arrays,
+        self, method: GramianMethod, spec: TaskSpec, world: World, parameters: Mapping[str, Any]
     ) -> None:
-        gradients = arrays.task_gradients(getattr(method, "on", "parameters"), parameters, world)
-        self._repeats = gradients.repeats
+        on = getattr(method, "on", "parameters")
+        # whether there is a backward pass through the body for each task
+        self._repeats = on != "features"
+        gradients: compared.TaskGradients = FeatureGradients(world)
+        if self._repeats:
+            gradients = ParameterGradients(None if on == "parameters" else on, parameters, world)
         super().__init__(method, spec, gradients, labelled_rows, Accumulator)
 
     @property

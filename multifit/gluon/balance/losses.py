@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,6 @@ from ..execution.loss_graph import BY_TERM
 from ..execution.loss_separation import LossSeparation
 from ..execution.result import StepResult
 from ..metrics.sums import Accumulator
-from .gradients import Arrays
 from .on_device import DeviceMethod
 from .present import tasks_with_labels, weight_rows
 
@@ -32,27 +32,20 @@ class Balancer:
 
     The weights and what the method remembers are kept over all fits, on the first device if the method
     computes on the device. In a batch for which no weights are computed, each task has its last one. The
-    losses are those of all ranks of `world`. `arrays` are the arrays of the engine. Raises SpecError if the
-    method cannot weigh the losses of `spec`.
+    losses are those of all ranks of `world`. Raises SpecError if the method cannot weigh the losses
+    of `spec`.
 
     `figures` are the means over an epoch of each task's weight in the batches in which the task takes part.
     `looks_back` says whether :meth:`after_update` must be called.
     """
 
-    def __init__(
-        self,
-        method: Balance,
-        spec: TaskSpec,
-        context: Context,
-        world: World,
-        arrays: Arrays,
-    ) -> None:
+    def __init__(self, method: Balance, spec: TaskSpec, context: Context, world: World) -> None:
         self.method, self.tasks = method, tasks_of(method, spec)
-        sums = arrays.sums if method.on_device else Accumulator
+        sums = partial(Accumulator, context) if method.on_device else Accumulator
         self.figures = Means([weight_figure(name) for name in self.tasks.names], sums)
         self.looks_back = callable(getattr(method, "after_update", None))
         self._runs: DeviceMethod | HostMethod = (
-            DeviceMethod(method, self.tasks, context, world, arrays)
+            DeviceMethod(method, self.tasks, context, world)
             if method.on_device
             else HostMethod(method, self.tasks, world)
         )

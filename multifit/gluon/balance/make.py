@@ -5,10 +5,9 @@ from typing import Any
 
 from ...balance.tasks import check_method
 from ...distributed import World
-from ...errors import SpecError, quoted
 from ...protocols import Context
 from ...spec import TaskSpec
-from .gradients import Arrays, GradientBalancer
+from .gradients import GradientBalancer
 from .losses import Balancer
 
 AnyBalancer = Balancer | GradientBalancer
@@ -22,27 +21,15 @@ def of_kind(balancer: AnyBalancer | None) -> tuple[Balancer | None, GradientBala
 
 
 def make_balancer(
-    method: Any,
-    spec: TaskSpec,
-    context: Context,
-    world: World,
-    parameters: Mapping[str, Any],
-    arrays: Arrays,
+    method: Any, spec: TaskSpec, context: Context, world: World, parameters: Mapping[str, Any]
 ) -> AnyBalancer | None:
     """Return the balancer that runs a method, or None if `method` is None.
 
-    `arrays` are the arrays of the engine. Raises SpecError if `method` is not a method of balancing, or
-    cannot weigh the losses of `spec`.
+    Raises SpecError if `method` is not a method of balancing, or cannot weigh the losses of `spec`.
     """
     if method is None:
         return None
-    check_method(method)
-    bound = [term.key for term in spec.terms if term.trainers]
-    if bound:
-        raise SpecError(
-            f"balance: the losses {quoted(bound)} are bound to trainers, so balance= cannot weigh them; "
-            "leave balance= out, or their trainers="
-        )
+    check_method(method, spec)
     if method.needs == "gramian":
-        return GradientBalancer(method, spec, world, parameters, arrays)
-    return Balancer(method, spec, context, world, arrays)
+        return GradientBalancer(method, spec, world, parameters)
+    return Balancer(method, spec, context, world)

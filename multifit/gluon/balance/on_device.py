@@ -12,12 +12,12 @@ from ...balance.tasks import Places, Tasks
 from ...balance.weighing import weigh_losses
 from ...distributed import World
 from ...errors import SpecError
-from ...protocols import Array, Context
+from ...protocols import Array, Context, Numbers
 from ...state import RunState
 from ..compat import mx
+from ..data.arrays import new_array
 from ..execution.cached_graph import as_list
 from ..execution.result import StepResult
-from .gradients import Arrays
 from .present import tasks_with_labels
 
 Function = Callable[..., "tuple[Any, list[Any]]"]
@@ -28,7 +28,6 @@ Graph = Callable[[Sequence[Any]], "list[Array]"]
 
 
 def weighing_graph(
-    arrays: Arrays,
     function: Function,
     rows: int,
     tasks: int,
@@ -58,7 +57,7 @@ def weighing_graph(
     symbol = mx.sym.Group(outputs)
     order = ["rows", "epoch", *(each.name for group in inputs for each in group)]
     used = [order.index(name) for name in symbol.list_inputs()]
-    operator = arrays.operator(symbol)
+    operator = mx.nd.CachedOp(symbol, PLANNED)
     return lambda given: as_list(operator(*[given[number] for number in used]))
 
 
@@ -93,6 +92,7 @@ Keys = tuple[tuple[str, ...], ...]
 Losses = tuple[Sequence[Array], Keys | None]
 """Arrays of losses, and their names; None if a single array holds the losses of all tasks."""
 
+PLANNED = (("static_alloc", True), ("static_shape", True), ("forward_bulk_size", 1000))
 FIGURES = 2  # the first rows, which are added to the means of the weights
 
 
@@ -102,9 +102,8 @@ class DeviceMethod:
     Raises SpecError if the method remembers anything other than arrays of shape (tasks,).
     """
 
-    def __init__(self, method: Balance, tasks: Tasks, context: Context, world: World, arrays: Arrays) -> None:
+    def __init__(self, method: Balance, tasks: Tasks, context: Context, world: World) -> None:
         self._method, self._tasks, self._context, self._world = method, tasks, context, world
-        self._arrays = arrays
         self._count = len(tasks.names)
         start = ask(method, "start", self._count)
         self._names = list(start)
@@ -127,7 +126,7 @@ class DeviceMethod:
     def weigh(self, result: StepResult, state: RunState) -> list[Array]:
         """Compute new weights; return the head gradients of a batch's objectives."""
         if self._epoch[0] != state.epoch:
-            self._epoch = state.epoch, self._arrays.new(np.full(self._count, float(state.epoch)))
+            self._epoch = state.epoch, self._new(np.full(self._count, float(state.epoch)))
         self._measured = self._losses(result)
         return self._run(self._weigh, [self._measured], result)
 
@@ -141,7 +140,7 @@ class DeviceMethod:
 
     def state(self) -> dict[str, Any]:
         """Return the weights and what the method remembers, for a checkpoint."""
-        return {"rows": self._arrays.saved(self._rows[FIGURES:])}
+        return {"rows": self._rows[FIGURES:]}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state` returned."""
@@ -149,7 +148,10 @@ class DeviceMethod:
 
     def _new_rows(self, kept: Any) -> Any:
         """Return the rows that begin with those of the figures; `kept` are the others."""
-        return self._arrays.new(np.vstack([np.zeros((FIGURES, self._count)), *kept]))
+        return self._new(np.vstack([np.zeros((FIGURES, self._count)), *kept]))
+
+    def _new(self, values: Numbers) -> Array:
+        return new_array(values, self._context, "float64")
 
     def _weigh(self, measured: Measured, rows: list[Any], losses: Any) -> tuple[Any, list[Any]]:
         _, _, last, *memory = rows
@@ -176,7 +178,7 @@ class DeviceMethod:
         if self._method.needs == "nothing":
             return self._with_labels(result)
         if not self._world.alone:
-            return [self._arrays.new(self._tasks.read_losses(result, self._world))], None
+            return [self._new(self._tasks.read_losses(result, self._world))], None
         arrays = result.objectives
         if result.batch.contexts != [self._context]:
             arrays = [array.as_in_context(self._context) for array in arrays]
@@ -188,7 +190,7 @@ class DeviceMethod:
         if isinstance(there, np.ndarray):
             key = tuple(there.tolist())
             if key not in self._constants:
-                self._constants[key] = self._arrays.new(there)
+                self._constants[key] = self._new(there)
             return [self._constants[key]], None
         return [there.as_in_context(self._context)], None
 
@@ -216,7 +218,7 @@ class DeviceMethod:
         keys, *dtypes = heads or ((),)
         pairs = list(zip(self._tasks.places(keys), dtypes))
         rows = FIGURES + 1 + len(self._names)
-        return weighing_graph(self._arrays, function, rows, self._count, taken, pairs)
+        return weighing_graph(function, rows, self._count, taken, pairs)
 
     def _checked(self, function: str, memory: State, shape_of: Shape) -> list[Any]:
         """Return what a function of the method returned to be remembered, in order."""

@@ -26,8 +26,6 @@ CASTS = {
     "int16": "int32", "uint16": "int32", "uint32": "int64", "uint64": "int64",
 }  # fmt: skip
 
-DLPACK = {np.float16, np.float32, np.float64, np.int8, np.uint8, np.int32, np.int64}
-
 
 def as_array(value: Any) -> Any:
     """Return an array-like value as an NDArray or a NumPy array, and any other value as it is.
@@ -136,16 +134,6 @@ def place(array: RawArray | None, context: Context, dtype: Any = None) -> Array 
 def to_numpy(array: RawArray) -> np.ndarray:
     """Return the array as a NumPy array; waits for the engine."""
     return array if isinstance(array, np.ndarray) else array.asnumpy()
-
-
-def shared(array: Any) -> Any:
-    """Return the memory of a dense NDArray as a DLPack capsule, which keeps it alive; waits for the engine.
-
-    Returns None for any other array, and for a dtype that DLPack lacks.
-    """
-    if type(array) is not mx.nd.NDArray or array.dtype not in DLPACK:
-        return None
-    return array.to_dlpack_for_read()
 
 
 def new_array(values: Any, context: Context | None = None, dtype: Any = None) -> Array:

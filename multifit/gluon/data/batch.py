@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from ...protocols import Context, Slots
 from ..compat import mx
-from .arrays import Signature, samples, signature_of
+from .arrays import Signature, signature_of
 
 
 @dataclass
@@ -36,15 +36,6 @@ class Batch:
     def is_reused(self) -> bool:
         """Whether later batches may overwrite the arrays: MXNet's iterators reuse their memory."""
         return isinstance(self.raw, mx.io.DataBatch)
-
-    def first(self, count: int) -> Batch:
-        """Return the first samples of a batch on one device; `raw` and `signature` stay those of all."""
-        size = min(count, self.sizes[0])
-        slots: dict[str, Any] = {
-            name: None if array is None else samples(array, slice(size), self.axis)
-            for name, array in self.slots[0].items()
-        }
-        return replace(self, samples=size, sizes=[size], slots=[slots])
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The gradients of all ranks: which parameters any rank has reached, and the sums over the ranks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import compress
 from typing import Any
 
@@ -10,16 +10,6 @@ from ..compat import mx
 from ..optim.gradients import fresh_flags, replicas, set_fresh, updated_parameters
 from ..optim.trainers import Trainers
 from .collectives import all_reduce
-
-
-def of_any_rank(world: World, reached: Sequence[bool], *facts: bool) -> tuple[list[bool], list[bool]]:
-    """Return which parameters any rank's samples have reached; and, for each fact, whether any rank has it.
-
-    `reached` says for each parameter whether this rank's samples have reached it; the parameters are the same
-    on all ranks.
-    """
-    flags = (world.sum([*reached, *facts]) > 0).tolist()
-    return flags[: len(reached)], flags[len(reached) :]
 
 
 class JointGradients:
@@ -39,7 +29,7 @@ class JointGradients:
             return held_back
         parameters = [each for trainer in trainers.values() for each in updated_parameters(trainer)]
         flags = [any(fresh_flags(parameter)) for parameter in parameters]
-        reached, (held_back,) = of_any_rank(self._world, flags, held_back)
+        *reached, held_back = (self._world.sum([*flags, held_back]) > 0).tolist()
         self._fresh = list(compress(parameters, reached))
         return held_back
 

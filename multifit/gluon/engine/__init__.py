@@ -1,5 +1,5 @@
 """The engine of an estimator: its model and trainers, with their stages, readers and batch splitters."""
 
-from .engine import AnySplitter, Engine
+from .engine import Engine
 
-__all__ = ["AnySplitter", "Engine"]
+__all__ = ["Engine"]

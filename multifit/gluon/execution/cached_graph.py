@@ -135,12 +135,6 @@ class CachedGraph(mx.gluon.HybridBlock):
         """Trace the function."""
         return self._function(F, *arrays)
 
-    def symbol(self, arrays: Sequence[Any]) -> tuple[list[str], Any]:
-        """Trace the graph for another engine; return the names of its inputs, and the symbol."""
-        with _TRACING:
-            inputs, symbol = super()._get_graph(*arrays)
-        return [each.name for each in inputs], symbol
-
     def _get_graph(self, *arrays: Any) -> Any:
         """Trace the graph for MXNet, whose gradients need corrections."""
         if not self._cached_graph:

@@ -8,7 +8,6 @@ from ...errors import DataError, SpecError
 from ...protocols import Array, Context
 from ..compat import mx
 from ..data.batch import Batch
-from ..metrics.stage_figures import OtherEngineValues
 
 States = list[dict[str, Array]]  # of each device
 
@@ -16,9 +15,7 @@ States = list[dict[str, Array]]  # of each device
 class CarriedState:
     """The outputs of a stage's last batch that are inputs of the next one, on each device, without gradients.
 
-    `shapes` are the shapes of these slots, with 0 for the number of samples; `dtype` is that of the net. If
-    another engine runs the batches, it keeps the state as `other_engine_state`, and the slots get arrays of
-    the same shapes in its place.
+    `shapes` are the shapes of these slots, with 0 for the number of samples; `dtype` is that of the net.
     """
 
     def __init__(
@@ -26,7 +23,6 @@ class CarriedState:
     ) -> None:
         self.shapes, self._contexts, self._dtype = shapes, list(contexts), dtype
         self._arrays: dict[Context, dict[str, Array]] = {}
-        self.other_engine_state: OtherEngineValues | None = None
 
     def reset(self) -> None:
         """Begin with zeros again."""
@@ -39,14 +35,7 @@ class CarriedState:
         batch.signature = None
 
     def keep(self, batch: Batch, outputs: Sequence[Mapping[str, Any]]) -> None:
-        """Remember the outputs of a batch; raises as :meth:`check` does."""
-        self.check(batch, outputs)
-        for context, arrays in zip(batch.contexts, outputs):
-            # copied, because an output that is a parameter changes when that is updated
-            self._arrays[context] = {name: arrays[name].copy() for name in self.shapes}
-
-    def check(self, batch: Batch, outputs: Sequence[Mapping[str, Any]]) -> None:
-        """Raise SpecError if an output, an array of any engine, does not have the shape of its slot."""
+        """Remember the outputs of a batch; raises SpecError if one does not have the shape of its slot."""
         for slots, arrays in zip(batch.slots, outputs):
             taken: Mapping[str, Any] = slots
             for name in self.shapes:
@@ -56,17 +45,16 @@ class CarriedState:
                         f'"{name}" is {describe.array(arrays[name])}; declare the shape of the output, with '
                         "0 for the number of samples"
                     )
+        for context, arrays in zip(batch.contexts, outputs):
+            # copied, because an output that is a parameter changes when that is updated
+            self._arrays[context] = {name: arrays[name].copy() for name in self.shapes}
 
     def state(self) -> States:
         """Return the state of each device that has one, for a checkpoint."""
-        if self.other_engine_state is not None:
-            self.other_engine_state.fetch()
         return [self._arrays[context] for context in self._contexts if context in self._arrays]
 
     def load(self, state: Sequence[Mapping[str, Array]]) -> None:
         """Restore what :meth:`state` returned."""
-        if self.other_engine_state is not None:
-            self.other_engine_state.clear()
         self._arrays = {
             context: {name: array.as_in_context(context) for name, array in arrays.items()}
             for context, arrays in zip(self._contexts, state)

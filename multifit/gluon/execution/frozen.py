@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from ..compat import mx
+from .blocks import blocks_of
 from .graph_cut import as_json
-from .recorder import blocks_of
 
 GLOBAL = "use_global_stats"
 OPERATORS = ("BatchNorm", "_contrib_BatchNormWithReLU", "_contrib_SyncBatchNorm")

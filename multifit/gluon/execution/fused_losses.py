@@ -8,7 +8,7 @@ import numpy as np
 
 from ..compat import mx
 from ..losses import SegmentationCELoss
-from ..ops import WHOLE, largest, sample_sums, split_maps
+from ..ops import largest, sample_sums, split_maps
 
 MANY_CLASSES = 24  # with as many, a softmax over the last axis fills the processor's vector registers
 
@@ -46,8 +46,6 @@ def negative_log_likelihood(F: Any, logits: Any, label: Any, classes: int) -> An
     largest score: MXNet has a vectorised kernel for :math:`e^x - 1` of negative numbers (``elu``), but none
     for softmax along an axis other than the last. With many classes, these are moved to the last axis.
     """
-    if WHOLE.get():
-        return -F.pick(F.log_softmax(logits, axis=1), label, axis=1)
     if classes >= MANY_CLASSES:
         maps = F.transpose(F.reshape(logits, (0, 0, -1)), (0, 2, 1))
         picked = F.pick(F.log_softmax(maps, axis=-1), F.reshape(label, (0, -1)), axis=-1)
@@ -96,7 +94,7 @@ def _softmax(loss: Any, F: Any, values: Any, label: Any, sample_weight: Any = No
     """Reduce as ``SoftmaxCrossEntropyLoss`` does: the mean over all axes but the batch axis."""
     values = F.expand_dims(values, axis=1)  # sample weights broadcast to this shape
     values = mx.gluon.loss._apply_weighting(F, values, loss._weight, sample_weight)
-    if loss._batch_axis != 0 or WHOLE.get():
+    if loss._batch_axis != 0:
         return F.mean(values, axis=loss._batch_axis, exclude=True)
     size = F.sum(F.ones_like(F.slice_axis(values, axis=0, begin=0, end=1)))
     return F.broadcast_div(sample_sums(F, values), size)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 from ast import literal_eval
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ..compat import mx
 from ..graph_builder import Entry, GraphBuilder, Input, Node, moved
 
 
@@ -235,68 +233,6 @@ def _masked(builder: GraphBuilder, node: Node, inputs: list[Input]) -> int:
     return builder.append({"op": "broadcast_mul", "name": node["name"], "inputs": product})
 
 
-# The names of inputs that are not slots; slots cannot have these names.
-SAMPLES, WEIGHTS = "#samples", "#weights"
-OUTPUT = "#output."  # before the name of an output of the net, if the net is not part of the graph
-
-
-@dataclass(frozen=True)
-class TracedGraph:
-    """A graph that MXNet traced.
-
-    Parameters
-    ----------
-    symbol : str
-        The graph, as MXNet writes it in JSON.
-    inputs : dict of str to str
-        The variables that get a value with each call, and the name of what each stands for.
-    outputs : tuple of str
-        The names of what the graph returns, in order.
-    constants : mapping of str to numpy.ndarray
-        The values of variables that are constants. All others are parameters.
-    """
-
-    symbol: str
-    inputs: dict[str, str]
-    outputs: tuple[str, ...]
-    constants: Mapping[str, Any] = field(default_factory=dict)
-
-
 def as_json(symbol: Any) -> str:
     """Return a symbol in JSON with its casts to a lower precision, which MXNet leaves out by default."""
     return str(symbol.tojson(remove_amp_cast=False))
-
-
-OBJECTIVE = "objective."
-
-
-@dataclass(frozen=True)
-class TracedCut:
-    """A traced graph cut in two; see :class:`multifit.gluon.execution.graph_cut.Cut`.
-
-    `copies` are, for each output of the body, the inputs of the rest that take it, by task; the key None is
-    for an input that no task's gradient reaches.
-    """
-
-    body: TracedGraph
-    rest: TracedGraph
-    copies: list[dict[int | None, str]]
-
-
-def cut_traced(traced: TracedGraph, tasks: Mapping[str, int], trained: Collection[str]) -> TracedCut:
-    """Cut a graph where its tasks branch; they must share a parameter.
-
-    `tasks` are the losses' tasks by name; `trained` are the names of the variables that are parameters with a
-    gradient.
-    """
-    of_outputs = [tasks.get(name.partition(OBJECTIVE)[2]) for name in traced.outputs]
-    cut = cut_graph(traced.symbol, of_outputs, trained)
-    assert cut is not None  # the first batch was checked
-    copies = {name: name for taken in cut.copies for name in taken.values()}
-    body = _part(cut.body, traced.inputs, [str(number) for number in range(len(cut.copies))])
-    return TracedCut(body, _part(cut.rest, {**traced.inputs, **copies}, traced.outputs), cut.copies)
-
-
-def _part(symbol: mx.sym.Symbol, inputs: Mapping[str, str], outputs: Collection[str]) -> TracedGraph:
-    used = [name for name in symbol.list_inputs() if name in inputs]
-    return TracedGraph(as_json(symbol), {name: inputs[name] for name in used}, tuple(outputs))

@@ -1,10 +1,10 @@
 """Calls losses with the arrays that they take."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from ...spec.names import LABELS, OUTPUTS, Ref
+from ...spec.names import Ref
 from ...spec.terms import Term, is_multi_box
 from ..compat import mx
 from ..user_code import user_code
@@ -75,19 +75,6 @@ def call_loss(
         is_changed = term.present or term.weights is not None
         parts = changed_loss(term, arrays, call, by_value) if is_changed else call(*arguments)
     return list(parts) if isinstance(parts, (list, tuple)) else [parts]
-
-
-def named_parts(term: Term, values: Sequence[Any]) -> dict[str, Any]:
-    """Return a term's parts by figure; ``<loss>`` is the part that is minimised."""
-    parts = {f"{term.key}.{part}": value for part, value in zip(term.parts, values) if part}
-    return {term.key: values[term.minimized], **parts}
-
-
-def by_reference(outputs: Mapping[str, Any], slots: Mapping[str, Any]) -> dict[Ref, Any]:
-    """Return one device's outputs and slots in one mapping."""
-    arrays = {Ref(OUTPUTS, name): array for name, array in outputs.items()}
-    arrays.update({Ref(LABELS, name): array for name, array in slots.items()})
-    return arrays
 
 
 def as_variable(weights: Any) -> Any:

@@ -7,16 +7,16 @@ from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...engines.forms import ResultForms
 from ...protocols import Array, Tensor
 from ...spec.names import Ref
-from ...spec.terms import MetricTerm, Term
+from ...spec.terms import MetricTerm, Term, named_parts
 from ..compat import mx
 from ..metrics.base import DeviceMetric, form_of
 from ..metrics.labels import LabelChecks, LabelColumns
 from ..metrics.sums import SAMPLES, slices
 from ..user_code import user_code
-from .forms import ResultForms
-from .loss_calls import as_variable, call_loss, named_parts
+from .loss_calls import as_variable, call_loss
 
 MAX_FLOAT = 3e38
 SUM, BY_TERM, APART = "sum", "by term", "apart"  # forms of the objective
@@ -79,7 +79,7 @@ class LossGraph:
         objective_form: str = SUM,
     ) -> None:
         self.terms, self.metrics = list(terms), list(metrics)
-        self._forms, self._fused = forms or ResultForms(), fused or {}
+        self._forms, self._fused = forms or ResultForms(mx.nd.NDArray), fused or {}
         self._dtype, self._own_gradients, self._by_value = dtype, own_gradients, by_value or {}
         self.label_checks, self._objective_form = label_checks, objective_form
         label_keys = label_checks.keys if label_checks is not None else ()

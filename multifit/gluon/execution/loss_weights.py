@@ -57,10 +57,8 @@ class LossScaler:
 
     A normalizer is the number of samples of the whole batch, or the sum of a slot over all devices and
     processes. If that sum is 0, so are the term and its gradient. `dtype` is that of the objective;
-    `normalizers` adds up over processes. `reads` says whether sums are read, which does not wait for the
-    device if only another engine uses that: all normalizers are then numbers. ``shares(terms, samples)``
-    returns what terms are divided by, by key, if a batch of these samples is one of several that make an
-    update.
+    `normalizers` adds up over processes. ``shares(terms, samples)`` returns what terms are divided by, by
+    key, if a batch of these samples is one of several that make an update.
     """
 
     def __init__(
@@ -68,10 +66,9 @@ class LossScaler:
         terms: Sequence[Term],
         dtype: str,
         normalizers: Normalizers,
-        reads: bool = False,
         shares: Shares | None = None,
     ) -> None:
-        self.terms, self._dtype, self._normalizers, self._reads = list(terms), dtype, normalizers, reads
+        self.terms, self._dtype, self._normalizers = list(terms), dtype, normalizers
         self._shares = shares
         self._is_fixed = not any(callable(t.spec.weight) or not t.counts_samples for t in terms)
         self._scales: dict[Any, BatchLossScale] = {}
@@ -87,7 +84,7 @@ class LossScaler:
             return self._scales[key]
         weights = {term.key: _weight(term, state) for term in self.terms}
         normalized = [term for term in self.terms if not term.counts_samples]
-        local = {term.key: normalizer(term, batch, self._reads) for term in normalized}
+        local = {term.key: normalizer(term, batch) for term in normalized}
         sums = self._normalizers.add_up(batch, local)
         norms, parts = (
             {term.key: by_key.get(term.key, float(samples or 0)) for term in self.terms}

@@ -1,7 +1,7 @@
 """Calls or traces the net, and picks its outputs."""
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -17,10 +17,9 @@ from ..optim.parameters import real_dtype
 from ..optim.preserve_state import kept_statistics
 from ..precision import FULL, Precision, lower
 from ..user_code import user_code, wait_for
+from .blocks import STOCK
 from .cached_graph import CachedGraph, forget_errors, give_graph
 from .frozen import Frozen
-from .graph_cut import TracedGraph, as_json
-from .recorder import STOCK, form_of, obstacle_of, record
 
 
 def flatten(result: Any, flat: list[Any]) -> Any:
@@ -132,7 +131,6 @@ class Network:
         self.log_once = log_once
         self.casts: dict[str, str] = {}
         self._lowered_operators, self._failure = 0, ""
-        self._lowers = not precision.on_other_engine
         self.paths: dict[str, tuple[Any, ...]] | None = None
         self.hybridized = is_hybridized(net)
         self.traced = traces(net, spec)
@@ -140,15 +138,11 @@ class Network:
         self._bound: Any = None  # the structure of the result for which `paths` were found
         self._graph: CachedGraph | None = None
         self.traced_symbols: list[Any] = []  # the net's outputs, when it was last traced
-        self.constants: dict[str, Any] = {}  # the constants in the net's graph, when it was last recorded
 
     def bind(self, slots: Mapping[str, Any]) -> tuple[Any, list[Problem]]:
         """Call the net, and find the declared outputs in its result."""
         result = self._run(slots)
-        problems = self._bind(result)
-        # a recorded net is lowered when it is recorded
-        if not (self.precision.on_other_engine and self.recorded):
-            problems += self._not_lowered(self.traced)
+        problems = self._bind(result) + self._not_lowered()
         if problems:
             return None, problems
         outputs = self._pick(result)
@@ -183,27 +177,6 @@ class Network:
         return self.traced and self.change_outputs is None
 
     @property
-    def obstacle(self) -> tuple[str, str] | None:
-        """Why another engine can neither trace nor record the net, and the way out; None if it can."""
-        if self.traced:
-            return None
-        if self.spec.forward is not None:
-            return (
-                "the TaskSpec's forward= is not a graph",
-                "do what it does in a HybridBlock's hybrid_forward",
-            )
-        return obstacle_of(self.net)
-
-    @property
-    def recorded(self) -> bool:
-        """Whether another engine must record what the net does with arrays, as it takes no symbols."""
-        return not self.traced and self.obstacle is None
-
-    def form(self, slots: Mapping[str, Any]) -> Hashable:
-        """Return what batches must have in common to share a recording."""
-        return form_of(self.net, [slots[name] for name in self.spec.inputs])
-
-    @property
     def traced_outputs(self) -> dict[str, Any]:
         """The declared outputs as symbols, as the net was last traced; empty if it cannot be traced."""
         if not self.traced:
@@ -221,47 +194,12 @@ class Network:
         """Delete the net's own graph, now that the step graph contains it; it is traced again if needed."""
         self._graph = None
 
-    def symbols(self, inputs: Sequence[Any], arrays: Sequence[Any] = ()) -> dict[str, Any]:
-        """Call the net with symbols, inside a graph that is being traced.
-
-        A net that takes no symbols is called with the `arrays` of a batch instead, and recorded.
-        """
-        with self._frozen():
-            return self._symbols(inputs, arrays)
-
-    def _symbols(self, inputs: Sequence[Any], arrays: Sequence[Any]) -> dict[str, Any]:
-        if not self.traced:
-            with user_code(lambda: f"the net's forward pass ({self.stage}), which is recorded"):
-                recording = record(self.net, self._call_recorded, inputs, arrays)
-            self.constants = recording.constants
-            lowered = self._lower(list(recording.outputs.values()))
-            raise_problems(self._not_lowered(traced=True))
-            return dict(zip(recording.outputs, lowered))
+    def symbols(self, inputs: Sequence[Any]) -> dict[str, Any]:
+        """Call the net with symbols, inside a graph that is being traced."""
         flat: list[Any] = []
-        structure = flatten(self.net(*self._cast(inputs)), flat)
+        with self._frozen():
+            structure = flatten(self.net(*self._cast(inputs)), flat)
         return self._pick(regroup(structure, iter(self._lower(flat))))
-
-    def trace(self, slots: Mapping[str, Any]) -> TracedGraph:
-        """Trace the declared outputs for another engine; the net must have been called before."""
-        inputs = list(self.spec.inputs)
-        arrays = [slots[name] for name in inputs]
-        graph = CachedGraph(
-            lambda F, *each: list(self.symbols(each, arrays).values()), self.net.collect_params
-        )
-        with self.lowering():
-            variables, symbol = graph.symbol(arrays)
-        present = [name for name in inputs if slots[name] is not None]
-        outputs = tuple(self.paths or ())
-        return TracedGraph(as_json(symbol), dict(zip(variables, present)), outputs, self.constants)
-
-    @contextmanager
-    def lowering(self) -> Iterator[None]:
-        """Lower what is traced in the block, even if only another engine computes in the lower precision."""
-        before, self._lowers = self._lowers, True
-        try:
-            yield
-        finally:
-            self._lowers = before
 
     @property
     def _where(self) -> str:
@@ -289,9 +227,6 @@ class Network:
 
     def _frozen(self) -> AbstractContextManager[None]:
         return nullcontext() if self.frozen is None else self.frozen.applied()
-
-    def _call_recorded(self, *inputs: Any) -> dict[str, Any]:
-        return self._pick(self.net(*self._cast(inputs)))
 
     def _cast(self, inputs: Sequence[Any]) -> list[Any]:
         """Return the net's inputs, arrays or symbols, in the dtypes with which it can run."""
@@ -363,16 +298,15 @@ class Network:
         symbols = [mx.sym.identity(each) if _is_variable(each) else each for each in symbols]
         self.traced_symbols = symbols
         if self.precision.rules is not None:
-            lowered, self._lowered_operators = lower(symbols, self.precision.name, self.precision.rules)
-            symbols = lowered if self._lowers else symbols
+            symbols, self._lowered_operators = lower(symbols, self.precision.name, self.precision.rules)
         return symbols
 
-    def _not_lowered(self, traced: bool) -> list[Problem]:
+    def _not_lowered(self) -> list[Problem]:
         """Return why the net, which was called, did not compute in the requested precision."""
         if self.precision.rules is None or self._lowered_operators:
             return []
         operators = ", ".join(self.precision.rules.low)
-        if traced:
+        if self.traced:
             why, way_out = f"only {operators} do, and it has none of them", "leave precision= out"
         elif self.spec.forward is not None:
             why = "the TaskSpec's forward= calls it"

@@ -22,7 +22,7 @@ from ...spec.terms import Term
 from ..compat import mx
 from ..data.arrays import new_array
 from ..losses import SegmentationCELoss, SequenceCELoss, class_axis, is_kind, weighs_values, weighted
-from .recorder import run_by_python
+from .blocks import run_by_python
 
 OURS = SegmentationCELoss, SequenceCELoss
 

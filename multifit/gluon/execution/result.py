@@ -9,10 +9,10 @@ from ...protocols import Array, Numbers
 from ...spec import TaskSpec
 from ...spec.names import Ref, listed
 from ...spec.parsing import is_missable, presence
+from ...spec.terms import by_reference
 from ..compat import mx
 from ..data.arrays import new_array
 from ..data.batch import Batch
-from .loss_calls import by_reference
 from .loss_graph import Backward
 from .loss_weights import BatchLossScale
 from .split_graph import SharedFeatures

@@ -77,7 +77,10 @@ class SharedFeatures:
         """Return the tasks and the Gramian of each array's gradients, and the losses, all read in one go."""
         measure = measuring(len(losses), tuple([each.is_float for each in self.rows]))
         values = measure(*[each.values for each in self.rows], *losses).asnumpy()
-        return split_measured(values, [each.tasks for each in self.rows])
+        ends = np.cumsum([len(each.tasks) ** 2 for each in self.rows])
+        *gramians, read = np.split(values, ends)
+        pairs = [(each.tasks, g.reshape(len(each.tasks), -1)) for each, g in zip(self.rows, gramians)]
+        return pairs, read.tolist()
 
     def backward(self, weights: Numbers) -> None:
         """Pass the weighted sum of the tasks' gradients back through the body."""
@@ -110,15 +113,6 @@ class SharedFeatures:
                 if task == present[0]:
                     stack.enter_context(kept_statistics(parameters))
         return rows
-
-
-def split_measured(
-    values: Numbers, tasks: Sequence[Sequence[int]]
-) -> tuple[list[tuple[Sequence[int], Numbers]], list[float]]:
-    """Cut numbers that were read in one go: return each array's tasks with their Gramian, and the losses."""
-    ends = np.cumsum([len(each) ** 2 for each in tasks])
-    *gramians, losses = np.split(values, ends)
-    return [(each, g.reshape(len(each), -1)) for each, g in zip(tasks, gramians)], losses.tolist()
 
 
 @cache

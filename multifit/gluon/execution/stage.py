@@ -1,9 +1,9 @@
 """Runs a batch on all devices, and adds up the figures."""
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 from ...distributed import ALONE, World
 from ...engines import Timer, untimed
@@ -20,9 +20,7 @@ from ..metrics.host import Joining, Measured
 from ..metrics.stage_figures import StageFigures
 from ..metrics.stage_metric import StageMetric
 from ..optim.preserve_state import kept_statistics
-from .cached_graph import forget_errors
 from .carried_state import CarriedState
-from .graph_cut import SAMPLES, WEIGHTS
 from .loss_graph import LossGraph, LossOutputs
 from .loss_separation import TOGETHER, LossSeparation
 from .loss_weights import BatchLossScale, LossScaler, Shares
@@ -66,17 +64,6 @@ class Throttle:
         self._queue.clear()
 
 
-FEW = 13  # samples show what net and losses return; it is hardly the size of another axis
-
-
-class Prepared(NamedTuple):
-    """A batch's graph, the scale of its losses, and the graph's inputs besides the slots, by name."""
-
-    graph: StepGraph
-    scale: BatchLossScale
-    given: dict[str, Array]
-
-
 class Stage:
     """Runs batches for one TaskSpec, and adds up its figures.
 
@@ -114,9 +101,7 @@ class Stage:
         self.figures = StageFigures(self.spec, metrics, finite_only, separation.means, network.stage)
         self._world = world
         self.graphs = StepGraphCache(network, self.spec, self.figures, changes_objective, dtype, separation)
-        self._scaler = LossScaler(
-            self.spec.terms, dtype, Normalizers(world), network.precision.on_other_engine, shares
-        )
+        self._scaler = LossScaler(self.spec.terms, dtype, Normalizers(world), shares)
         self._throttle = Throttle()
         self.is_partial = training and any(term.optional for term in self.spec.terms)
         self.carried = CarriedState(self.spec.state, contexts, dtype) if self.spec.state else None
@@ -171,60 +156,19 @@ class Stage:
                     self._run_device(result, slots, size, scale, state)
         return result
 
-    def prepare(self, batch: Batch, state: RunState | None = None) -> Prepared:
-        """Return a batch's graph and the graph's inputs besides the slots, for another engine.
-
-        Figures do not change. Of the first batch of each kind, a few samples run through the net, to find out
-        what net and losses return.
-        """
-        scale = self._scaler.scale(batch, state)
-        context, slots, size = batch.contexts[0], batch.slots[0], batch.sizes[0]
-        batch.signature = batch.signature or signature_of(slots.values())
-        graph = self.graphs.find(batch.signature, size)
-        if graph is None:
-            with suppress(Exception):  # a net may take batches of one size only; other errors come again
-                graph = self._rehearse(batch.first(FEW), scale, state)
-        if graph is None:
-            forget_errors(self.network.net, *(term.spec.fn for term in self.spec.terms))
-            graph = self._rehearse(batch, scale, state)
-        constants = {
-            SAMPLES: self._scaler.constant((float(size),), context),
-            WEIGHTS: self._weights(graph, scale, context)[0],
-        }
-        return Prepared(graph, scale, {name: array for name, array in constants.items() if array is not None})
-
-    def _rehearse(self, batch: Batch, scale: BatchLossScale, state: RunState | None) -> StepGraph:
-        """Run a batch for its graph alone, and wait for it, so that all errors are raised here."""
-        result, statistics = StepResult(self.spec, batch), self.network.net.collect_params().values()
-        with self.recording(), batch.contexts[0], kept_statistics(statistics):
-            graph, computed = self._run_device(result, batch.slots[0], batch.sizes[0], scale, state)
-            for array in (*result.outputs[0].values(), *_last_arrays([(graph, computed)])):
-                array.wait_to_read()
-        return graph
-
-    def check_outputs(self, batch: Batch, outputs: Mapping[str, Any]) -> None:
-        """Raise SpecError if handlers have changed the form that outputs had in the first batch."""
-        self.graphs.forms.samples, self.graphs.forms.batch_axis = batch.sizes[0], batch.axis
-        self.graphs.forms.check_outputs(outputs)
-
-    def unmeasured(self, batch: Batch, measured: Collection[str]) -> list[StageMetric]:
-        """Return the metrics of a batch that its graphs did not compute; `measured` are those that they did.
-
-        Metrics that are not known are never in the graphs, and so are the same on all ranks.
-        """
-        return [
-            metric
-            for metric in self.figures.metrics
-            if metric.term.key not in measured and metric.term.optional.isdisjoint(batch.absent)
-        ]
-
     def measure(self, result: StepResult, timer: Timer = untimed) -> None:
         """Measure what the graphs did not compute; this may wait for the engine.
 
         Metrics that are not known get the arrays of all ranks, in the order of the ranks, when evaluating;
-        otherwise, each rank's metric gets the arrays of that rank.
+        otherwise, each rank's metric gets the arrays of that rank. They are never in the graphs, and so are
+        the same on all ranks.
         """
-        metrics = self.unmeasured(result.batch, result.measured)
+        absent = result.batch.absent
+        metrics = [
+            metric
+            for metric in self.figures.metrics
+            if metric.term.key not in result.measured and metric.term.optional.isdisjoint(absent)
+        ]
         if metrics:
             with timer("measure"):
                 joining = Joining(result.batch.sizes, result.batch.axis)
@@ -257,7 +201,7 @@ class Stage:
         state: RunState | None,
         outputs: dict[str, Array] | None = None,
     ) -> tuple[StepGraph, list[LossOutputs]]:
-        self.graphs.forms.samples, self.graphs.forms.batch_axis = size, result.batch.axis
+        self.graphs.forms.begin(size, result.batch.axis)
         context = mx.context.current_context()
         signature = result.batch.signature or signature_of(slots.values())
         samples = self._scaler.constant((float(size),), context)

@@ -5,11 +5,9 @@ from typing import Any
 
 from ...errors import SpecError
 from ...spec.names import OUTPUTS
+from ...spec.terms import by_reference
 from ..compat import mx
 from .bound_graph import bound_graph, reaches_any
-from .cached_graph import CachedGraph
-from .graph_cut import OUTPUT, SAMPLES, WEIGHTS, TracedGraph, as_json
-from .loss_calls import by_reference
 from .loss_graph import LossGraph
 from .loss_separation import LossSeparation
 from .network import Network
@@ -67,44 +65,17 @@ class StepFunction:
         outputs: Mapping[str, Any] = dict(zip(self.outputs_read, arrays[len(self.slot_names) :]))
         if self.with_net:
             outputs = self._network.symbols([slots[name] for name in self._network.spec.inputs])
-        results = self._results(F, outputs, slots, weights, size, full, self.with_net)
+        losses = self._losses(F, by_reference(outputs, slots), weights, size)
+        results = {name: getattr(losses, name) for name in ("objective", "statistics")}
+        results = {name: symbol for name, symbol in results.items() if symbol is not None}
+        results.update({f"objective.{loss}": symbol for loss, symbol in losses.objectives.items()})
+        views = {f"output.{name}": outputs[name] for name in self._output_names if self.with_net}
+        # Outputs come first, so that Dropout draws its masks in the same order as in a hand-written loop.
+        if full or not results or not _keeps_order(F, views, results):
+            views.update({f"part.{name}": part for name, part in losses.parts.items()})
+            results = {**{name: self._view(F, symbol) for name, symbol in views.items()}, **results}
         names[:] = results
         return self._bind(F, results)
-
-    def trace(self, slots: Mapping[str, Any], weighted: bool) -> TracedGraph:
-        """Trace everything for another engine, with all outputs.
-
-        A net that takes no symbols is recorded, for batches of the same form as these slots. `weighted` says
-        whether there is an objective. Besides the slots, the inputs are SAMPLES, and WEIGHTS if there are
-        losses. If the net is not part of the graph, its outputs are inputs too; their names begin with
-        OUTPUT.
-        """
-        names: list[str] = []
-        network = self._network
-        with_net = self.with_net or (network.recorded and network.change_outputs is None)
-        inputs = network.spec.inputs if with_net else ()
-        slot_names = sorted({*self.slot_names, *inputs})
-        read = sorted(self.outputs_read)
-        inputs_in_order = [SAMPLES, *[WEIGHTS] * bool(weighted and self._losses.terms)]
-        inputs_in_order += [*slot_names, *([] if with_net else [OUTPUT + name for name in read])]
-
-        def trace(F: Any, *arrays: Any) -> list[Any]:
-            values = dict(zip(inputs_in_order, arrays))
-            of_slots = {name: values[name] for name in slot_names}
-            outputs = {name: values.get(OUTPUT + name) for name in read}
-            if with_net:
-                outputs = network.symbols([values[name] for name in inputs], [slots[name] for name in inputs])
-            loss_inputs = of_slots, values.get(WEIGHTS), values[SAMPLES]
-            results = self._results(F, outputs, *loss_inputs, full=True, with_net=with_net)
-            names[:] = results
-            return self._bind(F, results)
-
-        graph = CachedGraph(trace, self.parameters)
-        stand_in = next(iter(slots.values()))  # only whether an array is None matters
-        with network.lowering():
-            variables, symbol = graph.symbol([slots.get(name, stand_in) for name in inputs_in_order])
-        present = [name for name in inputs_in_order if slots.get(name, stand_in) is not None]
-        return TracedGraph(as_json(symbol), dict(zip(variables, present)), tuple(names), network.constants)
 
     def parameters(self) -> Any:
         """Return the ParameterDict of the net, if it is part of the function, and of the losses."""
@@ -114,28 +85,6 @@ class StepFunction:
             if isinstance(block, mx.gluon.Block):
                 parameters.update(block.collect_params())
         return parameters
-
-    def _results(
-        self,
-        F: Any,
-        outputs: Mapping[str, Any],
-        slots: Mapping[str, Any],
-        weights: Any,
-        size: Any,
-        full: bool,
-        with_net: bool,
-    ) -> dict[str, Any]:
-        """Return everything that is computed from outputs and slots, by name, the outputs first."""
-        losses = self._losses(F, by_reference(outputs, slots), weights, size)
-        results = {name: getattr(losses, name) for name in ("objective", "statistics")}
-        results = {name: symbol for name, symbol in results.items() if symbol is not None}
-        results.update({f"objective.{loss}": symbol for loss, symbol in losses.objectives.items()})
-        views = {f"output.{name}": outputs[name] for name in self._output_names if with_net}
-        # Outputs come first, so that Dropout draws its masks in the same order as in a hand-written loop.
-        if full or not results or not _keeps_order(F, views, results):
-            views.update({f"part.{name}": part for name, part in losses.parts.items()})
-            results = {**{name: self._view(F, symbol) for name, symbol in views.items()}, **results}
-        return results
 
     def _bind(self, F: Any, results: Mapping[str, Any]) -> list[Any]:
         """Return the graph's outputs; a bound loss's gradient reaches only its trainers' parameters."""

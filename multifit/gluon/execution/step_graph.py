@@ -4,15 +4,13 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
+from ...engines.forms import ResultForms
 from ...errors import SpecError, counted, last_line
+from ...spec.terms import by_reference
 from ..compat import mx
 from ..metrics.labels import LabelRows
-from ..ops import whole_maps
 from ..user_code import user_code
 from .cached_graph import CachedGraph, ExecutedGraph
-from .forms import ResultForms
-from .graph_cut import TracedGraph
-from .loss_calls import by_reference
 from .loss_graph import APART, LossGraph, LossOutputs
 from .loss_separation import LossSeparation
 from .network import Network, hybridizing
@@ -104,11 +102,6 @@ class StepGraph:
         arrays = by_reference(outputs, slots)
         return [losses(mx.nd, arrays, w, size) for losses, w in zip(self.loss_graphs, weights)]
 
-    def trace(self, slots: Mapping[str, Any], weighted: bool) -> TracedGraph:
-        """Trace net, losses and metrics for another engine: see :meth:`StepFunction.trace`."""
-        with whole_maps():
-            return self._function.trace(slots, weighted)
-
     @cached_property
     def form(self) -> Hashable:
         """What the graph depends on: equal forms, equal graphs, within a stage. Needs a first batch."""
@@ -134,9 +127,6 @@ class StepGraph:
         eager = f"operator by operator: {', '.join(names)}" if names else "nothing runs operator by operator"
         if self._with_net and self._is_graph:
             return f"the net, {computed} are one graph; {eager}{split}"
-        network = self.network
-        if network.precision.on_other_engine and network.recorded and network.change_outputs is None:
-            return f"the net, {computed} are one graph, recorded for each form of batches; {eager}"
         reason = self._failure or (
             "it has a forward or hooks of its own"
             if self.network.hybridized or self.network.spec.forward is not None

@@ -4,16 +4,16 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from ...engines.forms import ResultForms
 from ...spec import TaskSpec
 from ...spec.names import OUTPUTS, Ref
-from ...spec.terms import Taker, Term
+from ...spec.terms import Taker, Term, by_reference
+from ..compat import mx
 from ..data.arrays import Signature
 from ..metrics.labels import LabelRule
 from ..metrics.stage_figures import StageFigures
 from ..user_code import user_code
-from .forms import ResultForms
 from .fused_losses import cross_entropy, fused_loss
-from .loss_calls import by_reference
 from .loss_graph import LossGraph
 from .loss_separation import LossSeparation
 from .network import Network, is_traceable
@@ -51,7 +51,7 @@ class StepGraphCache:
         self._graphs: dict[Hashable, StepGraph] = {}
         self._shared: dict[Hashable, StepGraph] = {}  # by form
         self._fixed_sizes = False
-        self.forms = ResultForms()
+        self.forms = ResultForms(mx.nd.NDArray)
         self.own_gradients: set[str] = set()
         self.by_value: dict[str, bool] = {}
         self._requests: list[str] = []

@@ -9,7 +9,7 @@ import numpy as np
 from ...protocols import Shape, Tensor
 from ...threads import omp_threads
 from ..compat import mx
-from ..ops import WHOLE, first_largest, reaches
+from ..ops import first_largest, reaches
 from .base import DeviceMetric, PairGraph, as_float64
 
 MAX_CLASSES = 6  # up to this many classes, inner products are faster on one thread
@@ -37,9 +37,7 @@ class DeviceSegmentation(DeviceMetric):
         return partial(self._count, few, output[1])
 
     def _count(self, few: bool, scores: int, F: ModuleType, label: Tensor, output: Tensor) -> list[Tensor]:
-        """Count in the fastest way, which depends on the engine that the graph is traced for."""
-        if few and WHOLE.get():
-            return self._by_one_product(scores, F, label, output)
+        """Count in the fastest way."""
         few = few and omp_threads() == 1
         return (self._by_products if few else self._by_scattering)(scores, F, label, output)
 
@@ -57,12 +55,6 @@ class DeviceSegmentation(DeviceMetric):
         cell = F.reshape(row * self.classes + column, (1, -1))
         ones = F.reshape(F.ones_like(cell), (-1,))
         return as_float64(F, F._internal._backward_gather_nd(ones, cell, shape=(self.width,)))
-
-    def _by_one_product(self, scores: int, F: ModuleType, label: Tensor, output: Tensor) -> list[Tensor]:
-        """Count by a product of one-hot matrices: a single kernel, and none in which many threads collide."""
-        row, column = (F.reshape(each, (-1,)) for each in self._row_and_column(scores, F, label, output))
-        ones = F.one_hot(row, depth=self.classes + 2), F.one_hot(column, depth=self.classes)
-        return as_float64(F, F.reshape(F.dot(*ones, transpose_a=True), (-1,)))
 
     def _by_products(self, scores: int, F: ModuleType, label: Tensor, output: Tensor) -> list[Tensor]:
         """Count by inner products of masks; those of predictions are 1 for "this class or a later one"."""

@@ -1,7 +1,7 @@
 """All figures of one stage: its losses and metrics, their names, directions and state."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from ...balance.means import Means
 from ...checks import counted_labels_problem, partly_missing_problem
@@ -25,24 +25,14 @@ WrongLabels = Mapping[str, Sequence[int]]
 """By rule: how many labels broke it, and the number (from 1) of the first batch with one."""
 
 
-class OtherEngineValues(Protocol):
-    """Values that another engine keeps on its device until they are read."""
-
-    def fetch(self) -> None:
-        """Move the values to the host; this waits for the device."""
-
-    def clear(self) -> None:
-        """Discard the values."""
-
-
 class StageFigures(stage_figures.StageFigures):
     """The figures of a stage: `sums` of its losses, its `metrics`, and counts of its wrong `labels`.
 
     `finite_only` says whether inputs and labels that are not finite are an error. `means` are further
     figures, to which other objects add. `stage` is the name of the stage. `constant_classes` are the numbers
-    of classes of the label rules, by key; None if the number may differ between batches. If another engine
-    runs the batches, `other_engine_sums` are what it has summed on its device. `complete` says whether all
-    batches of the pass were measured, and `ended` whether it will not go on after a resume either.
+    of classes of the label rules, by key; None if the number may differ between batches. `complete` says
+    whether all batches of the pass were measured, and `ended` whether it will not go on after a resume
+    either.
     """
 
     def __init__(
@@ -58,7 +48,6 @@ class StageFigures(stage_figures.StageFigures):
         self._finite_only = finite_only
         self._rules: dict[str, LabelRule] = {}
         self.constant_classes: dict[str, int | None] = {}
-        self.other_engine_sums: OtherEngineValues | None = None
 
     def read(self, quick: bool = False) -> dict[str, float]:
         """Return all figures by name, without prefix; empty before the first batch. Waits for the engine.
@@ -77,7 +66,6 @@ class StageFigures(stage_figures.StageFigures):
 
     def totals(self) -> tuple[Totals, WrongLabels]:
         """Return everything that was added up on the devices; this waits for the engine."""
-        self.fetch()
         with user_code(lambda: "an operator in one of the batches so far"):
             return self.sums.totals(), self.labels.read()  # errors of the engine are raised by reading
 
@@ -103,15 +91,8 @@ class StageFigures(stage_figures.StageFigures):
             figures.update(means.read())
         return figures
 
-    def fetch(self) -> None:
-        """Add what another engine has summed so far, if there is one; this waits for its device."""
-        if self.other_engine_sums is not None:
-            self.other_engine_sums.fetch()
-
     def reset_own(self) -> None:
         """Discard what this process alone has measured, but not `means`, which are equal on all ranks."""
-        if self.other_engine_sums is not None:
-            self.other_engine_sums.clear()
         self.sums.clear()
         self.labels.clear()
         super().reset_own()

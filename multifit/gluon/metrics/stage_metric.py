@@ -62,6 +62,13 @@ class Place(Enum):
     HOST = "host"  # outside of the graph
 
 
+PLACES = {
+    Place.DEVICE: "summed on the device",
+    Place.HOST: "summed outside of the graph",
+    Place.UNDECIDED: "no loader has what it takes",
+}
+
+
 class StageMetric(MetricFigures):
     """A metric in one stage: where it is computed, and its figures.
 
@@ -78,6 +85,17 @@ class StageMetric(MetricFigures):
         self.place, self.kept = Place.UNDECIDED, KeptArrays(term.where)
         self.keeps = False
         self._computed = 0  # pieces of `kept` from which the metric object was computed
+
+    def fork(self) -> StageMetric:
+        """Return a metric like this that has measured nothing."""
+        return StageMetric(self.term, copy_metric(self.metric))
+
+    @property
+    def where_computed(self) -> str:
+        """Where it is computed, for the plan."""
+        if self.keeps:
+            return "computed from the whole pass"
+        return PLACES[self.place] if self.is_whole else "updated batch by batch"
 
     def bind(self, arrays: Mapping[Ref, Any], size: int) -> DeviceMetric | None:
         """Return the device metric for one device's outputs and slots; None if they cannot be in the graph.

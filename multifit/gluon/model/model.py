@@ -1,21 +1,21 @@
 """The net on its devices, and the spec of a net without one."""
 
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from ...checks.trainers import listing
-from ...errors import Problem, SpecError, raise_problems, shown
-from ...protocols import Context
-from ...spec import LossSpec, MetricSpec, TaskSpec
+from ...engines import model
+from ...errors import Problem, raise_problems
+from ...spec import TaskSpec
 from ..compat import mx
 from ..data.devices import resolve_context
+from ..execution.blocks import blocks_of
 from ..execution.network import traces
-from ..execution.recorder import blocks_of
 from ..metrics import BinaryAccuracy
 from ..optim.parameters import initialize, named_parameters, real_dtype
-from ..precision import Precision, precision_of
+from ..precision import precision_of
 
 losses = mx.gluon.loss
 METRICS = (
@@ -38,34 +38,20 @@ def default_spec(loss: object, log_once: Callable[[str], None]) -> TaskSpec:
     accuracy for sigmoid cross entropy, RMSE for L2 and Huber, and MAE for L1; other losses have none. Raises
     SpecError if `loss` is not a loss.
     """
-    if not callable(loss) or isinstance(loss, type):
-        raise SpecError(
-            f"spec is {shown(loss)}; give a TaskSpec, or one loss for a net with one input, one output and "
-            "one label"
-        )
-    kind = getattr(loss, "__name__", type(loss).__name__)
-    log_once(
-        f"default TaskSpec for {kind}: the net's input is called data, its output output, the label label"
-    )
-    metrics = {
-        key: MetricSpec(metric(loss), outputs="output", labels="label")
-        for known, key, metric in METRICS
-        if isinstance(loss, known) and getattr(loss, "_sparse_label", True)
-    }
-    log_once(f"default metric for {kind}: {', '.join(metrics) or 'none, only the loss'}")
-    return TaskSpec(
-        inputs=["data"], outputs=["output"], labels=["label"],
-        losses={"output": LossSpec(loss, outputs="output", labels="label")}, metrics=metrics,
-    )  # fmt: skip
+
+    def metrics(loss: Any) -> dict[str, Any]:
+        sparse = getattr(loss, "_sparse_label", True)
+        return {key: make(loss) for kind, key, make in METRICS if sparse and isinstance(loss, kind)}
+
+    return model.default_spec(loss, log_once, metrics)
 
 
 class Model:
     """A net with its parameters, on its devices.
 
     `context`, `initializer` and `precision` are those of :class:`multifit.MultiEstimator`. Losses that are
-    Blocks may have parameters too. `choose_precision` returns the precision with a name, if the engine
-    supports it. Raises SpecError if MXNet's NumPy interface is active, and ValueError for a context that does
-    not exist, or a precision that is unknown or that the devices do not support.
+    Blocks may have parameters too. Raises SpecError if MXNet's NumPy interface is active, and ValueError for
+    a context that does not exist, or a precision that is unknown or that the devices do not support.
 
     `parameters` are named by structure, such as ``body.0.weight``; `contexts` are the devices; `log_once` is
     called with a line to log once.
@@ -79,7 +65,6 @@ class Model:
         initializer: Any,
         precision: str,
         log_once: Callable[[str], None],
-        choose_precision: Callable[[object, Sequence[Context]], Precision] = precision_of,
     ) -> None:
         raise_problems(_numpy_problems(()))
         self.net = net
@@ -88,7 +73,7 @@ class Model:
         net.apply(_mark_statistics)
         self._gradients = self._gradient_lists()
         self.contexts = resolve_context(context, list(self.parameters.values()))
-        self.precision = choose_precision(precision, self.contexts)
+        self.precision = precision_of(precision, self.contexts)
         if self.precision.rules is not None:
             log_once(self.precision.description)
         self._initializer, self.log_once, self._initialized = initializer, log_once, False
@@ -102,7 +87,7 @@ class Model:
     @property
     def has_right_gradients(self) -> bool:
         """Whether gradients are right whatever is frozen: MXNet's are corrected in a net that is traced."""
-        return self.precision.on_other_engine or traces(self.net, self._spec)
+        return traces(self.net, self._spec)
 
     def lacking_gradients(self) -> list[Problem]:
         """Return the biases that would learn, but for which MXNet computes no gradient."""
@@ -119,7 +104,7 @@ class Model:
 
         Trainers would still update the old ones.
         """
-        self._compare(self._current(), self.parameters)
+        raise_problems(model.changed_problems(self._current(), self.parameters))
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
@@ -128,36 +113,17 @@ class Model:
         A net that makes layers in its first forward pass can be evaluated, but not trained.
         """
         current = self._current()
-        self._compare(current, self._known or {**current, **self.parameters})
+        raise_problems(model.changed_problems(current, self._known or {**current, **self.parameters}))
         yield
         self.ran()
 
     def ran(self) -> list[Problem]:
         """Remember the parameters after a forward pass; return a problem if no trainer knows some of them."""
         self._known = self._current()
-        made = _missing(self._known, self.parameters)
-        if not made:
-            return []
-        message = (
-            f"net: its forward pass has made {listing(made)}, which no trainer updates; make all layers in "
-            "__init__, or call the net on a batch before MultiEstimator(net, spec, trainers)"
-        )
-        return [Problem("spec", message)]
+        return model.made_problems(self._known, self.parameters)
 
     def _current(self) -> dict[str, Any]:
         return named_parameters(self.net, self._losses)
-
-    def _compare(self, current: Mapping[str, Any], known: Mapping[str, Any]) -> None:
-        added, removed = _missing(current, known), _missing(known, current)
-        changes = {
-            "replaced": [name for name in removed if name in added],
-            "added": [name for name in added if name not in removed],
-            "removed": [name for name in removed if name not in added],
-        }
-        what = "; ".join(f"{change}: {listing(names)}" for change, names in changes.items() if names)
-        message = f"net: it has other parameters than when the estimator was made; {what}"
-        way_out = "make a new MultiEstimator(net, spec, trainers) after changing the net"
-        raise_problems([Problem("spec", f"{message}; {way_out}")] if what else [])
 
     def discard_static_graphs(self) -> None:
         """Discard the graphs of blocks with ``static_shape=True`` if parameters have new arrays of gradients.
@@ -202,12 +168,6 @@ def _mark_statistics(block: mx.gluon.Block) -> None:
 def _discard_static_graph(block: mx.gluon.Block) -> None:
     if isinstance(block, mx.gluon.HybridBlock) and dict(block._flags).get("static_shape"):
         block._clear_cached_op()
-
-
-def _missing(parameters: Mapping[str, Any], others: Mapping[str, Any]) -> list[str]:
-    """Return the names of the parameters that are not among `others`, whatever their names there."""
-    known = {id(each) for each in others.values()}
-    return [name for name, each in parameters.items() if id(each) not in known]
 
 
 def _numpy_problems(parameters: Iterable[Any]) -> list[Problem]:

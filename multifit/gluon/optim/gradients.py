@@ -4,14 +4,13 @@ A gradient is fresh from the backward pass that writes it until a trainer uses i
 the array of the parameter's values.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from ..compat import mx
-from ..data.arrays import new_array
 
 
 def is_fresh(values: mx.nd.NDArray) -> bool:
@@ -46,31 +45,6 @@ def replicas(parameter: mx.gluon.Parameter) -> list[mx.nd.NDArray]:
 def fresh_flags(parameter: mx.gluon.Parameter) -> list[bool]:
     """Return for each device whether the parameter's gradient is fresh."""
     return [is_fresh(values) for values in replicas(parameter)]
-
-
-def pending_gradients(parameters: Mapping[str, mx.gluon.Parameter]) -> dict[str, np.ndarray]:
-    """Return parameters' fresh gradients on the first device, for another engine; waits for MXNet."""
-    fresh = {name: p for name, p in _trained(parameters).items() if is_fresh(replicas(p)[0])}
-    return {name: parameter.list_grad()[0].asnumpy() for name, parameter in fresh.items()}
-
-
-def set_pending(parameters: Mapping[str, mx.gluon.Parameter], gradients: Mapping[str, np.ndarray]) -> None:
-    """Set fresh gradients of parameters that are on one device; this also works while autograd records.
-
-    The gradients of all other parameters are marked as used.
-    """
-    trained = _trained(parameters)
-    with mx.autograd.pause(train_mode=mx.autograd.is_training()):
-        discard_gradients(parameter for name, parameter in trained.items() if name not in gradients)
-        for name, value in gradients.items():
-            (values,), (gradient,) = replicas(trained[name]), trained[name].list_grad()
-            gradient[:] = new_array(value, gradient.context, gradient.dtype)
-            set_fresh(values, True)
-
-
-def _trained(parameters: Mapping[str, mx.gluon.Parameter]) -> dict[str, mx.gluon.Parameter]:
-    """Return the parameters that have gradients."""
-    return {name: p for name, p in parameters.items() if p.grad_req != "null" and p._data is not None}
 
 
 def discard_gradients(parameters: Iterable[mx.gluon.Parameter]) -> None:

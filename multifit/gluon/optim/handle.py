@@ -1,6 +1,5 @@
 """A trainer with a name, whose rate, weight decay and momentum can be set, whatever its optimizer."""
 
-from collections.abc import Callable
 from typing import Any
 
 from ...arguments import checked_value
@@ -25,16 +24,12 @@ class TrainerHandle:
     * `weight_decay`: float, the optimizer's ``wd``.
     * `momentum`: float, the share of the past in the running mean of gradients: ``momentum``, or ``beta1`` of
       Adam and its variants. Raised from 0, it starts with a mean of 0.
-
-    `publish` is called before states are read or replaced: an engine that holds them itself writes them into
-    the trainer.
     """
 
-    __slots__ = ("name", "publish", "trainer")
+    __slots__ = ("name", "trainer")
 
     def __init__(self, name: str, trainer: mx.gluon.Trainer) -> None:
         self.name, self.trainer = name, trainer
-        self.publish: Callable[[], object] = lambda: None
 
     def __getattr__(self, name: str) -> Any:
         if name in self.__slots__:  # while the handle is being copied, it has no trainer
@@ -90,18 +85,15 @@ class TrainerHandle:
         value, before = self._checked("momentum", self._momentum, value), self.momentum
         setattr(self.optimizer, self._momentum, value)
         if before == 0 != value and self._momentum == "momentum":  # MXNet made no states, or kept old ones
-            self.publish()
             for updater in self.trainer._updaters:
                 updater.states.clear()
 
     def save_states(self, fname: str) -> None:
         """Save the optimizer and its states to a file, as the trainer does."""
-        self.publish()
         self.trainer.save_states(fname)
 
     def load_states(self, fname: str) -> None:
         """Load what :meth:`save_states` saved; do not load files of others, because the trainer unpickles."""
-        self.publish()
         self.trainer.load_states(fname)
 
     @property

@@ -12,7 +12,6 @@ def save_figures(figures: StageFigures) -> dict[str, Any]:
 
     The tree refers to the stage's arrays: write it, or load it elsewhere, before the next batch.
     """
-    figures.fetch()
     return {
         "tally": figures.sums.state(),
         "labels": figures.labels.state(),

@@ -16,8 +16,6 @@ from ..losses import softmax_axis
 from ..user_code import user_code
 from ..validation.first_batch import run_batch
 
-PredictBatch = Callable[[Engine, Any], "list[Piece]"]
-
 
 def evaluate_batch(engine: Engine, raw: Any) -> StepResult:
     """Measure losses and metrics on a batch; the first batch is checked.
@@ -71,7 +69,8 @@ def predict(
     gather: bool = True,
     activation: Any = None,
     write: Callable[[str, np.ndarray, int], object] | None = None,
-    run: PredictBatch = predict_batch,
 ) -> dict[str, Any]:
     """Return every output by name; see :func:`multifit.engines.prediction.predict`."""
-    return prediction.predict(engine, data, gather, activation, write, run=run, class_axis=softmax_axis)
+    return prediction.predict(
+        engine, data, gather, activation, write, run=predict_batch, class_axis=softmax_axis
+    )

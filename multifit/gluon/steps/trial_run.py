@@ -4,11 +4,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from ...engines import DryRun
 from ...seeding import preserve_rng
 from ...stages import TRAIN
 from ..engine import Engine
 from ..optim.preserve_state import preserve_state
-from ..validation.dry_run import DryRun, dry_run
+from ..validation.dry_run import dry_run
 
 
 @contextmanager

@@ -1,14 +1,10 @@
 """The dry run: check everything on the first batch, before the first update."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from ...checks.trainers import bound_problems, window_problems
-from ...engines import FirstBatches
-from ...engines.first_batches import NO_LOSS, fetch_first, named_problems
+from ...engines import DryRun, FirstBatches
+from ...engines.dry_run import check_batches, check_windows, read_first, trainer_problems
 from ...errors import Problem, raise_problems
-from ...spec.plan import LoaderPlan
 from ...stages import EVALUATE, TRAIN
 from ..compat import mx
 from ..data.batch import Batch
@@ -18,22 +14,6 @@ from ..execution.result import StepResult
 from .first_batch import check_first_batch
 
 
-@dataclass(frozen=True)
-class DryRun:
-    """The results of the first batch of each loader, by stage; empty for a stage without data.
-
-    `loaders` describe each loader and what training takes from it, if there are several.
-    """
-
-    results: Mapping[str, Sequence[StepResult]]
-    loaders: Sequence[LoaderPlan] = ()
-
-    @property
-    def train(self) -> StepResult:
-        """The result of the first training batch."""
-        return self.results[TRAIN][0]
-
-
 def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
     """Check everything on one batch, and return what net, losses and metrics computed from it.
 
@@ -41,40 +21,20 @@ def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
     `val_data` may be the :class:`FirstBatches` of several loaders; the figures of training are then discarded
     too. Raises SpecError, DataError or TrainerError with all problems at once.
     """
-    problems = [] if engine.spec.terms else [Problem("spec", NO_LOSS)]
+    batches, problems = read_first(engine, raw, val_data)
     uninitialized = engine.model.initialize()
-    problems += uninitialized
-    batches: list[tuple[str, Batch, Any]] = []  # with the data that it comes from
-    checked: list[tuple[str, Batch, Any]] = []  # with what the net and the losses returned
-    for name, data in ((TRAIN, raw), (EVALUATE, val_data)):
-        firsts = data.batches if isinstance(data, FirstBatches) else [data]
-        for first in firsts if name == TRAIN or data is not None else ():
-            batch, batch_problems = fetch_first(engine, name, first)
-            problems += batch_problems
-            if batch is not None and not uninitialized:
-                batches.append((name, batch, first))
-    trainer_problems = engine.trainers.build()
-    problems += trainer_problems or bound_problems(engine.spec.terms, engine.trainers.get())
-    try:
-        for name, batch, first in batches:
-            if name == EVALUATE and engine.spec.evaluate is None and any(p.kind == "spec" for p in problems):
-                continue  # one TaskSpec serves both stages, and its problems are known
-            engine.begin_stage(name, batch, problems)
-            stage_outputs, stage_problems = check_first_batch(engine.stages[name], batch)
-            checked.append((name, batch, stage_outputs))
-            problems += named_problems(stage_problems, name, first)
-    except Exception:
-        raise_problems(problems)  # they may be the cause of the error, and are easier to fix
-        raise
-    raise_problems(problems)
+    problems += uninitialized + trainer_problems(engine)
+
+    def check(name: str, batch: Batch) -> tuple[Any, list[Problem]]:
+        engine.begin_stage(name, batch, problems)
+        return check_first_batch(engine.stages[name], batch)
+
+    checked = check_batches(engine, () if uninitialized else batches, problems, check)
     if engine.spec.restricted and (left_out := without_gradient(engine)):
         engine.trainers.set_frozen("only", [engine.model.parameters[name] for name in left_out], True)
         raise_problems(engine.trainers.build())
     raise_problems(engine.model.ran() + engine.trainers.unreached())
-    trainers = engine.trainers.get()
-    windows = {name: trainers.window(name) for name in trainers}
-    problems = window_problems(engine.stages[TRAIN].spec.terms, windows)
-    raise_problems(engine.gradients.problems(trainers) + problems)
+    raise_problems(engine.gradients.problems(engine.trainers.get()) + check_windows(engine))
     results = {  # training last, as a fit then computes its gradients
         stage: [_run(engine, *each) for each in checked if each[0] == stage] for stage in (EVALUATE, TRAIN)
     }

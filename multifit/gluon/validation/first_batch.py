@@ -5,15 +5,14 @@ from typing import Any
 
 from ...errors import Problem, quoted, raise_problems
 from ...spec.names import LABELS, Ref
-from ...spec.terms import Term
+from ...spec.terms import Term, by_reference
 from ...state import RunState
 from ..compat import mx
 from ..data.arrays import cast_line, fewest_casts, has_other_dtype
 from ..data.batch import Batch
+from ..execution.blocks import blocks_of
 from ..execution.correct_gradients import uncorrected
-from ..execution.loss_calls import by_reference
 from ..execution.network import hybridizing, is_hybridized
-from ..execution.recorder import blocks_of
 from ..execution.result import StepResult
 from ..execution.stage import Stage
 from ..metrics.catalogue import value_axis

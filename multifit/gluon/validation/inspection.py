@@ -23,10 +23,10 @@ from ...signatures import arity_problem
 from ...spec import TaskSpec
 from ...spec.names import Ref
 from ...spec.parsing import label_of
-from ...spec.terms import MetricTerm, Taker, Term
+from ...spec.terms import MetricTerm, Taker, Term, by_reference
 from ..compat import mx
 from ..data.batch import Batch
-from ..execution.loss_calls import by_reference, call_loss, detached
+from ..execution.loss_calls import call_loss, detached
 from ..losses import ELEMENTWISE, SegmentationCELoss, SequenceCELoss, class_axis, is_kind
 from ..metrics.base import present_arrays
 from ..metrics.catalogue import READING, updates_as, value_axis

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from ...engines import Setup
 from ...errors import Problem, SpecError, raise_problems
@@ -48,8 +49,9 @@ class Bridge:
     """A Gluon net and the module that is trained in its place.
 
     Between sessions, both have the same values: :meth:`read` takes those of the Gluon net, which may have
-    been loaded, and :meth:`write_back` gives them back. `net` is the Gluon net, `model` has its parameters
-    and those of its losses, `spec` is as it was declared, and `module` is the module.
+    been loaded, and :meth:`write_back` gives them back; :meth:`publish` does what is needed. `net` is the
+    Gluon net, `model` has its parameters and those of its losses, `spec` is as it was declared, and `module`
+    is the module.
     """
 
     def __init__(self, model: Model, spec: TaskSpec, log_once: LogOnce) -> None:
@@ -59,6 +61,7 @@ class Bridge:
         self.module = BridgedNet(model.net, named, self._tensors, self._initialise)
         self._held: list[Held] = [self.module.held]
         self._sessions = 0
+        self._written: Any = None  # what the values were when both were the same
 
     def parameter(self, tensor: Tensor) -> Any:
         """Return Gluon's parameter whose values a tensor holds."""
@@ -66,9 +69,10 @@ class Bridge:
 
     @contextmanager
     def session(self) -> Iterator[None]:
-        """Take the values of Gluon's parameters, and give them back after the outermost block."""
+        """Publish the values before and after the outermost block; raises SpecError as :meth:`read` does."""
         if not self._sessions:
-            self.read()
+            self.model.check_parameters()
+            self.publish()
         self._sessions += 1
         try:
             yield
@@ -78,20 +82,39 @@ class Bridge:
                 self.write_back()
 
     def publish(self) -> None:
-        """Give Gluon's parameters the current values; outside of a session, they have them."""
-        if self._sessions:
+        """Give both the current values: within a session, those of the module.
+
+        Outside, those of Gluon's parameters count, unless the module's have changed since.
+        """
+        if self._sessions or self._written not in (None, self._versions()):
+            self.write_back()
+        else:
+            self._take()
+
+    def _versions(self) -> list[Any]:
+        """Return what changes if a value of the module does."""
+        tensors = (each for held in self._held for each in held.tensors())
+        return [None if is_lazy(each) else (each.data_ptr(), each._version) for each in tensors]
+
+    def _refresh(self) -> None:
+        if self._written != self._versions():
             self.write_back()
 
     def read(self) -> None:
         """Take the values of Gluon's parameters; raises SpecError if the net has other ones by now."""
         self.model.check_parameters()
+        self._take()
+
+    def _take(self) -> None:
         for held in self._held:
             held.read()
+        self._written = self._versions()
 
     def write_back(self) -> None:
         """Copy parameters and running statistics to the Gluon net and its losses; waits for the device."""
         for held in self._held:
             held.write_back()
+        self._written = self._versions()
 
     def converted_spec(self, spec: TaskSpec, problems: list[Problem], evaluates: bool = False) -> TaskSpec:
         """Return a TaskSpec whose functions take tensors; what is wrong is added to the problems."""
@@ -99,7 +122,7 @@ class Bridge:
         metrics = converted_metrics(spec, problems)
         forward: Callable[..., Any] | None = spec.forward
         if forward is not None:
-            forward = Forward(self.module, forward, evaluates, self.write_back, self._log_once)
+            forward = Forward(self.module, forward, evaluates, self._refresh, self._log_once)
         evaluate = None
         if spec.evaluate is not None:
             evaluate = self.converted_spec(spec.evaluate, problems, evaluates=True)
@@ -120,10 +143,15 @@ class Bridge:
         if fn is None:  # the net returns the loss
             return replace(term, spec=replace(term.spec, fn=as_number))
         try:
-            loss = BridgedLoss(term, self._tensors, self._initialise)
+            return self.with_function(term, fn)
         except SpecError as error:
             problems += error.problems
             return term
+
+    def with_function(self, term: Term, fn: Any) -> Term:
+        """Return a term with a loss of Gluon's as a module; raises SpecError if it cannot become one."""
+        named = replace(term, spec=replace(term.spec, fn=fn))
+        loss = BridgedLoss(named, self._tensors, self._initialise)
         self._held.append(loss.held)
         return replace(term, spec=replace(term.spec, fn=loss))
 

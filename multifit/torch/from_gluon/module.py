@@ -11,12 +11,12 @@ from torch.nn.parameter import is_lazy
 
 from ...errors import Problem, SpecError, last_line, quoted, raise_problems
 from ...gluon.compat import mx
+from ...gluon.execution.blocks import blocks_of
 from ...gluon.execution.graph_cut import as_json
 from ...gluon.execution.network import flatten, regroup
-from ...gluon.execution.recorder import blocks_of
-from ...gluon.ops import whole_maps
+from ...gluon.ops import whole_samples
 from .graph import read_graph
-from .parameters import Held, Holder, with_frozen
+from .parameters import Held, with_frozen
 from .translate import translate, untranslated
 
 WAY_OUT = 'or use engine="mxnet"'
@@ -36,7 +36,7 @@ class Traced(NamedTuple):
     operators: Sequence[str]
 
 
-class GluonModule(Holder):
+class GluonModule(nn.Module):
     """Computes functions on symbols, which are traced: once for training, and once for evaluation.
 
     `held` are the parameters that they use; ``initialise()`` gives them their first values. `where` is the
@@ -61,10 +61,19 @@ class GluonModule(Holder):
         given = [each for each in tensors if each is not None]
         graph = self._graphs.get(form)
         if graph is None:
-            graph = self._graphs[form] = self.trace(function, form[-1], frozen)
-            self._materialise(graph, given)
+            # torch.compile must not follow what MXNet does
+            graph = self._graphs[form] = torch.compiler.disable(self._traced)(
+                function, form[-1], frozen, given
+            )
         arguments = [given[at] if held is None else held[at] for held, at in graph.places]
         return regroup(graph.structure, iter(graph.function(*arguments)))
+
+    def _traced(
+        self, function: Callable[..., Any], absent: Sequence[bool], frozen: tuple[bool, ...], given: Any
+    ) -> Traced:
+        graph = self.trace(function, absent, frozen)
+        self._materialise(graph, given)
+        return graph
 
     def trace(self, function: Callable[..., Any], absent: Sequence[bool], frozen: tuple[bool, ...]) -> Traced:
         """Trace a function of symbols, None where an argument is `absent`, and translate the graph."""
@@ -118,7 +127,7 @@ def _called(function: Callable[..., Any], symbols: Sequence[Any], module: GluonM
     """Call a function with symbols, in the module's mode; what it raises becomes a SpecError."""
     mode = mx.autograd.train_mode if module.training else mx.autograd.predict_mode
     try:
-        with mode(), mx.name.NameManager(), whole_maps():
+        with mode(), mx.name.NameManager(), whole_samples():
             return function(*symbols)
     except Exception as error:
         raise module.refuse(f"{type(error).__name__}: {last_line(error)}") from error
@@ -150,17 +159,16 @@ class BridgedNet(GluonModule):
 class Forward:
     """A TaskSpec's ``forward(net, slots)`` on tensors, traced through the net.
 
-    In evaluation, one that cannot be traced runs with MXNet on the CPU, with the current parameters.
+    In evaluation, one that cannot be traced runs with MXNet on the CPU, after ``refresh()`` has given the
+    Gluon net the current parameters.
     """
 
     def __init__(
         self, net: BridgedNet, function: Callable[..., Any], evaluates: bool,
-        write_back: Callable[[], object], log_once: Callable[[str], object],
+        refresh: Callable[[], object], log_once: Callable[[str], object],
     ) -> None:  # fmt: skip
         self._net, self._function, self._evaluates = net, function, evaluates
-        self._write_back, self._log_once = write_back, log_once
-        self._on_host = False
-        self._written: Any = None  # what the parameters were when they were last written back
+        self._refresh, self._log_once, self._on_host = refresh, log_once, False
 
     def __call__(self, net: nn.Module, slots: Mapping[str, Any]) -> Any:
         """Return the outputs; `net` is not used: it may be the compiled net."""
@@ -184,11 +192,7 @@ class Forward:
         return self._function(self._net.block, slots)
 
     def _run_on_host(self, slots: Mapping[str, Any]) -> Any:
-        tensors = [*self._net.parameters(), *self._net.buffers()]
-        versions = [(each.data_ptr(), each._version) for each in tensors]
-        if versions != self._written:
-            self._write_back()
-            self._written = versions
+        self._refresh()
         arrays = {n: each if each is None else to_array(each) for n, each in slots.items()}
         device = next((each.device for each in slots.values() if each is not None), None)
         flat: list[Any] = []

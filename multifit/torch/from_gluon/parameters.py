@@ -16,37 +16,20 @@ from ...errors import Problem, quoted, raise_problems
 from ...gluon.compat import mx
 from ...gluon.data.arrays import new_array
 from ...gluon.data.devices import CPU
-from ...gluon.execution.recorder import blocks_of
-from ...gluon.optim.numbers import set_values, values_of
+from ...gluon.execution.blocks import blocks_of
 from ...gluon.optim.parameters import NamedParameters, learnable
 from .translate import add_modules, free_path
+from .values import set_values, values_of
 
 LAZY: Any = UninitializedParameter
 LAZY_BUFFER: Any = UninitializedBuffer
 NORMS = "BatchNorm", "_contrib_BatchNormWithReLU", "_contrib_SyncBatchNorm"
 
 
-class Holder(nn.Module):
-    """A module that holds parameters, some of which may have no shape yet."""
-
-    def _tensors(self) -> list[tuple[str, Any]]:
-        return [(n, t) for n, t in (*self._parameters.items(), *self._buffers.items()) if t is not None]
-
-    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
-        for name, each in self._tensors():
-            destination[prefix + name] = each if keep_vars or is_lazy(each) else each.detach()
-
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *arguments: Any) -> None:
-        for name, each in self._tensors():
-            value = state_dict.get(prefix + name)
-            if is_lazy(each) and value is not None:
-                each.materialize(value.shape)
-        nn.Module._load_from_state_dict(self, state_dict, prefix, *arguments)
-
-
-class Norm(Holder, nn.modules.batchnorm._BatchNorm):
+class Norm(nn.modules.batchnorm._BatchNorm):
     """A BatchNorm layer's parameters; in evaluation mode, its running statistics are frozen."""
 
+    _load_from_state_dict = nn.Module._load_from_state_dict  # without a count of batches
     extra_repr = nn.Module.extra_repr
 
     def __init__(self) -> None:
@@ -101,6 +84,10 @@ class Held:
         """Return the tensor of a parameter."""
         found: Tensor = attrgetter(self.paths[name])(self._module)
         return found
+
+    def tensors(self) -> list[Any]:
+        """Return all tensors."""
+        return [self.tensor(name) for name in self.parameters]
 
     def place(self, variable: str) -> tuple[dict[str, Any], str]:
         """Return where a variable of a symbol is kept: the module's dict of tensors, and the key."""
@@ -165,7 +152,7 @@ class Held:
 
     def _holder(self, name: str) -> tuple[nn.Module, str]:
         path, _, last = free_path(name).rpartition(".")
-        return add_modules(self._module, path, self.norms, Holder), last
+        return add_modules(self._module, path, self.norms), last
 
     def _problems(self) -> list[Problem]:
         """Return the problems of parameters that have no tensors, or gradients that torch lacks."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from copy import copy
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,15 @@ from ... import engines
 from ...engines import Setup
 from ...gluon.data.devices import CPU
 from ...gluon.export.export import write
+from ...gluon.handler_arrays import GluonArrays, uniform_loss
 from ...gluon.snapshot.parameters import read_trained, write_parameters
 from ...log_once import LogOnce
+from ...spec.terms import Taker, Term
 from ...state import RunState
 from .. import runner
 from ..devices import be_deterministic, device_of
 from ..export import _signatures as signatures_of
+from ..handler_arrays import TorchArrays
 from ..runner import has
 from ..snapshot import Snapshot
 from .bridge import Bridge, converted
@@ -28,9 +32,9 @@ __all__ = ["Runner", "be_deterministic", "has", "host", "make_runner"]
 
 
 def host(context: Any) -> Any:
-    """Return the context of the net's own parameters: the CPU, wherever PyTorch runs."""
+    """Return the contexts of the net's own parameters: the CPU, wherever PyTorch runs."""
     device_of(context)  # raises ValueError
-    return CPU
+    return [CPU]
 
 
 def make_runner(setup: Setup, state: RunState, log_once: LogOnce) -> engines.Runner:
@@ -44,7 +48,9 @@ class Runner(runner.Runner):
 
     def __init__(self, of_module: runner.Runner, bridge: Bridge) -> None:
         super().__init__(of_module.engine, of_module._log_once)
-        self._bridge, self.snapshot = bridge, BridgedSnapshot(of_module.engine, bridge)
+        engine = of_module.engine
+        self._bridge, self.snapshot = bridge, BridgedSnapshot(engine, bridge)
+        self._bridged_arrays = BridgedArrays(engine.spec, engine.model, engine.world, bridge)
 
     @property
     def net(self) -> Any:
@@ -59,6 +65,10 @@ class Runner(runner.Runner):
         with self._bridge.session(), super().session():
             yield
 
+    @property
+    def arrays(self) -> BridgedArrays:
+        return self._bridged_arrays
+
     def publish(self) -> None:
         self._bridge.publish()
 
@@ -72,6 +82,26 @@ class Runner(runner.Runner):
         return write(self._bridge.net, spec, [plain] if plain else [], folder, format)
 
 
+class BridgedArrays(TorchArrays):
+    """Functions on tensors, which know the losses and metrics that were declared."""
+
+    def __init__(self, spec: Any, model: Any, world: Any, bridge: Bridge) -> None:
+        super().__init__(spec, model, world)
+        self._bridge = bridge
+        takers = [*bridge.spec.evaluation.takers, *bridge.spec.takers]
+        self._declared = {(type(each), each.key): each for each in takers}
+
+    def smoothed(self, term: Term) -> Term:
+        return self._bridge.with_function(term, uniform_loss(self._declared[Term, term.key]))  # type: ignore[arg-type]
+
+    def can_smooth(self, term: Term) -> bool:
+        return uniform_loss(self._declared[Term, term.key]) is not None  # type: ignore[arg-type]
+
+    def comparison(self, taker: Taker) -> Mapping[str, Any] | None:
+        declared = self._declared.get((type(taker), taker.key), taker)
+        return GluonArrays.comparison(self, declared)  # type: ignore[arg-type]
+
+
 class BridgedSnapshot(Snapshot):
     """Writes checkpoints of the module; the files of trained parameters are Gluon's."""
 
@@ -80,6 +110,15 @@ class BridgedSnapshot(Snapshot):
     def __init__(self, engine: Any, bridge: Bridge) -> None:
         super().__init__(engine)
         self._bridge = bridge
+
+    def identity(self) -> dict[str, Any]:
+        engine = self._engine
+        self._engine = copy(engine)
+        self._engine.spec = self._bridge.spec  # as it was declared
+        try:
+            return super().identity()
+        finally:
+            self._engine = engine
 
     def _read_parameters(self, folder: Path, rank: int) -> list[str]:
         lines = super()._read_parameters(folder, rank)

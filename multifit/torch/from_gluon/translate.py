@@ -8,7 +8,7 @@ import operator
 import re
 import weakref
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -201,17 +201,14 @@ def set_tensor(root: torch.nn.Module, target: str, tensor: Tensor) -> None:
 
 
 def add_modules(
-    root: torch.nn.Module,
-    path: str,
-    known: Mapping[str, torch.nn.Module] | None = None,
-    new: Callable[[], torch.nn.Module] = torch.nn.Module,
+    root: torch.nn.Module, path: str, known: Mapping[str, torch.nn.Module] | None = None
 ) -> torch.nn.Module:
-    """Return the module at a path; missing ones on the way are added: `known` ones by path, or `new` ones."""
+    """Return the module at a path; missing ones on the way are added, those that are `known` by path."""
     module, parts = root, path.split(".") if path else []
     for at, part in enumerate(parts):
         if part not in module._modules:
             whole = ".".join(parts[: at + 1])
-            module.add_module(part, (known or {}).get(whole) or new())
+            module.add_module(part, (known or {}).get(whole) or torch.nn.Module())
         module = module.get_submodule(part)
     return module
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from multifit.gluon.execution.bound_graph import bound_graph, reaches_any
-from multifit.gluon.execution.graph_cut import STOPS, TracedGraph, as_json, cut_traced
+from multifit.gluon.execution.graph_cut import STOPS, as_json, cut_graph
 from tests.common.nets import sequential
 
 import mxnet as mx  # isort: skip
@@ -164,18 +164,13 @@ def test_body_and_rest_compute_what_the_graph_computes() -> None:
     first = mx.sym.sum(mx.sym.tanh(features), axis=1)
     second = mx.sym.sum(mx.sym.FullyConnected(features, own, num_hidden=2, no_bias=True), axis=1)
     symbol = mx.sym.Group([mx.sym.BlockGrad(features), first, second])
-    outputs = "output.y", "objective.a", "objective.b"
-    cut = cut_traced(
-        TracedGraph(as_json(symbol), {"x": "image"}, outputs), {"a": 0, "b": 1}, {"shared", "own"}
-    )
-
+    cut = cut_graph(as_json(symbol), [None, 0, 1], {"shared", "own"})
+    assert cut is not None and cut.shared == ["shared"]
     shapes = {"x": (4, 5), "shared": (3, 5), "own": (2, 3)}
     arrays = {name: mx.nd.array(np.random.rand(*shape)) for name, shape in shapes.items()}
-    body, rest = (mx.sym.load_json(part.symbol) for part in (cut.body, cut.rest))
-    assert cut.body.inputs == {"x": "image"} and cut.body.outputs == ("0",) and cut.rest.outputs == outputs
     (taken,) = cut.copies
-    assert {0, 1} <= set(taken) and set(taken.values()) == set(cut.rest.inputs)
-    (parted,) = body.eval(**{name: arrays[name] for name in body.list_inputs()})
-    own_inputs = {name: arrays.get(name, parted) for name in rest.list_inputs()}
-    for value, expected in zip(rest.eval(**own_inputs), symbol.eval(**arrays)):
+    assert {0, 1} <= set(taken) and set(taken.values()) == set(cut.rest.list_inputs()) - {"own"}
+    (parted,) = cut.body.eval(**{name: arrays[name] for name in cut.body.list_inputs()})
+    own_inputs = {name: arrays.get(name, parted) for name in cut.rest.list_inputs()}
+    for value, expected in zip(cut.rest.eval(**own_inputs), symbol.eval(**arrays)):
         np.testing.assert_array_equal(value.asnumpy(), expected.asnumpy())

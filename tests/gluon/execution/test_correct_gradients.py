@@ -165,12 +165,6 @@ def test_global_pooling_behind_a_reshape_is_the_same(kind: str) -> None:
     assert correct_gradients(rows, ["x"]) is rows
 
 
-def test_another_engine_gets_the_operators_themselves() -> None:
-    net = nn.SELU()
-    _, symbol = CachedGraph(lambda F, x: [net(x)], net.collect_params).symbol([mx.nd.ones((2, 3))])
-    assert '"selu"' in symbol.tojson()
-
-
 PARAMETERS, INPUTS = ("one", "other"), ("x", "z")
 PLANS: dict[str, Any] = {
     "dynamic": (),

@@ -52,7 +52,7 @@ REFUSED: dict[str, Any] = {
     "no data": (lambda: estimator_of(nn.Dense(2)), None, "gluon",
         ValueError, 'the shapes of the inputs "x" are not known; fit, check or evaluate'),
     "format": (lambda: estimator_of(nn.Dense(2)), X, "onx",
-        ValueError, """'onx' (did you mean "onnx"?); valid is "gluon", "onnx", "torch" or "pt2\""""),
+        ValueError, """'onx' (did you mean "onnx"?); valid is "gluon", "onnx", "torch", "pt2" or None"""),
     "no such operator": (
         lambda: estimator_of(Hybrid(lambda n, F, x: F.contrib.boolean_mask(x, F.mean(x, axis=1)))), X, "onnx",
         ValueError, NO_CONVERTER + '"_contrib_boolean_mask" (at "', 'export with format="gluon"'),

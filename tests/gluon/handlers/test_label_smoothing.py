@@ -72,7 +72,7 @@ def objective_of(loss: Any, epsilon: float, logits: Any, label: Any, *more: Any)
     """Return the smoothed objective of a loss of these arguments, alone in its spec."""
     slots = dict(zip(["label", "more"], [label, *more]))
     spec = TaskSpec(outputs=["y"], labels=list(slots), losses={"ce": LossSpec(loss, "y", list(slots))})
-    arrays = GluonArrays({}, ALONE, lambda: None)
+    arrays = GluonArrays({}, ALONE)
     handler = LabelSmoothing(epsilon)
     estimator = SimpleNamespace(spec=spec, batch_axis=0, state=None, arrays=arrays)
     handler.train_begin(estimator)

@@ -80,7 +80,7 @@ def test_sparse_gradients() -> None:
 
 
 def test_many_gradients_of_several_types() -> None:
-    functions = GluonArrays({}, ALONE, lambda: None)
+    functions = GluonArrays({}, ALONE)
     for bad in (None, 0, CHUNK - 1, CHUNK, CHUNK + 60):
         arrays = [mx.nd.ones((2,), dtype="float16" if i % 5 == 0 else "float32") for i in range(2 * CHUNK)]
         if bad is not None:

@@ -152,7 +152,7 @@ def test_parameters_of_several_types_and_one_that_no_batch_reached() -> None:
     for number in (0, 2):
         for parameter in reached:
             parameter.set_data(parameter.data() + number)
-        handler.epoch_end(SimpleNamespace(arrays=GluonArrays(parameters, ALONE, lambda: None)))
+        handler.epoch_end(SimpleNamespace(arrays=GluonArrays(parameters, ALONE)))
     for i, average in enumerate(handler.evaluated_parameters.values()):
         np.testing.assert_allclose(average.asnumpy(), i % 7 + 1, rtol=1e-3)
         assert np.dtype(average.dtype) == dtypes[i]

@@ -5,10 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit.gluon.execution.fused_losses import fused_loss, negative_log_likelihood
-from multifit.gluon.losses import SegmentationCELoss
 from multifit.gluon.metrics import device_metric
-from multifit.gluon.ops import first_largest, whole_maps
+from multifit.gluon.ops import sample_sums, whole_samples
 
 from .device_totals import device_totals
 
@@ -43,22 +41,8 @@ def test_both_ways_equal_the_metric(
         assert device.metric.get() == pytest.approx(stock.get(), abs=1e-12)
 
 
-def test_reductions_over_all_classes_at_once_are_equal() -> None:
-    label = mx.nd.array(RNG.randint(-2, 6, (2, 3, 4)))
-    output = mx.nd.array(RNG.randint(0, 3, (2, 4, 3, 4)))  # with ties
-    metric = device_metric(SegmentationMetric(4))
-    assert metric.bind([label.shape], [output.shape])
-    logits = mx.nd.array(RNG.randn(2, 4, 3, 4))
-    classes = label.clip(0, 3)
-    losses = [mx.gluon.loss.SoftmaxCrossEntropyLoss(axis=1), SegmentationCELoss(ignore_label=2)]
-
-    def computed() -> list[Any]:
-        (counts,) = metric.statistics(mx.nd, [label], [output])
-        arrays = [counts.reshape((6, 4))[1:], first_largest(mx.nd, output, 4)]
-        arrays += [fused_loss(loss, [logits, classes])(logits, classes) for loss in losses]
-        return [array.asnumpy() for array in (*arrays, negative_log_likelihood(mx.nd, logits, classes, 4))]
-
-    expected = computed()
-    with whole_maps():
-        for ours, theirs in zip(computed(), expected):
-            np.testing.assert_allclose(ours, theirs, atol=1e-6)
+def test_a_sample_that_is_summed_at_once_has_the_same_sum() -> None:
+    values = mx.nd.array(RNG.randn(5, 3, 4))
+    with whole_samples():
+        whole = sample_sums(mx.nd, values)
+    np.testing.assert_allclose(whole.asnumpy(), sample_sums(mx.nd, values).asnumpy(), rtol=1e-5)

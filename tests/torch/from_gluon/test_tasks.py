@@ -9,7 +9,7 @@ import torch
 
 from multifit.cli import build_parser
 from multifit.cli.task import Choices, Task
-from multifit.gluon.execution.recorder import blocks_of
+from multifit.gluon.execution.blocks import blocks_of
 from tests.torch.from_gluon.bridges import assert_same, bridged, of_gluon, of_torch
 
 TASKS = Path(__file__).parents[3] / "tasks"

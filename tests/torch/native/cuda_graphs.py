@@ -92,11 +92,11 @@ class Replays:
     count = 0
 
 
-def counted_replays(monkeypatch: pytest.MonkeyPatch, module: Any = cuda_graphs) -> Replays:
-    """Let steps be captured on the device of the tests, and count the replays; `module` captures."""
+def counted_replays(monkeypatch: pytest.MonkeyPatch) -> Replays:
+    """Let steps be captured on the device of the tests, and count the replays."""
     if DEVICE.type != "cuda":
         _capture_on_the_cpu(monkeypatch)
-        monkeypatch.setattr(module, "CAPTURES", {"cpu"})
+        monkeypatch.setattr(cuda_graphs, "CAPTURES", {"cpu"})
     replays, replay = Replays(), torch.cuda.CUDAGraph.replay
 
     def count(graph: Any) -> None:

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from multifit import TaskSpec
 from multifit.spec.parsing import presence
+from multifit.spec.terms import by_reference
 from multifit.torch.figures import StageFigures, declared_metrics
-from multifit.torch.loss_calls import by_reference, call_loss, present_share
+from multifit.torch.loss_calls import call_loss, present_share
 
 
 @dataclass

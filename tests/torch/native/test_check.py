@@ -23,8 +23,9 @@ from multifit import (
     TrainerError,
     TrainerSpec,
 )
+from multifit.spec.terms import by_reference
 from multifit.torch.check import leaves_of, preserved
-from multifit.torch.loss_calls import by_reference, by_value, call_loss, counts_values, present_share
+from multifit.torch.loss_calls import by_value, call_loss, counts_values, present_share
 
 from .faulty import BOTH, CE, MSE, Setup, around, arrays, new_setup
 

@@ -585,6 +585,6 @@ def test_places_and_names() -> None:
         "updated batch by batch": Own(),
     }
     for place, metric in places.items():
-        assert new_figures(spec_of(metric)).metrics[0].place == place
+        assert new_figures(spec_of(metric)).metrics[0].where_computed == place
     assert {named_metric("m", name).mode for name in ("mae", "rmse", "loss", "ce", "perplexity")} == {"min"}
     assert isinstance(new_figures(spec_of("mae")), StageFigures)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ...checks import describe
-from ...errors import SpecError, counted
-from ...protocols import Shape
-from ...spec.terms import Term
-from ..compat import mx
+from ..checks import describe
+from ..errors import SpecError, counted
+from ..protocols import Shape
+from ..spec.terms import Term
 
 
 class ResultForms:
@@ -22,14 +22,18 @@ class ResultForms:
     a mean that counts for all samples, whereas elements are added up. A batch of a single sample does not
     show which of these an array is; the first batch with more samples decides.
 
-    `samples` is the number of samples of the device whose arrays are checked next. If `batch_axis` is not the
-    first axis, no first axis has an element per sample.
+    `kind` is the type of arrays. `samples` is the number of samples of the device whose arrays are checked
+    next. If `batch_axis` is not the first axis, no first axis has an element per sample.
     """
 
-    def __init__(self) -> None:
-        self.samples, self.batch_axis = 1, 0
+    def __init__(self, kind: Any) -> None:
+        self._kind, self.samples, self.batch_axis = kind, 1, 0
         self._forms: dict[tuple[str, int], _Form] = {}  # by output, or by loss and part
         self._parts: dict[str, int] = {}
+
+    def begin(self, samples: int, batch_axis: int) -> None:
+        """Prepare for the arrays of a batch, or of its part on a device."""
+        self.samples, self.batch_axis = samples, batch_axis
 
     def is_number(self, term: Term, part: int) -> bool:
         """Whether a part of a loss is one number for all samples of a device."""
@@ -52,9 +56,10 @@ class ResultForms:
 
     def _check(self, key: tuple[str, int], value: Any, of_loss: bool = False) -> None:
         first = self._forms.get(key)
-        if isinstance(value, mx.nd.NDArray):
-            is_number = of_loss and self.samples > 1 and value.size == 1
-            form = _Form(value.shape, value.dtype, self.samples, is_number)
+        if isinstance(value, self._kind):
+            shape = tuple(value.shape)
+            is_number = of_loss and self.samples > 1 and math.prod(shape) == 1
+            form = _Form(shape, value.dtype, self.samples, is_number)
             if first is None or _is_alike(first, form, has_rows=self.batch_axis == 0):
                 if first is None or first.samples == 1:
                     self._forms[key] = form

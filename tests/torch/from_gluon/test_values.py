@@ -1,12 +1,9 @@
-"""Values of parameters, and states of optimizers, are read and set rightly for another engine."""
-
-from typing import Any
+"""The values of Gluon's parameters are read and set rightly."""
 
 import numpy as np
 import pytest
 
-from multifit.gluon.optim.handle import TrainerHandle
-from multifit.gluon.optim.numbers import UpdateNumbers, set_values, values_of
+from multifit.torch.from_gluon.values import set_values, values_of
 
 import mxnet as mx  # isort: skip
 from mxnet.gluon import nn  # isort: skip
@@ -75,33 +72,13 @@ def test_values_of_all_dtypes_and_shapes_can_be_set(dtype: str) -> None:
             assert array.dtype == np.dtype(dtype)
 
 
-@pytest.fixture
-def numbers() -> Any:
-    parameter = mx.gluon.Parameter("weight", shape=(2,), init="zeros")
-    parameter.initialize()
-    return UpdateNumbers(TrainerHandle("body", mx.gluon.Trainer([parameter], "adam")), [parameter])
-
-
-def states(numbers: Any) -> Any:
-    return numbers._trainer._updaters[0].states
-
-
-@pytest.mark.parametrize("before", ["none", "one", "two", "those that fit"])
-def test_states_that_fit_keep_their_arrays_and_others_are_replaced(numbers: Any, before: str) -> None:
-    arrays = mx.nd.zeros(3), mx.nd.zeros(2, dtype="float64"), mx.nd.zeros(2), mx.nd.zeros(2)
-    fits = before == "those that fit"
-    state = {"none": None, "one": arrays[0], "two": arrays[:2]}.get(before, arrays[2:])
-    states(numbers)[0] = state
-    new = tuple(np.full(2, number, "float32") for number in (1, 2))
-    numbers.set_states([0], [new])
-    np.testing.assert_array_equal(numbers.states()[0], new)
-    after = states(numbers)[0]
-    assert all(array.dtype == np.float32 for array in after)
-    assert [mine is other for mine, other in zip(after, arrays[2:])] == [fits, fits]
-    assert not any(array.asnumpy().any() for array in arrays[:2])
-
-
-def test_a_part_of_a_state_may_be_missing(numbers: Any) -> None:
-    numbers.set_states([0], [(np.ones(2, "float32"), None)])
-    (one, none) = numbers.states()[0]
-    assert one.tolist() == [1, 1] and none is None
+def test_values_can_be_set_while_something_is_recorded() -> None:
+    layer = nn.Dense(3, in_units=2)
+    layer.initialize()
+    parameters, weight = layer._collect_params_with_prefix(), layer.weight.data()
+    values = {name: value.copy() for name, value in values_of(parameters).items()}
+    with mx.autograd.record():
+        total = mx.nd.sum(weight * weight)
+        set_values(parameters, values)
+    total.backward()
+    np.testing.assert_allclose(weight.grad.asnumpy(), 2 * values["weight"], rtol=1e-6)

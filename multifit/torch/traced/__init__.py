@@ -1,1 +1,0 @@
-"""Runs an estimator's batches with torch, on graphs that MXNet traced; see `runner`."""
