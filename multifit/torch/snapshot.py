@@ -172,7 +172,7 @@ def _write(path: Path, model: Model, evaluated: Mapping[str, Any] = NONE) -> Non
     _save(path, {name: used.get(id(each), each) for name, each in of_net.items()})
     of_losses = {n: used.get(id(t), t) for n, t in tensors.items() if n.startswith(OF_LOSSES)}
     if of_losses:
-        _save(path.withdtype_name(OTHERS), {n[len(OF_LOSSES) :]: each for n, each in of_losses.items()})
+        _save(path.with_name(OTHERS), {n[len(OF_LOSSES) :]: each for n, each in of_losses.items()})
 
 
 def _save(path: Path, values: Mapping[str, Any]) -> None:
@@ -223,7 +223,7 @@ def _read(path: Path, model: Model) -> list[str]:
     of_losses = {name: each for name, each in own.items() if name.startswith(OF_LOSSES)}
     others = {}
     if of_losses:
-        others = {f"{OF_LOSSES}{name}": each for name, each in _load(path.withdtype_name(OTHERS)).items()}
+        others = {f"{OF_LOSSES}{name}": each for name, each in _load(path.with_name(OTHERS)).items()}
     lines = parameter_differences(_described({**found, **others}), _described(own))
     if not lines:
         for name in [name for name, each in own.items() if is_lazy(each)]:
