@@ -142,6 +142,14 @@ class Tasks(NamedTuple):
         """Return the tasks' losses over all devices and ranks; this waits for them."""
         return np.asarray(world.sum(self.losses(result, result.read_objectives())))
 
+    def normalizers(self, scale: Any) -> list[Any]:
+        """Return the sum of the normalizers of each task's losses, but of those of weight 0 in a batch."""
+        sums: list[Any] = [0.0] * len(self.names)
+        for loss, task in self.of_loss.items():
+            if scale.weights[loss]:
+                sums[task] = sums[task] + scale.norms[loss]
+        return sums
+
     def losses(self, result: Any, values: Sequence[float]) -> Numbers:
         """Return the tasks' losses from the values of the objectives' elements."""
         losses, rest = np.zeros(len(self.names)), iter(values)
@@ -168,9 +176,13 @@ def tasks_of(method: Balance, spec: TaskSpec) -> Tasks:
     return tasks
 
 
-def check_method(method: Any) -> None:
-    """Raise SpecError if `method` is not a balancing method, or cannot run."""
-    raise_problems(Problem("spec", f"balance: {message}") for message in _method_problems(method))
+def check_method(method: Any, spec: TaskSpec) -> None:
+    """Raise SpecError if `method` is no balancing method, or cannot run, or losses are bound to trainers."""
+    messages = list(_method_problems(method))
+    if not messages and (bound := [term.key for term in spec.terms if term.trainers]):
+        why = f"the losses {quoted(bound)} are bound to trainers, so balance= cannot weigh them"
+        messages = [f"{why}; leave balance= out, or their trainers="]
+    raise_problems(Problem("spec", f"balance: {message}") for message in messages)
 
 
 def _method_problems(method: Any) -> Iterator[str]:

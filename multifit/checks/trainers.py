@@ -1,7 +1,7 @@
 """Check trainers of any library: how they are declared, select parameters, and how often they update."""
 
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -331,3 +331,33 @@ def _bound_messages(terms: Sequence[Term], trainers: Mapping[str, Any]) -> Itera
                 f'trainers["{name}"]: no loss trains its parameters, as all are bound to other trainers; '
                 "name it in the trainers= of a loss, or list its parameters in frozen="
             )
+
+
+def frozen_problems(
+    where: str, params: Any, names: Collection[str], frozen: Collection[str]
+) -> list[Problem]:
+    """Return why the `names` that `params` selects cannot be frozen, or learn; ``frozen=`` has `frozen`."""
+    if never := sorted(set(names) & set(frozen)):
+        message = f"{where}: frozen= has taken {listing(never)} from the trainers"
+        return [Problem("trainer", f"{message}; leave frozen= out, and freeze them later")]
+    message = f"{where}: {shown(params)} selects no parameters; give a pattern"
+    return [] if names else [Problem("trainer", message)]
+
+
+def accumulating_problems(rhythms: Mapping[str, Any]) -> list[Problem]:
+    """Return the problem of trainers that add up gradients outside of a fit."""
+    message = "accumulate=True adds up gradients within a fit only; call fit, or leave accumulate out"
+    return [
+        Problem("trainer", f'trainers["{name}"]: {message}')
+        for name, rhythm in rhythms.items()
+        if rhythm.accumulate
+    ]
+
+
+def unreached_problems(names: Sequence[str]) -> list[Problem]:
+    """Return the problem of parameters whose shape is still unknown after a forward pass."""
+    message = (
+        f"the forward pass never reached {listing(names)}: no trainer can update what has no shape yet; "
+        f'take the layer out of the net, or pass frozen=["{"".join(names[:1]).rpartition(".")[0]}.*"]'
+    )
+    return [Problem("trainer", message)] if names else []

@@ -144,15 +144,8 @@ class CarriedState:
                 )
 
     def keep(self, batch: Batch, outputs: Mapping[str, Tensor]) -> None:
-        """Remember the outputs of a batch; raises as :meth:`check` does."""
-        if batch.samples:
-            self.check(batch, outputs)
-            # copied, because an output that is a parameter changes when that is updated
-            self._tensors = {name: outputs[name].detach().to(self._dtype, copy=True) for name in self.shapes}
-
-    def check(self, batch: Batch, outputs: Mapping[str, Tensor]) -> None:
-        """Raise SpecError if an output does not have the shape of its slot."""
-        for name in self.shapes:
+        """Remember the outputs of a batch; raises SpecError if one does not have the shape of its slot."""
+        for name in self.shapes if batch.samples else ():
             slot = batch.slots[name]
             if slot is None or outputs[name].shape != slot.shape:
                 raise SpecError(
@@ -160,6 +153,8 @@ class CarriedState:
                     f"{describe.array(outputs[name])}; declare the shape of the output, with 0 for the "
                     "number of samples"
                 )
+            # copied, because an output that is a parameter changes when that is updated
+            self._tensors[name] = outputs[name].detach().to(self._dtype, copy=True)
 
     def state(self) -> dict[str, Tensor]:
         """Return the state, empty before the first batch, for a checkpoint."""

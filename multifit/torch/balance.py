@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from ..balance import Balance, GramianMethod, compared
-from ..balance.answers import ask, ask_weights, shape_of_numbers
+from ..balance.answers import ask, ask_weights
 from ..balance.compared import NOTHING_SHARED, ChosenParameters, summed
 from ..balance.protocol import Measured, measured_losses
 from ..balance.tasks import Tasks, check_method, tasks_of, weight_figure
 from ..balance.weighing import weigh_losses
 from ..checks.trainers import listing
 from ..distributed import World
-from ..errors import SpecError, counted, memory, quoted
+from ..errors import SpecError, counted, memory
 from ..protocols import Numbers
 from ..spec import TaskSpec
 from ..state import RunState
@@ -45,13 +45,7 @@ def make_balancer(
     """
     if method is None:
         return None
-    check_method(method)
-    bound = [term.key for term in spec.terms if term.trainers]
-    if bound:
-        raise SpecError(
-            f"balance: the losses {quoted(bound)} are bound to trainers, so balance= cannot weigh them; "
-            "leave balance= out, or their trainers="
-        )
+    check_method(method, spec)
     if method.needs == "gramian":
         return GradientBalancer(method, spec, device, world, parameters)
     return LossBalancer(method, spec, device, world)
@@ -84,10 +78,6 @@ class Operators:
         return torch.minimum(one, torch.as_tensor(other, dtype=one.dtype, device=one.device))
 
 
-def _shape_of_tensor(value: Any) -> tuple[int, ...] | None:
-    return tuple(value.shape) if isinstance(value, Tensor) else None
-
-
 class LossBalancer:
     """Runs a method that needs no gradients: its weights multiply the objectives.
 
@@ -106,7 +96,6 @@ class LossBalancer:
         self._device, self._world, count = device, world, len(self.tasks.names)
         self._on_host = device.type in ON_HOST or not method.on_device
         self._F: Any = np if self._on_host else Operators()
-        self._stack: Callable[..., Any] = np.stack if self._on_host else torch.stack
         self._ones = self._array(np.ones(count))
         self._weights = self._array(self.tasks.first_weights(method))
         start = ask(method, "start", count)
@@ -126,10 +115,8 @@ class LossBalancer:
         self._is_due = self._is_new or state.step % self.method.every == 0
         self._is_new = False
         weights, there = self._weigh(result, state) if self._is_due else (self._weights, None)
-        if there is None:
-            self.means[0].add(labelled_rows(result, self.tasks, weights))
-        else:
-            self.means[0].add(self._stack([weights * there, there]))
+        there = tasks_with_labels(result, self.tasks) if there is None else there
+        self.means[0].add(weight_rows(weights, there))
         numbers = weights.tolist() if self._on_host else weights.unbind()
         for key, objective in result.objectives.items():
             number = numbers[self.tasks.of_loss[key]]
@@ -151,8 +138,9 @@ class LossBalancer:
         )
         measured = measured_losses(F, count, losses, epochs, state.step)
         measured = self._measured = measured._replace(present=measured.present * self._ones)  # in float64
-        shape = shape_of_numbers if self._on_host else _shape_of_tensor
-        options: Any = {"shape": shape, "counted": len(self.tasks.weighed)}
+        options: dict[str, Any] = {"counted": len(self.tasks.weighed)}
+        if not self._on_host:
+            options["shape"] = lambda value: tuple(value.shape) if isinstance(value, Tensor) else None
         weights, self._memory = weigh_losses(self.method, measured, self._weights, self._memory, **options)
         self._weights = F.where(measured.present == 1, weights, self._weights)
         return weights, (losses != 0) * self._ones
@@ -177,8 +165,7 @@ class LossBalancer:
         self._memory = {name: self._array(each) for name, each in state["memory"].items()}
 
     def _new_figures(self) -> None:
-        names = [weight_figure(name) for name in self.tasks.names]
-        self.means = (Means(names),)
+        self.means = (Means([weight_figure(name) for name in self.tasks.names]),)
 
     def _losses(self, result: Any) -> Any:
         """Return the tasks' losses over all ranks."""
@@ -204,37 +191,28 @@ def tasks_with_labels(result: Any, tasks: Tasks) -> Any:
 
     A loss of weight 0 does not count. It is an array of NumPy, unless labels were counted on a GPU.
     """
-    sums: list[Any] = [0.0] * len(tasks.names)
-    for loss, task in tasks.of_loss.items():
-        if result.scale.weights[loss]:
-            sums[task] = sums[task] + result.scale.norms[loss]
-    device = next(
-        (each.device for each in sums if isinstance(each, Tensor) and each.device.type not in ON_HOST), None
-    )
-    if device is None:
+    sums = tasks.normalizers(result.scale)
+    on_gpu = [each for each in sums if isinstance(each, Tensor) and each.device.type not in ON_HOST]
+    if not on_gpu:
         return (np.array([float(each) for each in sums]) != 0).astype(np.float64)
+    device = on_gpu[0].device
     return (torch.stack([torch.as_tensor(each, device=device).double() for each in sums]) != 0).double()
 
 
-def labelled_rows(result: Any, tasks: Tasks, weights: Any) -> Any:
-    """Return the rows to add to the means of the weights, of the tasks with labels in a batch."""
-    there = tasks_with_labels(result, tasks)
-    if isinstance(there, np.ndarray) and isinstance(weights, np.ndarray):
+def weight_rows(weights: Any, there: Any) -> Any:
+    """Return the rows to add to the means of weights; `there` is 1 for tasks that take part, else 0."""
+    devices = [each.device for each in (weights, there) if isinstance(each, Tensor)]
+    if not devices:
         return np.stack([weights * there, there])
-    device = there.device if isinstance(there, Tensor) else weights.device
-    there, weights = (torch.as_tensor(each, device=device) for each in (there, weights))
+    weights, there = (torch.as_tensor(each, device=devices[0]) for each in (weights, there))
     return torch.stack([weights * there, there])
 
 
 def task_losses(result: Any, tasks: Tasks, device: torch.device) -> Tensor:
     """Return the tasks' losses on this rank, of shape (K,), without waiting for them."""
-    losses: list[Any] = [None] * len(tasks.names)
+    losses = [torch.zeros((), device=device)] * len(tasks.names)
     for key, loss in result.objectives.items():
-        task = tasks.of_loss[key]
-        losses[task] = loss if losses[task] is None else losses[task] + loss
-    if None in losses:
-        zero = torch.zeros((), device=device)
-        losses = [zero if each is None else each for each in losses]
+        losses[tasks.of_loss[key]] = losses[tasks.of_loss[key]] + loss
     return torch.stack(losses)
 
 
@@ -348,7 +326,13 @@ class GradientBalancer(compared.GradientBalancer):
         gradients: Any = FeatureGradients(world)
         if on != "features":
             gradients = ParameterGradients(None if on == "parameters" else on, parameters, world)
-        super().__init__(method, spec, gradients, _labelled_rows, DeviceSum)
+        super().__init__(
+            method,
+            spec,
+            gradients,
+            lambda batch, tasks, weights: weight_rows(weights, tasks_with_labels(batch.result, tasks)),
+            DeviceSum,
+        )
         self._parameters, self._device, self._trained = parameters, device, set(parameters.values())
 
     def differentiate(self, result: Any, state: RunState, scale: float = 1.0) -> None:
@@ -387,10 +371,6 @@ class GradientBalancer(compared.GradientBalancer):
         if result.objectives and not branch.shared and sum(map(bool, losses)) != 1:
             raise SpecError(NOTHING_SHARED)
         return branch
-
-
-def _labelled_rows(batch: Pass, tasks: Tasks, weights: Numbers) -> Any:
-    return labelled_rows(batch.result, tasks, weights)
 
 
 AnyBalancer = LossBalancer | GradientBalancer

@@ -120,7 +120,7 @@ class Branch:
         try:
             inputs = [*self.edges, *self._own]
             if self._roots and inputs:
-                self._backward(self._roots, scale, retain_graph=True, inputs=inputs)
+                backward(self._roots, scale, retain_graph=True, inputs=inputs)
         finally:
             for each in hooks:
                 each.remove()
@@ -145,7 +145,7 @@ class Branch:
             for task in present:
                 for each in shared:
                     each.grad = None
-                self._backward(self._losses[task], scale, retain_graph=task != present[-1])
+                backward(self._losses[task], scale, retain_graph=task != present[-1])
                 pairs = zip(rows[task].split(sizes), [each.grad for each in shared])
                 found = [(row, gradient) for row, gradient in pairs if gradient is not None]
                 if any(gradient.layout != torch.strided for _, gradient in found):
@@ -156,9 +156,11 @@ class Branch:
             for each, gradient in zip(shared, before):
                 each.grad = gradient
 
-    def _backward(self, losses: Sequence[Tensor], scale: float, **options: Any) -> None:
-        heads = None if scale == 1 else [torch.full_like(each, scale) for each in losses]
-        torch.autograd.backward(losses, heads, **options)
+
+def backward(losses: Sequence[Tensor], scale: float = 1.0, **options: Any) -> None:
+    """Add the gradients of losses, multiplied by `scale`; the options are autograd's."""
+    heads = None if scale == 1 else [torch.full_like(each, scale) for each in losses]
+    torch.autograd.backward(losses, heads, **options)
 
 
 def _owners(roots: Sequence[Sequence[Any]]) -> tuple[dict[Any, int], dict[Any, Any]]:

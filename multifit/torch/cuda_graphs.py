@@ -68,7 +68,10 @@ class CudaGraphs:
         slots = tuple(
             (name, each is not None and (each.shape, each.dtype)) for name, each in batch.slots.items()
         )
-        numbers = tuple(scale.weights.values()), tuple(map(_constant, scale.divisors.values()))
+        numbers = (
+            tuple(scale.weights.values()),
+            tuple(None if isinstance(each, Tensor) else each for each in scale.divisors.values()),
+        )
         trained = tuple([each.requires_grad for each in self._model.parameters.values()])
         modes = tuple([module.training for module in self._modules])
         return torch.is_grad_enabled(), batch.samples, batch.total, slots, numbers, trained, modes
@@ -118,23 +121,16 @@ class Captured:
             if trained:
                 with torch.cuda.graph(self._backward, **options):
                     self._gradients = self._differentiate(objectives)
-        self._outputs = _detached(outputs)
-        parts, sums = (
-            {key: list(_detached(dict(enumerate(each))).values()) for key, each in lists.items()}
-            for lists in (losses.parts, losses.sums)
-        )
-        self._losses = Losses(parts, sums, _detached(losses.objectives))
+        self._outputs, detached = _detached(outputs), _changed(Tensor.detach, losses.parts, losses.sums)
+        self._losses = Losses(*detached, _detached(losses.objectives))
 
     def __call__(self, batch: Batch, scale: Scale) -> tuple[dict[str, Tensor], Losses]:
         """Compute; later calls do not change what is returned, but only objectives have gradients."""
         torch._foreach_copy_(self._inputs, _tensors(batch, scale))
         computed = self._losses
         objectives = dict(zip(computed.objectives, _Replay.apply(self, *self._trained)))
-        parts, sums = (
-            {key: [each.clone() for each in tensors] for key, tensors in lists.items()}
-            for lists in (computed.parts, computed.sums)
-        )
-        return {name: each.clone() for name, each in self._outputs.items()}, Losses(parts, sums, objectives)
+        outputs = {name: each.clone() for name, each in self._outputs.items()}
+        return outputs, Losses(*_changed(Tensor.clone, computed.parts, computed.sums), objectives)
 
     def replay(self) -> tuple[Tensor, ...]:
         """Run the forward pass; return the objectives."""
@@ -181,10 +177,6 @@ class _Replay(torch.autograd.Function):
         return None, *ctx.captured.replay_backward(heads)
 
 
-def _constant(divisor: Any) -> Any:
-    return None if isinstance(divisor, Tensor) else divisor
-
-
 def _tensors(batch: Batch, scale: Scale) -> list[Tensor]:
     """Return the tensors that go into a computation: slots, and divisors that were counted."""
     slots = [each for each in batch.slots.values() if each is not None]
@@ -202,6 +194,10 @@ def _replaced(batch: Batch, scale: Scale, tensors: Sequence[Tensor]) -> tuple[Ba
 
 def _detached(tensors: dict[Any, Tensor]) -> dict[Any, Tensor]:
     return {name: each.detach() for name, each in tensors.items()}
+
+
+def _changed(change: Callable[[Tensor], Tensor], *lists: dict[str, list[Tensor]]) -> list[Any]:
+    return [{key: list(map(change, tensors)) for key, tensors in each.items()} for each in lists]
 
 
 @contextmanager

@@ -42,6 +42,7 @@ def evaluate_batch(engine: Engine, raw: Any) -> StepResult:
         raise_problems(problems)
     result = stage.run(batch, engine.state, outputs=outputs)
     stage.measure(result)
+    result.detach()  # an output may be a parameter
     raise_problems(stage.figures.name_problems() if is_first else [])
     return result
 

@@ -44,10 +44,8 @@ def export(
     axis whose size differed between the batches so far.
     """
     if format not in WRITERS:
-        message = (
-            f'export: format="{format}" is for Gluon nets; valid for a PyTorch net are {quoted(WRITERS)}'
-        )
-        raise ValueError(message)
+        valid = f"valid for a PyTorch net are {quoted(WRITERS)}"
+        raise ValueError(f'export: format="{format}" is for Gluon nets; {valid}')
     for package in ("onnx", "onnxscript") if format == "onnx" else ():
         if find_spec(package) is None:
             raise ImportError(f"exporting to ONNX needs {package}: pip install onnx onnxscript")
@@ -123,10 +121,8 @@ class _Net(nn.Module):
 
     def record(self, format: str) -> dict[str, Any]:
         """Return the description of the files."""
-        known = [
-            {"name": name, "shape": self.shapes[name], "dtype": dtype_name(dtype)}
-            for name, (_, dtype) in self.last.items()
-        ]
+        slots = self.last.items()
+        known = [{"name": n, "shape": self.shapes[n], "dtype": dtype_name(dtype)} for n, (_, dtype) in slots]
         return {
             "format": format,
             "inputs": known or [{"name": name} for name in self.spec.inputs],
@@ -142,11 +138,8 @@ def _write_parameters(net: _Net, folder: Path) -> list[Path]:
         # The files are renamed in reverse order, once both are written; the record is the last.
         record, parameters = (files.enter_context(atomic_path(path)) for path in paths)
         _write(parameters, lambda file: torch.save(state, file))
-        content = {
-            **net.record("torch"),
-            "parameters": PARAMETERS,
-            "sha256": {PARAMETERS: sha256(parameters)},
-        }
+        hashes = {PARAMETERS: sha256(parameters)}
+        content = {**net.record("torch"), "parameters": PARAMETERS, "sha256": hashes}
         record.write_text(json.dumps(content, indent=2) + "\n", "utf-8")
     return paths
 

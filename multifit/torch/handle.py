@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
-from torch.utils._pytree import keystr, tree_flatten_with_path, tree_unflatten
+from torch.utils._pytree import keystr, tree_leaves_with_path, tree_map_with_path
 
 from ..arguments import NotNegative, Share, checked_value
 from ..errors import TrainerError, quoted, user_code
@@ -69,22 +69,17 @@ class Rates:
 
     def state(self) -> list[Any]:
         """Return what changes besides the optimizer's own state, as plain values."""
-        own = [self._count, self._factor, self.runs, self._held, self._unscaled]
-        return [*own, dict(self._scheduler_state()[0])]
+        leaves = tree_leaves_with_path({} if self.scheduler is None else self.scheduler.state_dict())
+        of_scheduler = {keystr(path): each for path, each in leaves if isinstance(each, (int, float, str))}
+        return [self._count, self._factor, self.runs, self._held, self._unscaled, of_scheduler]
 
     def load(self, state: Sequence[Any]) -> None:
         """Restore what :meth:`state` returned."""
         self._count, self._factor, self.runs, self._held, self._unscaled, saved = state
-        if self.scheduler is not None:
-            leaves, form = self._scheduler_state(all_leaves=True)
-            values = [saved.get(name, value) for name, value in leaves]
-            self.scheduler.load_state_dict(tree_unflatten(values, form))
-
-    def _scheduler_state(self, all_leaves: bool = False) -> tuple[list[tuple[str, Any]], Any]:
-        """Return the numbers of torch's scheduler by path; not functions and the like, which stay."""
-        leaves, form = tree_flatten_with_path({} if self.scheduler is None else self.scheduler.state_dict())
-        named = [(keystr(path), value) for path, value in leaves]
-        return [each for each in named if all_leaves or isinstance(each[1], (int, float, str))], form
+        if self.scheduler is not None:  # whose functions and the like stay as they are
+            before = self.scheduler.state_dict()
+            after = tree_map_with_path(lambda path, value: saved.get(keystr(path), value), before)
+            self.scheduler.load_state_dict(after)
 
     def _follow(self) -> None:
         if self.schedule is not None:

@@ -14,6 +14,7 @@ from torch.nn.parameter import is_lazy
 
 from ..distributed import World
 from ..engines import Arrays
+from ..engines.raw_batches import as_numpy
 from ..protocols import Numbers
 from ..spec import TaskSpec
 from ..spec.names import LABELS, Ref
@@ -45,8 +46,7 @@ class TorchArrays(Arrays):
         return {name: [tensor.detach()] for name, tensor in tensors.items() if not is_lazy(tensor)}
 
     def numpy(self, array: Any) -> Numbers:
-        array = array.detach().cpu()
-        numbers: Numbers = (array.float() if array.dtype == torch.bfloat16 else array).numpy().copy()
+        numbers: Numbers = as_numpy(array).copy()
         return numbers
 
     def copy(self, array: Any) -> Tensor:

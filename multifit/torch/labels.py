@@ -102,7 +102,9 @@ def class_indices(fn: Any) -> tuple[int | None, list[float]]:
     """Return the class axis of a loss that takes class indices, None for any other; and what it ignores."""
     function, given = (fn.func, fn.keywords) if isinstance(fn, partial) else (fn, getattr(fn, "__dict__", {}))
     if not isinstance(function, CLASS_LOSSES) and function not in CLASS_FUNCTIONS:
-        return getattr(fn, "class_axis", None), list(getattr(fn, "ignored", ()))
+        return getattr(fn, "class_axis", None), [
+            each for each in [getattr(fn, "ignore_index", None)] if each is not None
+        ]
     takes_ignored = not isinstance(function, nn.MultiMarginLoss) and function is not F.multi_margin_loss
     return 1, [given.get("ignore_index", -100)] if takes_ignored else []
 

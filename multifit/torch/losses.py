@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..arguments import is_finite_number
+from ..checks import describe
 from ..distributed import World
 from ..engines.forms import ResultForms
 from ..errors import SpecError, shown, user_code
@@ -76,6 +77,7 @@ class Objective:
         self._counts_always = not world.alone or shares is not None or device.type != "cpu"
         self._scales: dict[int, Scale] = {}
         self.forms = ResultForms(Tensor)
+        self._first_labels: dict[str, tuple[int, str]] = {}  # the number of their axes, and what they are
 
     def scale(self, batch: Batch, state: RunState | None) -> Scale:
         """Return the weights and normalizers of a batch; afterwards, its total number of samples is known.
@@ -112,6 +114,7 @@ class Objective:
             is_mean = not self._weighs(term, batch)
             parts = call_loss(term if is_mean else self._summed[term.key], arrays, samples=batch.samples)
             self.forms.check_loss(term, parts)
+            self._check_labels(term, batch)
             sums = [_sum(part, batch.samples if is_mean else 1) for part in parts]
             computed.parts[term.key] = parts
             computed.sums[term.key] = [each.detach() for each in sums]
@@ -121,6 +124,22 @@ class Objective:
                 total, divisor = value, 1.0
             computed.objectives[term.key] = _quotient(total, scale.weights[term.key], divisor)
         return computed
+
+    def _check_labels(self, term: Term, batch: Batch) -> None:
+        """Raise SpecError for labels with other axes than in the first batch, which PyTorch would broadcast.
+
+        Losses of Gluon reshape their labels.
+        """
+        for ref in () if hasattr(term.spec.fn, "class_axis") else term.labels:
+            label: Any = batch.slots[ref.name]
+            if ref.name not in self._first_labels:
+                self._first_labels[ref.name] = label.dim(), describe.array(label)
+            axes, first = self._first_labels[ref.name]
+            if axes != label.dim():
+                raise SpecError(
+                    f'{term.where}: the label "{ref.name}" is {describe.array(label)}, but {first} in the '
+                    "first batch; give the same number of axes in every batch"
+                )
 
     def normalizer(self, term: Term, batch: Batch) -> Number:
         """Return this rank's part of a term's normalizer: a number, or a tensor without dimensions."""
@@ -144,7 +163,9 @@ class Objective:
 
     def _counts(self, term: Term, batch: Batch) -> bool:
         """Whether a term's normalizer is another one than the number of samples."""
-        return not term.counts_samples or self._weighs(term, batch)
+        if self._world.alone or not term.counts_samples:
+            return not term.counts_samples or self._weighs(term, batch)
+        return self._summed[term.key] is not None  # a rank without samples does not know the label
 
     def _weighs(self, term: Term, batch: Batch) -> bool:
         """Whether a loss is the mean of a cross entropy over some of the labels, or with their weights."""

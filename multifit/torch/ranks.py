@@ -38,10 +38,8 @@ class SharedParameters(shared_parameters.SharedParameters):
         """Give all ranks the first rank's parameters and buffers."""
         if not self._world.alone:
             tensors = self.arrays().values()
-            for each, value in zip(tensors, self._world.from_first([_host(each) for each in tensors])):
+            for each, value in zip(
+                tensors, self._world.from_first([each.detach().cpu() for each in tensors])
+            ):
                 each.copy_(value)
         self.are_shared = True
-
-
-def _host(tensor: Tensor) -> Tensor:
-    return tensor.detach().cpu()

@@ -137,7 +137,7 @@ class Runner(engines.Runner):
         of_batch = {name: p.grad for name, p in model.parameters.items() if p.grad is not None}
         tensors: dict[str, Any] = of_batch if gradients else model.tensors
         known = {name: tensor for name, tensor in tensors.items() if not is_lazy(tensor)}
-        return {name: tensor.detach().cpu().numpy().copy() for name, tensor in known.items()}
+        return {name: self._arrays.numpy(tensor) for name, tensor in known.items()}
 
     def set_values(self, values: Mapping[str, Any]) -> None:
         tensors = self.engine.model.tensors

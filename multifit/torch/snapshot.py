@@ -19,6 +19,7 @@ from ..engines.trees import Add, Files, Trees
 from ..errors import last_line, quoted, shown
 from ..files import atomic_path
 from ..protocols import Numbers
+from ..spec.plan import function_name
 from .added_slots import dtype_name
 from .model import Model
 
@@ -70,7 +71,8 @@ class Snapshot(snapshot.Snapshot):
                 name: {
                     "optimizer": type(handle.optimizer).__name__,
                     "options": plain(trainers.options.get(name)),  # those of a user's optimizer are unknown
-                    "schedule": plain(handle.rates.schedule or handle.rates.scheduler),
+                    "schedule": (kind := handle.rates.schedule or handle.rates.scheduler)
+                    and function_name(kind),
                     "clip_norm": plain(trainers.clip_norms.get(name)),
                     "holds": list(trainers.parameters[name]),
                     **(trainers.rhythms[name]._asdict() if name in trainers.rhythms else {}),

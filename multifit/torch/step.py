@@ -22,6 +22,7 @@ from ..stages import TRAIN
 from ..state import RunState
 from .balance import AnyBalancer, GradientBalancer
 from .batch import Batch, CarriedState
+from .branch import backward
 from .cuda_graphs import CudaGraphs
 from .figures import StageFigures
 from .losses import Losses, Objective, Scale, Shares
@@ -65,40 +66,26 @@ class StepResult:
 
     def loss(self) -> float:
         """Return this rank's part of the objective; this waits for the device."""
-        return float(sum(map(float, self.objectives.values())))
+        return sum(float(each.detach()) for each in self.objectives.values())
 
-    def named(self, detached: bool = True) -> dict[str, dict[str, list[Any]]]:
+    def named(self) -> dict[str, dict[str, list[Any]]]:
         """Return ``pred``, ``label`` and ``loss``: dicts of lists of one tensor, however many there are."""
-        minimized = {
-            term.key: self.parts[term.key][term.minimized]
-            for term in self.spec.terms
-            if term.key in self.parts
-        }
+        spec, parts = self.spec, self.parts
+        minimized = {term.key: parts[term.key][term.minimized] for term in spec.terms if term.key in parts}
         return {
-            "pred": _columns(self.outputs, self.spec.output_names, detached),
-            "label": _columns(self.batch.slots, self.spec.labels, detached),
-            "loss": _columns(minimized, [term.key for term in self.spec.terms], detached),
+            "pred": {name: [self.outputs.get(name)] for name in spec.output_names},
+            "label": {name: [self.batch.slots.get(name)] for name in listed(spec.labels)},
+            "loss": {term.key: [minimized.get(term.key)] for term in spec.terms},
         }
 
     def views(self) -> dict[str, Any]:
         """Return ``pred``, ``label``, ``loss``: lists of one tensor, or dicts of lists; and ``present``."""
         missable = [name for name, label in self.spec.label_specs.items() if is_missable(label)]
-        present = {name: [self.batch.slots.get(presence(name))] for name in missable}
         views: dict[str, Any] = {
             name: next(iter(columns.values())) if len(columns) == 1 else columns
             for name, columns in self.named().items()
         }
-        return {**views, "present": present}
-
-
-def _columns(
-    tensors: Mapping[str, Tensor | None], names: Sequence[str], detached: bool
-) -> dict[str, list[Any]]:
-    found = {name: tensors.get(name) for name in listed(names)}
-    return {
-        name: [each.detach() if detached and isinstance(each, Tensor) else each]
-        for name, each in found.items()
-    }
+        return {**views, "present": {name: [self.batch.slots.get(presence(name))] for name in missable}}
 
 
 class Stage:
@@ -130,10 +117,13 @@ class Stage:
         self.casts: dict[str, torch.dtype] = {}
         self._hooks, self._frozen = hooks, frozen
         self._changes_outputs = hooks.active("change_outputs")
+        self._world = world
         self.objective = Objective(spec, world, model.device, shares)
         self._run_net, self._graphs = run_net or model.net, graphs
         self._paths: Mapping[str, tuple[Any, ...]] | None = None
-        self._is_low = model.precision.dtype is not None
+        low = model.input_dtype in (torch.float16, torch.bfloat16)  # whose labels and losses are in float32
+        self._input_dtype = model.input_dtype if low else None
+        self._is_low = low or model.precision.dtype is not None
         self.carried = CarriedState(spec.state, model.device, model.dtype) if spec.state else None
 
     def run(
@@ -186,7 +176,9 @@ class Stage:
 
     def call(self, slots: Mapping[str, Any]) -> Any:
         """Return what the net returns for a batch's slots."""
-        forward, inputs = self.spec.forward, self.spec.inputs
+        forward, inputs, low = self.spec.forward, self.spec.inputs, self._input_dtype
+        if low is not None:
+            slots = {n: each.to(low) if n in inputs and _is_real(each) else each for n, each in slots.items()}
         shown = slots if forward is not None else {name: slots[name] for name in inputs}
         with user_code(self._called, *shown.items()), self.model.autocast():
             if forward is not None:
@@ -199,23 +191,25 @@ class Stage:
             outputs = {name: at_path(result, path) for name, path in (self._paths or {}).items()}
         except (KeyError, IndexError, TypeError):  # it has another structure than that of earlier batches
             outputs = {}
-        if len(outputs) < len(self.spec.output_names) or not all(map(_is_tensor, outputs.values())):
+        tensors = [each for each in outputs.values() if isinstance(each, Tensor)]
+        if len(tensors) < len(self.spec.output_names):
             self._paths, problems = bind_outputs(self.spec.outputs, result, self._where)
             if problems:
                 return {}, problems
             outputs = {name: at_path(result, path) for name, path in self._paths.items()}
-            if others := {name: each for name, each in outputs.items() if not _is_tensor(each)}:
+            if others := {name: each for name, each in outputs.items() if not isinstance(each, Tensor)}:
                 found = ", ".join(f'"{name}" as {type(each).__name__}' for name, each in others.items())
                 message = f"outputs: {self._where} returns {found}; every declared output must be a tensor"
                 return {}, [Problem("spec", f"{message}: return one, or leave the output out of outputs=")]
         if self._is_low:
-            outputs = {name: _at_least_float32(each) for name, each in outputs.items()}
+            low = torch.float16, torch.bfloat16
+            outputs = {name: each.float() if each.dtype in low else each for name, each in outputs.items()}
         return outputs, []
 
     def measure(self, result: StepResult, timer: Timer = untimed) -> None:
         """Add a batch to the figures, without waiting for the device."""
         with timer("measure"), torch.no_grad():
-            self.figures.add(result)
+            self.figures.add(result, self._world)
 
     def reset(self) -> None:
         """Discard everything measured, as at the beginning of an epoch."""
@@ -236,9 +230,8 @@ class Stage:
 
     def describe(self) -> str:
         """Return one line that says how net and losses run."""
-        return (
-            f"runs with PyTorch{'' if not self._is_low else f', by autocast in {self.model.precision.name}'}"
-        )
+        precision = self.model.precision
+        return f"runs with PyTorch{'' if precision.dtype is None else f', by autocast in {precision.name}'}"
 
     @property
     def _where(self) -> str:
@@ -250,13 +243,8 @@ class Stage:
         return f"{what} ({self.name})"
 
 
-def _is_tensor(value: object) -> bool:
-    return isinstance(value, Tensor)
-
-
-def _at_least_float32(tensor: Tensor) -> Tensor:
-    low = tensor.dtype in (torch.float16, torch.bfloat16)
-    return tensor.float() if low else tensor
+def _is_real(value: object) -> bool:
+    return isinstance(value, Tensor) and value.is_floating_point()
 
 
 class TrainStep:
@@ -279,14 +267,14 @@ class TrainStep:
 
     def __call__(self, raw: Any) -> StepResult:
         """Train on a batch, as the loader yielded it."""
-        result = self.forward(self.fetch(raw))
-        self.learn(result)
-        self.measure(result)
-        return result
+        return self._train(self.fetch(raw))
 
     def first(self, checked: StepResult) -> StepResult:
         """Train on the first batch, whose check has changed nothing."""
-        result = self.forward(checked.batch)
+        return self._train(checked.batch)
+
+    def _train(self, batch: Batch) -> StepResult:
+        result = self.forward(batch)
         self.learn(result)
         self.measure(result)
         return result
@@ -336,9 +324,7 @@ class TrainStep:
             objectives = self._changed(result)
         if self._of_gradients is not None:
             result.objectives = dict(objectives)
-            loss_scale = self._trainers.loss_scale
-            scale = loss_scale.scale if loss_scale else 1.0
-            self._of_gradients.differentiate(result, self._state, scale)
+            self._of_gradients.differentiate(result, self._state, self._trainers.scale)
         elif self._bound:
             self._backward_bound(objectives)
         else:
@@ -377,7 +363,7 @@ class TrainStep:
     def _changed(self, result: StepResult) -> dict[str, Tensor]:
         """Return the objectives as handlers change them."""
         before = list(result.objectives.values())
-        objectives = self._hooks.change_objective(before, **result.named(detached=False), scale=result.scale)
+        objectives = self._hooks.change_objective(before, **result.named(), scale=result.scale)
         if len(objectives) == len(before):
             return dict(zip(result.objectives, objectives))
         if self._of_gradients is not None or self._of_losses is not None or self._bound:
@@ -391,9 +377,8 @@ class TrainStep:
 
     def _backward(self, objectives: Sequence[Tensor], **options: Any) -> None:
         # a constant has nothing to learn in this batch, and without samples there is no objective
-        learning = [each for each in objectives if each.requires_grad]
-        if learning:
-            torch.autograd.backward(self._trainers.scaled(learning), **options)
+        if learning := [each for each in objectives if each.requires_grad]:
+            backward(learning, self._trainers.scale, **options)
 
     def _backward_bound(self, objectives: Mapping[str, Tensor]) -> None:
         """Let each loss that is bound to trainers reach their parameters alone."""
@@ -402,5 +387,4 @@ class TrainStep:
             if term.key in objectives:
                 groups.setdefault(term.trainers, []).append(objectives[term.key])
         for number, (names, each) in enumerate(groups.items(), 1):
-            inputs = self._bound.get(names)
-            self._backward(each, retain_graph=number < len(groups), inputs=inputs)
+            self._backward(each, retain_graph=number < len(groups), inputs=self._bound.get(names))

@@ -11,11 +11,14 @@ from torch.optim import Optimizer
 
 from ..checks.trainers import (
     AddedBatches,
+    accumulating_problems,
     coverage_problems,
     declared_problems,
     declared_rhythm,
+    frozen_problems,
     listing,
     rhythm_messages,
+    unreached_problems,
 )
 from ..errors import Problem, quoted, raise_problems, shown, suggest
 from ..spec import TrainerSpec
@@ -201,13 +204,7 @@ class Trainers(Updates, Mapping[str, TrainerHandle]):
         messages who selects. Raises TrainerError if nothing is selected, or what ``frozen=`` selects too.
         """
         names, problems = self._selection.select(where, params, self._selection.named)
-        never = sorted(self._selection.frozen.intersection(names))
-        if never:
-            message = f"{where}: frozen= has taken {listing(never)} from the trainers"
-            problems.append(Problem("trainer", f"{message}; leave frozen= out, and freeze them later"))
-        if not names and not problems:
-            problems = [Problem("trainer", f"{where}: {shown(params)} selects no parameters; give a pattern")]
-        raise_problems(problems)
+        raise_problems(problems or frozen_problems(where, params, names, self._selection.frozen))
         changed = {n for n in names if n in self._every and self._every[n].requires_grad == frozen}
         for name in changed:
             self._every[name].requires_grad = not frozen
@@ -240,12 +237,7 @@ class Trainers(Updates, Mapping[str, TrainerHandle]):
 
         Other problems with trainers are raised with the first batch.
         """
-        message = "accumulate=True adds up gradients within a fit only; call fit, or leave accumulate out"
-        raise_problems(
-            Problem("trainer", f'trainers["{name}"]: {message}')
-            for name, rhythm in ({} if self.build() else self.rhythms).items()
-            if rhythm.accumulate
-        )
+        raise_problems(accumulating_problems({} if self.build() else self.rhythms))
 
     def window_of(self, name: str) -> int:
         """Return the number of batches whose gradients a trainer adds up to an update."""
@@ -270,12 +262,7 @@ class Trainers(Updates, Mapping[str, TrainerHandle]):
 
     def unreached(self) -> list[Problem]:
         """Return parameters whose shape is still unknown after a forward pass, as a problem."""
-        lazy = [name for name, each in self.updated().items() if is_lazy(each)]
-        message = (
-            f"the forward pass never reached {listing(lazy)}: no trainer can update what has no shape yet; "
-            f'take the layer out of the net, or pass frozen=["{"".join(lazy[:1]).rpartition(".")[0]}.*"]'
-        )
-        return [Problem("trainer", message)] if lazy else []
+        return unreached_problems([name for name, each in self.updated().items() if is_lazy(each)])
 
     def gradients(self) -> dict[str, dict[str, list[torch.Tensor]]]:
         """Return the gradients that no update has used, by trainer and parameter: a list of one tensor.

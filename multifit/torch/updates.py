@@ -29,17 +29,16 @@ class Updates:
     def make_room(self, samples: int) -> None:
         """Before the backward pass of a batch: scale the gradients that wait to its size, discard others."""
         waiting, factors = self._added.waiting(), self._added.factors(samples)
-        scale = self.loss_scale.scale if self.loss_scale else 1.0
         for name, parameters in self._trained.items():
             if name in waiting:
-                _multiply(_gradients(parameters), factors.get(name, 1.0) * scale)
+                _multiply(_gradients(parameters), factors.get(name, 1.0) * self.scale)
             else:
                 _discard(parameters)
 
-    def scaled(self, objectives: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-        """Return the objectives of which gradients are computed: scaled up, if that is in float16."""
-        scale = self.loss_scale
-        return objectives if scale is None else [each * scale.scale for each in objectives]
+    @property
+    def scale(self) -> float:
+        """By what gradients are multiplied while they are computed: more than 1 in float16."""
+        return self.loss_scale.scale if self.loss_scale else 1.0
 
     def due(self, step: int, samples: int, ends: bool) -> list[str]:
         """Return the trainers that update after batch number `step` of the run, counted from 0.

@@ -5,7 +5,6 @@ from typing import Any
 
 from ...balance.tasks import check_method
 from ...distributed import World
-from ...errors import SpecError, quoted
 from ...protocols import Context
 from ...spec import TaskSpec
 from .gradients import GradientBalancer
@@ -30,13 +29,7 @@ def make_balancer(
     """
     if method is None:
         return None
-    check_method(method)
-    bound = [term.key for term in spec.terms if term.trainers]
-    if bound:
-        raise SpecError(
-            f"balance: the losses {quoted(bound)} are bound to trainers, so balance= cannot weigh them; "
-            "leave balance= out, or their trainers="
-        )
+    check_method(method, spec)
     if method.needs == "gramian":
         return GradientBalancer(method, spec, world, parameters)
     return Balancer(method, spec, context, world)

@@ -16,10 +16,7 @@ def tasks_with_labels(result: Any, tasks: Tasks) -> Numbers | Array:
 
     A loss of weight 0 does not count. If labels were counted on a device, the array is on that device.
     """
-    sums: list[Any] = [0.0] * len(tasks.names)
-    for loss, task in tasks.of_loss.items():
-        if result.scale.weights[loss]:
-            sums[task] = sums[task] + result.scale.norms[loss]
+    sums = tasks.normalizers(result.scale)
     on_device = [each.context for each in sums if isinstance(each, mx.nd.NDArray)]
     if not on_device:
         return (np.array(sums) != 0).astype(np.float64)

@@ -8,8 +8,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ...checks.trainers import declared_rhythm, listing
-from ...errors import Problem, raise_problems, shown
+from ...checks.trainers import (
+    accumulating_problems,
+    declared_rhythm,
+    frozen_problems,
+    listing,
+    unreached_problems,
+)
+from ...errors import Problem, raise_problems
 from ...protocols import Array
 from ...spec.terms import Term
 from ..execution.frozen import Frozen
@@ -102,13 +108,7 @@ class ModelTrainers:
         messages who selects. Raises TrainerError if nothing is selected, or what ``frozen=`` selects too.
         """
         names, problems = frozen_names(where, params, self._model.parameters)
-        never = sorted(names & self._never.keys())
-        if never:
-            message = f"{where}: frozen= has taken {listing(never)} from the trainers"
-            problems.append(Problem("trainer", f"{message}; leave frozen= out, and freeze them later"))
-        if not names and not problems:
-            problems = [Problem("trainer", f"{where}: {shown(params)} selects no parameters; give a pattern")]
-        raise_problems(problems)
+        raise_problems(problems or frozen_problems(where, params, names, self._never))
         changed = self.frozen.set_statistics(names, frozen)
         for name in names & learnable(self._model.parameters).keys():
             parameter = self._model.parameters[name]
@@ -158,12 +158,7 @@ class ModelTrainers:
         Other problems with trainers are raised with the first batch.
         """
         rhythms = {} if self._are_wrong() else self.get().rhythms
-        message = "accumulate=True adds up gradients within a fit only; call fit, or leave accumulate out"
-        raise_problems(
-            Problem("trainer", f'trainers["{name}"]: {message}')
-            for name, rhythm in rhythms.items()
-            if rhythm.accumulate
-        )
+        raise_problems(accumulating_problems(rhythms))
 
     def prepare(self) -> None:
         """Initialise the parameters; raises an error with the problems found."""
@@ -206,13 +201,7 @@ class ModelTrainers:
         """Return parameters whose shape is still unknown after a forward pass, as a problem."""
         parameters = self._model.parameters
         deferred = [name for name in self.updated() if parameters[name]._deferred_init]
-        if not deferred:
-            return []
-        message = (
-            f"the forward pass never reached {listing(deferred)}: no trainer can update what has no shape "
-            f'yet; take the layer out of the net, or pass frozen=["{deferred[0].rpartition(".")[0]}.*"]'
-        )
-        return [Problem("trainer", message)]
+        return unreached_problems(deferred)
 
     def not_updated(self) -> list[str]:
         """Return the names of the parameters that could learn, but that no trainer updates now."""

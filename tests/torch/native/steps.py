@@ -74,7 +74,7 @@ def train(
             samples = len(batch[0]) if totals is None else totals[step - start]
             objective = loss(net, batch) * len(batch[0]) / samples
             trainers.make_room(samples)
-            torch.autograd.backward(trainers.scaled([objective]))
+            torch.autograd.backward([objective * trainers.scale])
             due = trainers.due(step, samples, False)
             all_due.append(due)
             if trainers.agree(world, step in hold, due):

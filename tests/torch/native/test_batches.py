@@ -440,4 +440,4 @@ def test_state_is_carried_until_it_is_reset() -> None:
     with pytest.raises(
         SpecError, match=r'state: "h" is \(2, 4, 3\) float64 as an input, but the output "h" is'
     ):
-        state.check(after, {"h": X})
+        state.keep(after, {"h": X})

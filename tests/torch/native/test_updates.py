@@ -239,7 +239,6 @@ class Pair:
         return both
 
     def add_up(self, rank: int, tensors: Any) -> None:
-        assert all(each.is_contiguous() for each in tensors)
         one, other = self.exchange(rank, [each.clone() for each in tensors])
         for each, first, second in zip(tensors, one, other, strict=True):
             each.copy_(first + second)
