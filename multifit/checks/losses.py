@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from ..errors import Problem, counted
@@ -25,6 +25,16 @@ def absent_problems(spec: TaskSpec, slots: Mapping[str, Any]) -> list[Problem]:
         )
         for name, slot in slots.items()
         if slot is None and name in read
+    ]
+
+
+def weights_problems(spec: TaskSpec, least: Callable[[str], float | None]) -> list[Problem]:
+    """Return the slots of samples' weights whose ``least(name)``, the smallest of a batch, is below 0."""
+    found = {name: least(name) for name in (term.spec.sample_weight for term in spec.terms) if name}
+    return [
+        Problem("data", f'sample_weight: the slot "{name}" holds {value:g}; weights must be at least 0')
+        for name, value in found.items()
+        if value is not None and value < 0
     ]
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..errors import CLEAR, Problem, SpecError, counted, last_line, raise_problems
+from ..signatures import arity_problem
 from ..spec import MetricSpec, TaskSpec
 from ..spec.names import LABELS, Ref, listed
 from ..spec.parsing import coverage, is_missable, presence
@@ -63,6 +64,27 @@ def function_of(term: MetricTerm) -> Callable[..., Any] | None:
             'one that takes it, such as "sklearn.accuracy_score" or "sklearn.mean_squared_error"'
         )
     return None
+
+
+def function_arity_problem(term: MetricTerm) -> str | None:
+    """Return what is wrong with the number of arguments of a metric that is a function, or None."""
+    weights = [] if term.spec.sample_weight is None else ["sample_weight"]
+    fix = " and ".join(["take both, in that order", *weights])
+    names, function = ["labels", "outputs"], function_of(term)
+    return arity_problem(term.where, function, names, fix=fix, keywords=weights) if function else None
+
+
+def weighted_means(ranks: Sequence[Mapping[str, tuple[float, float]]]) -> dict[str, float]:
+    """Return the means of figures over the ranks that have them, which are given with their weights.
+
+    NaN is left out, unless all values are NaN.
+    """
+    means: dict[str, float] = {}
+    for name in dict.fromkeys(name for figures in ranks for name in figures):
+        pairs = [figures[name] for figures in ranks if not math.isnan(figures.get(name, (math.nan, 0))[0])]
+        total = sum(weight for _, weight in pairs)
+        means[name] = sum(value * weight for value, weight in pairs) / total if total else math.nan
+    return means
 
 
 def is_torchmetrics(metric: Any) -> bool:

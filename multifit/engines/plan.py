@@ -61,7 +61,8 @@ def _stage(stage: Any, results: Sequence[tuple[Arrays, ...]]) -> StagePlan:
     metrics = [
         (m.term.key, m.names, m.where_computed) for m in stage.figures.metrics if m.term.key in declared
     ]
-    return stage_plan(stage.spec, *map(_first, zip(*results)), metrics, stage.describe())
+    outputs, slots, parts = map(_first, zip(*results))
+    return stage_plan(stage.spec, outputs, slots, parts, metrics, stage.describe())
 
 
 def _first(dicts: Iterable[Arrays]) -> dict[str, str]:

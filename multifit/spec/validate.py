@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..arguments import is_finite_number
-from ..errors import quoted, shown, suggest
+from ..errors import SpecError, quoted, shown, suggest, user_code
 from ..signatures import arity_problem
 from ..stages import EVALUATE, STAGES
 from .names import LABELS, OUTPUTS, PRINTABLE, SINGULAR, Ref, is_name, listed, resolve
@@ -99,6 +99,18 @@ def weight_problem(where: str, weight: object) -> str | None:
         return None
     valid = "a finite number of at least 0, or a function of the state"
     return f"{where}: the weight is {shown(weight)}; it must be {valid}"
+
+
+def weight_of(term: Term, state: Any) -> float:
+    """Return a loss's weight in a batch; raises SpecError if its function returns none."""
+    weight = term.spec.weight
+    if not callable(weight):
+        return float(weight)
+    with user_code(lambda: f"{term.where}.weight, called with state {state!r}"):
+        value = weight(state)
+    if problem := weight_problem(term.where, shown(value) if callable(value) else value):
+        raise SpecError(f"{problem}; its function returned it for {state}")
+    return float(value)
 
 
 def _duplicates(declarations: Declarations) -> Iterator[str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import product
+from itertools import combinations
 from typing import Any
 
 import torch
@@ -16,13 +16,12 @@ from torch.nn.parameter import is_lazy
 
 from .. import engines
 from ..checks import label_problems, not_finite_problem, partly_missing_problem
-from ..checks.losses import absent_problems
+from ..checks.losses import absent_problems, weights_problems
 from ..engines import FirstBatches
 from ..engines.dry_run import check_batches, check_windows, raised_first, read_first, trainer_problems
 from ..engines.splitter import cast_line
 from ..errors import Problem, SpecError, raise_problems
 from ..seeding import preserve_rng
-from ..spec import TaskSpec
 from ..spec.names import LABELS, Ref
 from ..spec.parsing import label_of
 from ..spec.plan import LoaderPlan
@@ -34,6 +33,7 @@ from .batch import Batch
 from .doubts import doubtful_values
 from .engine import Engine
 from .inspection import check_call, check_metric, inspect_term
+from .labels import LabelRule
 from .loss_calls import counts_values
 from .step import Stage, StepResult
 
@@ -67,8 +67,9 @@ def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
     """
     batches, problems = read_first(engine, raw, val_data)
     with raised_first(problems):
-        for stage, batch, _ in batches[:1]:
-            engine.model.materialise(partial(_called, engine.stages[stage], batch, keeps_mode=True))
+        for name, batch, _ in batches[:1]:
+            stage = engine.stages[name]
+            engine.model.materialise(partial(_called, stage, batch, partial(stage.call, batch.slots)))
     problems += trainer_problems(engine)
     with raised_first(problems):
         for _, batch, _ in batches:
@@ -198,11 +199,12 @@ def check_first_batch(
     problems, the stage is marked as checked.
     """
     problems = [problem for term in stage.spec.terms for problem in check_call(term)]
-    problems += _inspect_slots(stage.spec, batch.slots)
+    problems += absent_problems(stage.spec, batch.slots)
+    problems += weights_problems(stage.spec, lambda name: _least(batch.slots.get(name)))
     with torch.set_grad_enabled(stage.training):
-        outputs, output_problems = _called(stage, batch)
+        outputs, output_problems = _called(stage, batch, lambda: stage.bound(batch.slots))
     arrays = by_reference(outputs, batch.slots)
-    wrong_labels = _inspect_labels(stage, outputs, batch)
+    wrong_labels = _inspect_labels(stage, outputs, arrays, batch)
     if problems + output_problems:
         return None, problems + wrong_labels + output_problems
     problems = [*wrong_labels, *_inspect_metrics(stage, outputs, batch)]
@@ -218,29 +220,18 @@ def check_first_batch(
     return outputs, problems
 
 
-def _called(stage: Stage, batch: Batch, keeps_mode: bool = False) -> tuple[dict[str, Tensor], list[Problem]]:
-    """Call the net, in the stage's mode or that which it has.
-
-    Inputs of whole numbers that it cannot take become real, the fewest that do.
-    """
-    options = {
-        name: [stage.model.dtype]
-        for name in stage.spec.inputs
-        if (slot := batch.slots.get(name)) is not None and not slot.is_floating_point()
-    }
-    return _with_casts(
-        stage,
-        batch,
-        options,
-        lambda: stage.bind(stage.call(batch.slots)) if keeps_mode else stage.bound(batch.slots),
-    )
+def _called(stage: Stage, batch: Batch, call: Callable[[], Any]) -> Any:
+    """Call the net; inputs of whole numbers that it cannot take become real, the fewest that do."""
+    inputs = {name: batch.slots.get(name) for name in stage.spec.inputs}
+    whole = [name for name, each in inputs.items() if each is not None and not each.is_floating_point()]
+    return _with_casts(stage, batch, [(name, stage.model.dtype) for name in whole], call)
 
 
 def _check_loss(
     stage: Stage, term: Term, arrays: dict[Ref, Any], batch: Batch, labels_fit: bool
 ) -> list[Problem]:
     """Check a loss; labels with whose dtypes it cannot run are cast, unless they have a declared dtype."""
-    options = {}
+    options: list[tuple[str, torch.dtype]] = []
     for ref in term.labels:
         label = arrays[ref]
         declared = stage.spec.label_specs.get(ref.name)
@@ -248,63 +239,56 @@ def _check_loss(
             continue
         is_whole = not label.is_floating_point() or bool((label == label.floor()).all())
         dtypes = [torch.int64] * is_whole + [stage.model.dtype]
-        options[ref.name] = [dtype for dtype in dtypes if dtype != label.dtype]
+        options += [(ref.name, dtype) for dtype in dtypes if dtype != label.dtype]
 
     def check() -> list[Problem]:
-        arrays.update({Ref(LABELS, name): batch.slots[name] for name in options})
+        arrays.update({Ref(LABELS, name): batch.slots[name] for name, _ in options})
         return inspect_term(term, arrays, labels_fit, stage.training)
 
     return _with_casts(stage, batch, options, check)
 
 
 def _with_casts(
-    stage: Stage, batch: Batch, options: Mapping[str, Sequence[torch.dtype]], run: Callable[[], Any]
+    stage: Stage, batch: Batch, options: Sequence[tuple[str, torch.dtype]], run: Callable[[], Any]
 ) -> Any:
     """Return what ``run()`` returns; if it raises, cast the fewest slots with which it does not.
 
-    `options` are the dtypes to which slots may be cast. If none helps, the error is raised.
+    `options` are slots, and the dtypes to which they may be cast. If none helps, the error is raised.
     """
     try:
         return run()
     except Exception:
         before: dict[str, Any] = dict(batch.slots)
-        ways = product(*([(name, None), *((name, dtype) for dtype in options[name])] for name in options))
-        casts = [{name: dtype for name, dtype in way if dtype is not None} for way in ways]
-        for cast in sorted(filter(None, casts), key=len):
-            batch.slots.update({name: before[name].to(dtype) for name, dtype in cast.items()})
+        ways = [dict(way) for count in range(len(options)) for way in combinations(options, count + 1)]
+        for casts in ways:
+            batch.slots.update({name: before[name].to(dtype) for name, dtype in casts.items()})
             try:
                 result = run()
             except Exception:
                 batch.slots.update(before)
                 continue
-            for name, dtype in cast.items():
+            for name, dtype in casts.items():
                 stage.model.log_once(cast_line(name, dtype_name(before[name].dtype), dtype_name(dtype)))
-            stage.casts.update(cast)
+            stage.casts.update(casts)
             return result
         raise
 
 
-def _inspect_slots(spec: TaskSpec, slots: Mapping[str, Any]) -> list[Problem]:
-    """Check that no slot that a loss or metric takes is None, and that no weight of a sample is negative."""
-    problems = absent_problems(spec, slots)
-    for name in dict.fromkeys(term.spec.sample_weight for term in spec.terms):
-        weights = slots.get(name) if name else None
-        if weights is not None and weights.numel() and (least := float(weights.min())) < 0:
-            message = f'sample_weight: the slot "{name}" holds {least:g}; weights must be at least 0'
-            problems.append(Problem("data", message))
-    return problems
+def _least(weights: Any) -> float | None:
+    return None if weights is None or not weights.numel() else float(weights.min())
 
 
-def _inspect_labels(stage: Stage, outputs: Mapping[str, Tensor], batch: Batch) -> list[Problem]:
+def _inspect_labels(
+    stage: Stage, outputs: Mapping[str, Tensor], arrays: Mapping[Ref, Any], batch: Batch
+) -> list[Problem]:
     """Check the values of inputs and labels."""
     problems: list[Problem] = []
-    arrays = by_reference(outputs, batch.slots)
     given = {ref for ref, array in arrays.items() if array is not None}
     called = {term.key: () for term in stage.spec.terms if given.issuperset(term.args)}
     for rule in stage.figures.label_rules(outputs, batch.slots, called):
         values: Any = batch.slots[rule.slot]
         if rule.classes is not None:
-            wrong = torch.where(rule.violations(values), values, torch.zeros_like(values)).cpu().numpy()
+            wrong = torch.where(rule.violations(values), values, 0).cpu().numpy()
             problems += label_problems(rule.where, rule.slot, wrong, rule.classes, clips=False)
         elif not (finite := values.isfinite()).all():
             samples = (~finite).nonzero()[:, batch.axis].unique().tolist()
@@ -319,7 +303,7 @@ def _inspect_metrics(stage: Stage, outputs: dict[str, Tensor], batch: Batch) -> 
     for metric in stage.figures.metrics if not problems else ():
         if not metric.term.losses:
             try:
-                list(metric.add(result, 1))
+                metric.add(result, 1)
             except SpecError as error:
                 problems += error.problems
     stage.figures.reset()
@@ -331,7 +315,6 @@ def _inspect_presence(taker: Taker, batch: Batch) -> list[Problem]:
     problems = []
     for ref in taker.present:
         mask: Any = batch.slots[ref.name]
-        present = mask.reshape(len(mask), -1)
-        if count := int(((1 - present) * present.amax(dim=1, keepdim=True)).sum()):
+        if mask.dim() > 1 and (count := int(LabelRule(taker.where, ref.name, in_part=True).count(mask))):
             problems.append(partly_missing_problem(taker.where, label_of(ref).name, "", count))
     return problems

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,18 +9,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..distributed import World
+from ..distributed import ALONE, World
 from ..engines import stage_figures
+from ..engines.metric_figures import weighted_means
 from ..errors import raise_problems
 from ..sampling.counts import LoaderCounts as LoaderCounts
 from ..spec import TaskSpec
 from ..stages import TRAIN
 from .labels import LabelCounts, LabelRule, label_rules
-from .stage_metric import StageMetric
+from .stage_metric import StageMetric as StageMetric
 from .stage_metric import declared_metrics as declared_metrics
 from .sums import Means as Means
 from .sums import PassSums
-from .torchmetrics import TorchMetric
 from .user_code import user_code
 
 MOST_FORMS = 64  # of batches, whose rules are remembered
@@ -54,6 +53,7 @@ class StageFigures(stage_figures.StageFigures):
         self._names = {key: [f"loss {key} {part}" for part in range(n)] for key, n in counts.items()}
         self._rules: dict[str, LabelRule] = {}
         self._forms: dict[Any, list[LabelRule]] = {}
+        self._joins = False  # whether objects were updated with the tensors of all ranks
         self._clear()
 
     def _clear(self) -> None:
@@ -63,10 +63,17 @@ class StageFigures(stage_figures.StageFigures):
 
     # ---- measuring
 
-    def add(self, result: Any) -> None:
-        """Add a batch, without waiting for the device, unless an object that measures it does."""
+    def add(self, result: Any, world: World = ALONE) -> None:
+        """Add a batch, without waiting for the device, unless an object that measures it does.
+
+        In evaluation, objects that are updated batch by batch get the tensors of all ranks of `world`.
+        """
         batch, scale, numbers = result.batch, result.scale, self._numbers
         self.batches += 1
+        self._joins = not world.alone and self.stage != TRAIN
+        for metric in self.metrics if self._joins else ():
+            if not metric.merges:
+                metric.add_of_all(result, self.batches, world, self._device)
         if not batch.samples:
             return
         self.samples += batch.samples
@@ -86,6 +93,8 @@ class StageFigures(stage_figures.StageFigures):
             else:
                 numbers[name] = numbers.get(name, 0.0) + norm * batch.samples / batch.total
         for metric in self.metrics:
+            if self._joins and not metric.merges:
+                continue
             for name, (sums, count) in zip(metric.sum_names, metric.add(result, self.batches)):
                 if isinstance(count, Tensor):
                     sums = [*sums, count]
@@ -232,16 +241,21 @@ class StageFigures(stage_figures.StageFigures):
     def join(self, world: World, ended: bool = True) -> None:
         """Replace the figures by those of all ranks together, equal on all ranks; waits for the device.
 
-        Sums are added up in the order of the ranks, and kept arrays are joined batch by batch. The figures of
-        objects that are updated batch by batch are means over the ranks, weighted by their samples, because
-        each was updated with the samples of its rank only. A pass that has not `ended`, but was stopped, may
-        go on after a resume.
+        Sums are added up in the order of the ranks, and kept arrays are joined batch by batch. In training,
+        the figures of objects that are updated batch by batch are means over the ranks, weighted by their
+        samples, because each was updated with the samples of its rank only. A pass that has not `ended`, but
+        was stopped, may go on after a resume.
         """
         self.complete, self.ended = True, ended
         if world.alone:
             return
-        own = [each for each in self.metrics if not (each.is_whole or isinstance(each.metric, TorchMetric))]
-        alone = {each.term.key: each.figures() for each in own if each.measured}
+        own = [each for each in self.metrics if not each.merges]
+        samples = 1 if self._joins else self.samples  # objects that saw all ranks' samples agree
+        alone = {
+            each.term.key: {name: (value, samples) for name, value in each.figures().items()}
+            for each in own
+            if each.measured
+        }
         ranks = world.gather((self.state(), alone, self._rules))
         if any(state["samples"] for state, *_ in ranks):
             forks, device = [metric.fork() for metric in self.metrics], self._device
@@ -254,20 +268,9 @@ class StageFigures(stage_figures.StageFigures):
             for state in others:
                 joined.merge(state)
             figures = joined.read()
-            weighed = [(of_rank, state["samples"]) for state, of_rank, _ in ranks]
             for metric in own:
                 key = metric.term.key
                 figures = {n: each for n, each in figures.items() if not f"{n}.".startswith(f"{key}.")}
-                figures.update(_mean_figures([(each[key], n) for each, n in weighed if key in each]))
+                figures.update(weighted_means([each[key] for _, each, _ in ranks if key in each]))
             self.replace(figures)
         self.release()
-
-
-def _mean_figures(ranks: Sequence[tuple[Mapping[str, float], int]]) -> dict[str, float]:
-    """Return the weighted means of figures over the ranks; NaN is left out, unless all values are NaN."""
-    means: dict[str, float] = {}
-    for name in dict.fromkeys(name for figures, _ in ranks for name in figures):
-        pairs = [(of[name], n) for of, n in ranks if name in of and not math.isnan(of[name])]
-        total = sum(n for _, n in pairs)
-        means[name] = sum(value * n for value, n in pairs) / total if total else math.nan
-    return means

@@ -12,12 +12,13 @@ from torch import Tensor, nn
 
 from ..checks import describe, elementwise_problem
 from ..checks.losses import class_weights_problem, parts_problem
+from ..engines.metric_figures import function_arity_problem
 from ..errors import Problem
 from ..signatures import arity_problem
 from ..spec.names import OUTPUTS, Ref, listed
 from ..spec.plan import function_name
 from ..spec.terms import Term
-from .labels import class_indices
+from .labels import CLASS_FUNCTIONS, CLASS_LOSSES, class_indices
 from .loss_calls import by_value, call_loss, needs_values
 from .stage_metric import StageMetric
 from .torchmetrics import TorchMetric
@@ -30,9 +31,7 @@ ELEMENTWISE: tuple[Any, ...] = (
     F.binary_cross_entropy_with_logits, F.poisson_nll_loss, F.soft_margin_loss, F.hinge_embedding_loss,
     F.multilabel_soft_margin_loss,
 )  # fmt: skip
-INDEXED: tuple[Any, ...] = (
-    nn.CrossEntropyLoss, nn.NLLLoss, nn.MultiMarginLoss, F.cross_entropy, F.nll_loss, F.multi_margin_loss
-)  # fmt: skip
+INDEXED: tuple[Any, ...] = (*CLASS_LOSSES, *CLASS_FUNCTIONS)
 STOCK = "torch.nn"  # its losses have a gradient, which scales with their weight
 NO_GRADIENT = (
     "returns numbers that autograd has not computed from the outputs, so they train nothing; compute them "
@@ -55,8 +54,7 @@ def is_kind(loss: Any, kinds: Sequence[Any]) -> bool:
 def class_axis(loss: Any, output: Tensor, label: Tensor) -> int | None:
     """Return the axis of the classes if a loss takes these labels for class indices, else None."""
     axis, _ = class_indices(loss)
-    is_share = label.shape == output.shape or output.dim() == 0
-    if axis is None or is_share:
+    if axis is None or label.shape == output.shape or output.dim() == 0:
         return None
     return axis + output.dim() if axis < 0 else min(axis, output.dim() - 1)
 
@@ -75,20 +73,15 @@ def check_call(term: Term) -> list[Problem]:
 
 def check_metric(metric: StageMetric) -> list[Problem]:
     """Check how many arguments a metric takes, or its transform."""
-    term, own = metric.term, metric.metric
-    names = [str(ref) for ref in term.args] + list(term.losses)
-    message = None
+    term, own, message = metric.term, metric.metric, None
     if term.spec.transform is not None:
+        names = [str(ref) for ref in term.args] + list(term.losses)
         message = arity_problem(f"{term.where}.transform", term.spec.transform, names)
-    elif metric.is_whole and not metric.is_summed:
-        weights = [] if term.spec.sample_weight is None else ["sample_weight"]
-        fix = " and ".join(["take both, in that order", *weights])
-        taken = ["labels", "outputs"]
-        message = arity_problem(term.where, term.spec.metric, taken, fix=fix, keywords=weights)  # type: ignore[arg-type]
-    elif not metric.is_whole and not isinstance(own, TorchMetric):
-        message = arity_problem(
-            f"{term.where}.update", own.update, ["labels", "outputs"], fix="take both, in that order"
-        )
+    elif metric.is_function:
+        message = function_arity_problem(term)
+    elif not metric.is_summed and not isinstance(own, TorchMetric):
+        names, fix = ["labels", "outputs"], "take both, in that order"
+        message = arity_problem(f"{term.where}.update", own.update, names, fix=fix)
     return [Problem("spec", message)] if message else []
 
 
@@ -115,16 +108,13 @@ def inspect_term(term: Term, arrays: Mapping[Ref, Any], labels_fit: bool, traini
 def _elementwise(term: Term, output: Ref, label: Ref, arrays: Mapping[Ref, Any]) -> str | None:
     """Check the shapes of what is compared value by value; PyTorch broadcasts others without an error."""
     out, true = arrays[output], arrays[label]
-    if out.shape == true.shape or not is_kind(term.spec.fn, ELEMENTWISE):
-        return _crossed(term, output, label, arrays)
-    pair = (output.name, out), (label.name, true)
-    return elementwise_problem(term.where, *pair) or _mixed(term, output, label, arrays)
-
-
-def _mixed(term: Term, output: Ref, label: Ref, arrays: Mapping[Ref, Any]) -> str:
-    crosses = _cross_shape(arrays[output], arrays[label])
+    crosses, message = _cross_shape(out, true), None
+    if out.shape != true.shape and is_kind(term.spec.fn, ELEMENTWISE):
+        message = elementwise_problem(term.where, (output.name, out), (label.name, true))
+    elif not (crosses and _is_crossed(term, crosses, label, arrays)):
+        return None
     compares = "compares each value with each other one" if crosses else "does not compare value by value"
-    return (
+    return message or (
         f"{term.where}: {_shown(output, arrays)} and {_shown(label, arrays)}, which PyTorch {compares}; give "
         "both one shape, such as output.squeeze(1) or label[:, None]"
     )
@@ -140,31 +130,30 @@ def _cross_shape(output: Tensor, label: Tensor) -> torch.Size | None:
     return shape if is_larger and output.shape[:1] == label.shape[:1] else None
 
 
-def _crossed(term: Term, output: Ref, label: Ref, arrays: Mapping[Ref, Any]) -> str | None:
-    """Check that a function does not compare each sample's output with each other sample's label.
+def _is_crossed(term: Term, shape: torch.Size, label: Ref, arrays: Mapping[Ref, Any]) -> bool:
+    """Whether a function compares each sample's output with each other sample's label, in this shape.
 
-    Then its result has the shape of such a product or, if it is a number, stays the same if samples swap
-    their labels, but not without labels.
+    Then its result has that shape or, if it is a number, stays the same if samples swap their labels, but not
+    without labels.
     """
-    out, true, fn = arrays[output], arrays[label], term.spec.fn
-    shape = _cross_shape(out, true)
-    if shape is None or fn is None or is_kind(fn, INDEXED):
-        return None
+    fn: Any = term.spec.fn
+    if fn is None or is_kind(fn, INDEXED):
+        return False
 
     def value(label_values: Tensor) -> Any:
         given = {**arrays, label: label_values}
         with torch.no_grad(), user_code(lambda: term.where, *((str(ref), given[ref]) for ref in term.args)):
-            returned = by_value(fn)(*[given[ref] for ref in term.args])
-        return listed(returned)[term.minimized] if len(listed(returned)) > term.minimized else None
+            returned = listed(by_value(fn)(*[given[ref] for ref in term.args]))
+        return returned[term.minimized] if len(returned) > term.minimized else None
 
+    true = arrays[label]
     found, swapped = value(true), true.roll(1, 0)
     if not isinstance(found, Tensor):
-        return None
-    crossed = found.shape == shape
+        return False
     if found.numel() == 1 and not torch.equal(true, swapped):
-        pair = [torch.allclose(found, value(each), rtol=1e-4) for each in (swapped, torch.zeros_like(true))]
-        crossed = pair == [True, False]
-    return _mixed(term, output, label, arrays) if crossed else None
+        others = value(swapped), value(torch.zeros_like(true))
+        return [torch.allclose(found, each, rtol=1e-4) for each in others] == [True, False]
+    return found.shape == shape
 
 
 def _classes(term: Term, output: Ref, label: Ref, arrays: Mapping[Ref, Any]) -> str | None:
@@ -176,10 +165,8 @@ def _classes(term: Term, output: Ref, label: Ref, arrays: Mapping[Ref, Any]) -> 
     if true.shape == rows or (true.numel() == rows.numel() and not is_kind(term.spec.fn, INDEXED)):
         return None
     needed = f"the output's {rows.numel()} rows of {out.shape[axis]} classes need one class index each"
-    arrays_found = (
-        f'output "{output.name}" {describe.array(out)} and label "{label.name}" {describe.array(true)}'
-    )
-    return f"{term.where}: {arrays_found} do not fit; {needed}, a label of shape {tuple(rows)}"
+    pair = f'output "{output.name}" {describe.array(out)} and label "{label.name}" {describe.array(true)}'
+    return f"{term.where}: {pair} do not fit; {needed}, a label of shape {tuple(rows)}"
 
 
 def _class_weights(term: Term, output: Ref, label: Ref, arrays: Mapping[Ref, Any]) -> str | None:
@@ -188,10 +175,8 @@ def _class_weights(term: Term, output: Ref, label: Ref, arrays: Mapping[Ref, Any
     if term.spec.class_weights is None or not is_kind(fn, (*INDEXED, *ELEMENTWISE)):
         return None
     axis = class_axis(fn, arrays[output], arrays[label])
-    is_binary = is_kind(fn, (nn.BCELoss, nn.BCEWithLogitsLoss))
-    return class_weights_problem(
-        term, (2 if is_binary else None) if axis is None else arrays[output].shape[axis]
-    )
+    binary = 2 if is_kind(fn, (nn.BCELoss, nn.BCEWithLogitsLoss)) else None
+    return class_weights_problem(term, binary if axis is None else arrays[output].shape[axis])
 
 
 def _result(term: Term, arrays: Mapping[Ref, Any], stock: bool, training: bool) -> str | None:
@@ -200,9 +185,8 @@ def _result(term: Term, arrays: Mapping[Ref, Any], stock: bool, training: bool) 
     When `training`, a loss without a gradient is an error, unless it is 0, because there may be nothing to
     learn in the batch.
     """
-    copies = {
-        ref: arrays[ref].detach().requires_grad_(arrays[ref].is_floating_point()) for ref in term.outputs
-    }
+    outputs = {ref: arrays[ref].detach() for ref in term.outputs}
+    copies = {ref: each.requires_grad_(each.is_floating_point()) for ref, each in outputs.items()}
     variables = [copy for copy in copies.values() if copy.requires_grad]
     with torch.enable_grad():
         values = call_loss(term, {**arrays, **copies})
@@ -217,29 +201,23 @@ def _result(term: Term, arrays: Mapping[Ref, Any], stock: bool, training: bool) 
         is_constant = training and term.spec.weight != 0 and bool(loss.any())
         return f"{term.where}: {NO_GRADIENT}" if is_constant else None
 
-    def gradients(scale: float) -> list[Tensor]:
-        found = torch.autograd.grad(
-            loss, variables, torch.full_like(loss, scale), retain_graph=True, allow_unused=True
-        )
-        return [each for each in found if each is not None]
-
-    pairs = [(one, four) for one, four in zip(gradients(1.0), gradients(4.0)) if one.isfinite().all()]
-    if stock or all(_is_near(four, 4 * one) for one, four in pairs):
-        return None
-    same = (
-        "the same gradient"
-        if all(_is_near(*pair) for pair in pairs)
-        else "one that is not four times as large"
+    ones, fours = (
+        torch.autograd.grad(loss, variables, loss.new_full(loss.shape, scale), True, allow_unused=True)
+        for scale in (1.0, 4.0)
     )
+    pairs = [(one, four) for one, four in zip(ones, fours) if one is not None and one.isfinite().all()]
+
+    def scales(factor: int) -> bool:
+        return all(torch.allclose(four, factor * one, rtol=1e-3, atol=1e-12) for one, four in pairs)
+
+    if stock or scales(4):
+        return None
+    same = "the same gradient" if scales(1) else "one that is not four times as large"
     return (
         f"{term.where}: {function_name(term.spec.fn)} ignores its weight: an incoming gradient four times as "
         f"large gave {same}, so weights and normalisation have no effect; "
         "multiply by grad_output in the backward() of its autograd.Function"
     )
-
-
-def _is_near(gradient: Tensor, other: Tensor) -> bool:
-    return torch.allclose(gradient, other, rtol=1e-3, atol=1e-12)
 
 
 def _shown(ref: Ref, arrays: Mapping[Ref, Any]) -> str:

@@ -101,7 +101,9 @@ def class_indices(fn: Any) -> tuple[int | None, list[float]]:
     """Return the class axis of a loss that takes class indices, None for any other; and what it ignores."""
     function, given = (fn.func, fn.keywords) if isinstance(fn, partial) else (fn, getattr(fn, "__dict__", {}))
     if not isinstance(function, CLASS_LOSSES) and function not in CLASS_FUNCTIONS:
-        return getattr(fn, "class_axis", None), list(getattr(fn, "ignored", ()))
+        return getattr(fn, "class_axis", None), [
+            each for each in [getattr(fn, "ignore_index", None)] if each is not None
+        ]
     takes_ignored = not isinstance(function, nn.MultiMarginLoss) and function is not F.multi_margin_loss
     return 1, [given.get("ignore_index", -100)] if takes_ignored else []
 
@@ -158,31 +160,25 @@ class LabelCounts:
     """Counts the values of a pass that break rules, without waiting for the device."""
 
     def __init__(self) -> None:
-        self._recent: dict[tuple[str, ...], list[Tensor]] = {}  # by rules: the counts of the last batches
-        self._tables: dict[tuple[str, ...], list[Tensor]] = {}  # those of earlier batches
+        self._counts: dict[tuple[str, ...], list[list[Tensor]]] = {}  # by rules: of each batch, or of many
         self._batches: dict[tuple[str, ...], list[int]] = {}
         self._found: dict[str, tuple[int, int]] = {}
 
     def add(self, keys: tuple[str, ...], batch: int, counts: list[Tensor]) -> None:
         """Add the counts of a batch, given its number, from 1."""
-        batches = self._batches.setdefault(keys, [])
+        rows, batches = self._counts.setdefault(keys, []), self._batches.setdefault(keys, [])
+        rows.append(counts)
         batches.append(batch)
-        self._recent.setdefault(keys, []).extend(counts)
         if len(batches) % TOGETHER == 0:
-            self._join(keys)
-
-    def _join(self, keys: tuple[str, ...]) -> None:
-        if recent := self._recent.pop(keys, []):
-            self._tables.setdefault(keys, []).append(torch.stack(recent).reshape(-1, len(keys)))
+            rows[-TOGETHER:] = [[torch.stack(column).reshape(-1) for column in zip(*rows[-TOGETHER:])]]
 
     def read(self) -> dict[str, tuple[int, int]]:
         """Return, by rule, how many values broke it, and the first batch with one; this waits."""
         for keys, batches in self._batches.items():
-            self._join(keys)
-            counts = torch.cat(self._tables.pop(keys)).cpu().numpy()
-            for key, column in zip(keys, counts.T):
-                if column.any():
-                    self.merge({key: (int(column.sum()), batches[int((column > 0).argmax())])})
+            for key, column in zip(keys, zip(*self._counts.pop(keys))):
+                counts = torch.cat([each.reshape(-1) for each in column]).cpu().numpy()
+                if counts.any():
+                    self.merge({key: (int(counts.sum()), batches[int((counts > 0).argmax())])})
         self._batches = {}
         return dict(self._found)
 

@@ -14,13 +14,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..arguments import is_finite_number
+from ..checks import describe
 from ..distributed import World
 from ..engines.forms import ResultForms
 from ..errors import SpecError, shown, user_code
 from ..spec import TaskSpec
 from ..spec.names import Ref
 from ..spec.terms import Term
-from ..spec.validate import weight_problem
+from ..spec.validate import weight_of
 from ..state import RunState
 from .batch import Batch
 from .loss_calls import call_loss, needs_values, present_share
@@ -71,11 +72,12 @@ class Objective:
         self.terms, self._world, self._device, self._shares = spec.terms, world, device, shares
         self._ignored = {name: label.ignore for name, label in spec.label_specs.items()}
         self._summed = {term.key: _summed(term) for term in self.terms}
-        self._weights = {term.key: term.spec.weight for term in self.terms}
+        self._is_fixed = not any(callable(term.spec.weight) for term in self.terms)
         # all ranks, and all batches of an update, must count alike; and looking at labels waits for a GPU
         self._counts_always = not world.alone or shares is not None or device.type != "cpu"
         self._scales: dict[int, Scale] = {}
         self.forms = ResultForms(Tensor)
+        self._first_labels: dict[str, tuple[int, str]] = {}  # the number of their axes, and what they are
 
     def scale(self, batch: Batch, state: RunState | None) -> Scale:
         """Return the weights and normalizers of a batch; afterwards, its total number of samples is known.
@@ -87,7 +89,7 @@ class Objective:
         counting = [term for term in self.terms if self._counts(term, batch)]
         if not counting and batch.total in self._scales:
             return self._scales[batch.total]
-        weights = {key: self._weight(key, state) for key in self._weights}
+        weights = {term.key: weight_of(term, state) for term in self.terms}
         norms: dict[str, Number] = dict.fromkeys(weights, float(batch.total))
         if counting:
             norms.update(self._add_up({term.key: self.normalizer(term, batch) for term in counting}))
@@ -98,7 +100,7 @@ class Objective:
         if counting and self._shares is not None:
             divisors = {**norms, **self._shares(counting, batch.total)}
         scale = Scale(weights, norms, divisors)
-        if not counting and not any(map(callable, self._weights.values())) and len(self._scales) < 64:
+        if not counting and self._is_fixed and len(self._scales) < 64:
             self._scales[batch.total] = scale
         return scale
 
@@ -112,6 +114,7 @@ class Objective:
             is_mean = not self._weighs(term, batch)
             parts = call_loss(term if is_mean else self._summed[term.key], arrays, samples=batch.samples)
             self.forms.check_loss(term, parts)
+            self._check_labels(term, batch)
             sums = [_sum(part, batch.samples if is_mean else 1) for part in parts]
             computed.parts[term.key] = parts
             computed.sums[term.key] = [each.detach() for each in sums]
@@ -121,6 +124,22 @@ class Objective:
                 total, divisor = value, 1.0
             computed.objectives[term.key] = _quotient(total, scale.weights[term.key], divisor)
         return computed
+
+    def _check_labels(self, term: Term, batch: Batch) -> None:
+        """Raise SpecError for labels with other axes than in the first batch, which PyTorch would broadcast.
+
+        Losses of Gluon reshape their labels.
+        """
+        for ref in () if hasattr(term.spec.fn, "class_axis") else term.labels:
+            label: Any = batch.slots[ref.name]
+            if ref.name not in self._first_labels:
+                self._first_labels[ref.name] = label.dim(), describe.array(label)
+            axes, first = self._first_labels[ref.name]
+            if axes != label.dim():
+                raise SpecError(
+                    f'{term.where}: the label "{ref.name}" is {describe.array(label)}, but {first} in the '
+                    "first batch; give the same number of axes in every batch"
+                )
 
     def normalizer(self, term: Term, batch: Batch) -> Number:
         """Return this rank's part of a term's normalizer: a number, or a tensor without dimensions."""
@@ -134,7 +153,7 @@ class Objective:
             fn = self._summed[term.key] and self._summed[term.key].spec.fn
             return _counted(fn, labels[0]) if self._weighs(term, batch) else float(batch.samples)
         with user_code(lambda: f"{term.where}.normalize_by"):
-            value = by(batch.slots) if callable(by) else batch.slots[by]
+            value: Any = by(batch.slots) if callable(by) else batch.slots[by]
         if isinstance(value, Tensor):
             return value.detach().sum(dtype=torch.float64)
         total = float(value) if is_finite_number(value) else math.nan
@@ -144,7 +163,9 @@ class Objective:
 
     def _counts(self, term: Term, batch: Batch) -> bool:
         """Whether a term's normalizer is another one than the number of samples."""
-        return not term.counts_samples or self._weighs(term, batch)
+        if self._world.alone or not term.counts_samples:
+            return not term.counts_samples or self._weighs(term, batch)
+        return self._summed[term.key] is not None  # a rank without samples does not know the label
 
     def _weighs(self, term: Term, batch: Batch) -> bool:
         """Whether a loss is the mean of a cross entropy over some of the labels, or with their weights."""
@@ -158,19 +179,6 @@ class Objective:
         if label.dim() > 1 or fn.weight is not None or fn.ignore_index != -100 or declared is not None:
             return True
         return self._counts_always or bool((label == -100).any())
-
-    def _weight(self, key: str, state: RunState | None) -> float:
-        """Return a loss's weight; raises SpecError if its function returns none."""
-        weight = self._weights[key]
-        if not callable(weight):
-            return float(weight)
-        where = f'losses["{key}"]'
-        with user_code(lambda: f"{where}.weight, called with state {state!r}"):
-            value = weight(state)
-        problem = weight_problem(where, shown(value) if callable(value) else value)
-        if problem:
-            raise SpecError(f"{problem}; its function returned it for {state}")
-        return float(value)
 
     def _add_up(self, own: Mapping[str, Number]) -> dict[str, Number]:
         """Return the sums of normalizers over the ranks, without waiting for the device."""
@@ -208,11 +216,13 @@ def _counted(fn: Any, label: Tensor) -> Tensor:
 def _summed(term: Term) -> Any:
     """Return a term whose cross entropy adds up what it averages; None for any other loss."""
     fn: Any = term.spec.fn
+    if fn is None or not term.labels or needs_values(term):
+        return None
     function, given = (fn.func, fn) if isinstance(fn, partial) else (fn, partial(fn))
     if function in ENTROPIES and not given.args:
         fn = ENTROPIES[function](**given.keywords)
     is_entropy = isinstance(fn, (nn.CrossEntropyLoss, nn.NLLLoss)) and fn.reduction == "mean"
-    if not is_entropy or not term.labels or needs_values(term):
+    if not is_entropy:
         return None
     summed = copy.copy(fn)
     summed.reduction = "sum"

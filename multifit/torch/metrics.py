@@ -100,8 +100,6 @@ def _scores(label: Tensor, output: Tensor, axis: int | None = None) -> tuple[Ten
 
     It is `axis` if that is given, else 1 or the last one. Raises SpecError if there is none.
     """
-    if axis is None and output.shape[:1] + output.shape[2:] == label.shape and output.dim() > 1:
-        return label, 1
     axes = (1, output.dim() - 1) if axis is None else (axis % max(output.dim(), 1),)
     rest = {each: output.shape[:each] + output.shape[each + 1 :] for each in axes if 0 < each < output.dim()}
     for each, shape in rest.items():
@@ -298,8 +296,7 @@ COVERAGE = StockMetric(_elements, _mean, takes_labels=False)
 ENTROPY = StockMetric(partial(_logarithms, None, 1e-12), _cross_entropy, "min")
 PEARSON = StockMetric(_moments, _pearson)
 NAMED = {
-    "acc": accuracy(),
-    "accuracy": accuracy(),
+    **dict.fromkeys(("acc", "accuracy"), accuracy()),
     "binary_accuracy": binary_accuracy(),
     **dict.fromkeys(("ce", "cross-entropy", "cross_entropy", "crossentropy"), ENTROPY),
     **dict.fromkeys(("negativeloglikelihood", "nll_loss"), ENTROPY),

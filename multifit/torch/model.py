@@ -93,9 +93,14 @@ class Model:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of the real numbers that go into the net: float64 if all its parameters are."""
+        """The dtype of labels and figures that are real numbers: float64 if all parameters of the net are."""
+        return torch.float64 if self.input_dtype is torch.float64 else torch.float32
+
+    @property
+    def input_dtype(self) -> torch.dtype:
+        """The dtype of the real numbers that go into the net: that of its parameters, if they have one."""
         real = {each.dtype for each in self.net.parameters() if each.dtype.is_floating_point}
-        return torch.float64 if real == {torch.float64} else torch.float32
+        return real.pop() if len(real) == 1 else torch.float32
 
     @property
     def is_lazy(self) -> bool:

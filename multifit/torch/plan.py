@@ -39,7 +39,7 @@ def make_plan(engine: Engine, run: DryRun, log_once: LogOnce, trained: bool, lay
     found = plan.layers_of(modules, lambda module: [*module.parameters(recurse=False)], _size, call)
     unreached = plan.unreached_warnings(engine, lambda: without_gradient(engine, run), WHY)
     warnings, statistics = [*run.doubts, *unreached], tuple(trainers.frozen_statistics())
-    further = {"frozen_statistics": statistics, "layers": tuple(found) if layers else ()}
+    further: dict[str, Any] = {"frozen_statistics": statistics, "layers": tuple(found) if layers else ()}
     return plan.make_plan(engine, run, log_once, warnings, _arrays, _size, losses, run.shared, **further)
 
 

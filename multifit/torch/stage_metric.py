@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ..checks import describe, partly_missing_problem
+from ..distributed import World
 from ..engines import scikit
 from ..engines.kept_arrays import KeptArrays
 from ..engines.metric_figures import MetricFigures, function_of, is_torchmetrics, metrics_of_stages
@@ -19,6 +21,7 @@ from ..errors import SpecError, raise_problems
 from ..spec import TaskSpec
 from ..spec.parsing import label_of
 from ..spec.terms import MetricTerm, named_parts
+from .labels import class_indices
 from .metrics import COVERAGE, StockMetric, Sums, named_metric
 from .torchmetrics import TorchMetric
 from .user_code import user_code
@@ -29,7 +32,7 @@ def declared_metrics(spec: TaskSpec) -> dict[str, list[StageMetric]]:
     used: set[int] = set()
 
     def made(term: MetricTerm, declared: TaskSpec) -> StageMetric:
-        metric = StageMetric(term, as_metric(term, declared))
+        metric = StageMetric(term, as_metric(term, declared), ignored_labels(declared))
         metric = metric.fork() if id(metric.metric) in used else metric
         used.add(id(metric.metric))
         return metric
@@ -58,16 +61,28 @@ def as_metric(term: MetricTerm, spec: TaskSpec) -> Any:
     return named_metric(term.where, metric, *ignored) if isinstance(metric, str) else metric
 
 
+def ignored_labels(spec: TaskSpec) -> dict[str, float]:
+    """Return the value of each label that means "no label": as declared, or as a loss ignores it."""
+    values: dict[str, float] = {}
+    for term in spec.terms:
+        _, ignored = class_indices(term.spec.fn)
+        if ignored and term.labels:
+            values.setdefault(term.labels[0].name, ignored[0])
+    declared = {name: label.ignore for name, label in spec.label_specs.items()}
+    return {**values, **{name: value for name, value in declared.items() if value is not None}}
+
+
 class StageMetric(MetricFigures):
     """A metric in one stage, and its figures.
 
     A StockMetric is computed from sums over the pass, and a function from its arrays, which are `kept`. Other
     objects are updated batch by batch: ``update(labels, outputs)`` with tensors, or lists of these if several
-    are named.
+    are named. A StockMetric leaves out labels of the value that `ignored` names, by label.
     """
 
-    def __init__(self, term: MetricTerm, metric: Any) -> None:
+    def __init__(self, term: MetricTerm, metric: Any, ignored: Mapping[str, float] | None = None) -> None:
         super().__init__(term, metric)
+        self._ignored = ignored or {}
         self.kept = KeptArrays(term.where)
         self.is_summed = isinstance(metric, StockMetric)
         self.is_function = isinstance(metric, scikit.WholePassFunction)
@@ -82,36 +97,72 @@ class StageMetric(MetricFigures):
             return "summed on the device"
         return "computed from the whole pass" if self.is_whole else "updated batch by batch"
 
+    @property
+    def merges(self) -> bool:
+        """Whether what ranks have measured can be added up."""
+        return self.is_whole or isinstance(self.metric, TorchMetric)
+
     def fork(self) -> StageMetric:
         """Return a copy that has measured nothing."""
-        twin = StageMetric(self.term, self.metric if self.is_whole else copy.deepcopy(self.metric))
+        twin = StageMetric(
+            self.term, self.metric if self.is_whole else copy.deepcopy(self.metric), self._ignored
+        )
         twin.reset()
         return twin
 
     def add(self, result: Any, batch: int) -> list[Sums]:
         """Measure a batch, given its number, from 1; return the sums of each pair, if it is summed."""
+        taken = self._taken(result)
+        if taken is None:
+            return []
+        arrays, masks = taken
+        if self.is_summed and self.term.spec.transform is None:
+            count = len(self.term.labels)
+            return self._sums(arrays[:count], arrays[count:], masks)
+        return self._measure(arrays, masks, batch, result.batch.samples, result.batch.axis)
+
+    def add_of_all(self, result: Any, batch: int, world: World, device: torch.device) -> None:
+        """Update the object with a batch's tensors of all ranks, joined on the device, as one process would.
+
+        If they cannot be joined, because their shapes differ, the object is updated rank by rank.
+        """
+        taken, axis = self._taken(result) if result.batch.samples else None, result.batch.axis
+        own = taken and [[each.detach().to("cpu", copy=True) for each in group] for group in taken]
+        rows = [each for each in world.gather(own and (own, result.batch.samples)) if each]
+        pieces = [([[each.to(device) for each in group] for group in groups], n) for groups, n in rows]
+        with suppress(RuntimeError):  # which is raised for shapes that differ
+            columns = [list(zip(*of_ranks)) for of_ranks in zip(*(groups for groups, _ in pieces))]
+            joined = [[_joined(each, axis, rows[0][1]) for each in group] for group in columns]
+            pieces = [(joined, sum(n for _, n in pieces))] if pieces else []
+        for (arrays, masks), samples in pieces:
+            self._measure(arrays, masks, batch, samples, axis)
+
+    def _taken(self, result: Any) -> tuple[list[Tensor], list[Tensor]] | None:
+        """Return the labels and outputs that it takes, and where they are present; None without them."""
         slots, term = result.batch.slots, self.term
         labels = [slots.get(ref.name) for ref in term.labels]
         if any(each is None for each in labels) or any(slots.get(name) is None for name in term.optional):
-            return []
+            return None
         outputs = [result.outputs[ref.name] for ref in term.outputs] + self._losses(result)
-        masks = [slots[ref.name] for ref in term.present]
-        if self.is_summed and term.spec.transform is None:
-            return self._sums(labels, outputs, masks)
-        arrays, size = [*labels, *(each.detach() for each in outputs)], result.batch.samples
+        return [*labels, *(each.detach() for each in outputs)], [slots[ref.name] for ref in term.present]
+
+    def _measure(
+        self, arrays: list[Any], masks: list[Tensor], batch: int, size: int, axis: int
+    ) -> list[Sums]:
+        term = self.term
         if masks:
             arrays, size = self._present(arrays, masks)
             if not size:
                 return []
         with user_code(lambda: f"{term.where}.update", *zip(map(str, (*term.labels, *term.outputs)), arrays)):
-            labels, outputs = arrays[: len(labels)], arrays[len(labels) :]
+            labels, outputs = arrays[: len(term.labels)], arrays[len(term.labels) :]
             if term.spec.transform is not None:
                 labels, outputs = self._transformed(labels, outputs)
             if self.is_summed:
                 return self._sums(labels, outputs, [])
             if self.is_whole:
                 hosts = ([_on_host(each) for each in group] for group in (labels, outputs))
-                self.kept.add(batch, size, result.batch.axis, *hosts)
+                self.kept.add(batch, size, axis, *hosts)
             else:
                 lists = isinstance(self.metric, TorchMetric)
                 groups = [each[0] if len(each) == 1 and not lists else each for each in (labels, outputs)]
@@ -134,10 +185,12 @@ class StageMetric(MetricFigures):
         outputs = labels if metric is COVERAGE else outputs
         try:
             for number, (label, output) in enumerate(metric.pairs(labels, outputs)):
-                mask = present.get(self.term.labels[number].name) if metric.takes_labels and masks else None
-                if masks and not metric.takes_labels:
-                    mask = _common(masks, output)
-                sums.append(metric.sums(label, output, mask))
+                if not metric.takes_labels:
+                    mask = _common(masks, output) if masks else None
+                    sums.append(metric.sums(label, output, mask))
+                    continue
+                name = self.term.labels[number].name if number < len(self.term.labels) else ""
+                sums.append(_without(self._ignored.get(name), metric, label, output, present.get(name)))
         except SpecError as error:
             raise SpecError(f"{self.term.where}: {error.problems[0]}") from None
         for number in range(len(self.sum_names), len(sums)):
@@ -182,16 +235,14 @@ class StageMetric(MetricFigures):
             if torch.cuda.is_available():  # pragma: no cover - needs a GPU, which may still be copying
                 torch.cuda.synchronize()
             labels, outputs = self.kept.joined()
-            with user_code(lambda: f"{self.term.where}.update", *self._named(labels, outputs)):
-                self.measured = self.could_compute(lambda: self._set(self.metric(labels, outputs)), complete)
+            refs = (*self.term.labels, *self.term.outputs) if self.term.spec.transform is None else ()
+
+            def compute() -> None:
+                self._value = self.metric(labels, outputs)
+
+            with user_code(lambda: f"{self.term.where}.update", *zip(map(str, refs), (*labels, *outputs))):
+                self.measured = self.could_compute(compute, complete)
             self._computed = len(self.kept) if self.measured else 0
-
-    def _named(self, labels: Sequence[Any], outputs: Sequence[Any]) -> list[tuple[str, Any]]:
-        refs = (*self.term.labels, *self.term.outputs) if self.term.spec.transform is None else ()
-        return list(zip(map(str, refs), (*labels, *outputs)))
-
-    def _set(self, value: float) -> None:
-        self._value = value
 
     def reset(self) -> None:
         """Discard everything measured."""
@@ -266,6 +317,26 @@ def _on_host(value: Any) -> np.ndarray[Any, Any]:
         return tensor.to("cpu", copy=True).numpy()
     host = torch.empty_like(tensor, device="cpu", pin_memory=True)  # pragma: no cover - needs a GPU
     return host.copy_(tensor, non_blocking=True).numpy()  # pragma: no cover
+
+
+def _without(value: float | None, metric: Any, label: Tensor, output: Tensor, present: Any) -> Sums:
+    """Return a pair's sums and number without the labels that equal a value.
+
+    If the number is known without waiting for the device, it is a plain number, in every batch.
+    """
+    counts: Any = None if value is None or label.shape == output.shape else label != value
+    if counts is not None and not (label.device.type == "cpu" and bool(counts.all())):
+        there = counts if present is None else counts & (present.reshape(counts.shape) != 0)
+        found, number = metric.sums(torch.where(counts, label, 0), output, there.to(torch.float32))
+    else:
+        found, number = metric.sums(label, output, present)
+    known = counts is not None and present is None and label.device.type == "cpu"
+    return found, int(number) if known else number
+
+
+def _joined(tensors: Sequence[Tensor], axis: int, samples: int) -> Tensor:
+    """Return the tensors of several ranks as one; `samples` are those of the first."""
+    return torch.cat(list(tensors), axis if tensors[0].shape[axis : axis + 1] == (samples,) else 0)
 
 
 def _common(masks: Sequence[Tensor], values: Tensor) -> Tensor:

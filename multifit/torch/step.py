@@ -66,7 +66,7 @@ class StepResult:
 
     def loss(self) -> float:
         """Return this rank's part of the objective; this waits for the device."""
-        return float(sum(map(float, self.objectives.values())))
+        return sum(float(each.detach()) for each in self.objectives.values())
 
     def named(self) -> dict[str, dict[str, list[Any]]]:
         """Return ``pred``, ``label`` and ``loss``: dicts of lists of one tensor, however many there are."""
@@ -117,10 +117,13 @@ class Stage:
         self.casts: dict[str, torch.dtype] = {}
         self._hooks, self._frozen = hooks, frozen
         self._changes_outputs = hooks.active("change_outputs")
+        self._world = world
         self.objective = Objective(spec, world, model.device, shares)
         self._run_net, self._graphs = run_net or model.net, graphs
         self._paths: Mapping[str, tuple[Any, ...]] | None = None
-        self._is_low = model.precision.dtype is not None
+        low = model.input_dtype in (torch.float16, torch.bfloat16)  # whose labels and losses are in float32
+        self._input_dtype = model.input_dtype if low else None
+        self._is_low = low or model.precision.dtype is not None
         self.carried = CarriedState(spec.state, model.device, model.dtype) if spec.state else None
 
     def run(
@@ -173,7 +176,9 @@ class Stage:
 
     def call(self, slots: Mapping[str, Any]) -> Any:
         """Return what the net returns for a batch's slots."""
-        forward, inputs = self.spec.forward, self.spec.inputs
+        forward, inputs, low = self.spec.forward, self.spec.inputs, self._input_dtype
+        if low is not None:
+            slots = {n: each.to(low) if n in inputs and _is_real(each) else each for n, each in slots.items()}
         shown = slots if forward is not None else {name: slots[name] for name in inputs}
         with user_code(self._called, *shown.items()), self.model.autocast():
             if forward is not None:
@@ -204,7 +209,7 @@ class Stage:
     def measure(self, result: StepResult, timer: Timer = untimed) -> None:
         """Add a batch to the figures, without waiting for the device."""
         with timer("measure"), torch.no_grad():
-            self.figures.add(result)
+            self.figures.add(result, self._world)
 
     def reset(self) -> None:
         """Discard everything measured, as at the beginning of an epoch."""
@@ -225,7 +230,8 @@ class Stage:
 
     def describe(self) -> str:
         """Return one line that says how net and losses run."""
-        return "runs with PyTorch" + f", by autocast in {self.model.precision.name}" * self._is_low
+        precision = self.model.precision
+        return f"runs with PyTorch{'' if precision.dtype is None else f', by autocast in {precision.name}'}"
 
     @property
     def _where(self) -> str:
@@ -235,6 +241,10 @@ class Stage:
     def _called(self) -> str:
         what = "the net's forward pass" if self.spec.forward is None else "forward="
         return f"{what} ({self.name})"
+
+
+def _is_real(value: object) -> bool:
+    return isinstance(value, Tensor) and value.is_floating_point()
 
 
 class TrainStep:

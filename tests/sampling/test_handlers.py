@@ -36,7 +36,6 @@ from multifit import (
 )
 from multifit.balance import DWA, RLW, Uncertainty
 from multifit.balance.protocol import measured_losses
-from multifit.gluon import handlers as of_gluon
 from multifit.sampling import RoundRobin, Together
 from tests.common.compare import assert_same_parameters, twins
 from tests.common.grids import ONE, TWO, pairwise
@@ -114,7 +113,7 @@ def test_random_weights_are_those_of_a_tasks_own_turns() -> None:
         assert history[f"train_weight_{name}"] == pytest.approx([np.mean(drawn[turn::2], axis=0)[turn]])
 
 
-NAMES = [name for name in (*handlers.__all__, *of_gluon.__all__) if name[0].isupper()]
+NAMES = [name for name in handlers.__all__ if name[0].isupper()]
 NAMES.remove("CutMix")  # mixes images; it is MixUp otherwise
 MADE: dict[str, Callable[[Path], Any]] = {  # those that need arguments
     "CheckpointHandler": lambda folder: CheckpointHandler(folder, Every(1, "batch"), "train_size", seed=0),

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.torch.cuda_graphs import counted_replays
 
 from multifit import Freeze, LossSpec, MultiEstimator, TrainerSpec
 from multifit.balance import MGDA
@@ -15,7 +16,6 @@ from multifit.seeding import seed_everything
 from tests.common.handlers import Freezes
 from tests.common.nets import TWO_HEADS, Heads, PlainHeads, normed_heads, sequential
 from tests.common.specs import CE, L2, two_head_spec
-from tests.torch.cuda_graphs import counted_replays
 from tests.torch.fits import assert_engines_agree, batches, run
 from tests.torch.runs import BATCHES, assert_equal, assert_resumes, estimator_of, values
 

@@ -1,6 +1,5 @@
 """Figures of all ranks: joined at the end of a pass, or measured on the arrays of all of them."""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from operator import add
@@ -10,6 +9,7 @@ import numpy as np
 
 from ...distributed import World
 from ...engines.kept_arrays import KeptArrays
+from ...engines.metric_figures import weighted_means
 from ...spec.terms import MetricTerm
 from ...stages import TRAIN
 from ..compat import mx
@@ -42,7 +42,9 @@ def join_figures(world: World, figures: StageFigures, ended: bool) -> None:
         joined = figures.figures_of(
             reduce(add, measured), _joined_labels(labels), _joined_arrays(figures, arrays)
         )
-        figures.replace(_with_means(figures, joined, _means(means)))
+        keys = dict.fromkeys(key for of_rank in means for key in of_rank)
+        by_metric = {key: weighted_means([each[key] for each in means if key in each]) for key in keys}
+        figures.replace(_with_means(figures, joined, by_metric))
     figures.release()
 
 
@@ -101,21 +103,6 @@ def _with_means(
     for name, value in joined.items():
         replaced.update(means[keys[name]] if name in keys else {name: value})
     return replaced
-
-
-def _means(ranks: Sequence[Mapping[str, Weighed]]) -> dict[str, dict[str, float]]:
-    """Return the means over the ranks that have a figure; NaN is left out, unless all values are NaN."""
-    means: dict[str, dict[str, float]] = {}
-    names = dict.fromkeys(
-        (key, name) for of_rank in ranks for key, figures in of_rank.items() for name in figures
-    )
-    for key, name in names:
-        weighed = [of_rank[key][name] for of_rank in ranks if name in of_rank.get(key, {})]
-        pairs = [(value, weight) for value, weight in weighed if not math.isnan(value)]
-        total = sum(weight for _, weight in pairs)
-        mean = sum(value * weight for value, weight in pairs) / total if total else math.nan
-        means.setdefault(key, {})[name] = mean
-    return means
 
 
 def gathered(world: World, terms: Sequence[MetricTerm], measured: Measured) -> Measured:

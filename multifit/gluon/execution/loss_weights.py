@@ -11,7 +11,7 @@ from ...arguments import is_finite_number
 from ...errors import SpecError, shown
 from ...protocols import Array, Context
 from ...spec.terms import Term
-from ...spec.validate import weight_problem
+from ...spec.validate import weight_of
 from ...state import RunState
 from ..compat import mx
 from ..data.arrays import new_array
@@ -82,7 +82,7 @@ class LossScaler:
         key = batch.total, batch.samples
         if self._is_fixed and key in self._scales:
             return self._scales[key]
-        weights = {term.key: _weight(term, state) for term in self.terms}
+        weights = {term.key: weight_of(term, state) for term in self.terms}
         normalized = [term for term in self.terms if not term.counts_samples]
         local = {term.key: normalizer(term, batch) for term in normalized}
         sums = self._normalizers.add_up(batch, local)
@@ -137,18 +137,6 @@ class LossScaler:
                 self._vectors.clear()
             self._vectors[values, context] = new_array(values, context, self._dtype)
         return self._vectors[values, context]
-
-
-def _weight(term: Term, state: RunState | None) -> float:
-    weight = term.spec.weight
-    if not callable(weight):
-        return weight
-    with user_code(lambda: f"{term.where}.weight", ("state", state)):
-        value = weight(state)
-    problem = weight_problem(term.where, shown(value) if callable(value) else value)
-    if problem:
-        raise SpecError(f"{problem}; its function returned it for {state}")
-    return float(value)
 
 
 def normalizer(term: Term, batch: Batch, reads: bool = False) -> Any:

@@ -14,7 +14,8 @@ from ...checks import (
     not_finite_problem,
     partly_missing_problem,
 )
-from ...checks.losses import absent_problems, class_weights_problem, parts_problem
+from ...checks.losses import absent_problems, class_weights_problem, parts_problem, weights_problems
+from ...engines.metric_figures import function_arity_problem
 from ...engines.prediction import joined
 from ...engines.scikit import shape_problem
 from ...errors import Problem, SpecError, counted, last_line
@@ -72,14 +73,12 @@ def check_call(term: Term) -> list[Problem]:
 
 def inspect_slots(spec: TaskSpec, devices: Sequence[Mapping[str, Any]]) -> list[Problem]:
     """Check that no slot that a loss or metric takes is None, and that no weight of a sample is negative."""
-    problems = absent_problems(spec, devices[0])
-    for name in dict.fromkeys(term.spec.sample_weight for term in spec.terms):
-        weights: list[Any] = [slots[name] for slots in devices if name and slots.get(name) is not None]
-        least = min((array.asnumpy().min(initial=0) for array in weights), default=0)
-        if least < 0:
-            message = f'sample_weight: the slot "{name}" holds {least:g}; weights must be at least 0'
-            problems.append(Problem("data", message))
-    return problems
+
+    def least(name: str) -> float | None:
+        weights: list[Any] = [slots[name] for slots in devices if slots.get(name) is not None]
+        return min((array.asnumpy().min(initial=0) for array in weights), default=None)
+
+    return absent_problems(spec, devices[0]) + weights_problems(spec, least)
 
 
 def inspect_labels(rules: Sequence[LabelRule], batch: Batch) -> list[Problem]:
@@ -152,11 +151,9 @@ def inspect_metric(stage_metric: StageMetric, arrays: Mapping[Ref, Any]) -> list
     elif isinstance(metric, PAIRING) and not term.losses:
         messages = list(_comparing(term, metric, arrays))
     elif is_function(metric):
-        weights = [] if term.spec.sample_weight is None else ["sample_weight"]
-        fix = " and ".join(["take both, in that order", *weights])
-        names = ["labels", "outputs"]
-        messages = [arity_problem(term.where, metric.function, names, fix=fix, keywords=weights)]
-        if (len(term.outputs), len(term.labels), len(term.losses)) == (1, 1 + len(weights), 0):
+        weights = int(term.spec.sample_weight is not None)
+        messages = [function_arity_problem(term)]
+        if (len(term.outputs), len(term.labels), len(term.losses)) == (1, 1 + weights, 0):
             pair = [(ref.name, arrays[ref]) for ref in (term.outputs[0], term.labels[0])]
             messages.append(shape_problem(term.where, metric.function, *pair))
     return [Problem("spec", message) for message in messages if message]

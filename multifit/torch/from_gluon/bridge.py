@@ -60,7 +60,8 @@ class Bridge:
         named = named_parameters(model.net, {})
         self.module = BridgedNet(model.net, named, self._tensors, self._initialise)
         self._held: list[Held] = [self.module.held]
-        self._sessions, self._written = 0, None
+        self._sessions = 0
+        self._written: Any = None  # what the values were when both were the same
 
     def parameter(self, tensor: Tensor) -> Any:
         """Return Gluon's parameter whose values a tensor holds."""

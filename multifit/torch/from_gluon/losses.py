@@ -25,7 +25,7 @@ class BridgedLoss(GluonModule):
     It returns what the loss does: mostly a value for each sample. Where labels may be missing or have
     weights, a loss that weighs the values of its label has the `reduction` "sample"; with "none", it returns
     these values, whose sums are those for the samples. `class_axis` is the axis of the classes of which it
-    takes indices, and `ignored` are labels that it leaves out. Raises SpecError if it cannot be traced.
+    takes indices, and `ignore_index` the label that it leaves out. Raises SpecError if it cannot be traced.
     """
 
     way_out = "use F's operators on what it gets, as in a HybridBlock, and no shapes or numbers"
@@ -38,8 +38,7 @@ class BridgedLoss(GluonModule):
         self.loss, self.reduction = fn, "sample" if self._weighs else "none"
         self._call = partial(multi_box_loss, fn) if is_multi_box(fn) else fn
         self.class_axis = class_axis(fn)
-        ignored = getattr(fn, "_ignore_label", None)
-        self.ignored = () if ignored is None else (ignored,)
+        self.ignore_index = getattr(fn, "_ignore_label", None)
         self.held = Held(self, block, named_parameters(block, {}), tensors, f"the parameters of {term.where}")
         self.train()
         arguments = [False] * len(term.args)

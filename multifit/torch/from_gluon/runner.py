@@ -32,9 +32,9 @@ __all__ = ["Runner", "be_deterministic", "has", "host", "make_runner"]
 
 
 def host(context: Any) -> Any:
-    """Return the context of the net's own parameters: the CPU, wherever PyTorch runs."""
+    """Return the contexts of the net's own parameters: the CPU, wherever PyTorch runs."""
     device_of(context)  # raises ValueError
-    return CPU
+    return [CPU]
 
 
 def make_runner(setup: Setup, state: RunState, log_once: LogOnce) -> engines.Runner:

@@ -8,7 +8,6 @@ import pytest
 
 from multifit import LossSpec, MultiEstimator, TaskSpec, TrainerSpec
 from multifit.balance import UPGrad
-from multifit.gluon.execution.cached_graph import CachedGraph
 from multifit.gluon.execution.correct_gradients import SELU_ALPHA, SELU_SCALE, correct_gradients
 from tests.common.compare import assert_same_parameters, twins
 from tests.common.data import in_batches, two_head_arrays

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from multifit import CheckpointHandler, Every, MultiEstimator, SpecError, TaskSpec
+from multifit import CheckpointHandler, Every, LabelSmoothing, MultiEstimator, SpecError, TaskSpec
 from multifit.gluon.compat import mx
 from multifit.seeding import seed_everything
+from multifit.torch.from_gluon.runner import host
 from tests.common.nets import sequential
 from tests.torch.from_gluon.bridges import assert_same
 
@@ -107,7 +108,9 @@ def test_a_run_resumes_bit_for_bit_and_its_checkpoints_load(tmp_path: Path):
 @pytest.mark.parametrize("format", ["torch", "pt2", "gluon"])
 def test_exports(format: str, tmp_path: Path):
     estimator = estimator_of(loss=mx.gluon.loss.SoftmaxCELoss())
-    with pytest.raises(ValueError, match=r'the shapes of the inputs "x" are not known; fit, check or evaluate'):
+    with pytest.raises(
+        ValueError, match=r'the shapes of the inputs "x" are not known; fit, check or evaluate'
+    ):
         estimator.export(tmp_path, format=format)
     paths = estimator.export(tmp_path, DATA, format=format)
     assert all(path.exists() for path in paths)
@@ -138,6 +141,20 @@ def test_forward_on_the_host_sees_the_values_of_the_running_fit():
     estimator.fit(DATA, epochs=2, event_handlers=[Predicts()])
     assert (found[0] != found[1]).any()
     assert len([line for line in estimator._log_once if "runs with MXNet on the CPU" in line]) == 1
+
+
+def test_handlers_know_the_losses_and_metrics():
+    found = []
+    for engine in ("mxnet", "torch"):
+        estimator = estimator_of(engine, mx.gluon.loss.SoftmaxCELoss())
+        history = estimator.fit(DATA, epochs=2, event_handlers=[LabelSmoothing(0.2)])
+        found.append((history["train_loss"], estimator.interpret(DATA).confusion["y"]))
+        before = estimator.values()
+        estimator.find_learning_rate(DATA, 1e-4, 1e-2, batches=10)
+        assert_same(estimator.values(), before, 0)
+    np.testing.assert_allclose(found[1][0], found[0][0], rtol=1e-6)
+    np.testing.assert_array_equal(found[1][1], found[0][1])
+    assert host("cpu") == [mx.cpu()]
 
 
 def test_a_tool_trains_a_fork():

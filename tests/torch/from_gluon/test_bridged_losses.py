@@ -137,7 +137,9 @@ def test_missing_values(name: str):
         present = np.broadcast_to(present.reshape(6, -1)[:, :1], (6, arrays[1].size // 6)).reshape(
             arrays[1].shape
         )
-    assert_same(ours(present_y=present), theirs(present_y=present), 1e-8)
+    (*found, share), (*expected, their_share) = ours(present_y=present), theirs(present_y=present)
+    assert_same(found, expected, 1e-8)
+    assert_same(share, their_share, 1e-6)  # in float32
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name not in PER_SAMPLE - {"segmentation"}])
@@ -167,6 +169,18 @@ def test_sequences():
         of_torch(setup.spec.terms[0], arrays, **lengths),
     )
     assert_same(ours[:2], theirs[:2], 1e-8)
+
+
+@pytest.mark.parametrize(("axis", "weight"), [(-1, None), (1, 0.5)])
+def test_weighted_sequences(axis: int, weight: float | None):
+    fn = SequenceCELoss(axis, weight=weight)
+    declared = LossSpec(fn, "y", ["y", "length"], sample_weight="w")
+    spec = TaskSpec(outputs=["y"], labels=["y", "length", "w"], losses={"y": declared})
+    setup, _ = bridged(mx.gluon.nn.Dense(2), spec)
+    arrays = [numbers(4, 5, 3) if axis == -1 else numbers(4, 3, 5), classes(4, 5)]
+    others = {"length": np.array([1, 3, 5, 2], "float32"), "weight_y": np.abs(numbers(4, 5))}
+    theirs, ours = of_gluon(spec.terms[0], arrays, **others), of_torch(setup.spec.terms[0], arrays, **others)
+    assert_same(ours[:2], theirs[:2], 1e-6)
 
 
 def asks_for_numbers(output: Any, label: Any) -> Any:

@@ -7,10 +7,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.torch.from_gluon.test_operators import SHAPES, S, few, named
 
 from multifit.torch.from_gluon.translate import translate
 from tests.torch.from_gluon.agreement import assert_agree, normal
+from tests.torch.from_gluon.test_operators import SHAPES, S, few, named
 
 
 @pytest.mark.parametrize(

@@ -199,6 +199,10 @@ REFUSED = {
 }
 
 
+def test_what_is_no_trainer_is_left_to_the_engine():
+    assert bridged(make_net(), SPEC, 3)[0].trainers == 3
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_is_not_valid_is_refused(name: str):
     declare, message = REFUSED[name]

@@ -9,13 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from multifit import MultiEstimator, TaskSpec, TrainerSpec
+from multifit import LabelSpec, MetricSpec, MultiEstimator, TaskSpec, TrainerSpec
 from multifit.distributed import ALONE, World
 from tests.common.ranks import run_ranks
 
 from .nets import assert_equal_parameters, heads
 
-SIZES = (6, 3, 5, 2, 4)
+SIZES = (6, 3, 5, 1, 5)  # of the fourth batch, the second rank has no sample
 LOSSES: dict[str, Callable[..., Tensor]] = {
     "module": nn.CrossEntropyLoss(),
     "function": F.cross_entropy,
@@ -70,3 +70,24 @@ def test_ranks_may_ignore_different_numbers_of_labels() -> None:
     for estimator in run_ranks(2, lambda world: trained(nn.CrossEntropyLoss(), world)):
         assert_equal_parameters(estimator.net, net)
         assert estimator.history["val_loss"][-1] == pytest.approx(loss, rel=1e-10)
+
+
+METRICS = "accuracy", "f1", "mcc", "ce", "top_2", "perplexity", "mean_iou", "pixel_accuracy"
+
+
+@pytest.mark.parametrize("declared", [False, True])
+@pytest.mark.parametrize("ignored", [-100, 255])
+def test_metrics_leave_out_what_a_loss_ignores(ignored: int, declared: bool) -> None:
+    def figures(data: list[tuple[Tensor, Tensor]], label: str | LabelSpec) -> dict[str, float]:
+        spec = TaskSpec(
+            inputs=["x"], outputs=["y"], labels=[label],
+            losses={"y": nn.CrossEntropyLoss(ignore_index=ignored)},
+            metrics={name: MetricSpec(name, outputs="y", labels="y") for name in METRICS},
+        )  # fmt: skip
+        torch.manual_seed(0)
+        return MultiEstimator(nn.Linear(6, 2).double(), spec).evaluate(data)
+
+    data = [(x, torch.where(kind < 0, ignored, kind.clamp(max=1))) for x, kind in batches()]
+    kept = [(x[kind != ignored], kind[kind != ignored]) for x, kind in data]
+    found = figures(data, LabelSpec("y", ignore=ignored) if declared else "y")
+    assert found == pytest.approx(figures([each for each in kept if len(each[0])], "y"), rel=1e-10)

@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import multifit
-from multifit import LabelSpec, LossSpec, MultiEstimator, TaskSpec, TrainerSpec
+from multifit import LabelSpec, LossSpec, MetricSpec, MultiEstimator, TaskSpec, TrainerSpec
 from multifit.balance import FAMO, UPGrad
 from multifit.distributed import ALONE, World
 from tests.common.ranks import run_ranks
@@ -102,3 +102,54 @@ def test_nets_that_differ_are_refused() -> None:
 
     for error in run_ranks(2, run):
         assert isinstance(error, multifit.SpecError) and "size.bias" in str(error)
+
+
+class Spread:
+    """A metric object of somebody's own, whose figure is no mean over samples."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        self.scores: list[torch.Tensor] = []
+
+    def update(self, label: torch.Tensor, scores: torch.Tensor) -> None:
+        assert len(label) == len(scores)
+        self.scores.append(scores.flatten())
+
+    def get(self) -> tuple[str, float]:
+        return "spread", float(torch.cat(self.scores).std())
+
+
+def cropped(scores: torch.Tensor) -> torch.Tensor:
+    """Scores whose number depends on the batch, so that those of ranks cannot be joined."""
+    return scores[:, : 1 + len(scores) % 2]
+
+
+@pytest.mark.parametrize("crops", [False, True])
+@pytest.mark.parametrize("size", [2, 3])
+def test_objects_measure_the_samples_of_all_ranks_when_evaluating(size: int, crops: bool) -> None:
+    x, kind, _ = columns(13)
+    data = [(x[:7], kind[:7]), (x[7:12], kind[7:12]), (x[12:], kind[12:])]  # one sample for all ranks
+
+    def evaluated(world: World) -> float:
+        def forward(net: nn.Module, slots: Any) -> Any:
+            scores, _ = net(slots["x"])
+            return scores, cropped(scores) if crops else scores
+
+        spec = TaskSpec(
+            inputs=["x"], outputs=["kind", "taken"], labels=["kind"], forward=forward,
+            losses={"kind": nn.CrossEntropyLoss()},
+            metrics={"spread": MetricSpec(Spread(), outputs="taken", labels="kind")},
+        )  # fmt: skip
+        estimator = MultiEstimator(heads(), spec, SGD, frozen=["size.*"], world=world)
+        return estimator.evaluate(data)["spread"]
+
+    if crops:  # rank by rank
+        scores = [heads()(x)[0].detach() for x, _ in data]
+        parts = [part for each in scores for part in each.tensor_split(size) if len(part)]
+        expected = float(torch.cat([cropped(each).flatten() for each in parts]).std())
+    else:
+        expected = evaluated(ALONE)
+    for spread in run_ranks(size, evaluated):
+        assert spread == pytest.approx(expected, rel=1e-10)
