@@ -121,8 +121,9 @@ class Captured:
             if trained:
                 with torch.cuda.graph(self._backward, **options):
                     self._gradients = self._differentiate(objectives)
-        self._outputs, detached = _detached(outputs), _changed(Tensor.detach, losses.parts, losses.sums)
-        self._losses = Losses(*detached, _detached(losses.objectives))
+        parts, sums = (_each(Tensor.detach, lists) for lists in (losses.parts, losses.sums))
+        self._outputs = _detached(outputs)
+        self._losses = Losses(parts, sums, _detached(losses.objectives))
 
     def __call__(self, batch: Batch, scale: Scale) -> tuple[dict[str, Tensor], Losses]:
         """Compute; later calls do not change what is returned, but only objectives have gradients."""
@@ -130,7 +131,8 @@ class Captured:
         computed = self._losses
         objectives = dict(zip(computed.objectives, _Replay.apply(self, *self._trained)))
         outputs = {name: each.clone() for name, each in self._outputs.items()}
-        return outputs, Losses(*_changed(Tensor.clone, computed.parts, computed.sums), objectives)
+        parts, sums = (_each(Tensor.clone, lists) for lists in (computed.parts, computed.sums))
+        return outputs, Losses(parts, sums, objectives)
 
     def replay(self) -> tuple[Tensor, ...]:
         """Run the forward pass; return the objectives."""
@@ -196,8 +198,8 @@ def _detached(tensors: dict[Any, Tensor]) -> dict[Any, Tensor]:
     return {name: each.detach() for name, each in tensors.items()}
 
 
-def _changed(change: Callable[[Tensor], Tensor], *lists: dict[str, list[Tensor]]) -> list[Any]:
-    return [{key: list(map(change, tensors)) for key, tensors in each.items()} for each in lists]
+def _each(change: Callable[[Tensor], Tensor], lists: dict[str, list[Tensor]]) -> dict[str, list[Tensor]]:
+    return {key: list(map(change, tensors)) for key, tensors in lists.items()}
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import UninitializedTensorMixin
+from torch.nn.parameter import is_lazy
 
 from ..engines import model, precision_name
 from ..errors import Problem, SpecError, raise_problems, shown
@@ -105,7 +105,7 @@ class Model:
     @property
     def is_lazy(self) -> bool:
         """Whether some parameters have no shape before the first batch."""
-        return any(isinstance(each, UninitializedTensorMixin) for each in self.tensors.values())
+        return any(map(is_lazy, self.tensors.values()))
 
     def materialise(self, run: Callable[[], object]) -> None:
         """Give lazy modules the parameters that fit a batch; ``run()`` calls the net on it."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Collection, Mapping
 
-import torch
 from torch import Tensor
 
 from ..distributed import World
@@ -21,25 +20,18 @@ class SharedParameters(shared_parameters.SharedParameters):
         """Return parameters and buffers by name."""
         return self._model.tensors
 
-    @torch.no_grad()
     def average_statistics(self) -> None:
         """Give all ranks the mean of running statistics, such as BatchNorm's."""
-        if self._world.alone:
-            return
-        frozen = self._frozen()
-        averaged = [each for name, each in self._model.statistics.items() if name not in frozen]
-        averaged = [each for each in averaged if each.is_floating_point()]
+        frozen = () if self._world.alone else self._frozen()
+        named = {} if self._world.alone else self._model.statistics
+        averaged = [each for n, each in named.items() if n not in frozen and each.is_floating_point()]
         self._world.all_reduce_tensors(averaged)
         for each in averaged:
             each /= self._world.size
 
-    @torch.no_grad()
     def share(self) -> None:
         """Give all ranks the first rank's parameters and buffers."""
-        if not self._world.alone:
-            tensors = self.arrays().values()
-            for each, value in zip(
-                tensors, self._world.from_first([each.detach().cpu() for each in tensors])
-            ):
-                each.copy_(value)
+        tensors = [] if self._world.alone else [each.detach() for each in self.arrays().values()]
+        for each, value in zip(tensors, self._world.from_first([each.cpu() for each in tensors])):
+            each.copy_(value)
         self.are_shared = True

@@ -1,6 +1,6 @@
 """The parameters and running statistics of a net by name: how to select and to freeze some of them."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from torch import Tensor, nn
@@ -74,13 +74,6 @@ class Selection:
         both = [self.select(where, each, named) for each in items]
         chosen_names = {name for names, _ in both for name in names}
         return [name for name in named if name in chosen_names], [each for _, more in both for each in more]
-
-    def freeze_statistics(self, names: Collection[str], frozen: bool) -> list[str]:
-        """Freeze running statistics, or no longer; return those of the names for which this is a change."""
-        statistics = set(names) - self.parameters.keys()
-        changed = statistics - self.still if frozen else statistics & self.still
-        self.still ^= changed
-        return list(changed)
 
     def apply(self) -> None:
         """Put frozen layers into evaluation mode, and those that no longer are into the net's mode."""

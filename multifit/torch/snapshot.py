@@ -15,7 +15,7 @@ from torch.nn.parameter import is_lazy
 from ..engines import snapshot
 from ..engines.identity import Parameters, parameter_differences, plain, run_identity
 from ..engines.snapshot import NONE, TRAINERS
-from ..engines.trees import Add, Files, Trees
+from ..engines.trees import Add, Trees
 from ..errors import last_line, quoted, shown
 from ..files import atomic_path
 from ..protocols import Numbers
@@ -91,13 +91,10 @@ class Snapshot(snapshot.Snapshot):
     def _read_trained(self, path: Path) -> list[str]:
         return _read(path, self._engine.model)
 
-    def gather_own(self, trees: Mapping[str, Any]) -> list[Files]:
-        """Return, for each rank, the files of `trees` and of its own state that differ from the first rank's.
-
-        A rank's own state are its figures, running statistics, gradients that wait, and the like.
-        """
+    def _own_state(self) -> dict[str, Any]:
+        # the gradients that wait differ between ranks
         waiting = {TRAINERS: self._trainers_state()} if self._engine.trainers.left else {}
-        return super().gather_own({**trees, **waiting})
+        return {**super()._own_state(), **waiting}
 
     def _write_parameters(self, folder: Path, evaluated: Mapping[str, Any]) -> None:
         model = self._engine.model

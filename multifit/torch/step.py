@@ -264,6 +264,7 @@ class TrainStep:
         self._of_losses: Any = None if gradients else balancer
         self._of_gradients: Any = balancer if gradients else None
         self._bound = engine.bound_parameters()
+        self._trainers_of = {term.key: term.trainers for term in self._stage.spec.terms}
 
     def __call__(self, raw: Any) -> StepResult:
         """Train on a batch, as the loader yielded it."""
@@ -325,10 +326,14 @@ class TrainStep:
         if self._of_gradients is not None:
             result.objectives = dict(objectives)
             self._of_gradients.differentiate(result, self._state, self._trainers.scale)
-        elif self._bound:
-            self._backward_bound(objectives)
-        else:
-            self._backward(list(objectives.values()))
+            return
+        groups: dict[tuple[str, ...], list[Tensor]] = {}  # by the trainers that losses are bound to
+        for key, each in objectives.items():
+            if each.requires_grad:  # a constant has nothing to learn in this batch
+                groups.setdefault(self._trainers_of.get(key, ()), []).append(each)
+        for number, (names, losses) in enumerate(groups.items(), 1):
+            more, inputs = number < len(groups), self._bound.get(names)
+            backward(losses, self._trainers.scale, retain_graph=more, inputs=inputs)
 
     def finish(self) -> None:
         """Update by the gradients that wait for further batches, as the epoch has no more."""
@@ -374,17 +379,3 @@ class TrainStep:
                 f"for which loss; leave the handler or {option} out"
             )
         return {str(number): each for number, each in enumerate(objectives)}
-
-    def _backward(self, objectives: Sequence[Tensor], **options: Any) -> None:
-        # a constant has nothing to learn in this batch, and without samples there is no objective
-        if learning := [each for each in objectives if each.requires_grad]:
-            backward(learning, self._trainers.scale, **options)
-
-    def _backward_bound(self, objectives: Mapping[str, Tensor]) -> None:
-        """Let each loss that is bound to trainers reach their parameters alone."""
-        groups: dict[tuple[str, ...], list[Tensor]] = {}
-        for term in self._stage.spec.terms:
-            if term.key in objectives:
-                groups.setdefault(term.trainers, []).append(objectives[term.key])
-        for number, (names, each) in enumerate(groups.items(), 1):
-            self._backward(each, retain_graph=number < len(groups), inputs=self._bound.get(names))

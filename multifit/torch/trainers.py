@@ -209,9 +209,11 @@ class Trainers(Updates, Mapping[str, TrainerHandle]):
         for name in changed:
             self._every[name].requires_grad = not frozen
         self._later = self._later | changed if frozen else self._later - changed
-        changed.update(self._selection.freeze_statistics(names, frozen))
+        still = self._selection.still
+        statistics = {n for n in names if n not in self._every and (n in still) != frozen}
+        self._selection.still = still ^ statistics
         self._selection.apply()
-        return sorted(changed)
+        return sorted(changed | statistics)
 
     @contextmanager
     def training(self) -> Iterator[None]:
