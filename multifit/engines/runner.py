@@ -68,6 +68,7 @@ class Runner(ABC):
     the net's own values.
     """
 
+    saves_generators = False  # whether checkpoints hold the states of all random generators
     engine: Engine
     snapshot: Snapshot
     export_format: str  # if none is asked for

@@ -975,6 +975,11 @@ class MultiEstimator:
         """
         self._checkpointer.write(Path(folder))
 
+    @property
+    def saves_generators(self) -> bool:
+        """Whether checkpoints hold the states of all random generators; those of MXNet's cannot be read."""
+        return self._runner.saves_generators
+
     def reseed(self) -> None:
         """Seed MXNet's generator, whose state cannot be saved, from the run's seed and position."""
         self._run.reseed()

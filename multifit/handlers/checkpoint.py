@@ -155,7 +155,8 @@ class CheckpointHandler(Handler):
             return
         name = self._save(estimator, complete=False, exact=False)
         # After the last batch of an epoch, the checkpoint of the epoch's end follows.
-        if name is not None and estimator.state.batch + 1 != self._batches:
+        within = estimator.state.batch + 1 != self._batches
+        if name is not None and within and not estimator.saves_generators:
             estimator.logger.info(_INEXACT, self.folder / name)
 
     def epoch_end(self, estimator: MultiEstimator, complete: bool = True, **arguments: Any) -> None:
@@ -197,7 +198,7 @@ class CheckpointHandler(Handler):
             "step": state.step,
             "batch": state.batch + 1,
             "complete": complete,
-            "exact": exact,
+            "exact": exact or estimator.saves_generators,
             "values": self._monitor.finite_values(estimator) if complete else {},
             "directions": dict(self._monitor.directions),
         }

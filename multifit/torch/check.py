@@ -15,17 +15,18 @@ from torch import Tensor
 from torch.nn.parameter import is_lazy
 
 from .. import engines
-from ..checks import label_problems, not_finite_problem, partly_missing_problem
+from ..checks import label_problems, not_finite_problem
 from ..checks.losses import absent_problems, weights_problems
 from ..engines import FirstBatches
 from ..engines.dry_run import check_batches, check_windows, raised_first, read_first, trainer_problems
 from ..engines.splitter import cast_line
 from ..errors import Problem, SpecError, raise_problems
 from ..seeding import preserve_rng
+from ..spec import TaskSpec
 from ..spec.names import LABELS, Ref
 from ..spec.parsing import label_of
 from ..spec.plan import LoaderPlan
-from ..spec.terms import Taker, Term, by_reference
+from ..spec.terms import Term, by_reference
 from ..stages import EVALUATE, TRAIN
 from .added_slots import dtype_name
 from .balance import GradientBalancer
@@ -33,8 +34,8 @@ from .batch import Batch
 from .doubts import doubtful_values
 from .engine import Engine
 from .inspection import check_call, check_metric, inspect_term
-from .labels import LabelRule
-from .loss_calls import counts_values
+from .labels import LabelRule, partly_missing
+from .loss_calls import call_loss
 from .step import Stage, StepResult
 
 NO_OUTPUT = (
@@ -210,14 +211,35 @@ def check_first_batch(
     problems = [*wrong_labels, *_inspect_metrics(stage, outputs, batch)]
     for term in stage.spec.terms:
         if term.has_slots(arrays):
-            found = _check_loss(stage, term, arrays, batch, labels_fit=not wrong_labels)
-            if term.present and not found and not wrong_labels and not counts_values(term, arrays):
-                found = _inspect_presence(term, batch)
-            problems += found
+            problems += _check_loss(stage, term, arrays, batch, labels_fit=not wrong_labels)
+    if not problems:
+        problems += _missing_in_part(stage.spec, arrays, batch)
     if stage.training and trained and not any(each.requires_grad for each in outputs.values()):
         problems.append(Problem("spec", NO_OUTPUT))
     stage.checked = not problems
     return outputs, problems
+
+
+def _missing_in_part(spec: TaskSpec, arrays: Mapping[Ref, Any], batch: Batch) -> list[Problem]:
+    """Check that no sample lacks only a part of a label, for losses that take whole samples.
+
+    These have no value for each value of the label, or what is missing changes the other values.
+    """
+    problems = []
+    for term in (term for term in spec.terms if term.present and term.has_slots(arrays)):
+        masks = {label_of(ref): arrays[ref] != 0 for ref in term.present}
+        found = []
+        for other in (0, 1):
+            labels = {ref: torch.where(there, arrays[ref], other) for ref, there in masks.items()}
+            with torch.no_grad():
+                found.append(call_loss(term, {**arrays, **labels}, batch.samples))
+        rules = list(partly_missing(spec, batch.slots, {term.key: found[0]}))
+        if not all(torch.equal(*map(torch.nan_to_num, pair)) for pair in zip(*found)):
+            masked = [ref.name for ref in term.present if arrays[ref].dim() > 1]
+            rules = [LabelRule(term.where, name, in_part=True) for name in masked]
+        counts = [(rule, int(rule.count(batch.slots[rule.slot]))) for rule in rules]
+        problems += [rule.problem("", count, None) for rule, count in counts if count]
+    return problems
 
 
 def _called(stage: Stage, batch: Batch, call: Callable[[], Any]) -> Any:
@@ -307,14 +329,4 @@ def _inspect_metrics(stage: Stage, outputs: dict[str, Tensor], batch: Batch) -> 
             except SpecError as error:
                 problems += error.problems
     stage.figures.reset()
-    return problems
-
-
-def _inspect_presence(taker: Taker, batch: Batch) -> list[Problem]:
-    """Check that no sample lacks only a part of a label, for a loss that takes whole samples."""
-    problems = []
-    for ref in taker.present:
-        mask: Any = batch.slots[ref.name]
-        if mask.dim() > 1 and (count := int(LabelRule(taker.where, ref.name, in_part=True).count(mask))):
-            problems.append(partly_missing_problem(taker.where, label_of(ref).name, "", count))
     return problems

@@ -64,11 +64,12 @@ class LabelRule:
             wrong = wrong & (values != value)
         return wrong
 
-    def problem(self, kind: str, count: int, first: int) -> Problem:
-        """Return the problem of so many wrong values, of which batch `first` had the first one."""
+    def problem(self, kind: str, count: int, first: int | None) -> Problem:
+        """Return the problem of so many wrong values, of which batch `first`, if known, had the first one."""
         if self.in_part:
             return partly_missing_problem(self.where, self.slot.partition(".")[2], kind, count, first)
-        return counted_labels_problem(self.where, self.slot, self.classes, kind, count, first, taken="")
+        batch = first or 0
+        return counted_labels_problem(self.where, self.slot, self.classes, kind, count, batch, taken="")
 
 
 @lru_cache(maxsize=16)
@@ -94,7 +95,7 @@ def label_rules(
     different = {(rule.slot, rule.classes, rule.ignored): rule for rule in reversed(rules)}
     rules = list(reversed(different.values()))
     rules += _finite(spec, slots, {rule.slot for rule in rules})
-    return [*rules, *_partly_missing(spec, slots, parts)]
+    return [*rules, *partly_missing(spec, slots, parts)]
 
 
 def class_indices(fn: Any) -> tuple[int | None, list[float]]:
@@ -143,7 +144,7 @@ def _finite(spec: TaskSpec, slots: Mapping[str, Any], classes: set[str]) -> Iter
             yield LabelRule(f'{where}["{name}"]', name)
 
 
-def _partly_missing(
+def partly_missing(
     spec: TaskSpec, slots: Mapping[str, Any], parts: Mapping[str, Sequence[Tensor]]
 ) -> Iterator[LabelRule]:
     """Yield the rules that losses without a value for each value of their label need whole samples."""

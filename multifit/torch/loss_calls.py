@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from ..checks import describe
 from ..errors import SpecError
-from ..spec.names import Ref, listed
-from ..spec.parsing import label_of
+from ..spec.names import Ref
 from ..spec.terms import Term
 from .user_code import note_arguments
 
@@ -68,38 +67,6 @@ def by_value(loss: Callable[..., Any]) -> Callable[..., Any]:
         _COPIES[loss] = copy.copy(loss)
         _COPIES[loss].reduction = "none"
     return _COPIES[loss]
-
-
-def counts_values(term: Term, arrays: Mapping[Ref, Any]) -> bool:
-    """Whether a loss can leave out single values of a label; `arrays` are outputs and slots.
-
-    It can if it returns a value for each value of the label that does not depend on the others: here, those
-    on the squares of one color of a chessboard are replaced.
-    """
-    masks = {label_of(ref): arrays[ref] for ref in term.present}
-    rows, size = len(arrays[term.present[0]]), max(mask.numel() for mask in masks.values())
-    shape = rows, size // max(rows, 1)
-    labels = [ref for ref in masks if arrays[ref].numel() == size]
-    function: Any = (lambda output: output) if term.spec.fn is None else by_value(term.spec.fn)
-
-    def values(there: Tensor, other: int) -> list[Tensor]:
-        known = dict(arrays)
-        for ref in labels:
-            keep = there.to(arrays[ref].device).reshape(arrays[ref].shape)
-            known[ref] = torch.where(keep, arrays[ref], other)
-        with torch.no_grad():
-            return list(listed(function(*[known[ref] for ref in term.args])))
-
-    colors = sum(torch.meshgrid(*map(torch.arange, shape), indexing="ij")) % 2
-    for there in (colors == 0, colors == 1):
-        pairs = list(zip(values(there, 0), values(there, 1)))
-        if not _fit([one for one, _ in pairs], list(masks.values())):
-            return False
-        for pair in pairs:
-            one, two = (each.reshape(shape)[there.to(each.device)].nan_to_num() for each in pair)
-            if not torch.equal(one, two):
-                return False
-    return True
 
 
 def present_share(term: Term, slots: Mapping[str, Any]) -> Tensor:

@@ -65,16 +65,25 @@ class Objective:
     up, and divided by the samples of the whole batch, or by the loss's own normalizer. The mean of a
     cross entropy that ignores labels, or weighs classes, is divided by the weights of the labels that count.
     If a normalizer is 0, so is the term. ``shares(terms, samples)`` returns what terms are divided by if a
-    batch of these samples is one of several that make an update.
+    batch of these samples is one of several that make an update. `captured` says whether steps are captured
+    as CUDA graphs.
     """
 
-    def __init__(self, spec: TaskSpec, world: World, device: torch.device, shares: Shares | None) -> None:
+    def __init__(
+        self,
+        spec: TaskSpec,
+        world: World,
+        device: torch.device,
+        shares: Shares | None,
+        captured: bool = False,
+    ) -> None:
         self.terms, self._world, self._device, self._shares = spec.terms, world, device, shares
         self._ignored = {name: label.ignore for name, label in spec.label_specs.items()}
         self._summed = {term.key: _summed(term) for term in self.terms}
         self._is_fixed = not any(callable(term.spec.weight) for term in self.terms)
         # all ranks, and all batches of an update, must count alike; and looking at labels waits for a GPU
-        self._counts_always = not world.alone or shares is not None or device.type != "cpu"
+        looks = world.alone and shares is None and device.type == "cpu" and not captured
+        self._counts_always = not looks
         self._scales: dict[int, Scale] = {}
         self.forms = ResultForms(Tensor)
         self._first_labels: dict[str, tuple[int, str]] = {}  # the number of their axes, and what they are
@@ -116,6 +125,9 @@ class Objective:
             self.forms.check_loss(term, parts)
             self._check_labels(term, batch)
             sums = [_sum(part, batch.samples if is_mean else 1) for part in parts]
+            if not is_mean:  # what the loss itself returns
+                own = self.normalizer(term, batch)
+                parts = [_quotient(part, 1.0, own) for part in parts]
             computed.parts[term.key] = parts
             computed.sums[term.key] = [each.detach() for each in sums]
             value, total = parts[term.minimized], sums[term.minimized]

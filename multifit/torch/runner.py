@@ -65,6 +65,7 @@ class Runner(engines.Runner):
     engine: Any
     snapshot: Any
     export_format = "torch"
+    saves_generators = True
 
     def __init__(self, engine: Engine, log_once: LogOnce) -> None:
         self.engine, self.snapshot, self._log_once = engine, Snapshot(engine), log_once

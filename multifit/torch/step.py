@@ -118,7 +118,7 @@ class Stage:
         self._hooks, self._frozen = hooks, frozen
         self._changes_outputs = hooks.active("change_outputs")
         self._world = world
-        self.objective = Objective(spec, world, model.device, shares)
+        self.objective = Objective(spec, world, model.device, shares, graphs is not None)
         self._run_net, self._graphs = run_net or model.net, graphs
         self._paths: Mapping[str, tuple[Any, ...]] | None = None
         low = model.input_dtype in (torch.float16, torch.bfloat16)  # whose labels and losses are in float32

@@ -72,6 +72,7 @@ class Run:
         self.train: Callable[[RunState], dict[str, float]] = lambda state: {"train_loss": 1.0 / state.step}
         self.validation: Callable[[RunState], dict[str, float]] = lambda state: {"loss": 2.0 / state.step}
         self.directions = {"train_loss": "min", "val_loss": "min", "val_acc": "max"}
+        self.saves_generators = False
         self.weights: dict[str, Any] = {}  # the values of parameters, and their gradients
         self.gradients: dict[str, Any] = {}
         self.read: list[tuple[str, int]] = []  # the stage and step of each reading of figures

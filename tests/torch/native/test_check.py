@@ -25,7 +25,7 @@ from multifit import (
 )
 from multifit.spec.terms import by_reference
 from multifit.torch.check import leaves_of, preserved
-from multifit.torch.loss_calls import by_value, call_loss, counts_values, present_share
+from multifit.torch.loss_calls import by_value, call_loss, present_share
 
 from .faulty import BOTH, CE, MSE, Setup, around, arrays, new_setup
 
@@ -212,7 +212,7 @@ def test_what_is_missing_does_not_count(loss: nn.Module) -> None:
     share = present_share(term, {"present.digit": MASK}).sum()
     expected = loss(OUTPUT[MASK > 0], label[MASK > 0])
     torch.testing.assert_close(values.sum() / share, expected)
-    assert counts_values(term, arrays) and loss.reduction == "mean"
+    assert loss.reduction == "mean"
 
 
 def test_masks_of_two_shapes_leave_samples_out() -> None:
@@ -227,7 +227,6 @@ def test_masks_of_two_shapes_leave_samples_out() -> None:
     (values,) = call_loss(spec.terms[0], by_reference({"digit": OUTPUT}, given))
     torch.testing.assert_close(values, OUTPUT.sum(dim=1) * torch.tensor([1.0, 0, 0, 1]).double())
     torch.testing.assert_close(present_share(spec.terms[0], given), torch.tensor([1.0, 0, 0, 1]).double())
-    assert not counts_values(spec.terms[0], by_reference({"digit": OUTPUT}, given))
 
 
 @pytest.mark.parametrize("loss", [nn.MSELoss(), nn.SmoothL1Loss(), CE()], ids=str)

@@ -40,7 +40,7 @@ def test_a_net_in_low_precision_has_losses_and_figures_in_float32(dtype: torch.d
         nn.functional.mse_loss(by_hand(x.to(dtype)).float(), y).backward()
         optimizer.step()
     assert all(map(torch.equal, net.parameters(), by_hand.parameters()))
-    errors = torch.cat([by_hand(x.to(dtype)).float() - y for x, y in data()])
+    errors = torch.cat([by_hand(x.to(dtype)).float().detach() - y for x, y in data()])
     assert estimator.history["val_error"][-1] == pytest.approx(float(errors.abs().mean()), rel=1e-6)
     assert estimator.predict(data())["y"].dtype == "float32"
 
@@ -48,7 +48,7 @@ def test_a_net_in_low_precision_has_losses_and_figures_in_float32(dtype: torch.d
 def test_labels_keep_their_axes() -> None:
     later = [(x, y[:, 0]) for x, y in data()]
     with pytest.raises(
-        SpecError, match=r'the label "y" is \(4,\) float32, but \(4, 1\) float32 in the first'
+        SpecError, match=r'the label "y" is \(4,\) float32, but \(4, 1\) float32 in'
     ):
         MultiEstimator(nn.Linear(3, 1), SPEC, SGD).fit(data() + later, epochs=1, event_handlers=[])
 

@@ -212,7 +212,8 @@ def test_a_wide_table_is_added_up_at_once() -> None:
     sums, wide = PassSums(), torch.ones(2**16 + 1)
     for _ in range(3):
         sums.add((("t",), ("n",)), [wide, torch.tensor(2)])
-    assert all(len(rows) == 1 for rows in sums._rows.values()) and (sums.read()["t"] == 3).all() and sums.read()["n"] == 6
+    assert all(len(rows) == 1 for rows in sums._rows.values())
+    assert (sums.read()["t"] == 3).all() and sums.read()["n"] == 6
 
 
 # ---- checkpoints

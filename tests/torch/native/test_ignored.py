@@ -91,3 +91,17 @@ def test_metrics_leave_out_what_a_loss_ignores(ignored: int, declared: bool) -> 
     kept = [(x[kind != ignored], kind[kind != ignored]) for x, kind in data]
     found = figures(data, LabelSpec("y", ignore=ignored) if declared else "y")
     assert found == pytest.approx(figures([each for each in kept if len(each[0])], "y"), rel=1e-10)
+
+
+@pytest.mark.parametrize(
+    "loss", [*LOSSES.values(), nn.CrossEntropyLoss(torch.tensor([1.0, 2.0, 3.0]).double())]
+)
+def test_results_hold_what_the_loss_returns(loss: Any) -> None:
+    spec = TaskSpec(
+        inputs=["x"], outputs=["kind", "size"], labels=["kind"], losses={"kind": loss}, unused=["size"],
+        metrics={"mean": MetricSpec("loss", losses="kind")},
+    )  # fmt: skip
+    x, kind = batches()[0]
+    figures = MultiEstimator(heads(), spec).evaluate([(x, kind)])
+    expected = float(loss(heads()(x)[0], kind).detach())
+    assert figures == pytest.approx(dict.fromkeys(("loss", "kind", "mean"), expected), rel=1e-10)

@@ -114,3 +114,24 @@ def test_it_ends_bit_for_bit_as_without_a_stop(case: str, tmp_path: Path) -> Non
         resumed = fit(folder, resume=folder)
         np.testing.assert_equal(resumed.values(), through.values())
         np.testing.assert_equal(dict(resumed.history), dict(through.history))
+
+
+def test_a_run_without_a_seed_and_a_schedule_resumes_exactly_too(tmp_path: Path) -> None:
+    """PyTorch's generators can be saved, and so need no seeding at fixed places."""
+
+    class Stops:
+        def batch_end(self, estimator: Any) -> None:
+            if estimator.state.step == 6:
+                estimator.state.stop("interrupted", interrupted=True)
+
+    def fit(folder: Path, *handlers: Any, **more: Any) -> MultiEstimator:
+        torch.manual_seed(3)
+        estimator = MultiEstimator(dropping(), SPEC, SEVERAL)
+        torch.manual_seed(4)
+        estimator.fit(loader(), epochs=3, event_handlers=[CheckpointHandler(folder), *handlers], **more)
+        return estimator
+
+    through = fit(tmp_path / "through")
+    fit(tmp_path / "parts", Stops())
+    resumed = fit(tmp_path / "parts", resume=tmp_path / "parts")
+    np.testing.assert_equal(resumed.values(), through.values())
