@@ -1,7 +1,7 @@
 """A PyTorch net for two tasks on scenes of handwritten digits: segment them, and count them.
 
-The net is a ``torch.nn.Module``: a small U-Net, and a head at its deepest maps. Every third scene has no mask,
-as if nobody had drawn it: its pixels count for nothing. `balance` weighs the two losses while they train.
+The net is a ``torch.nn.Module``: a small U-Net, and a head at its deepest maps. Every third scene has no mask, as
+if nobody had drawn it: its pixels count for nothing.
 """
 
 import numpy as np
@@ -12,8 +12,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
-from multifit import LabelSpec, MetricSpec, TaskSpec, TrainerSpec
-from multifit.balance import STCH
+from multifit import LabelSpec, LossSpec, MetricSpec, TaskSpec, TrainerSpec
 
 size = 64  # pixels of each side
 train_count = 1440
@@ -21,6 +20,7 @@ val_count = 96
 epochs = 12
 batch_size = 16
 learning_rate = 4e-3
+count_weight = 0.2
 UNKNOWN = -1  # the mask of a scene that has none
 
 
@@ -65,17 +65,12 @@ def spec():
         inputs=["image"],
         outputs=["mask", "count"],
         labels=[LabelSpec("mask", missing=UNKNOWN), "count"],
-        losses={"mask": nn.CrossEntropyLoss(), "count": nn.CrossEntropyLoss()},
+        losses={"mask": nn.CrossEntropyLoss(), "count": LossSpec(nn.CrossEntropyLoss(), weight=count_weight)},
         metrics={
             "mIoU": MetricSpec("mean_iou", outputs="mask", labels="mask"),
             "count_accuracy": MetricSpec("accuracy", outputs="count", labels="count"),
         },
     )
-
-
-def balance():
-    """Return the method that weighs the tasks."""
-    return STCH()
 
 
 def trainers(data):

@@ -417,4 +417,5 @@ def test_a_loss_may_have_any_name() -> None:
     )
     x = torch.randn(8, 3)
     figures = MultiEstimator(nn.Linear(3, 1), spec).evaluate([(x, x[:, :1])])
-    assert len({figures[name] for name in names}) == 1 and figures["loss"] == pytest.approx(4 * figures["count"])
+    assert len({figures[name] for name in names}) == 1
+    assert figures["loss"] == pytest.approx(4 * figures["count"])
