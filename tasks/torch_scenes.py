@@ -1,7 +1,7 @@
 """A PyTorch net for two tasks on scenes of handwritten digits: segment them, and count them.
 
-The net is a ``torch.nn.Module``: a small U-Net, and a head at its deepest maps. Every third scene has no mask, as
-if nobody had drawn it: its pixels count for nothing.
+The net is a ``torch.nn.Module``: a small U-Net, and a head at its deepest maps. Every third scene has no
+mask, as if nobody had drawn it: its pixels count for nothing.
 """
 
 import numpy as np

@@ -47,9 +47,7 @@ def test_a_net_in_low_precision_has_losses_and_figures_in_float32(dtype: torch.d
 
 def test_labels_keep_their_axes() -> None:
     later = [(x, y[:, 0]) for x, y in data()]
-    with pytest.raises(
-        SpecError, match=r'the label "y" is \(4,\) float32, but \(4, 1\) float32 in'
-    ):
+    with pytest.raises(SpecError, match=r'the label "y" is \(4,\) float32, but \(4, 1\) float32 in'):
         MultiEstimator(nn.Linear(3, 1), SPEC, SGD).fit(data() + later, epochs=1, event_handlers=[])
 
 
