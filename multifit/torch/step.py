@@ -263,7 +263,7 @@ class TrainStep:
         gradients = isinstance(balancer, GradientBalancer)
         self._of_losses: Any = None if gradients else balancer
         self._of_gradients: Any = balancer if gradients else None
-        self._bound = engine.bound_parameters()
+        self._bound_parameters = engine.bound_parameters
         self._trainers_of = {term.key: term.trainers for term in self._stage.spec.terms}
 
     def __call__(self, raw: Any) -> StepResult:
@@ -331,8 +331,9 @@ class TrainStep:
         for key, each in objectives.items():
             if each.requires_grad:  # a constant has nothing to learn in this batch
                 groups.setdefault(self._trainers_of.get(key, ()), []).append(each)
+        bound = self._bound_parameters()  # handlers may have unfrozen some
         for number, (names, losses) in enumerate(groups.items(), 1):
-            more, inputs = number < len(groups), self._bound.get(names)
+            more, inputs = number < len(groups), bound.get(names)
             backward(losses, self._trainers.scale, retain_graph=more, inputs=inputs)
 
     def finish(self) -> None:
@@ -371,8 +372,9 @@ class TrainStep:
         objectives = self._hooks.change_objective(before, **result.named(), scale=result.scale)
         if len(objectives) == len(before):
             return dict(zip(result.objectives, objectives))
-        if self._of_gradients is not None or self._of_losses is not None or self._bound:
-            what, option = ("losses", "trainers=") if self._bound else ("balance", "balance=")
+        is_bound = any(self._trainers_of.values())
+        if self._of_gradients is not None or self._of_losses is not None or is_bound:
+            what, option = ("losses", "trainers=") if is_bound else ("balance", "balance=")
             names = self._hooks.names("change_objective")
             raise SpecError(
                 f"{what}: a handler ({names}) adds to the objective, or takes from it, and it is not known "

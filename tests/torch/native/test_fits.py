@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from multifit import LossSpec, MultiEstimator, TaskSpec, TrainerSpec
+from multifit import Freeze, LossSpec, MultiEstimator, TaskSpec, TrainerSpec
 
 from .nets import BODIES, assert_equal_parameters, by_hand, columns, heads, loader, spec_of_heads
 
@@ -153,6 +153,17 @@ def test_a_loss_that_is_bound_reaches_the_parameters_of_its_trainers_alone() -> 
     hand.register_forward_pre_hook(lambda module, inputs: current.update(x=inputs[0]))
     by_hand(hand, [torch.optim.SGD(hand.parameters(), **SGD)], loader(), objective)
     assert_equal_parameters(net, hand)
+
+
+def test_a_loss_that_is_bound_reaches_parameters_that_are_unfrozen_later() -> None:
+    net = heads()
+    patterns = {"body": r"body\..*", "heads": r"(kind|size)\..*"}
+    trainers = {name: TrainerSpec(pattern, "sgd", SGD) for name, pattern in patterns.items()}
+    kind = LossSpec(nn.CrossEntropyLoss(), trainers="heads")
+    estimator = MultiEstimator(net, spec_of_heads(kind=kind), trainers)
+    before = net.kind.weight.detach().clone()
+    estimator.fit(loader(), epochs=2, event_handlers=Freeze("kind.*", until=1))
+    assert not torch.equal(net.kind.weight, before)
 
 
 def test_lazy_modules_are_materialised_by_the_first_batch() -> None:
