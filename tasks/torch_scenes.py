@@ -17,7 +17,7 @@ from multifit import LabelSpec, LossSpec, MetricSpec, TaskSpec, TrainerSpec
 size = 64  # pixels of each side
 train_count = 1440
 val_count = 96
-epochs = 12
+epochs = 16
 batch_size = 16
 learning_rate = 4e-3
 count_weight = 0.2
