@@ -8,14 +8,13 @@ from typing import Any
 
 from torch import Tensor
 
-from ...errors import SpecError
 from ...gluon.compat import mx
 from ...gluon.execution.loss_calls import multi_box_loss
 from ...gluon.losses import SegmentationCELoss, SequenceCELoss, class_axis, is_kind, weighs_values
 from ...gluon.ops import sample_sums
 from ...gluon.optim.parameters import named_parameters
 from ...spec.terms import Term, is_multi_box
-from .module import OWN_GRADIENTS, GluonModule
+from .module import GluonModule
 from .parameters import Held
 
 
@@ -44,12 +43,6 @@ class BridgedLoss(GluonModule):
         arguments = [False] * len(term.args)
         traced = self.trace(self._call, arguments, self.held.frozen_norms())
         self._averages = traced.operators[-1] == "mean"  # over the values of a sample
-        own = sorted(OWN_GRADIENTS & set(traced.operators))
-        if own:
-            raise SpecError(
-                f'engine="torch": {term.where} ignores the gradient that it receives, by {", ".join(own)}; '
-                'use another loss, or use engine="mxnet"'
-            )
 
     def forward(self, *tensors: Tensor | None) -> Any:
         """Return the loss for outputs and labels; MXNet's numbers, of shape (1,), have no dimension."""

@@ -17,8 +17,8 @@ from ...gluon.optim.binding import DEFAULT, frozen_names, gluon_trainer_problems
 from ...gluon.optim.optimizers import KNOWN, build_optimizer
 from ...gluon.optim.parameters import learnable, select
 from ...spec import TrainerSpec
-from .optim.rules import RULES
 from .optimizer import MXNetOptimizer
+from .rules import RULES
 
 Lookup = Callable[[Tensor], Any]
 """Returns the parameter of Gluon's that a tensor holds."""

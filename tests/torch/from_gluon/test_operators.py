@@ -1,6 +1,5 @@
 """Operators that compute, in MXNet and translated, for arrays and attributes that Hypothesis finds."""
 
-import itertools
 from functools import partial
 
 import numpy as np
@@ -11,15 +10,13 @@ from hypothesis import strategies as st
 
 from multifit.gluon.compat import mx
 from multifit.torch.from_gluon.operators.layers import fully_connected
-from multifit.torch.from_gluon.translate import translate
 from tests.torch.from_gluon.agreement import assert_agree, normal
 
 S = mx.sym
 few = settings(max_examples=8, deadline=None, derandomize=True)
 SHAPES = st.lists(st.integers(1, 3), min_size=1, max_size=4).map(tuple)
 # MXNet computes constants of these, of their gradients, or everything in float32.
-LOOSE = {"degrees": 1e-6, "radians": 1e-7, "erf": 1e-6, "erfinv": 1e-6, "hard_sigmoid": 1e-7, "gamma": 1e-5}
-LOOSE["gammaln"] = 1e-5
+LOOSE = {"erf": 1e-6, "erfinv": 1e-6}
 
 
 def named(name):
@@ -32,14 +29,14 @@ def named(name):
 
 
 ANYWHERE = [
-    "abs", "arctan", "arcsinh", "cbrt", "ceil", "cos", "cosh", "degrees", "erf", "exp", "expm1", "fix",
-    "floor", "hard_sigmoid", "identity", "logical_not", "negative", "ones_like", "radians", "relu", "rint",
-    "round", "sigmoid", "sign", "sin", "sinh", "softsign", "square", "stop_gradient", "tan", "tanh", "trunc",
+    "abs", "arctan", "arcsinh", "ceil", "cos", "cosh", "erf", "exp", "expm1", "fix",
+    "floor", "identity", "logical_not", "negative", "ones_like", "relu",
+    "sigmoid", "sign", "sin", "sinh", "square", "stop_gradient", "tan", "tanh", "trunc",
     "zeros_like", "smooth_l1", "Flatten", "shape_array", "size_array", "_contrib_div_sqrt_dim",
 ]  # fmt: skip
 
 POSITIVE = [
-    "gamma", "gammaln", "log", "log10", "log1p", "log2", "rcbrt", "reciprocal", "rsqrt", "sqrt", "arccosh",
+    "log", "log10", "log1p", "log2", "reciprocal", "rsqrt", "sqrt", "arccosh",
 ]  # fmt: skip
 
 BETWEEN = ["arccos", "arcsin", "arctanh", "erfinv"]
@@ -107,7 +104,7 @@ def test_an_integer_tensor_and_a_number(name):
     assert_agree(partial(named(f"_{name}_scalar"), scalar=2.7), np.array([[1, -2], [3, 4]], "int32"))
 
 
-WITHOUT_INTEGERS = {"hard_sigmoid", "arccos", "arcsin", "arctanh", "erfinv"}
+WITHOUT_INTEGERS = {"arccos", "arcsin", "arctanh", "erfinv"}
 SMALL = np.array([[1, 2, 7], [3, 4, 5]])
 
 
@@ -156,25 +153,17 @@ def test_norm(shape, keepdims, ord, data):
     assert_agree(partial(S.norm, ord=ord, axis=axis, keepdims=keepdims), normal(*shape))
 
 
-@few
-@given(shape=SHAPES, keepdims=st.booleans(), data=st.data())
-def test_moments(shape, keepdims, data):
-    axes = data.draw(st.sets(st.integers(0, len(shape) - 1), min_size=1).map(lambda s: tuple(sorted(s))))
-    assert_agree(partial(S.moments, axes=axes, keepdims=keepdims), normal(*shape))
-
-
 @pytest.mark.parametrize("axis", [None, 0, 1])
 def test_cumsum(axis):
     assert_agree(partial(S.cumsum, axis=axis), normal(3, 4))
     assert_agree(partial(S.cumsum, axis=axis), np.arange(12).reshape(3, 4).astype("int32"))
 
 
-@pytest.mark.parametrize("name", ["argmax", "argmin", "argmax_channel"])
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
 def test_indices_of_extremes(name):
     x = normal(3, 4).round()
     assert_agree(named(name), x, constant=(0,))
-    if name != "argmax_channel":
-        assert_agree(partial(named(name), axis=0, keepdims=True), x)
+    assert_agree(partial(named(name), axis=0, keepdims=True), x)
 
 
 @few
@@ -184,7 +173,7 @@ def test_ordering(axis, ascend, k, data):
     x = np.random.RandomState(k).permutation(20).reshape(4, 5) / 4
     assert_agree(partial(S.sort, **options), x)
     assert_agree(partial(S.argsort, dtype="float64", **options), x)
-    for returned in ("value", "indices", "both") if axis is None else ("value", "indices", "both", "mask"):
+    for returned in ("value", "indices", "both"):
         assert_agree(partial(S.topk, k=k, ret_typ=returned, dtype="float64", **options), x)
 
 
@@ -196,8 +185,6 @@ def test_other_elementwise():
     assert_agree(partial(S.Cast, dtype="int32"), x * 3, constant=(0,))
     for like in (S.zeros_like, S.ones_like):
         assert_agree(partial(like, dtype="int64"), x)  # which MXNet ignores
-    assert_agree(partial(S.hard_sigmoid, alpha=0.5, beta=0.25), x)
-    assert_agree(partial(S.hard_sigmoid, alpha=0.5, beta=0.25), np.array([-0.5, 0, 1.5]))  # ties at the ends
     assert_agree(lambda x, y: S._internal._grad_add(x, y), x, y, constant=(0, 1))
     assert_agree(partial(S.smooth_l1, scalar=2.0), x)
     for scalar in (-0.3, 1.0):
@@ -231,18 +218,3 @@ def test_other_products():
 def test_a_dense_layer_takes_no_rows():
     x, weight, bias = map(torch.tensor, (np.zeros((0, 3, 4)), normal(5, 12), normal(5)))
     assert fully_connected(x, weight, bias, num_hidden=5).shape == (0, 5)
-
-
-KINDS = list(itertools.product(["float16", "float32"], repeat=2))
-
-
-@pytest.mark.parametrize("narrow", [False, True])
-@pytest.mark.parametrize("kinds", KINDS, ids="-".join)
-def test_types_that_are_made_one(kinds, narrow):
-    options = {"num_outputs": 2, "cast_narrow": narrow}
-    symbol = mx.sym.Group(list(mx.sym.amp_multicast(*map(mx.sym.var, "xy"), **options)))
-    expected = symbol.infer_type(x=kinds[0], y=kinds[1])[1]  # MXNet cannot compute all of them
-    module = translate(symbol.tojson(remove_amp_cast=False), ["x", "y"], {})
-    found = module(*[torch.tensor([1.5, 2.5], dtype=getattr(torch, kind)) for kind in kinds])
-    assert [each.numpy().dtype for each in found] == expected
-    assert all(each.tolist() == [1.5, 2.5] for each in found)

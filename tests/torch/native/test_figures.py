@@ -212,7 +212,11 @@ def test_a_wide_table_is_added_up_at_once() -> None:
     sums, wide = PassSums(), torch.ones(2**16 + 1)
     for _ in range(3):
         sums.add((("t",), ("n",)), [wide, torch.tensor(2)])
-    assert all(len(rows) == 1 for rows in sums._rows.values()) and (sums.read()["t"] == 3).all() and sums.read()["n"] == 6
+    assert (
+        all(len(rows) == 1 for rows in sums._rows.values())
+        and (sums.read()["t"] == 3).all()
+        and sums.read()["n"] == 6
+    )
 
 
 # ---- checkpoints
@@ -416,4 +420,6 @@ def test_a_loss_may_have_any_name() -> None:
     )
     x = torch.randn(8, 3)
     figures = MultiEstimator(nn.Linear(3, 1), spec).evaluate([(x, x[:, :1])])
-    assert len({figures[name] for name in names}) == 1 and figures["loss"] == pytest.approx(4 * figures["count"])
+    assert len({figures[name] for name in names}) == 1 and figures["loss"] == pytest.approx(
+        4 * figures["count"]
+    )

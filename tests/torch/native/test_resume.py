@@ -19,7 +19,9 @@ from multifit.sampling import Proportional
 from .nets import Heads, columns, spec_of_heads
 
 SEVERAL = {
-    "body": TrainerSpec(r"body\..*", "adamw", {"lr": 0.01}, lr_scheduler=partial(CosineAnnealingLR, T_max=20)),
+    "body": TrainerSpec(
+        r"body\..*", "adamw", {"lr": 0.01}, lr_scheduler=partial(CosineAnnealingLR, T_max=20)
+    ),
     "heads": TrainerSpec(r"(kind|size)\..*", "sgd", {"lr": 0.1, "momentum": 0.9}, clip_norm=1.0),
 }
 

@@ -67,13 +67,10 @@ def box_nms(
     id_index: int = -1,
     background_id: int = -1,
     force_suppress: bool = False,
-    in_format: Format = "corner",
-    out_format: Format = "corner",
+    in_format: Literal["corner"] = "corner",
+    out_format: Literal["corner"] = "corner",
 ) -> Tensor:
-    """Return the rows whose boxes do not overlap a box with a better score, by score; then rows of -1.
-
-    Gradients are passed unchanged to the rows that are kept, even if the formats of boxes differ.
-    """
+    """Return the rows whose boxes do not overlap a box with a better score, by score; then rows of -1."""
     rows = x.reshape(-1, *x.shape[-2:])
     score = rows[..., score_index].detach()
     valid = score > valid_thresh
@@ -83,27 +80,15 @@ def box_nms(
     rows, valid = rows.gather(1, order.unsqueeze(-1).expand(rows.shape)), valid.gather(1, order)
     count = topk if 0 < topk < rows.shape[1] else rows.shape[1]
     best = rows[:, :count]
-    boxes = as_corners(best[..., coord_start : coord_start + 4].detach(), in_format)
+    boxes = best[..., coord_start : coord_start + 4].detach()
     suppresses = (intersection_over_union(boxes, boxes) > overlap_thresh).triu(1)
     if id_index >= 0 and not force_suppress:
         suppresses &= best[..., id_index].unsqueeze(2) == best[..., id_index].unsqueeze(1)
     kept = not_suppressed(valid[:, :count], suppresses)
     front = (~kept).to(torch.int8).argsort(dim=1, stable=True).unsqueeze(-1).expand(best.shape)
-    best = torch.cat(
-        [best[..., :coord_start], *_formatted(best, boxes, coord_start, in_format, out_format)], -1
-    )
     result = torch.full_like(rows, -1)
     result[:, :count] = best.masked_fill(~kept.unsqueeze(-1), -1).gather(1, front)
     return result.reshape(x.shape)
-
-
-def _formatted(rows: Tensor, corners: Tensor, start: int, old: str, new: str) -> tuple[Tensor, Tensor]:
-    """Return the columns from the boxes on, with the boxes in the new format."""
-    boxes = rows[..., start : start + 4]
-    if old != new:
-        gradient = (boxes - boxes.detach()).nan_to_num(nan=0.0)  # its value is 0, even for infinite boxes
-        boxes = (corners if new == "corner" else as_centers(corners, "corner")) + gradient
-    return boxes, rows[..., start + 4 :]
 
 
 def not_suppressed(valid: Tensor, suppresses: Tensor) -> Tensor:

@@ -40,11 +40,6 @@ def take(x: Tensor, index: Tensor, *, axis: int = 0, mode: Mode = "clip") -> Ten
     return slices.reshape(*x.shape[:axis], *index.shape, *x.shape[axis + 1 :])
 
 
-def batch_take(x: Tensor, index: Tensor) -> Tensor:
-    """Return one element of each row."""
-    return x.gather(1, valid_indices(index, x.shape[1], "clip").unsqueeze(1)).squeeze(1)
-
-
 def embedding(
     index: Tensor,
     weight: Tensor,
@@ -88,7 +83,6 @@ def scatter_add_nd(x: Tensor, index: Tensor, *, shape: Ints) -> Tensor:
 OPERATORS |= {
     "pick": pick,
     "take": take,
-    "batch_take": batch_take,
     "Embedding": embedding,
     "one_hot": one_hot,
     "gather_nd": gather_nd,

@@ -196,23 +196,6 @@ def log_softmax(
     return (x if temperature is None else x / temperature).log_softmax(axis, dtype=dtype)
 
 
-def softmin(
-    x: Tensor,
-    *,
-    axis: int = -1,
-    temperature: float | None = None,
-    use_length: Literal[False] = False,
-    dtype: torch.dtype | None = None,
-) -> Tensor:
-    """Return the softmax of the negative."""
-    return softmax(-x, axis=axis, temperature=temperature, dtype=dtype)
-
-
-def softmax_activation(x: Tensor, *, mode: Literal["instance", "channel"] = "instance") -> Tensor:
-    """Return the softmax along the last axis, or over the channels."""
-    return x.softmax(1 if mode == "channel" else -1)
-
-
 def dropout(
     x: Tensor,
     *,
@@ -235,8 +218,6 @@ OPERATORS |= {
     "LeakyReLU": leaky_relu,
     "softmax": softmax,
     "log_softmax": log_softmax,
-    "softmin": softmin,
-    "SoftmaxActivation": softmax_activation,
     "Dropout": dropout,
 }
 
