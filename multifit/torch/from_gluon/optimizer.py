@@ -28,6 +28,8 @@ class MXNetOptimizer(torch.optim.Optimizer):
         Returns, for a parameter, an object with ``lr_mult`` and ``wd_mult``.
     counts : mapping of torch.Tensor to int
         How often parameters were updated before.
+    states : mapping of torch.Tensor to NDArray, tuple of NDArray or None
+        The states of parameters in MXNet that were updated before.
     """
 
     def __init__(
@@ -36,9 +38,10 @@ class MXNetOptimizer(torch.optim.Optimizer):
         options: Any,
         multipliers: Callable[[Tensor], Any],
         counts: Mapping[Tensor, int],
+        states: Mapping[Tensor, Any] | None = None,
     ) -> None:
         self._options, self._rule = options, RULES[type(options).__name__.lower()]
-        self._counts = counts
+        self._counts, self._states = counts, states or {}
         defaults: dict[str, Any] = {"lr": float(options.lr), "weight_decay": float(options.wd)}
         if hasattr(options, "momentum"):
             defaults["momentum"] = options.momentum
@@ -74,7 +77,8 @@ class MXNetOptimizer(torch.optim.Optimizer):
             if not options.momentum if "momentum" in group else "0" in state:
                 continue
             if "0" not in state:
-                state.update(_named(self._rule.create(options, weight)))
+                begun = _tensors(self._states.get(weight), weight)
+                state.update(_named(self._rule.create(options, weight) if begun is None else begun))
         rule_group = Group(
             weights,
             [each.grad for each in weights],
@@ -92,6 +96,13 @@ def _named(state: State) -> dict[str, Tensor]:
     """Return the tensors of a rule's state by number."""
     tensors = state if isinstance(state, tuple) else () if state is None else (state,)
     return {str(number): each for number, each in enumerate(tensors)}
+
+
+def _tensors(state: Any, like: Tensor) -> State:
+    """Return a state of MXNet's as tensors of a parameter's device and dtype."""
+    if isinstance(state, (list, tuple)):
+        return tuple([torch.as_tensor(each.asnumpy()).to(like) for each in state])
+    return None if state is None else torch.as_tensor(state.asnumpy()).to(like)
 
 
 def _state(named: Mapping[str, Any]) -> State:
