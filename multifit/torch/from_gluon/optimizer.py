@@ -27,6 +27,8 @@ class MXNetOptimizer(torch.optim.Optimizer):
         Returns, for a parameter, an object with ``lr_mult`` and ``wd_mult``.
     counts : mapping of torch.Tensor to int
         How often parameters were updated before.
+    states : mapping of torch.Tensor to NDArray, tuple of NDArray or None
+        The states of parameters in MXNet that were updated before.
     """
 
     def __init__(
@@ -35,9 +37,10 @@ class MXNetOptimizer(torch.optim.Optimizer):
         options: Any,
         multipliers: Callable[[Tensor], Any],
         counts: Mapping[Tensor, int],
+        states: Mapping[Tensor, Any] | None = None,
     ) -> None:
         self._options, self._rule = options, RULES[type(options).__name__.lower()]
-        self._counts = counts
+        self._counts, self._states = counts, states or {}
         defaults: dict[str, Any] = {"lr": float(options.lr), "weight_decay": float(options.wd)}
         if hasattr(options, "momentum"):
             defaults["momentum"] = options.momentum
@@ -66,9 +69,14 @@ class MXNetOptimizer(torch.optim.Optimizer):
         states, count = [self.state[each] for each in weights], self._rule.states(options)
         for weight, state in zip(weights, states):
             state["step"] = state.get("step", self._counts.get(weight, 0)) + 1
+            given = self._states.get(weight)
+            begun = given if isinstance(given, (list, tuple)) else () if given is None else (given,)
             for number in range(count):
                 if str(number) not in state:
-                    state[str(number)] = torch.zeros_like(weight)
+                    made = torch.as_tensor(begun[number].asnumpy()).to(weight) if begun else None
+                    state[str(number)] = torch.zeros_like(weight) if made is None else made
+            if not count:
+                state.pop("0", None)  # a momentum that is raised from 0 begins anew
         rule_group = Group(
             weights,
             [each.grad for each in weights],

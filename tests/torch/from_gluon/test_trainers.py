@@ -124,6 +124,17 @@ def test_a_trainer_goes_on_with_its_counts_and_is_left_alone():
     assert {each["step"] for each in handle.optimizer.state.values()} == {2}
 
 
+@pytest.mark.parametrize(("optimizer", "options"), [("adam", {}), ("sgd", {"momentum": 0.9}), ("nadam", {})])
+def test_a_trainer_that_has_updated_goes_on(optimizer: str, options: dict[str, Any]):
+    net, trainer = of_gluon(optimizer, options, 7)
+    setup, bridge = bridged(net, SPEC, trainer)
+    expected, reference = of_gluon(optimizer, options, 7)
+    run_torch(setup, handle_of(setup), range(7, STEPS))
+    bridge.write_back()
+    run_gluon(expected, reference, range(7, STEPS))
+    assert_same(values(net), values(expected), 1e-8)
+
+
 def test_controls_and_states():
     setup, _ = bridged(make_net(), SPEC, TrainerSpec(".*", "sgd", {"lr": 0.1, "wd": 0.01}))
     handle = handle_of(setup)
