@@ -102,8 +102,8 @@ def translate(
 ) -> fx.GraphModule:
     """Return a module that computes the same as a symbol.
 
-    Called with tensors for `inputs`, it returns the tuple of the symbol's outputs. With `training`, it
-    updates running statistics in place.
+    Called with tensors for `inputs`, it returns the tuple of the symbol's outputs. With `training`, Dropout
+    drops elements, and BatchNorm uses the batch, whose statistics it adds to the running ones in place.
 
     Parameters
     ----------
@@ -112,19 +112,11 @@ def translate(
     inputs : sequence of str
         The variables that are passed to each call, in order.
     tensors : mapping of str to torch.Tensor
-        All other variables, by their names in the symbol. They are not copied, so that several modules, such
-        as one that trains and one that evaluates, can share them. A `torch.nn.Parameter` becomes a parameter
-        of the module, any other tensor a buffer.
-    training : bool
-        Whether Dropout drops elements, and BatchNorm uses the statistics of the batch.
+        All other variables, which are shared, not copied. A `torch.nn.Parameter` becomes a parameter, any
+        other tensor a buffer.
     names : mapping of str to str, optional
-        The names of variables in the module, such as ``body.0.weight``; by default those in the symbol. A
-        part of a name that is an attribute of every torch module gets an underscore ("type" becomes "type_"),
-        and so does a keyword of Python, such as "class".
-
-    Returns
-    -------
-    torch.fx.GraphModule
+        The names of variables in the module, such as ``body.0.weight``; an underscore is added to what is
+        an attribute of every module, or a keyword. By default those in the symbol.
 
     Raises
     ------

@@ -241,10 +241,4 @@ def test_attention():
         weights = S.softmax(attend.interleaved_matmul_selfatt_qk(x, **heads))
         return attend.interleaved_matmul_selfatt_valatt(x, weights, **heads)
 
-    def to_memory(x, memory):
-        weights = S.softmax(attend.interleaved_matmul_encdec_qk(x, memory, **heads))
-        return attend.interleaved_matmul_encdec_valatt(memory, weights, **heads)
-
-    arrays = [each.astype("float32") for each in (normal(5, 3, 24), normal(4, 3, 8), normal(5, 3, 16))]
-    assert_agree(to_itself, arrays[0], tolerance=1e-4)  # MXNet has no other type
-    assert_agree(to_memory, *arrays[1:], tolerance=1e-4)
+    assert_agree(to_itself, normal(5, 3, 24).astype("float32"), tolerance=1e-4)  # MXNet has no other type

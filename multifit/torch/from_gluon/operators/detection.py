@@ -10,10 +10,6 @@ import torch
 
 from ..attributes import Ints, Tensor
 
-OPERATORS: dict[str, Callable[..., Any]] = {}
-"""By the names that MXNet writes into a symbol."""
-
-
 # ---- Operators on boxes: (x, y, x, y) of two corners, or (x, y, w, h) with a center
 
 
@@ -36,17 +32,13 @@ def as_centers(boxes: Tensor, format: str) -> Tensor:
     return torch.cat([low + (high - low) * 0.5, high - low], -1)
 
 
-def areas(boxes: Tensor) -> Tensor:
-    """Return the areas of boxes; 0 if the corners are swapped."""
-    return (boxes[..., 2:] - boxes[..., :2]).clamp(min=0).prod(-1)
-
-
 def intersection_over_union(x: Tensor, y: Tensor) -> Tensor:
     """Return the overlaps (..., N, M) of boxes (..., N, 4) with boxes (..., M, 4), given by corners."""
     low = torch.maximum(x[..., :, None, :2], y[..., None, :, :2])
     high = torch.minimum(x[..., :, None, 2:], y[..., None, :, 2:])
     both = (high - low).clamp(min=0).prod(-1)
-    either = areas(x)[..., :, None] + areas(y)[..., None, :] - both
+    own, others = ((each[..., 2:] - each[..., :2]).clamp(min=0).prod(-1) for each in (x, y))
+    either = own[..., :, None] + others[..., None, :] - both
     return torch.where(either > 0, both / either, 0)
 
 
@@ -125,7 +117,11 @@ def box_decode(
     return torch.cat([center - half, center + half], -1)
 
 
-OPERATORS |= {"_contrib_box_iou": box_iou, "_contrib_box_nms": box_nms, "_contrib_box_decode": box_decode}
+OPERATORS: dict[str, Callable[..., Any]] = {
+    "_contrib_box_iou": box_iou,
+    "_contrib_box_nms": box_nms,
+    "_contrib_box_decode": box_decode,
+}
 
 
 # ---- Regions of maps, for detectors with two stages
@@ -185,4 +181,6 @@ def neighbours(place: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor, Tensor
     return low.long(), (low.long() + 1).clamp(max=size - 1), place - low, inside
 
 
-OPERATORS |= {"_contrib_ROIAlign": roi_align}
+OPERATORS |= {
+    "_contrib_ROIAlign": roi_align,
+}

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -138,12 +138,13 @@ def div_sqrt_dim(x: Tensor) -> Tensor:
     return div(x, number(x, math.sqrt(x.shape[-1])))
 
 
-def amp_multicast(
-    *xs: Tensor, num_outputs: int, cast_narrow: Literal[False, 0] = False
-) -> tuple[Tensor, ...]:
-    """Return tensors of one type: float16 becomes the type of the others."""
+def amp_multicast(*xs: Tensor, num_outputs: int, cast_narrow: bool = False) -> tuple[Tensor, ...]:
+    """Return tensors of one type: float16 becomes another's; if narrow, float32 becomes float16."""
     others = [x.dtype for x in xs if x.dtype != torch.float16]
-    return tuple(x.to(others[0]) if others and x.dtype == torch.float16 else x for x in xs)
+    if not others or len(others) == num_outputs:
+        return xs
+    old, new = (torch.float32, torch.float16) if cast_narrow else (torch.float16, others[0])
+    return tuple(x.to(new) if x.dtype == old else x for x in xs)
 
 
 # ---- A tensor and a number; with integers, the number is truncated to an integer too
@@ -170,27 +171,12 @@ def with_scalar(x: Tensor, *, operator: str, scalar: float, is_int: bool = True)
     if name in COMPARISONS:
         y = x.new_full((), scalar != 0) if name.startswith("logical") else number(x, scalar)
         return COMPARISONS[name](x, y).to(x.dtype)
-    return SCALARS[name](x, number(x, scalar))
-
-
-class ScaledGradient(torch.autograd.Function):
-    """A tensor whose gradient is multiplied."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, scale: float) -> Tensor:
-        """Return `x`."""
-        ctx.scale = scale
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        """Return the gradient times the scale."""
-        return gradient * ctx.scale, None
+    return SCALARS[name](x, number(x, scalar))  # type: ignore[no-untyped-call]
 
 
 def multiply_gradient(x: Tensor, *, scalar: float = 1.0, is_int: bool = True) -> Tensor:
     """Return `x`; its gradient is multiplied by scalar, which is negative where a net has an adversary."""
-    return ScaledGradient.apply(x, scalar)
+    return x.detach() + (x - x.detach()) * scalar if x.requires_grad else x
 
 
 _BROADCAST: dict[str, Callable[..., Any]] = {
@@ -243,4 +229,3 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     **{f"_{name}_scalar": with_scalar for name in (*SCALARS, *COMPARISONS)},
     "_contrib_gradientmultiplier": multiply_gradient,
 }  # fmt: skip
-"""By the names that MXNet writes into a symbol."""

@@ -12,10 +12,6 @@ from ..attributes import Ints, Layout, Tensor
 from .elementwise import as_float32
 from .reductions import at_least_1d
 
-OPERATORS: dict[str, Callable[..., Any]] = {}
-"""By the names that MXNet writes into a symbol."""
-
-
 # ---- Products of matrices
 
 
@@ -63,10 +59,6 @@ def batch_dot(
     """Return the product of each pair of matrices, times `alpha`."""
     product = torch.matmul(x.mT if transpose_a else x, y.mT if transpose_b else y)
     return product if alpha == 1 else product * alpha
-
-
-OPERATORS |= {"FullyConnected": fully_connected, "dot": dot}
-OPERATORS |= dict.fromkeys(("batch_dot", "_linalg_gemm2"), batch_dot)
 
 
 # ---- Convolutions, along one to three axes, channels first
@@ -119,50 +111,6 @@ def deconvolution(
     return function(x, weight, bias, stride, pad, adj, num_group, dilate)
 
 
-OPERATORS |= {"Convolution": convolution, "Deconvolution": deconvolution}
-
-
-# ---- Pooling, along one to three axes, channels first
-
-
-def pooling(
-    x: Tensor,
-    *,
-    kernel: Ints = (),
-    pool_type: Literal["max", "avg"] = "max",
-    global_pool: bool = False,
-    pooling_convention: Literal["valid", "full"] = "valid",
-    stride: Ints = (),
-    pad: Ints = (),
-    count_include_pad: bool | None = True,
-    layout: Layout = None,
-) -> Tensor:
-    """Return the maximum or mean of each window; with "full", windows may extend beyond the padded map.
-
-    Raises ValueError if one would begin there, as torch has no such windows.
-    """
-    if global_pool:
-        kernel, stride, pad = tuple(x.shape[2:]), (), ()
-    stride, pad, full = stride or (1,) * len(kernel), pad or (0,) * len(kernel), pooling_convention == "full"
-    for size, k, s, p in zip(x.shape[2:], kernel, stride, pad):
-        if full and -(-(size + 2 * p - k) // s) * s >= size + p:
-            raise ValueError(f"Pooling of {size} pixels by {k}, stride {s}: a window begins beyond the map")
-    if pool_type == "max":
-        return (F.max_pool1d, F.max_pool2d, F.max_pool3d)[len(kernel) - 1](
-            x, kernel, stride, pad, ceil_mode=full
-        )
-    means = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[len(kernel) - 1]
-    return means(x, kernel, stride, pad, full, count_include_pad is not False)
-
-
-def adaptive_avg_pool(x: Tensor, *, output_size: Ints = (1,)) -> Tensor:
-    """Return the means of windows, one for each pixel of the output."""
-    return F.adaptive_avg_pool2d(x, output_size * 2 if len(output_size) == 1 else output_size)
-
-
-OPERATORS |= {"Pooling": pooling, "_contrib_AdaptiveAvgPooling2D": adaptive_avg_pool}
-
-
 # ---- Operators that enlarge and shrink maps
 
 
@@ -195,69 +143,6 @@ def scaled(size: int, scale: float) -> int:
     """Return a size times a scale, rounded down; MXNet multiplies in float32, in which 100 · .29 is 29."""
     # __index__: torch.compile would make a size a symbol, and then leave the rounding out
     return int(as_float32(size.__index__() * as_float32(scale)))
-
-
-OPERATORS |= {"UpSampling": upsampling, "_contrib_BilinearResize2D": bilinear_resize}
-
-
-# ---- Recurrent layers, with time along axis 0
-
-
-def rnn(
-    x: Tensor,
-    parameters: Tensor,
-    state: Tensor,
-    cell: Tensor | None = None,
-    *,
-    training: bool,
-    mode: Literal["lstm", "gru", "rnn_tanh", "rnn_relu"],
-    state_size: int,
-    num_layers: int,
-    bidirectional: bool = False,
-    p: float = 0.0,
-    state_outputs: bool = False,
-    projection_size: Literal[None] = None,
-    lstm_state_clip_min: Literal[None] = None,
-    lstm_state_clip_max: Literal[None] = None,
-    lstm_state_clip_nan: Literal[False, 0] = False,
-    use_sequence_length: Literal[False, 0] = False,
-) -> tuple[Tensor, ...]:
-    """Return the outputs (T, N, C) of a recurrent net, and its last states with `state_outputs`."""
-    directions = 2 if bidirectional else 1
-    weights = unpacked(parameters, mode, x.shape[-1], state_size, num_layers, directions)
-    # One row of zeros may stand for the states of the whole batch.
-    state = state.expand(-1, x.shape[1], -1).contiguous()
-    # cuDNN has a backward pass in training mode only; without dropout, training mode computes the same.
-    mode_options = (p, True) if training else (0.0, torch.is_grad_enabled())
-    options = (weights, True, num_layers, *mode_options, bidirectional, False)
-    if cell is not None:
-        y, *states = torch.lstm(x, (state, cell.expand(-1, x.shape[1], -1).contiguous()), *options)
-    else:
-        functions = {"gru": torch.gru, "rnn_tanh": torch.rnn_tanh, "rnn_relu": torch.rnn_relu}
-        y, *states = functions[mode](x, state, *options)
-    # compiled by PyTorch 2.11, an LSTM's states have a dimension more
-    return y, *([each.reshape(state.shape) for each in states] if state_outputs else [])
-
-
-def unpacked(
-    parameters: Tensor, mode: str, inputs: int, size: int, layers: int, directions: int
-) -> list[Tensor]:
-    """Return the weights and biases of each layer and direction, in the order that torch takes.
-
-    In MXNet's vector, all weights come before all biases; the order of the gates is the same.
-    """
-    gates = {"lstm": 4, "gru": 3}.get(mode, 1) * size
-    columns = [[inputs if layer == 0 else size * directions, size] for layer in range(layers)]
-    columns = [each for each in columns for _ in range(directions)]
-    counts = [gates * count for pair in columns for count in pair]
-    pieces = list(parameters.split([*counts, *[gates] * (2 * len(columns))]))
-    biases = pieces[len(counts) :]
-    weights = [piece.reshape(gates, -1) for piece in pieces[: len(counts)]]
-    pairs = zip(weights[::2], weights[1::2], biases[::2], biases[1::2])
-    return [piece for group in pairs for piece in group]
-
-
-OPERATORS |= {"RNN": rnn}
 
 
 # ---- Operators on sequences of different lengths, with time along axis 0 or 1
@@ -328,7 +213,120 @@ def ctc_loss(
     )
 
 
+OPERATORS: dict[str, Callable[..., Any]] = {"FullyConnected": fully_connected, "dot": dot}
 OPERATORS |= {
+    "batch_dot": batch_dot,
+    "_linalg_gemm2": batch_dot,
+    "Convolution": convolution,
+    "Deconvolution": deconvolution,
+}
+
+
+# ---- Pooling, along one to three axes, channels first
+
+
+def pooling(
+    x: Tensor,
+    *,
+    kernel: Ints = (),
+    pool_type: Literal["max", "avg"] = "max",
+    global_pool: bool = False,
+    pooling_convention: Literal["valid", "full"] = "valid",
+    stride: Ints = (),
+    pad: Ints = (),
+    count_include_pad: bool | None = True,
+    layout: Layout = None,
+) -> Tensor:
+    """Return the maximum or mean of each window; with "full", windows may extend beyond the padded map.
+
+    Raises ValueError if one would begin there, as torch has no such windows.
+    """
+    if global_pool:
+        kernel, stride, pad = tuple(x.shape[2:]), (), ()
+    stride, pad, full = stride or (1,) * len(kernel), pad or (0,) * len(kernel), pooling_convention == "full"
+    for size, k, s, p in zip(x.shape[2:], kernel, stride, pad):
+        if full and -(-(size + 2 * p - k) // s) * s >= size + p:
+            raise ValueError(f"Pooling of {size} pixels by {k}, stride {s}: a window begins beyond the map")
+    if pool_type == "max":
+        return (F.max_pool1d, F.max_pool2d, F.max_pool3d)[len(kernel) - 1](
+            x, kernel, stride, pad, ceil_mode=full
+        )
+    means = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[len(kernel) - 1]
+    return means(x, kernel, stride, pad, full, count_include_pad is not False)
+
+
+def adaptive_avg_pool(x: Tensor, *, output_size: Ints = (1,)) -> Tensor:
+    """Return the means of windows, one for each pixel of the output."""
+    return F.adaptive_avg_pool2d(x, output_size * 2 if len(output_size) == 1 else output_size)
+
+
+OPERATORS |= {
+    "Pooling": pooling,
+    "_contrib_AdaptiveAvgPooling2D": adaptive_avg_pool,
+    "UpSampling": upsampling,
+    "_contrib_BilinearResize2D": bilinear_resize,
+}
+
+
+# ---- Recurrent layers, with time along axis 0
+
+
+def rnn(
+    x: Tensor,
+    parameters: Tensor,
+    state: Tensor,
+    cell: Tensor | None = None,
+    *,
+    training: bool,
+    mode: Literal["lstm", "gru", "rnn_tanh", "rnn_relu"],
+    state_size: int,
+    num_layers: int,
+    bidirectional: bool = False,
+    p: float = 0.0,
+    state_outputs: bool = False,
+    projection_size: Literal[None] = None,
+    lstm_state_clip_min: Literal[None] = None,
+    lstm_state_clip_max: Literal[None] = None,
+    lstm_state_clip_nan: Literal[False, 0] = False,
+    use_sequence_length: Literal[False, 0] = False,
+) -> tuple[Tensor, ...]:
+    """Return the outputs (T, N, C) of a recurrent net, and its last states with `state_outputs`."""
+    directions = 2 if bidirectional else 1
+    weights = unpacked(parameters, mode, x.shape[-1], state_size, num_layers, directions)
+    # One row of zeros may stand for the states of the whole batch.
+    state = state.expand(-1, x.shape[1], -1).contiguous()
+    # cuDNN has a backward pass in training mode only; without dropout, training mode computes the same.
+    mode_options = (p, True) if training else (0.0, torch.is_grad_enabled())
+    options = (weights, True, num_layers, *mode_options, bidirectional, False)
+    if cell is not None:
+        y, *states = torch.lstm(x, (state, cell.expand(-1, x.shape[1], -1).contiguous()), *options)
+    else:
+        functions = {"gru": torch.gru, "rnn_tanh": torch.rnn_tanh, "rnn_relu": torch.rnn_relu}
+        y, *states = functions[mode](x, state, *options)
+    # compiled by PyTorch 2.11, an LSTM's states have a dimension more
+    return y, *([each.reshape(state.shape) for each in states] if state_outputs else [])
+
+
+def unpacked(
+    parameters: Tensor, mode: str, inputs: int, size: int, layers: int, directions: int
+) -> list[Tensor]:
+    """Return the weights and biases of each layer and direction, in the order that torch takes.
+
+    In MXNet's vector, all weights come before all biases; the order of the gates is the same.
+    """
+    gates = {"lstm": 4, "gru": 3}.get(mode, 1) * size
+    columns = [[inputs if layer == 0 else size * directions, size] for layer in range(layers)]
+    columns = [each for each in columns for _ in range(directions)]
+    counts = [gates * count for pair in columns for count in pair]
+    pieces = list(parameters.split([*counts, *[gates] * (2 * len(columns))]))
+    biases = pieces[len(counts) :]
+    weights = [piece.reshape(gates, -1) for piece in pieces[: len(counts)]]
+    pairs = zip(weights[::2], weights[1::2], biases[::2], biases[1::2])
+    return [piece for group in pairs for piece in group]
+
+
+OPERATORS |= {
+    "RNN": rnn,
     "CTCLoss": ctc_loss,
     "SequenceMask": sequence_mask,
     "SequenceReverse": sequence_reverse,

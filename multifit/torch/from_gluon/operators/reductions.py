@@ -10,10 +10,6 @@ import torch
 from ..attributes import Ints, Tensor
 from .elementwise import as_float, of_type
 
-OPERATORS: dict[str, Callable[..., Any]] = {}
-"""By the names that MXNet writes into a symbol."""
-
-
 # ---- Reductions. MXNet has no tensors without axes: a result of one number has the shape (1,)
 
 
@@ -30,12 +26,10 @@ def at_least_1d(x: Tensor) -> Tensor:
     return x.reshape(1) if x.ndim == 0 else x
 
 
-def sums(
-    x: Tensor, *, operator: str, axis: Ints | None = None, keepdims: bool = False, exclude: bool = False
-) -> Tensor:
-    """Return sums; with the operator "nansum", NaN counts as 0."""
+def sum_(x: Tensor, *, axis: Ints | None = None, keepdims: bool = False, exclude: bool = False) -> Tensor:
+    """Return sums."""
     axes = reduced_axes(x, axis, exclude)
-    return at_least_1d(getattr(x, operator)(axes, keepdim=keepdims, dtype=x.dtype)) if axes else x
+    return at_least_1d(x.sum(axes, keepdim=keepdims, dtype=x.dtype)) if axes else x
 
 
 def mean(x: Tensor, *, axis: Ints | None = None, keepdims: bool = False, exclude: bool = False) -> Tensor:
@@ -97,25 +91,9 @@ def norm(
     return of_type(at_least_1d(torch.linalg.vector_norm(as_float(x), ord, axes, keepdims)), x)
 
 
-def cumsum(x: Tensor, *, axis: int | None = None, dtype: Literal[None] = None) -> Tensor:
-    """Return the sums of the elements up to each; without an axis, of all elements in order."""
-    return x.flatten().cumsum(0, dtype=x.dtype) if axis is None else x.cumsum(axis, dtype=x.dtype)
-
-
 def arg_extreme(x: Tensor, *, operator: str, axis: int | None = None, keepdims: bool = False) -> Tensor:
     """Return the index of the first of the largest or smallest elements, in the type of `x`."""
     return at_least_1d(getattr(x, operator)(axis, keepdim=keepdims)).to(x.dtype)
-
-
-OPERATORS |= {
-    **dict.fromkeys(("sum", "nansum"), sums),
-    "mean": mean,
-    "prod": prod,
-    **dict.fromkeys(("max", "min"), extreme),
-    "norm": norm,
-    "_np_cumsum": cumsum,
-    **dict.fromkeys(("argmax", "argmin"), arg_extreme),
-}
 
 
 # ---- Sorting. Equal elements keep their order; indices are floats unless `dtype` says otherwise
@@ -153,4 +131,14 @@ def topk(
     return {"value": (values,), "indices": (indices,), "both": (values, indices)}[ret_typ]
 
 
-OPERATORS |= {"argsort": argsort, "sort": sort, "topk": topk}
+OPERATORS: dict[str, Callable[..., Any]] = {
+    "sum": sum_,
+    "mean": mean,
+    "prod": prod,
+    **dict.fromkeys(("max", "min"), extreme),
+    "norm": norm,
+    **dict.fromkeys(("argmax", "argmin"), arg_extreme),
+    "argsort": argsort,
+    "sort": sort,
+    "topk": topk,
+}

@@ -10,10 +10,6 @@ import torch.nn.functional as F
 
 from ..attributes import Bounds, Ints, Tensor
 
-OPERATORS: dict[str, Callable[..., Any]] = {}
-"""By the names that MXNet writes into a symbol."""
-
-
 # ---- Operators that change a tensor's shape or the order of its elements
 
 
@@ -122,21 +118,6 @@ def broadcast_axis(x: Tensor, *, axis: Ints, size: Ints) -> Tensor:
     return x.expand(shape)
 
 
-OPERATORS |= {
-    "Reshape": reshape,
-    "reshape_like": reshape_like,
-    "Flatten": flatten,
-    "expand_dims": expand_dims,
-    "squeeze": squeeze,
-    "transpose": transpose,
-    "SwapAxis": swap_axis,
-    "reverse": reverse,
-    "broadcast_like": broadcast_like,
-    "broadcast_to": broadcast_to,
-    "broadcast_axis": broadcast_axis,
-}
-
-
 # ---- Operators that slice and concatenate tensors
 
 
@@ -216,7 +197,18 @@ def pad(
     return F.pad(x, widths, "replicate" if mode == "edge" else mode)
 
 
-OPERATORS |= {
+OPERATORS: dict[str, Callable[..., Any]] = {
+    "Reshape": reshape,
+    "reshape_like": reshape_like,
+    "Flatten": flatten,
+    "expand_dims": expand_dims,
+    "squeeze": squeeze,
+    "transpose": transpose,
+    "SwapAxis": swap_axis,
+    "reverse": reverse,
+    "broadcast_like": broadcast_like,
+    "broadcast_to": broadcast_to,
+    "broadcast_axis": broadcast_axis,
     "slice": slice_,
     "slice_axis": slice_axis,
     "slice_like": slice_like,
