@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .engine import Engine
 
 PARAMETERS, RECORD, PROGRAM, ONNX = "net.pt", "export.json", "net.pt2", "net.onnx"
+WITHOUT_CODE = "the parameters, for use with the code of the net"
 MAX_BATCHES = 31  # at most as many batches of a loader are read for their shapes
 Signature = Mapping[str, Any]  # the shape and dtype of each slot, or None
 
@@ -168,14 +169,14 @@ WRITERS: Mapping[str, Callable[[_Net, Path], list[Path]]] = {
 }
 
 
-def _program(net: _Net) -> Any:
+def _program(net: Any, instead: str = WITHOUT_CODE) -> Any:
     """Return the net as a program of `torch.export`; logs a warning if it takes batches of one size only.
 
     Raises ValueError if the net cannot be exported.
     """
     auto = torch.export.Dim.AUTO
     sizes = [{axis: auto for axis, n in enumerate(shape) if n is None} for shape in net.shapes.values()]
-    with _exporting("torch.export"):
+    with _exporting("torch.export", instead):
         shapes = {"inputs": tuple(sizes)}
         program = torch.export.export(net, net.example, dynamic_shapes=shapes, strict=False)
     try:
@@ -190,8 +191,8 @@ def _program(net: _Net) -> Any:
 
 
 @contextmanager
-def _exporting(what: str) -> Iterator[None]:
-    """Raise torch's errors as ValueError, with the way out; without its warnings."""
+def _exporting(what: str, instead: str = WITHOUT_CODE) -> Iterator[None]:
+    """Raise torch's errors as ValueError, with what `format="torch"` writes instead; without its warnings."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -200,8 +201,7 @@ def _exporting(what: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise ValueError(
-            f"{what} failed ({type(error).__name__}: {_first_line(error)}); "
-            'format="torch" writes the parameters, for use with the code of the net'
+            f'{what} failed ({type(error).__name__}: {_first_line(error)}); format="torch" writes {instead}'
         ) from error
 
 

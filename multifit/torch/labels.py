@@ -16,6 +16,7 @@ from ..errors import Problem
 from ..spec import TaskSpec
 from ..spec.parsing import label_of
 from ..spec.terms import Term
+from .loss_calls import missing_as
 from .sums import TOGETHER
 
 CLASS_LOSSES = nn.CrossEntropyLoss, nn.NLLLoss, nn.MultiMarginLoss
@@ -149,6 +150,8 @@ def partly_missing(
 ) -> Iterator[LabelRule]:
     """Yield the rules that losses without a value for each value of their label need whole samples."""
     for term in spec.terms:
+        if missing_as(term) is not None:
+            continue
         masks = [(ref, slots[ref.name]) for ref in term.present if term.key in parts]
         size = max((mask.numel() for _, mask in masks), default=0)
         if any(part.numel() != size for part in parts.get(term.key, ())):

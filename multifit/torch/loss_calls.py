@@ -37,6 +37,10 @@ def call_loss(term: Term, arrays: Mapping[Ref, Any], samples: int | None = None)
     """
     function: Any = term.spec.fn
     arguments = [arrays[ref] for ref in term.args]
+    masks, fill = [arrays[ref] for ref in term.present], missing_as(term)
+    if fill is not None:
+        (mask,), masks = masks, []
+        arguments[1] = torch.where(mask != 0, arguments[1], fill)
     if function is None:
         parts: list[Any] = arguments[:1]
     else:
@@ -50,9 +54,15 @@ def call_loss(term: Term, arrays: Mapping[Ref, Any], samples: int | None = None)
         reduction = getattr(function, "reduction", None)
         if called is not function and reduction == "mean" and term.spec.normalize_by is None:
             parts = [part * ((samples or len(part)) / max(part.numel(), 1)) for part in parts]
-    if (term.present or term.weights is not None) and all(isinstance(part, Tensor) for part in parts):
-        return _changed(term, arrays, parts)
+    if (masks or term.weights is not None) and all(isinstance(part, Tensor) for part in parts):
+        return _changed(term, arrays, parts, masks)
     return parts
+
+
+def missing_as(term: Term) -> float | None:
+    """Return the label that stands for missing ones in a loss that ignores single ones; else None."""
+    value: float | None = getattr(term.spec.fn, "missing_as", None)
+    return value
 
 
 def by_value(loss: Callable[..., Any]) -> Callable[..., Any]:
@@ -72,12 +82,16 @@ def by_value(loss: Callable[..., Any]) -> Callable[..., Any]:
 def present_share(term: Term, slots: Mapping[str, Any]) -> Tensor:
     """Return the share of each sample that counts for a term whose labels may be missing, of shape (N,)."""
     masks = [_flat(slots[ref.name]) for ref in term.present]
+    if missing_as(term) is not None:
+        return masks[0].amax(dim=1).double()
     if len({mask.shape[1] for mask in masks} - {1}) > 1:
         return _rows(masks)
     return _product(masks).mean(dim=1, dtype=torch.float64)
 
 
-def _changed(term: Term, arrays: Mapping[Ref, Any], parts: list[Tensor]) -> list[Tensor]:
+def _changed(
+    term: Term, arrays: Mapping[Ref, Any], parts: list[Tensor], masks: Sequence[Tensor]
+) -> list[Tensor]:
     """Return the parts times their weights, 0 where labels are missing.
 
     Values count one by one if there are as many as the labels have; otherwise, a sample counts if all values
@@ -85,7 +99,6 @@ def _changed(term: Term, arrays: Mapping[Ref, Any], parts: list[Tensor]) -> list
     """
     if term.weights is not None:
         parts = [_weighted(term, part, arrays[term.weights]) for part in parts]
-    masks = [arrays[ref] for ref in term.present]
     if not masks:
         return parts
     flat = list(map(_flat, masks))

@@ -167,7 +167,10 @@ class Objective:
         with user_code(lambda: f"{term.where}.normalize_by"):
             value: Any = by(batch.slots) if callable(by) else batch.slots[by]
         if isinstance(value, Tensor):
-            return value.detach().sum(dtype=torch.float64)
+            summed = value.detach().sum(dtype=torch.float64)
+            if value.device.type != "cpu":  # pragma: no cover - needs a GPU
+                return torch.where(summed >= 0, summed, math.nan)  # without waiting; the loss is NaN then
+            value = float(summed)
         total = float(value) if is_finite_number(value) else math.nan
         if not 0 <= total < math.inf:
             raise SpecError(f"{term.where}: normalize_by is {shown(value)}; {VALID_NORMALIZER}")

@@ -50,7 +50,7 @@ def changed_loss(term: Term, arrays: Mapping[Ref, Any], call: Any, by_value: boo
         factors = [F.reshape(factor, (0, -1)) for factor in (*arguments[fixed:], weight)]
         arguments[fixed:], weight = [_product(F, factors)], None
         call = partial(_without_cache, call)
-    if masks and _ignores_values(term):
+    if masks and ignores_values(term):
         scores, label, *weights = arguments
         label = F.where(masks[0], label, F.ones_like(label) * fn._ignore_label)
         return call(scores, label, *weights)
@@ -71,7 +71,7 @@ def counts_values(term: Term, arrays: Mapping[Ref, Any]) -> bool:
     can a loss that returns a value for each value of the label, if it does not depend on the others: here,
     those on the squares of one color of a chessboard are replaced.
     """
-    if _weighs_values(term) or _ignores_values(term):
+    if _weighs_values(term) or ignores_values(term):
         return True
     fn: Any = term.spec.fn
     masks = {label_of(ref): arrays[ref] for ref in term.present}
@@ -95,7 +95,7 @@ def counts_values(term: Term, arrays: Mapping[Ref, Any]) -> bool:
 def present_share(term: Term, slots: Mapping[str, Any]) -> Any:
     """Return the share of each sample in one device's batch that counts for a term, of shape (N,)."""
     masks = [slots[ref.name].reshape((0, -1)) for ref in term.present]
-    if _ignores_values(term):
+    if ignores_values(term):
         return mx.nd.max(masks[0], axis=1)
     if len({mask.shape[1] for mask in masks} - {1}) > 1:
         return _rows(mx.nd, masks)
@@ -124,7 +124,7 @@ def _without_cache(call: Any, *arguments: Any) -> Any:
         return call(*arguments)
 
 
-def _ignores_values(term: Term) -> bool:
+def ignores_values(term: Term) -> bool:
     """Whether the loss ignores a value of its one label."""
     fn: Any = term.spec.fn
     return _takes_pair(term) and is_kind(fn, SegmentationCELoss) and fn._ignore_label is not None

@@ -25,17 +25,8 @@ UNIONS = (Union, UnionType)  # `Optional[int]`, and `int | None`
 
 _PARSER = threading.Lock()  # Python 3.11's parser raises SystemErrors if threads use it at the same time
 
-DTYPES = {
-    "float16": torch.float16,
-    "bfloat16": torch.bfloat16,
-    "float32": torch.float32,
-    "float64": torch.float64,
-    "uint8": torch.uint8,
-    "int8": torch.int8,
-    "int32": torch.int32,
-    "int64": torch.int64,
-    "bool": torch.bool,
-}
+_NAMES = ["float16", "bfloat16", "float32", "float64", "uint8", "int8", "int32", "int64", "bool"]
+DTYPES = {name: getattr(torch, name) for name in _NAMES}
 # They say how and where MXNet computes, not what; or give the number of inputs, which is known anyway.
 IGNORED = {"workspace", "cudnn_tune", "cudnn_off", "ctx", "num_args", "key", "ndev"}
 # The translation passes these to functions that take them: the mode, a tensor on the graph's device, and
@@ -58,16 +49,6 @@ def table(function: Callable[..., Any]) -> dict[str, Any]:
     hints = get_type_hints(function)
     keywords = inspect.signature(function).parameters.values()
     return {each.name: hints[each.name] for each in keywords if each.kind is each.KEYWORD_ONLY}
-
-
-@cache
-def needed(function: Callable[..., Any]) -> frozenset[str]:
-    """Return the attributes that have no default."""
-    keywords = inspect.signature(function).parameters.values() if table(function) else ()
-    without = {
-        each.name for each in keywords if each.kind is each.KEYWORD_ONLY and each.default is each.empty
-    }
-    return frozenset(without - GIVEN)
 
 
 @cache
@@ -97,9 +78,20 @@ def read_attributes(function: Callable[..., Any], attributes: Mapping[str, str])
             values[name] = _read(known[name], text)
         except (ValueError, KeyError, TypeError):
             raise AttributeProblem(f"{name}={text} is not translated; valid: {_valid(known[name])}") from None
-    for name in sorted(needed(function) - set(values)):
+    keywords = inspect.signature(function).parameters
+    for name in sorted(
+        n for n in known if keywords[n].default is inspect.Parameter.empty and n not in values
+    ):
         raise AttributeProblem(f"its default of {name} is not translated; valid: {_valid(known[name])}")
     return values
+
+
+def _literal(text: str) -> Any:
+    try:
+        with _PARSER:
+            return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
 
 
 def _read(kind: Any, text: str) -> Any:
@@ -110,7 +102,7 @@ def _read(kind: Any, text: str) -> Any:
             raise ValueError(value)
         return value
     if get_origin(kind) in UNIONS:
-        return None if text == "None" else _read(_without_optional(kind), text)
+        return None if text == "None" else _read(get_args(kind)[0], text)
     if kind is torch.dtype:
         return DTYPES[text]
     if get_origin(kind) is tuple:
@@ -122,21 +114,8 @@ def _read(kind: Any, text: str) -> Any:
     return kind(text)
 
 
-def _literal(text: str) -> Any:
-    try:
-        with _PARSER:
-            return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text
-
-
-def _without_optional(kind: Any) -> Any:
-    """Return a type without None, which Python 3.10 adds to arguments whose default is None."""
-    return get_args(kind)[0] if get_origin(kind) in UNIONS else kind
-
-
 def _valid(kind: Any) -> str:
-    kind = _without_optional(kind)
+    kind = get_args(kind)[0] if get_origin(kind) in UNIONS else kind
     if get_origin(kind) is Literal:
         return ", ".join(shown(each) for each in get_args(kind))
     return ", ".join(DTYPES) if kind is torch.dtype else "values of its type"

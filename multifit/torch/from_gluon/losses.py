@@ -8,14 +8,14 @@ from typing import Any
 
 from torch import Tensor
 
-from ...errors import SpecError
 from ...gluon.compat import mx
 from ...gluon.execution.loss_calls import multi_box_loss
+from ...gluon.execution.present_losses import OURS, ignores_values
 from ...gluon.losses import SegmentationCELoss, SequenceCELoss, class_axis, is_kind, weighs_values
 from ...gluon.ops import sample_sums
 from ...gluon.optim.parameters import named_parameters
 from ...spec.terms import Term, is_multi_box
-from .module import OWN_GRADIENTS, GluonModule
+from .module import GluonModule
 from .parameters import Held
 
 
@@ -25,7 +25,8 @@ class BridgedLoss(GluonModule):
     It returns what the loss does: mostly a value for each sample. Where labels may be missing or have
     weights, a loss that weighs the values of its label has the `reduction` "sample"; with "none", it returns
     these values, whose sums are those for the samples. `class_axis` is the axis of the classes of which it
-    takes indices, and `ignore_index` the label that it leaves out. Raises SpecError if it cannot be traced.
+    takes indices, and `ignore_index` the label that it leaves out; `missing_as` is the label that stands for
+    missing ones, if the loss leaves single ones out by itself. Raises SpecError if it cannot be traced.
     """
 
     way_out = "use F's operators on what it gets, as in a HybridBlock, and no shapes or numbers"
@@ -34,22 +35,18 @@ class BridgedLoss(GluonModule):
         super().__init__(term.where, initialise)
         fn: Any = term.spec.fn
         block = fn if isinstance(fn, mx.gluon.Block) else mx.gluon.nn.HybridSequential()
-        self._weighs = weighs_values(fn) and bool(term.present or term.weights is not None)
+        by_value = term.weights is not None or (term.present and not is_kind(fn, *OURS))
+        self._weighs = weighs_values(fn) and bool(by_value)
         self.loss, self.reduction = fn, "sample" if self._weighs else "none"
         self._call = partial(multi_box_loss, fn) if is_multi_box(fn) else fn
         self.class_axis = class_axis(fn)
         self.ignore_index = getattr(fn, "_ignore_label", None)
+        self.missing_as = self.ignore_index if term.present and ignores_values(term) else None
         self.held = Held(self, block, named_parameters(block, {}), tensors, f"the parameters of {term.where}")
         self.train()
         arguments = [False] * len(term.args)
         traced = self.trace(self._call, arguments, self.held.frozen_norms())
         self._averages = traced.operators[-1] == "mean"  # over the values of a sample
-        own = sorted(OWN_GRADIENTS & set(traced.operators))
-        if own:
-            raise SpecError(
-                f'engine="torch": {term.where} ignores the gradient that it receives, by {", ".join(own)}; '
-                'use another loss, or use engine="mxnet"'
-            )
 
     def forward(self, *tensors: Tensor | None) -> Any:
         """Return the loss for outputs and labels; MXNet's numbers, of shape (1,), have no dimension."""

@@ -15,12 +15,10 @@ from ...gluon.execution.blocks import blocks_of
 from ...gluon.execution.graph_cut import as_json
 from ...gluon.execution.network import flatten, regroup
 from ...gluon.ops import whole_samples
-from .graph import read_graph
 from .parameters import Held, with_frozen
-from .translate import translate, untranslated
+from .translate import read_graph, translate, untranslated
 
 WAY_OUT = 'or use engine="mxnet"'
-OWN_GRADIENTS = {"SoftmaxOutput", "LinearRegressionOutput", "LogisticRegressionOutput", "MAERegressionOutput"}
 
 Places = list[tuple[Any, Any]]
 """Where each argument of a graph is: in a list or dict of tensors, under a key; None is for the inputs."""
@@ -95,7 +93,7 @@ class GluonModule(nn.Module):
         raise_problems(self._untranslated(text))
         places = [(None, names.index(n)) if n in names else self.held.place(n) for n in variables]
         module = translate(text, variables, {}, self.training)
-        operators = [node.operator for _, node in read_graph(text).calls()]
+        operators = [node.operator for node in read_graph(text).calls()]
         return Traced(module.forward, places, structure, symbol, operators)
 
     def refuse(self, why: str, way_out: str = "") -> SpecError:

@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .optim.group import Group, State
-from .optim.rules import RULES
+from .rules import RULES, Group
 
 
 class MXNetOptimizer(torch.optim.Optimizer):
@@ -28,6 +27,8 @@ class MXNetOptimizer(torch.optim.Optimizer):
         Returns, for a parameter, an object with ``lr_mult`` and ``wd_mult``.
     counts : mapping of torch.Tensor to int
         How often parameters were updated before.
+    states : mapping of torch.Tensor to NDArray, tuple of NDArray or None
+        The states of parameters in MXNet that were updated before.
     """
 
     def __init__(
@@ -36,16 +37,15 @@ class MXNetOptimizer(torch.optim.Optimizer):
         options: Any,
         multipliers: Callable[[Tensor], Any],
         counts: Mapping[Tensor, int],
+        states: Mapping[Tensor, Any] | None = None,
     ) -> None:
         self._options, self._rule = options, RULES[type(options).__name__.lower()]
-        self._counts = counts
+        self._counts, self._states = counts, states or {}
         defaults: dict[str, Any] = {"lr": float(options.lr), "weight_decay": float(options.wd)}
         if hasattr(options, "momentum"):
             defaults["momentum"] = options.momentum
         elif hasattr(options, "beta1"):
             defaults["betas"] = (options.beta1, getattr(options, "beta2", 0.0))
-        if hasattr(options, "m_schedule"):  # the product of Nadam's momenta so far
-            defaults["m_schedule"] = options.m_schedule
         super().__init__(parameters, defaults)
         self._multipliers = {p: multipliers(p) for group in self.param_groups for p in group["params"]}
 
@@ -66,35 +66,23 @@ class MXNetOptimizer(torch.optim.Optimizer):
             options.momentum = group["momentum"]
         if "betas" in group:
             options.beta1, options.beta2 = group["betas"]
-        if "m_schedule" in group:
-            options.m_schedule = group["m_schedule"]
-        states = [self.state[each] for each in weights]
+        states, count = [self.state[each] for each in weights], self._rule.states(options)
         for weight, state in zip(weights, states):
             state["step"] = state.get("step", self._counts.get(weight, 0)) + 1
-            if not options.momentum if "momentum" in group else "0" in state:
-                continue
-            if "0" not in state:
-                state.update(_named(self._rule.create(options, weight)))
+            given = self._states.get(weight)
+            begun = given if isinstance(given, (list, tuple)) else () if given is None else (given,)
+            for number in range(count):
+                if str(number) not in state:
+                    made = torch.as_tensor(begun[number].asnumpy()).to(weight) if begun else None
+                    state[str(number)] = torch.zeros_like(weight) if made is None else made
+            if not count:
+                state.pop("0", None)  # a momentum that is raised from 0 begins anew
         rule_group = Group(
             weights,
             [each.grad for each in weights],
-            [_state(state) for state in states],
+            [tuple(state[str(number)] for number in range(count)) for state in states],
             [group["lr"] * each.lr_mult for each in multipliers],
             [group["weight_decay"] * each.wd_mult for each in multipliers],
             [state["step"] for state in states],
         )
         self._rule.update(options, rule_group)
-        if "m_schedule" in group:
-            group["m_schedule"] = options.m_schedule
-
-
-def _named(state: State) -> dict[str, Tensor]:
-    """Return the tensors of a rule's state by number."""
-    tensors = state if isinstance(state, tuple) else () if state is None else (state,)
-    return {str(number): each for number, each in enumerate(tensors)}
-
-
-def _state(named: Mapping[str, Any]) -> State:
-    """Return a rule's state: a tensor, a tuple of several, or None."""
-    tensors = tuple(each for name, each in named.items() if name.isdigit())
-    return tensors if len(tensors) > 1 else next(iter(tensors), None)

@@ -14,12 +14,12 @@ from torch.nn.parameter import UninitializedBuffer, UninitializedParameter, is_l
 
 from ...errors import Problem, quoted, raise_problems
 from ...gluon.compat import mx
-from ...gluon.data.arrays import new_array
+from ...gluon.data.arrays import host_view, new_array
 from ...gluon.data.devices import CPU
 from ...gluon.execution.blocks import blocks_of
 from ...gluon.optim.parameters import NamedParameters, learnable
+from ...protocols import Numbers
 from .translate import add_modules, free_path
-from .values import set_values, values_of
 
 LAZY: Any = UninitializedParameter
 LAZY_BUFFER: Any = UninitializedBuffer
@@ -190,3 +190,19 @@ def with_frozen(symbol: str, means: set[str]) -> str:
 
 def _is_norm(block: Any) -> bool:
     return isinstance(block, mx.gluon.nn.basic_layers._BatchNorm)
+
+
+def values_of(parameters: Mapping[str, mx.gluon.Parameter]) -> dict[str, Numbers]:
+    """Return the values of the parameters that have values; copy what you keep: memory may be shared.
+
+    Waits for the engine. Arrays that oneDNN keeps in a layout of its own, `asnumpy` would not take.
+    """
+    present = {name: p._data[0].as_in_context(CPU) for name, p in parameters.items() if p._data is not None}
+    return {name: host_view(each) for name, each in present.items()}
+
+
+def set_values(parameters: Mapping[str, mx.gluon.Parameter], values: Mapping[str, Numbers]) -> None:
+    """Set the values of parameters on all of their devices; this also works while autograd records."""
+    with mx.autograd.pause(train_mode=mx.autograd.is_training()):
+        for name, value in values.items():
+            parameters[name].set_data(new_array(value, CPU))

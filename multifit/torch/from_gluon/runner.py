@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from ...gluon.export.export import write
 from ...gluon.handler_arrays import GluonArrays, uniform_loss
 from ...gluon.snapshot.parameters import read_trained, write_parameters
 from ...log_once import LogOnce
+from ...spec.plan import Plan
 from ...spec.terms import Taker, Term
 from ...state import RunState
 from .. import runner
@@ -64,6 +66,10 @@ class Runner(runner.Runner):
     def session(self) -> Iterator[None]:
         with self._bridge.session(), super().session():
             yield
+
+    def make_plan(self, run: Any, trained: bool, layers: bool = False) -> Plan:
+        plan = super().make_plan(run, trained, layers)
+        return replace(plan, devices=tuple([f"{each} (torch)" for each in plan.devices]))
 
     @property
     def arrays(self) -> BridgedArrays:

@@ -17,8 +17,8 @@ from ...gluon.optim.binding import DEFAULT, frozen_names, gluon_trainer_problems
 from ...gluon.optim.optimizers import KNOWN, build_optimizer
 from ...gluon.optim.parameters import learnable, select
 from ...spec import TrainerSpec
-from .optim.rules import RULES
 from .optimizer import MXNetOptimizer
+from .rules import RULES
 
 Lookup = Callable[[Tensor], Any]
 """Returns the parameter of Gluon's that a tensor holds."""
@@ -76,6 +76,10 @@ def _converted(
     schedule, optimizer.lr_scheduler = optimizer.lr_scheduler, None
     counts = optimizer._index_update_count
     before = {n: counts.get(at, optimizer.begin_num_update) for n, at in ordered.items()}
+    states: dict[str, Any] = {}
+    if isinstance(declared, mx.gluon.Trainer):  # which may have updated already
+        known_states = declared._updaters[0].states if declared._updaters else {}
+        states = {n: known_states[at] for n, at in ordered.items() if at in known_states}
     structural = {id(each): name for name, each in parameters.items()}
 
     kind = type(type(optimizer).__name__, (MXNetOptimizer,), {})  # whose name messages and the plan show
@@ -84,7 +88,8 @@ def _converted(
         """Return the optimizer; the declared options are those that it has already."""
         found = {each: structural[id(lookup(each))] for each in tensors}
         known = {tensor: before.get(name, 0) for tensor, name in found.items()}
-        made: MXNetOptimizer = kind(tensors, copy.deepcopy(optimizer), lookup, known)
+        begun = {tensor: states[name] for tensor, name in found.items() if name in states}
+        made: MXNetOptimizer = kind(tensors, copy.deepcopy(optimizer), lookup, known, begun)
         return made
 
     make.__name__ = kind.__name__

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import keyword
 import linecache
 import operator
@@ -9,6 +10,7 @@ import re
 import weakref
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -18,23 +20,56 @@ from torch import fx
 
 from ...errors import Problem, counted, quoted, raise_problems
 from .attributes import AttributeProblem, Tensor, read_attributes, returns_tuple, table
-from .graph import Graph, Node, Output, read_graph
 from .operators.catalogue import OPERATORS
 
 # names that the code of torch.fx and of exported files uses
 USED_BY_CODE = frozenset([*keyword.kwlist, "self", "_ops", "torch", "getattr", "inf", "nan", "device"])
+Output = tuple[int, int]  # (index of a node, number of one of its outputs)
+
+
+@dataclass(frozen=True)
+class Node:
+    """A call of an operator, or a variable, whose operator is "null"; `place` is the line that calls it."""
+
+    name: str
+    operator: str
+    attributes: Mapping[str, str]
+    inputs: tuple[Output, ...]
+    place: str
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A symbol: its nodes, each after its inputs, and the outputs that it returns."""
+
+    nodes: tuple[Node, ...]
+    heads: tuple[Output, ...]
+
+    def calls(self) -> list[Node]:
+        """Return the calls of operators."""
+        return [node for node in self.nodes if node.operator != "null"]
+
+
+def read_graph(symbol: str) -> Graph:
+    """Return the graph of what ``symbol.tojson()`` returns."""
+    source = json.loads(symbol)
+    nodes = tuple(
+        Node(
+            node["name"],
+            node["op"],
+            {k: v for k, v in node.get("attrs", {}).items() if not k.startswith("__")},
+            tuple((at, output) for at, output, *_ in node["inputs"]),
+            node.get("attrs", {}).get("__place__", ""),
+        )
+        for node in source["nodes"]
+    )
+    return Graph(nodes, tuple((at, output) for at, output, *_ in source["heads"]))
 
 
 def untranslated(symbol: str) -> list[Problem]:
-    """Return the operators of a symbol, and the values of attributes, that cannot be translated.
-
-    Parameters
-    ----------
-    symbol : str
-        What ``symbol.tojson()`` returns.
-    """
+    """Return the operators of a symbol, and the values of attributes, that cannot be translated."""
     found: dict[tuple[str, str], list[Node]] = defaultdict(list)
-    for _, node in read_graph(symbol).calls():
+    for node in read_graph(symbol).calls():
         if node.operator not in OPERATORS:
             found[node.operator, "it has no translation"].append(node)
             continue
@@ -42,30 +77,18 @@ def untranslated(symbol: str) -> list[Problem]:
             read_attributes(OPERATORS[node.operator], node.attributes)
         except AttributeProblem as problem:
             found[node.operator, str(problem)].append(node)
-    return [
-        Problem("spec", f"the operator {name} ({counted(len(at), 'node')}, {_first(at[0])}): {why}")
-        for (name, why), at in sorted(found.items())
-    ]
-
-
-def _first(node: Node) -> str:
-    return f"the first in {node.place}" if node.place else f"{quoted([node.name])} the first"
+    problems = []
+    for (name, why), nodes in sorted(found.items()):
+        first = f"the first in {nodes[0].place}" if nodes[0].place else f"{quoted([nodes[0].name])} the first"
+        message = f"the operator {name} ({counted(len(nodes), 'node')}, {first}): {why}"
+        problems.append(Problem("spec", message))
+    return problems
 
 
 def tensors_of(
     arrays: Mapping[str, np.ndarray[Any, Any]], trained: Sequence[str] = (), device: Any = "cpu"
 ) -> dict[str, Tensor]:
-    """Return arrays as tensors on a device; trained arrays become a `torch.nn.Parameter`.
-
-    Parameters
-    ----------
-    arrays : mapping of str to numpy.ndarray
-        The arrays, which are copied.
-    trained : sequence of str
-        The names of the trained arrays.
-    device : str or torch.device
-        The device of the tensors.
-    """
+    """Return copies of arrays as tensors on a device; those that are `trained` as `torch.nn.Parameter`."""
     tensors = {name: torch.from_numpy(np.array(array)).to(device) for name, array in arrays.items()}
     return {name: torch.nn.Parameter(each) if name in trained else each for name, each in tensors.items()}
 
@@ -79,8 +102,8 @@ def translate(
 ) -> fx.GraphModule:
     """Return a module that computes the same as a symbol.
 
-    Called with tensors for `inputs`, it returns the tuple of the symbol's outputs. With `training`, it
-    updates running statistics in place.
+    Called with tensors for `inputs`, it returns the tuple of the symbol's outputs. With `training`, Dropout
+    drops elements, and BatchNorm uses the batch, whose statistics it adds to the running ones in place.
 
     Parameters
     ----------
@@ -89,85 +112,48 @@ def translate(
     inputs : sequence of str
         The variables that are passed to each call, in order.
     tensors : mapping of str to torch.Tensor
-        All other variables, by their names in the symbol. They are not copied, so that several modules, such
-        as one that trains and one that evaluates, can share them. A `torch.nn.Parameter` becomes a parameter
-        of the module, any other tensor a buffer.
-    training : bool
-        Whether Dropout drops elements, and BatchNorm uses the statistics of the batch.
+        All other variables, which are shared, not copied. A `torch.nn.Parameter` becomes a parameter, any
+        other tensor a buffer.
     names : mapping of str to str, optional
-        The names of variables in the module, such as ``body.0.weight``; by default those in the symbol. A
-        part of a name that is an attribute of every torch module gets an underscore ("type" becomes "type_"),
-        and so does a keyword of Python, such as "class".
-
-    Returns
-    -------
-    torch.fx.GraphModule
+        The names of variables in the module, such as ``body.0.weight``; an underscore is added to what is
+        an attribute of every module, or a keyword. By default those in the symbol.
 
     Raises
     ------
     SpecError
         Operators or attributes have no translation (all are listed), or variables have no values.
     """
-    graph = read_graph(symbol)
-    missing = [each for each in graph.variables if each not in tensors and each not in inputs]
+    source, made, root, names = read_graph(symbol), fx.Graph(), torch.nn.Module(), names or {}
+    variables = [node.name for node in source.nodes if node.operator == "null"]
+    missing = [each for each in variables if each not in tensors and each not in inputs]
     no_values = [Problem("spec", f"the variables {quoted(missing)} have no values")] if missing else []
     raise_problems([*untranslated(symbol), *no_values])
-    return _Translation(graph, inputs, tensors, training, names or {}).module()
-
-
-class _Translation:
-    """Builds the graph of torch."""
-
-    def __init__(
-        self,
-        graph: Graph,
-        inputs: Sequence[str],
-        tensors: Mapping[str, Tensor],
-        training: bool,
-        names: Mapping[str, str],
-    ) -> None:
-        self._source, self._tensors, self._names = graph, tensors, names
-        self._made = fx.Graph()
-        self._root = torch.nn.Module()
-        self._inputs = {
-            each: self._made.placeholder(name) for each, name in zip(inputs, _identifiers(inputs))
-        }
-        self._given = {"training": training, "like": next(iter(self._inputs.values()), None)}
-        self._outputs: dict[Output, fx.Node] = {}
-        self._read: dict[int, set[int]] = defaultdict(set)
-        for at, output in (*graph.heads, *(each for node in graph.nodes for each in node.inputs)):
-            self._read[at].add(output)
-
-    def module(self) -> fx.GraphModule:
-        """Translate all nodes in order."""
-        for at, node in enumerate(self._source.nodes):
-            if node.is_variable:
-                self._outputs[at, 0] = self._variable(node.name)
-            else:
-                self._call(at, node)
-        self._made.output(tuple(self._outputs[head] for head in self._source.heads))
-        return freed_with_source(fx.GraphModule(self._root, self._made, "Net"))
-
-    def _variable(self, name: str) -> fx.Node:
-        if name in self._inputs:
-            return self._inputs[name]
-        target = free_path(self._names.get(name, name))
-        set_tensor(self._root, target, self._tensors[name])
-        return self._made.get_attr(target)
-
-    def _call(self, at: int, node: Node) -> None:
+    given = {each: made.placeholder(name) for each, name in zip(inputs, _identifiers(inputs))}
+    read: dict[int, set[int]] = defaultdict(set)
+    for index, output in (*source.heads, *(each for node in source.nodes for each in node.inputs)):
+        read[index].add(output)
+    outputs: dict[Output, fx.Node] = {}
+    for at, node in enumerate(source.nodes):
+        if node.operator == "null":
+            if node.name not in given:
+                path = free_path(names.get(node.name, node.name))
+                set_tensor(root, path, tensors[node.name])
+                given[node.name] = made.get_attr(path)
+            outputs[at, 0] = given[node.name]
+            continue
         function = OPERATORS[node.operator]
         options = read_attributes(function, node.attributes)
-        available = {**self._given, "operator": node.operator}
-        options.update((name, value) for name, value in available.items() if name in table(function))
-        result = self._made.call_function(
-            function, tuple(self._outputs[each] for each in node.inputs), options
-        )
+        like = given[inputs[0]] if inputs else None
+        available = {"training": training, "like": like, "operator": node.operator}
+        options |= {name: value for name, value in available.items() if name in table(function)}
+        result = made.call_function(function, tuple(outputs[each] for each in node.inputs), options)
         if not returns_tuple(function):
-            self._outputs[at, 0] = result
-            return
-        for number in sorted(self._read[at]):
-            self._outputs[at, number] = self._made.call_function(operator.getitem, (result, number))
+            outputs[at, 0] = result
+            continue
+        for number in sorted(read[at]):
+            outputs[at, number] = made.call_function(operator.getitem, (result, number))
+    made.output(tuple(outputs[head] for head in source.heads))
+    return freed_with_source(fx.GraphModule(root, made, "Net"))
 
 
 def freed_with_source(module: fx.GraphModule) -> fx.GraphModule:

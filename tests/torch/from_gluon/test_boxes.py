@@ -47,18 +47,11 @@ def test_overlaps():
     topk=st.sampled_from([-1, 5, 100]),
     force=st.booleans(),
     ids=st.sampled_from([(-1, -1), (0, -1), (0, 0)]),
-    forms=st.tuples(*[st.sampled_from(["corner", "center"])] * 2),
 )
-def test_non_maximum_suppression(seed, overlap, valid, topk, force, ids, forms):
+def test_non_maximum_suppression(seed, overlap, valid, topk, force, ids):
     options = {"overlap_thresh": overlap, "valid_thresh": valid, "topk": topk, "force_suppress": force}
-    options.update(id_index=ids[0], background_id=ids[1], in_format=forms[0], out_format=forms[1])
+    options.update(id_index=ids[0], background_id=ids[1])
     assert_agree(partial(S.contrib.box_nms, **options), detections(12, seed))
-
-
-def test_boxes_of_infinite_size_in_another_format():
-    rows = np.array([[0, 0.9, 1, 2, np.inf, 1], [0, 0.8, 5, 5, 1, 1]])
-    change = partial(S.contrib.box_nms, in_format="center", out_format="corner")
-    assert_agree(change, rows, constant=(0,))
 
 
 def test_a_chain_of_suppressions():

@@ -161,7 +161,7 @@ def test_a_tool_trains_a_fork():
     estimator = estimator_of()
     before = estimator.fit(DATA, epochs=1, event_handlers=[]) and estimator.values()
     plan = estimator.check(DATA)
-    assert plan.devices == ("cpu",)
+    assert plan.devices == ("cpu (torch)",)
     assert_same(estimator.values(), before, 0)
     assert "Dense" not in repr(estimator) and "HybridSequential" in repr(estimator)
     with pytest.raises(ValueError, match="several|is not a PyTorch device|context"):

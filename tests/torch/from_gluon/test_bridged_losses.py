@@ -195,7 +195,7 @@ REFUSED = {
     "shapes": (loss.SDMLLoss(), r'losses."y". cannot become a graph: .*use F\'s operators'),
     "own gradients": (
         mx.gluon.nn.HybridLambda(lambda F, x, y: F.SoftmaxOutput(x, y)),
-        r'losses."y". ignores the gradient that it receives, by SoftmaxOutput',
+        r'losses."y".: the operator SoftmaxOutput .* has no translation; use other operators',
     ),
     "an operator": (
         mx.gluon.nn.HybridLambda(lambda F, x, y: F.khatri_rao(x, y)),

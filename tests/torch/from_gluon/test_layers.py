@@ -68,7 +68,7 @@ def test_deconvolution_to_a_shape():
     kernel=st.tuples(*[st.integers(1, 3)] * 2),
     stride=st.tuples(*[st.integers(1, 3)] * 2),
     pad=st.integers(0, 1),
-    kind=st.sampled_from(["max", "avg", "sum"]),
+    kind=st.sampled_from(["max", "avg"]),
     convention=st.sampled_from(["valid", "full"]),
     include=st.booleans(),
 )
@@ -76,7 +76,12 @@ def test_pooling(kernel, stride, pad, kind, convention, include):
     pad = tuple(min(pad, size // 2) for size in kernel)
     options = {"kernel": kernel, "stride": stride, "pad": pad, "pool_type": kind}
     options.update(pooling_convention=convention, count_include_pad=include)
-    assert_agree(partial(S.Pooling, **options), normal(2, 3, 8, 7))
+    begins = [-(-(n + 2 * p - k) // s) * s for n, k, s, p in zip((8, 7), kernel, stride, pad)]
+    if convention == "full" and any(at >= n + p for at, n, p in zip(begins, (8, 7), pad)):
+        with pytest.raises(ValueError, match="a window begins beyond the map"):
+            assert_agree(partial(S.Pooling, **options), normal(2, 3, 8, 7))
+    else:
+        assert_agree(partial(S.Pooling, **options), normal(2, 3, 8, 7))
 
 
 @pytest.mark.parametrize("axes", [1, 2, 3])
@@ -95,12 +100,6 @@ def test_adaptive_pooling(size):
 def test_resizing():
     x = normal(2, 3, 4, 5)
     assert_agree(partial(S.UpSampling, scale=2, sample_type="nearest"), x)
-    for mode in ("concat", "sum"):
-        operator = partial(S.UpSampling, scale=2, sample_type="nearest", num_args=2, multi_input_mode=mode)
-        assert_agree(lambda x, y, operator=operator: operator(x, y), x, normal(2, 3, 8, 10))
-    for scale, size in ((2, 4), (3, 5)):
-        operator = partial(S.UpSampling, scale=scale, sample_type="bilinear", num_filter=3, num_args=2)
-        assert_agree(lambda x, w, operator=operator: operator(x, w), x, normal(3, 1, size, size))
     resize = S.contrib.BilinearResize2D
     # MXNet computes the places in float32
     assert_agree(partial(resize, height=7, width=9, align_corners=False), x, tolerance=1e-5)
@@ -149,14 +148,10 @@ def test_other_norms():
 
 def test_softmax():
     x, length = normal(3, 4, 5), np.array([[1, 4, 2, 5, 3]] * 3, "int32")
-    for name in ("softmax", "log_softmax", "softmin"):
+    for name in ("softmax", "log_softmax"):
         for options in ({}, {"axis": 1}, {"temperature": 2.0}):
             assert_agree(partial(getattr(S, name), **options), x)
     assert_agree(lambda x, n: S.softmax(x, n, use_length=True, axis=1), x, np.minimum(length, 4))
-    x = normal(2, 3, 4).astype("float32")  # MXNet has no other
-    assert_agree(S.SoftmaxActivation, x[0], tolerance=1e-6)
-    assert_agree(S.SoftmaxActivation, x, constant=(0,), tolerance=1e-6)  # MXNet's gradient is wrong
-    assert_agree(partial(S.SoftmaxActivation, mode="channel"), x, tolerance=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["relu", "sigmoid", "tanh", "softrelu", "softsign"])
@@ -246,10 +241,4 @@ def test_attention():
         weights = S.softmax(attend.interleaved_matmul_selfatt_qk(x, **heads))
         return attend.interleaved_matmul_selfatt_valatt(x, weights, **heads)
 
-    def to_memory(x, memory):
-        weights = S.softmax(attend.interleaved_matmul_encdec_qk(x, memory, **heads))
-        return attend.interleaved_matmul_encdec_valatt(memory, weights, **heads)
-
-    arrays = [each.astype("float32") for each in (normal(5, 3, 24), normal(4, 3, 8), normal(5, 3, 16))]
-    assert_agree(to_itself, arrays[0], tolerance=1e-4)  # MXNet has no other type
-    assert_agree(to_memory, *arrays[1:], tolerance=1e-4)
+    assert_agree(to_itself, normal(5, 3, 24).astype("float32"), tolerance=1e-4)  # MXNet has no other type

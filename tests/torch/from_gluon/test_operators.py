@@ -18,8 +18,7 @@ S = mx.sym
 few = settings(max_examples=8, deadline=None, derandomize=True)
 SHAPES = st.lists(st.integers(1, 3), min_size=1, max_size=4).map(tuple)
 # MXNet computes constants of these, of their gradients, or everything in float32.
-LOOSE = {"degrees": 1e-6, "radians": 1e-7, "erf": 1e-6, "erfinv": 1e-6, "hard_sigmoid": 1e-7, "gamma": 1e-5}
-LOOSE["gammaln"] = 1e-5
+LOOSE = {"erf": 1e-6, "erfinv": 1e-6}
 
 
 def named(name):
@@ -32,14 +31,14 @@ def named(name):
 
 
 ANYWHERE = [
-    "abs", "arctan", "arcsinh", "cbrt", "ceil", "cos", "cosh", "degrees", "erf", "exp", "expm1", "fix",
-    "floor", "hard_sigmoid", "identity", "logical_not", "negative", "ones_like", "radians", "relu", "rint",
-    "round", "sigmoid", "sign", "sin", "sinh", "softsign", "square", "stop_gradient", "tan", "tanh", "trunc",
+    "abs", "arctan", "arcsinh", "ceil", "cos", "cosh", "erf", "exp", "expm1", "fix",
+    "floor", "identity", "logical_not", "negative", "ones_like", "relu",
+    "sigmoid", "sign", "sin", "sinh", "square", "stop_gradient", "tan", "tanh", "trunc",
     "zeros_like", "smooth_l1", "Flatten", "shape_array", "size_array", "_contrib_div_sqrt_dim",
 ]  # fmt: skip
 
 POSITIVE = [
-    "gamma", "gammaln", "log", "log10", "log1p", "log2", "rcbrt", "reciprocal", "rsqrt", "sqrt", "arccosh",
+    "log", "log10", "log1p", "log2", "reciprocal", "rsqrt", "sqrt", "arccosh",
 ]  # fmt: skip
 
 BETWEEN = ["arccos", "arcsin", "arctanh", "erfinv"]
@@ -107,7 +106,7 @@ def test_an_integer_tensor_and_a_number(name):
     assert_agree(partial(named(f"_{name}_scalar"), scalar=2.7), np.array([[1, -2], [3, 4]], "int32"))
 
 
-WITHOUT_INTEGERS = {"hard_sigmoid", "arccos", "arcsin", "arctanh", "erfinv"}
+WITHOUT_INTEGERS = {"arccos", "arcsin", "arctanh", "erfinv"}
 SMALL = np.array([[1, 2, 7], [3, 4, 5]])
 
 
@@ -127,7 +126,7 @@ def test_two_integer_tensors(name, dtype):
 @pytest.mark.parametrize("dtype", ["int32", "uint8"])
 def test_other_integer_tensors(dtype):
     x = SMALL.astype(dtype)
-    for name in ("sum", "nansum", "mean", "prod", "max", "min"):
+    for name in ("sum", "mean", "prod", "max", "min"):
         assert_agree(partial(named(name), axis=1), x)
     assert_agree(partial(S.clip, a_min=1.5, a_max=4.5), x)
     assert_agree(partial(S.clip, a_min=0, a_max=1e30), x)
@@ -138,7 +137,7 @@ def test_other_integer_tensors(dtype):
     assert_agree(lambda x: S.broadcast_add(x, S.expand_dims(S.arange(0, 2.9, dtype=dtype), 0)), x)
 
 
-@pytest.mark.parametrize("name", ["sum", "nansum", "mean", "prod", "max", "min"])
+@pytest.mark.parametrize("name", ["sum", "mean", "prod", "max", "min"])
 @few
 @given(shape=SHAPES, keepdims=st.booleans(), exclude=st.booleans(), data=st.data())
 def test_reductions(name, shape, keepdims, exclude, data):
@@ -156,25 +155,11 @@ def test_norm(shape, keepdims, ord, data):
     assert_agree(partial(S.norm, ord=ord, axis=axis, keepdims=keepdims), normal(*shape))
 
 
-@few
-@given(shape=SHAPES, keepdims=st.booleans(), data=st.data())
-def test_moments(shape, keepdims, data):
-    axes = data.draw(st.sets(st.integers(0, len(shape) - 1), min_size=1).map(lambda s: tuple(sorted(s))))
-    assert_agree(partial(S.moments, axes=axes, keepdims=keepdims), normal(*shape))
-
-
-@pytest.mark.parametrize("axis", [None, 0, 1])
-def test_cumsum(axis):
-    assert_agree(partial(S.cumsum, axis=axis), normal(3, 4))
-    assert_agree(partial(S.cumsum, axis=axis), np.arange(12).reshape(3, 4).astype("int32"))
-
-
-@pytest.mark.parametrize("name", ["argmax", "argmin", "argmax_channel"])
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
 def test_indices_of_extremes(name):
     x = normal(3, 4).round()
     assert_agree(named(name), x, constant=(0,))
-    if name != "argmax_channel":
-        assert_agree(partial(named(name), axis=0, keepdims=True), x)
+    assert_agree(partial(named(name), axis=0, keepdims=True), x)
 
 
 @few
@@ -184,7 +169,7 @@ def test_ordering(axis, ascend, k, data):
     x = np.random.RandomState(k).permutation(20).reshape(4, 5) / 4
     assert_agree(partial(S.sort, **options), x)
     assert_agree(partial(S.argsort, dtype="float64", **options), x)
-    for returned in ("value", "indices", "both") if axis is None else ("value", "indices", "both", "mask"):
+    for returned in ("value", "indices", "both"):
         assert_agree(partial(S.topk, k=k, ret_typ=returned, dtype="float64", **options), x)
 
 
@@ -196,8 +181,6 @@ def test_other_elementwise():
     assert_agree(partial(S.Cast, dtype="int32"), x * 3, constant=(0,))
     for like in (S.zeros_like, S.ones_like):
         assert_agree(partial(like, dtype="int64"), x)  # which MXNet ignores
-    assert_agree(partial(S.hard_sigmoid, alpha=0.5, beta=0.25), x)
-    assert_agree(partial(S.hard_sigmoid, alpha=0.5, beta=0.25), np.array([-0.5, 0, 1.5]))  # ties at the ends
     assert_agree(lambda x, y: S._internal._grad_add(x, y), x, y, constant=(0, 1))
     assert_agree(partial(S.smooth_l1, scalar=2.0), x)
     for scalar in (-0.3, 1.0):

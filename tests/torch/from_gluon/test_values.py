@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from multifit.torch.from_gluon.values import set_values, values_of
+from multifit.torch.from_gluon.parameters import set_values, values_of
 
 import mxnet as mx  # isort: skip
 from mxnet.gluon import nn  # isort: skip

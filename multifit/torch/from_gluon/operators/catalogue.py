@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from . import detection, elementwise, indexing, layers, losses, normalization, reductions, shapes
+from . import detection, elementwise, indexing, layers, normalization, reductions, shapes
 
-_FAMILIES = (elementwise, reductions, shapes, indexing, layers, normalization, losses, detection)
+_FAMILIES = (elementwise, reductions, shapes, indexing, layers, normalization, detection)
 
 OPERATORS: dict[str, Callable[..., Any]] = {
     name: function for family in _FAMILIES for name, function in family.OPERATORS.items()

@@ -10,10 +10,6 @@ import torch
 
 from ..attributes import Ints, Tensor
 
-OPERATORS: dict[str, Callable[..., Any]] = {}
-"""By the names that MXNet writes into a symbol."""
-
-
 # ---- Operators on boxes: (x, y, x, y) of two corners, or (x, y, w, h) with a center
 
 
@@ -36,17 +32,13 @@ def as_centers(boxes: Tensor, format: str) -> Tensor:
     return torch.cat([low + (high - low) * 0.5, high - low], -1)
 
 
-def areas(boxes: Tensor) -> Tensor:
-    """Return the areas of boxes; 0 if the corners are swapped."""
-    return (boxes[..., 2:] - boxes[..., :2]).clamp(min=0).prod(-1)
-
-
 def intersection_over_union(x: Tensor, y: Tensor) -> Tensor:
     """Return the overlaps (..., N, M) of boxes (..., N, 4) with boxes (..., M, 4), given by corners."""
     low = torch.maximum(x[..., :, None, :2], y[..., None, :, :2])
     high = torch.minimum(x[..., :, None, 2:], y[..., None, :, 2:])
     both = (high - low).clamp(min=0).prod(-1)
-    either = areas(x)[..., :, None] + areas(y)[..., None, :] - both
+    own, others = ((each[..., 2:] - each[..., :2]).clamp(min=0).prod(-1) for each in (x, y))
+    either = own[..., :, None] + others[..., None, :] - both
     return torch.where(either > 0, both / either, 0)
 
 
@@ -67,13 +59,10 @@ def box_nms(
     id_index: int = -1,
     background_id: int = -1,
     force_suppress: bool = False,
-    in_format: Format = "corner",
-    out_format: Format = "corner",
+    in_format: Literal["corner"] = "corner",
+    out_format: Literal["corner"] = "corner",
 ) -> Tensor:
-    """Return the rows whose boxes do not overlap a box with a better score, by score; then rows of -1.
-
-    Gradients are passed unchanged to the rows that are kept, even if the formats of boxes differ.
-    """
+    """Return the rows whose boxes do not overlap a box with a better score, by score; then rows of -1."""
     rows = x.reshape(-1, *x.shape[-2:])
     score = rows[..., score_index].detach()
     valid = score > valid_thresh
@@ -83,27 +72,15 @@ def box_nms(
     rows, valid = rows.gather(1, order.unsqueeze(-1).expand(rows.shape)), valid.gather(1, order)
     count = topk if 0 < topk < rows.shape[1] else rows.shape[1]
     best = rows[:, :count]
-    boxes = as_corners(best[..., coord_start : coord_start + 4].detach(), in_format)
+    boxes = best[..., coord_start : coord_start + 4].detach()
     suppresses = (intersection_over_union(boxes, boxes) > overlap_thresh).triu(1)
     if id_index >= 0 and not force_suppress:
         suppresses &= best[..., id_index].unsqueeze(2) == best[..., id_index].unsqueeze(1)
     kept = not_suppressed(valid[:, :count], suppresses)
     front = (~kept).to(torch.int8).argsort(dim=1, stable=True).unsqueeze(-1).expand(best.shape)
-    best = torch.cat(
-        [best[..., :coord_start], *_formatted(best, boxes, coord_start, in_format, out_format)], -1
-    )
     result = torch.full_like(rows, -1)
     result[:, :count] = best.masked_fill(~kept.unsqueeze(-1), -1).gather(1, front)
     return result.reshape(x.shape)
-
-
-def _formatted(rows: Tensor, corners: Tensor, start: int, old: str, new: str) -> tuple[Tensor, Tensor]:
-    """Return the columns from the boxes on, with the boxes in the new format."""
-    boxes = rows[..., start : start + 4]
-    if old != new:
-        gradient = (boxes - boxes.detach()).nan_to_num(nan=0.0)  # its value is 0, even for infinite boxes
-        boxes = (corners if new == "corner" else as_centers(corners, "corner")) + gradient
-    return boxes, rows[..., start + 4 :]
 
 
 def not_suppressed(valid: Tensor, suppresses: Tensor) -> Tensor:
@@ -140,7 +117,11 @@ def box_decode(
     return torch.cat([center - half, center + half], -1)
 
 
-OPERATORS |= {"_contrib_box_iou": box_iou, "_contrib_box_nms": box_nms, "_contrib_box_decode": box_decode}
+OPERATORS: dict[str, Callable[..., Any]] = {
+    "_contrib_box_iou": box_iou,
+    "_contrib_box_nms": box_nms,
+    "_contrib_box_decode": box_decode,
+}
 
 
 # ---- Regions of maps, for detectors with two stages
@@ -200,4 +181,6 @@ def neighbours(place: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor, Tensor
     return low.long(), (low.long() + 1).clamp(max=size - 1), place - low, inside
 
 
-OPERATORS |= {"_contrib_ROIAlign": roi_align}
+OPERATORS |= {
+    "_contrib_ROIAlign": roi_align,
+}

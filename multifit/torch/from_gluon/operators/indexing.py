@@ -10,10 +10,6 @@ import torch.nn.functional as F
 from ..attributes import Ints, Tensor
 from .elementwise import number
 
-OPERATORS: dict[str, Callable[..., Any]] = {}
-"""By the names that MXNet writes into a symbol."""
-
-
 # ---- Operators that look up elements. Indices may be floats, which are truncated
 
 
@@ -38,11 +34,6 @@ def take(x: Tensor, index: Tensor, *, axis: int = 0, mode: Mode = "clip") -> Ten
     axis = axis % x.ndim
     slices = x.index_select(axis, valid_indices(index, x.shape[axis], mode).flatten())
     return slices.reshape(*x.shape[:axis], *index.shape, *x.shape[axis + 1 :])
-
-
-def batch_take(x: Tensor, index: Tensor) -> Tensor:
-    """Return one element of each row."""
-    return x.gather(1, valid_indices(index, x.shape[1], "clip").unsqueeze(1)).squeeze(1)
 
 
 def embedding(
@@ -83,17 +74,6 @@ def gather_nd(x: Tensor, index: Tensor) -> Tensor:
 def scatter_add_nd(x: Tensor, index: Tensor, *, shape: Ints) -> Tensor:
     """Return zeros to which the elements or slices of `x` are added at indices (axes, ...)."""
     return x.new_zeros(shape).index_put(tuple(index.long()), x, accumulate=True)
-
-
-OPERATORS |= {
-    "pick": pick,
-    "take": take,
-    "batch_take": batch_take,
-    "Embedding": embedding,
-    "one_hot": one_hot,
-    "gather_nd": gather_nd,
-    "_backward_gather_nd": scatter_add_nd,
-}
 
 
 # ---- Operators that make tensors from options or from a shape only, on the device of `like`
@@ -160,7 +140,40 @@ def size_array(x: Tensor) -> Tensor:
     return torch.full((1,), x.numel(), dtype=torch.int64, device=x.device)
 
 
-OPERATORS |= {
+# ---- Random numbers from torch's generator for the device of `like`; MXNet draws other numbers
+
+
+def random(
+    *,
+    operator: str,
+    like: Tensor,
+    low: float = 0.0,
+    high: float = 1.0,
+    loc: float = 0.0,
+    scale: float = 1.0,
+    shape: Ints = (1,),
+    dtype: torch.dtype = torch.float32,
+) -> Tensor:
+    """Return numbers between two bounds, or normal ones with a mean and a standard deviation."""
+    numbers = torch.empty(sizes(shape), dtype=dtype, device=like.device)
+    return numbers.uniform_(low, high) if "uniform" in operator else numbers.normal_(loc, scale)
+
+
+def random_like(
+    x: Tensor, *, operator: str, low: float = 0.0, high: float = 1.0, loc: float = 0.0, scale: float = 1.0
+) -> Tensor:
+    """Return such numbers in the shape and type of `x`."""
+    numbers = torch.empty_like(x)
+    return numbers.uniform_(low, high) if "uniform" in operator else numbers.normal_(loc, scale)
+
+
+OPERATORS: dict[str, Callable[..., Any]] = {
+    "pick": pick,
+    "take": take,
+    "Embedding": embedding,
+    "one_hot": one_hot,
+    "gather_nd": gather_nd,
+    "_backward_gather_nd": scatter_add_nd,
     **dict.fromkeys(("_zeros", "_ones"), constant),
     "_full": full,
     "_arange": arange,
@@ -168,49 +181,6 @@ OPERATORS |= {
     **dict.fromkeys(("zeros_like", "ones_like"), constant_like),
     "shape_array": shape_array,
     "size_array": size_array,
-}
-
-
-# ---- Random numbers from torch's generator for the device of `like`; MXNet draws other numbers
-
-
-def random_uniform(
-    *,
-    like: Tensor,
-    low: float = 0.0,
-    high: float = 1.0,
-    shape: Ints = (1,),
-    dtype: torch.dtype = torch.float32,
-) -> Tensor:
-    """Return numbers between two bounds."""
-    return torch.empty(sizes(shape), dtype=dtype, device=like.device).uniform_(low, high)
-
-
-def random_normal(
-    *,
-    like: Tensor,
-    loc: float = 0.0,
-    scale: float = 1.0,
-    shape: Ints = (1,),
-    dtype: torch.dtype = torch.float32,
-) -> Tensor:
-    """Return normally distributed numbers with a mean and a standard deviation."""
-    return torch.empty(sizes(shape), dtype=dtype, device=like.device).normal_(loc, scale)
-
-
-def random_uniform_like(x: Tensor, *, low: float = 0.0, high: float = 1.0) -> Tensor:
-    """Return numbers between two bounds in the shape and type of `x`."""
-    return torch.empty_like(x).uniform_(low, high)
-
-
-def random_normal_like(x: Tensor, *, loc: float = 0.0, scale: float = 1.0) -> Tensor:
-    """Return normally distributed numbers in the shape and type of `x`."""
-    return torch.empty_like(x).normal_(loc, scale)
-
-
-OPERATORS |= {
-    "_random_uniform": random_uniform,
-    "_random_normal": random_normal,
-    "_random_uniform_like": random_uniform_like,
-    "_random_normal_like": random_normal_like,
+    **{f"_random_{kind}": random for kind in ("uniform", "normal")},
+    **{f"_random_{kind}_like": random_like for kind in ("uniform", "normal")},
 }

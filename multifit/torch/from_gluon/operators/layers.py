@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -12,10 +11,6 @@ import torch.nn.functional as F
 from ..attributes import Ints, Layout, Tensor
 from .elementwise import as_float32
 from .reductions import at_least_1d
-
-OPERATORS: dict[str, Callable[..., Any]] = {}
-"""By the names that MXNet writes into a symbol."""
-
 
 # ---- Products of matrices
 
@@ -64,10 +59,6 @@ def batch_dot(
     """Return the product of each pair of matrices, times `alpha`."""
     product = torch.matmul(x.mT if transpose_a else x, y.mT if transpose_b else y)
     return product if alpha == 1 else product * alpha
-
-
-OPERATORS |= {"FullyConnected": fully_connected, "dot": dot}
-OPERATORS |= dict.fromkeys(("batch_dot", "_linalg_gemm2"), batch_dot)
 
 
 # ---- Convolutions, along one to three axes, channels first
@@ -120,104 +111,12 @@ def deconvolution(
     return function(x, weight, bias, stride, pad, adj, num_group, dilate)
 
 
-OPERATORS |= {"Convolution": convolution, "Deconvolution": deconvolution}
-
-
-# ---- Pooling, along one to three axes, channels first
-
-
-def pooling(
-    x: Tensor,
-    *,
-    kernel: Ints = (),
-    pool_type: Literal["max", "avg", "sum"] = "max",
-    global_pool: bool = False,
-    pooling_convention: Literal["valid", "full"] = "valid",
-    stride: Ints = (),
-    pad: Ints = (),
-    count_include_pad: bool | None = True,
-    layout: Layout = None,
-) -> Tensor:
-    """Return the maximum, mean or sum of each window.
-
-    With the convention "full", windows may extend beyond the padded map. Means count the padding, unless
-    `count_include_pad` is false, but never what is beyond it.
-    """
-    if global_pool:
-        kernel, stride, pad = tuple(x.shape[2:]), (), ()
-    stride, pad = stride or (1,) * len(kernel), pad or (0,) * len(kernel)
-    beyond = beyond_pad(x, kernel, stride, pad) if pooling_convention == "full" else (0,) * len(kernel)
-    count_pad = count_include_pad is not False
-    if pool_type in ("max", "avg") and not any(beyond) and all(2 * p <= k for p, k in zip(pad, kernel)):
-        return plain_pooling(x, pool_type, kernel, stride, pad, count_pad)
-    if pool_type == "max":
-        return plain_pooling(padded(x, pad, beyond, torch.finfo(x.dtype).min), "max", kernel, stride)
-    total = window_sums(padded(x, pad, beyond, 0.0), kernel, stride)
-    if pool_type == "sum":
-        return total
-    none = (0,) * len(kernel)
-    counted = padded(x.new_ones(1, 1, *x.shape[2:]), pad, none, 1.0 if count_pad else 0.0)
-    counted = window_sums(padded(counted, none, beyond, 0.0), kernel, stride)
-    return total / counted.clamp(min=1)
-
-
-def plain_pooling(
-    x: Tensor, kind: str, kernel: Ints, stride: Ints, pad: Ints | int = 0, count_pad: bool = True
-) -> Tensor:
-    """Pool as torch does."""
-    if kind == "max":
-        return (F.max_pool1d, F.max_pool2d, F.max_pool3d)[len(kernel) - 1](x, kernel, stride, pad)
-    function = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[len(kernel) - 1]
-    return function(x, kernel, stride, pad, count_include_pad=count_pad)
-
-
-def beyond_pad(x: Tensor, kernel: Ints, stride: Ints, pad: Ints) -> Ints:
-    """Return how far the last window of each axis extends beyond the padded map."""
-    surplus = []
-    for size, k, s, p in zip(x.shape[2:], kernel, stride, pad):
-        windows = -(-(size + 2 * p - k) // s) + 1
-        surplus.append(max(0, (windows - 1) * s + k - size - 2 * p))
-    return tuple(surplus)
-
-
-def padded(x: Tensor, pad: Ints, beyond: Ints, value: float) -> Tensor:
-    """Pad the maps with a value."""
-    widths = [n for p, b in reversed(list(zip(pad, beyond))) for n in (p, p + b)]
-    return F.pad(x, widths, value=value) if any(widths) else x
-
-
-def window_sums(x: Tensor, kernel: Ints, stride: Ints) -> Tensor:
-    """Return the sum of each window."""
-    return plain_pooling(x, "avg", kernel, stride) * math.prod(kernel)
-
-
-def adaptive_avg_pool(x: Tensor, *, output_size: Ints = (1,)) -> Tensor:
-    """Return the means of windows, one for each pixel of the output."""
-    return F.adaptive_avg_pool2d(x, output_size * 2 if len(output_size) == 1 else output_size)
-
-
-OPERATORS |= {"Pooling": pooling, "_contrib_AdaptiveAvgPooling2D": adaptive_avg_pool}
-
-
 # ---- Operators that enlarge and shrink maps
 
 
-def upsampling(
-    *inputs: Tensor,
-    scale: int,
-    sample_type: Literal["nearest", "bilinear"],
-    num_filter: int = 0,
-    multi_input_mode: Literal["concat", "sum"] = "concat",
-) -> Tensor:
-    """Enlarge maps to `scale` times the size of the first by copying pixels, or by a given kernel."""
-    if sample_type == "bilinear":
-        x, weight = inputs
-        return F.conv_transpose2d(x, weight, None, scale, scale // 2, 0, x.shape[1])
-    height = inputs[0].shape[2] * scale
-    maps = [F.interpolate(x, scale_factor=float(height // x.shape[2])) for x in inputs]
-    if multi_input_mode == "sum":
-        return torch.stack(maps).sum(0)
-    return torch.cat(maps, 1)
+def upsampling(x: Tensor, *, scale: int, sample_type: Literal["nearest"], num_filter: int = 0) -> Tensor:
+    """Enlarge maps by copying pixels."""
+    return F.interpolate(x, scale_factor=float(scale))
 
 
 def bilinear_resize(
@@ -246,7 +145,127 @@ def scaled(size: int, scale: float) -> int:
     return int(as_float32(size.__index__() * as_float32(scale)))
 
 
-OPERATORS |= {"UpSampling": upsampling, "_contrib_BilinearResize2D": bilinear_resize}
+# ---- Operators on sequences of different lengths, with time along axis 0 or 1
+
+
+def sequence_mask(
+    x: Tensor,
+    length: Tensor | None = None,
+    *,
+    use_sequence_length: bool = False,
+    value: float = 0.0,
+    axis: int = 0,
+) -> Tensor:
+    """Replace the elements after each sequence's end by a value."""
+    if length is None or not use_sequence_length:
+        return x
+    steps = torch.arange(x.shape[axis], device=x.device)
+    is_behind = steps.unsqueeze(1 - axis) >= length.long().unsqueeze(axis)
+    return x.masked_fill(is_behind.reshape(*is_behind.shape, *[1] * (x.ndim - 2)), value)
+
+
+def sequence_reverse(
+    x: Tensor, length: Tensor | None = None, *, use_sequence_length: bool = False, axis: Literal[0] = 0
+) -> Tensor:
+    """Reverse each sequence, and leave the elements after its end in place."""
+    if length is None or not use_sequence_length:
+        return x.flip(0)
+    steps, length = torch.arange(x.shape[0], device=x.device).unsqueeze(1), length.long()
+    index = torch.where(steps < length, length - 1 - steps, steps)
+    return x.gather(0, index.reshape(*index.shape, *[1] * (x.ndim - 2)).expand(x.shape))
+
+
+def sequence_last(
+    x: Tensor, length: Tensor | None = None, *, use_sequence_length: bool = False, axis: int = 0
+) -> Tensor:
+    """Return each sequence's last element."""
+    x = x.transpose(0, axis)
+    if length is None or not use_sequence_length:
+        return x[-1]
+    return x[length.long() - 1, torch.arange(x.shape[1], device=x.device)]
+
+
+def ctc_loss(
+    x: Tensor,
+    label: Tensor,
+    *lengths: Tensor,
+    use_data_lengths: bool = False,
+    use_label_lengths: bool = False,
+    blank_label: Literal["first", "last"] = "first",
+) -> Tensor:
+    """Return minus the logarithm of each label's probability; 0 if the scores have too few steps for it.
+
+    Without lengths, a label ends before its first 0 if the blank is the first class, else before its first
+    -1.
+    """
+    steps, batch, classes = x.shape
+    blank, end = (0, 0) if blank_label == "first" else (classes - 1, -1)
+    lengths_of_labels = lengths[-1] if use_label_lengths else (label != end).cumprod(1).sum(1)
+    lengths_of_data = lengths[0] if use_data_lengths else torch.full((batch,), steps, device=x.device)
+    return torch.nn.functional.ctc_loss(
+        x.log_softmax(-1),
+        label.long(),
+        lengths_of_data.long(),
+        lengths_of_labels.long(),
+        blank,
+        reduction="none",
+        zero_infinity=True,
+    )
+
+
+OPERATORS: dict[str, Callable[..., Any]] = {"FullyConnected": fully_connected, "dot": dot}
+OPERATORS |= {
+    "batch_dot": batch_dot,
+    "_linalg_gemm2": batch_dot,
+    "Convolution": convolution,
+    "Deconvolution": deconvolution,
+}
+
+
+# ---- Pooling, along one to three axes, channels first
+
+
+def pooling(
+    x: Tensor,
+    *,
+    kernel: Ints = (),
+    pool_type: Literal["max", "avg"] = "max",
+    global_pool: bool = False,
+    pooling_convention: Literal["valid", "full"] = "valid",
+    stride: Ints = (),
+    pad: Ints = (),
+    count_include_pad: bool | None = True,
+    layout: Layout = None,
+) -> Tensor:
+    """Return the maximum or mean of each window; with "full", windows may extend beyond the padded map.
+
+    Raises ValueError if one would begin there, as torch has no such windows.
+    """
+    if global_pool:
+        kernel, stride, pad = tuple(x.shape[2:]), (), ()
+    stride, pad, full = stride or (1,) * len(kernel), pad or (0,) * len(kernel), pooling_convention == "full"
+    for size, k, s, p in zip(x.shape[2:], kernel, stride, pad):
+        if full and -(-(size + 2 * p - k) // s) * s >= size + p:
+            raise ValueError(f"Pooling of {size} pixels by {k}, stride {s}: a window begins beyond the map")
+    if pool_type == "max":
+        return (F.max_pool1d, F.max_pool2d, F.max_pool3d)[len(kernel) - 1](
+            x, kernel, stride, pad, ceil_mode=full
+        )
+    means = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[len(kernel) - 1]
+    return means(x, kernel, stride, pad, full, count_include_pad is not False)
+
+
+def adaptive_avg_pool(x: Tensor, *, output_size: Ints = (1,)) -> Tensor:
+    """Return the means of windows, one for each pixel of the output."""
+    return F.adaptive_avg_pool2d(x, output_size * 2 if len(output_size) == 1 else output_size)
+
+
+OPERATORS |= {
+    "Pooling": pooling,
+    "_contrib_AdaptiveAvgPooling2D": adaptive_avg_pool,
+    "UpSampling": upsampling,
+    "_contrib_BilinearResize2D": bilinear_resize,
+}
 
 
 # ---- Recurrent layers, with time along axis 0
@@ -306,4 +325,10 @@ def unpacked(
     return [piece for group in pairs for piece in group]
 
 
-OPERATORS |= {"RNN": rnn}
+OPERATORS |= {
+    "RNN": rnn,
+    "CTCLoss": ctc_loss,
+    "SequenceMask": sequence_mask,
+    "SequenceReverse": sequence_reverse,
+    "SequenceLast": sequence_last,
+}

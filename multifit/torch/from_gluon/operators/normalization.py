@@ -12,10 +12,6 @@ import torch.nn.functional as F
 from ..attributes import Ints, Tensor
 from .elementwise import as_float32
 
-OPERATORS: dict[str, Callable[..., Any]] = {}
-"""By the names that MXNet writes into a symbol."""
-
-
 # ---- Normalisation by the statistics of batches, samples or channels
 
 
@@ -122,16 +118,6 @@ def l2_normalization(
     return x / torch.sqrt(x.square().sum(list(axes), keepdim=True) + eps)
 
 
-OPERATORS |= {
-    "BatchNorm": batch_norm,
-    "_contrib_SyncBatchNorm": batch_norm,
-    "LayerNorm": layer_norm,
-    "GroupNorm": group_norm,
-    "InstanceNorm": instance_norm,
-    "L2Normalization": l2_normalization,
-}
-
-
 # ---- Activations, softmax and dropout
 
 
@@ -177,10 +163,8 @@ def softmax(
     x = x if temperature is None else x / temperature
     if length is None:
         return x.softmax(axis, dtype=dtype)
-    steps = torch.arange(x.shape[axis], device=x.device)
-    is_behind = steps.reshape([-1 if at == axis % x.ndim else 1 for at in range(x.ndim)]) >= length.unsqueeze(
-        axis
-    )
+    shape = [-1 if at == axis % x.ndim else 1 for at in range(x.ndim)]
+    is_behind = torch.arange(x.shape[axis], device=x.device).reshape(shape) >= length.unsqueeze(axis)
     return x.masked_fill(is_behind, -math.inf).softmax(axis, dtype=dtype).masked_fill(is_behind, 0)
 
 
@@ -194,23 +178,6 @@ def log_softmax(
 ) -> Tensor:
     """Return the logarithm of the softmax along an axis."""
     return (x if temperature is None else x / temperature).log_softmax(axis, dtype=dtype)
-
-
-def softmin(
-    x: Tensor,
-    *,
-    axis: int = -1,
-    temperature: float | None = None,
-    use_length: Literal[False] = False,
-    dtype: torch.dtype | None = None,
-) -> Tensor:
-    """Return the softmax of the negative."""
-    return softmax(-x, axis=axis, temperature=temperature, dtype=dtype)
-
-
-def softmax_activation(x: Tensor, *, mode: Literal["instance", "channel"] = "instance") -> Tensor:
-    """Return the softmax along the last axis, or over the channels."""
-    return x.softmax(1 if mode == "channel" else -1)
 
 
 def dropout(
@@ -230,62 +197,39 @@ def dropout(
     return x * F.dropout(x.new_ones(shape), p)
 
 
-OPERATORS |= {
+# ---- Attention with several heads, whose projections are side by side: (T, N, heads · parts · C)
+
+
+def heads_of(x: Tensor, heads: int) -> tuple[Tensor, ...]:
+    """Return queries, keys and values, each of shape (N · heads, T, C)."""
+    steps, samples = x.shape[:2]
+    return tuple(x.reshape(steps, samples * heads, 3, -1).transpose(0, 1).unbind(2))
+
+
+def selfatt_qk(x: Tensor, *, heads: int) -> Tensor:
+    """Return how much each step attends to each other: queries · keys / the square root of their size."""
+    queries, keys, _ = heads_of(x, heads)
+    return torch.bmm(queries / math.sqrt(queries.shape[-1]), keys.mT)
+
+
+def selfatt_valatt(x: Tensor, weights: Tensor, *, heads: int) -> Tensor:
+    """Return the weighted sums of values, the heads side by side: (T, N, heads · C)."""
+    sums = torch.bmm(weights, heads_of(x, heads)[2]).transpose(0, 1)
+    return sums.reshape(sums.shape[0], sums.shape[1] // heads, -1)
+
+
+OPERATORS: dict[str, Callable[..., Any]] = {
+    "BatchNorm": batch_norm,
+    "_contrib_SyncBatchNorm": batch_norm,
+    "LayerNorm": layer_norm,
+    "GroupNorm": group_norm,
+    "InstanceNorm": instance_norm,
+    "L2Normalization": l2_normalization,
     "Activation": activation,
     "LeakyReLU": leaky_relu,
     "softmax": softmax,
     "log_softmax": log_softmax,
-    "softmin": softmin,
-    "SoftmaxActivation": softmax_activation,
     "Dropout": dropout,
-}
-
-
-# ---- Attention with several heads, whose projections are side by side: (T, N, heads · parts · C)
-
-
-def heads_of(x: Tensor, heads: int, parts: int) -> tuple[Tensor, ...]:
-    """Return the parts, such as queries, keys and values, each of shape (N · heads, T, C)."""
-    steps, samples = x.shape[:2]
-    x = x.reshape(steps, samples * heads, parts, -1)
-    return tuple(part.transpose(0, 1) for part in x.unbind(2))
-
-
-def attention(queries: Tensor, keys: Tensor) -> Tensor:
-    """Return the product of queries and keys, divided by the square root of their size."""
-    return torch.bmm(queries / math.sqrt(queries.shape[-1]), keys.mT)
-
-
-def weighted(weights: Tensor, values: Tensor, heads: int) -> Tensor:
-    """Return the weighted sums of values, the heads side by side: (T, N, heads · C)."""
-    sums = torch.bmm(weights, values).transpose(0, 1)
-    return sums.reshape(sums.shape[0], sums.shape[1] // heads, -1)
-
-
-def selfatt_qk(x: Tensor, *, heads: int) -> Tensor:
-    """Return how much each step attends to each other step."""
-    queries, keys, _ = heads_of(x, heads, 3)
-    return attention(queries, keys)
-
-
-def selfatt_valatt(x: Tensor, weights: Tensor, *, heads: int) -> Tensor:
-    """Return the values, weighted."""
-    return weighted(weights, heads_of(x, heads, 3)[2], heads)
-
-
-def encdec_qk(x: Tensor, memory: Tensor, *, heads: int) -> Tensor:
-    """Return how much each step attends to each step of the memory."""
-    return attention(heads_of(x, heads, 1)[0], heads_of(memory, heads, 2)[0])
-
-
-def encdec_valatt(memory: Tensor, weights: Tensor, *, heads: int) -> Tensor:
-    """Return the memory's values, weighted."""
-    return weighted(weights, heads_of(memory, heads, 2)[1], heads)
-
-
-OPERATORS |= {
     "_contrib_interleaved_matmul_selfatt_qk": selfatt_qk,
     "_contrib_interleaved_matmul_selfatt_valatt": selfatt_valatt,
-    "_contrib_interleaved_matmul_encdec_qk": encdec_qk,
-    "_contrib_interleaved_matmul_encdec_valatt": encdec_valatt,
 }

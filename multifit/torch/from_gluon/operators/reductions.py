@@ -10,10 +10,6 @@ import torch
 from ..attributes import Ints, Tensor
 from .elementwise import as_float, of_type
 
-OPERATORS: dict[str, Callable[..., Any]] = {}
-"""By the names that MXNet writes into a symbol."""
-
-
 # ---- Reductions. MXNet has no tensors without axes: a result of one number has the shape (1,)
 
 
@@ -30,12 +26,10 @@ def at_least_1d(x: Tensor) -> Tensor:
     return x.reshape(1) if x.ndim == 0 else x
 
 
-def sums(
-    x: Tensor, *, operator: str, axis: Ints | None = None, keepdims: bool = False, exclude: bool = False
-) -> Tensor:
-    """Return sums; with the operator "nansum", NaN counts as 0."""
+def sum_(x: Tensor, *, axis: Ints | None = None, keepdims: bool = False, exclude: bool = False) -> Tensor:
+    """Return sums."""
     axes = reduced_axes(x, axis, exclude)
-    return at_least_1d(getattr(x, operator)(axes, keepdim=keepdims, dtype=x.dtype)) if axes else x
+    return at_least_1d(x.sum(axes, keepdim=keepdims, dtype=x.dtype)) if axes else x
 
 
 def mean(x: Tensor, *, axis: Ints | None = None, keepdims: bool = False, exclude: bool = False) -> Tensor:
@@ -97,38 +91,9 @@ def norm(
     return of_type(at_least_1d(torch.linalg.vector_norm(as_float(x), ord, axes, keepdims)), x)
 
 
-def moments(x: Tensor, *, axes: Ints | None = None, keepdims: bool = False) -> tuple[Tensor, Tensor]:
-    """Return means and variances."""
-    variances, means = torch.var_mean(x, reduced_axes(x, axes), correction=0, keepdim=keepdims)
-    return at_least_1d(means), at_least_1d(variances)
-
-
-def cumsum(x: Tensor, *, axis: int | None = None, dtype: Literal[None] = None) -> Tensor:
-    """Return the sums of the elements up to each; without an axis, of all elements in order."""
-    return x.flatten().cumsum(0, dtype=x.dtype) if axis is None else x.cumsum(axis, dtype=x.dtype)
-
-
 def arg_extreme(x: Tensor, *, operator: str, axis: int | None = None, keepdims: bool = False) -> Tensor:
     """Return the index of the first of the largest or smallest elements, in the type of `x`."""
     return at_least_1d(getattr(x, operator)(axis, keepdim=keepdims)).to(x.dtype)
-
-
-def argmax_channel(x: Tensor) -> Tensor:
-    """Return the index of the first of the largest elements along axis 1."""
-    return x.argmax(1).to(x.dtype)
-
-
-OPERATORS |= {
-    **dict.fromkeys(("sum", "nansum"), sums),
-    "mean": mean,
-    "prod": prod,
-    **dict.fromkeys(("max", "min"), extreme),
-    "norm": norm,
-    "moments": moments,
-    "_np_cumsum": cumsum,
-    **dict.fromkeys(("argmax", "argmin"), arg_extreme),
-    "argmax_channel": argmax_channel,
-}
 
 
 # ---- Sorting. Equal elements keep their order; indices are floats unless `dtype` says otherwise
@@ -153,22 +118,27 @@ def topk(
     *,
     axis: int | None = -1,
     k: int = 1,
-    ret_typ: Literal["value", "indices", "mask", "both"] = "indices",
+    ret_typ: Literal["value", "indices", "both"] = "indices",
     is_ascend: bool = False,
     dtype: torch.dtype = torch.float32,
 ) -> tuple[Tensor, ...]:
-    """Return the largest or smallest `k` elements along an axis: values, indices or a mask.
-
-    With ``k=0``, return all elements.
-    """
-    whole, x, axis = x, *((x.flatten(), 0) if axis is None else (x, axis))
+    """Return the largest or smallest `k` elements along an axis: values or indices; all with ``k=0``."""
+    x, axis = (x.flatten(), 0) if axis is None else (x, axis)
     count = k if 0 < k < x.shape[axis] else x.shape[axis]
     values, indices = x.sort(dim=axis, descending=not is_ascend, stable=True)
     values, indices = values.narrow(axis, 0, count), indices.narrow(axis, 0, count)
-    if ret_typ == "mask":
-        return (torch.zeros_like(x).scatter(axis, indices, 1).reshape(whole.shape),)
     indices = indices.to(dtype)
     return {"value": (values,), "indices": (indices,), "both": (values, indices)}[ret_typ]
 
 
-OPERATORS |= {"argsort": argsort, "sort": sort, "topk": topk}
+OPERATORS: dict[str, Callable[..., Any]] = {
+    "sum": sum_,
+    "mean": mean,
+    "prod": prod,
+    **dict.fromkeys(("max", "min"), extreme),
+    "norm": norm,
+    **dict.fromkeys(("argmax", "argmin"), arg_extreme),
+    "argsort": argsort,
+    "sort": sort,
+    "topk": topk,
+}

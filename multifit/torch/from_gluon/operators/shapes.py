@@ -10,10 +10,6 @@ import torch.nn.functional as F
 
 from ..attributes import Bounds, Ints, Tensor
 
-OPERATORS: dict[str, Callable[..., Any]] = {}
-"""By the names that MXNet writes into a symbol."""
-
-
 # ---- Operators that change a tensor's shape or the order of its elements
 
 
@@ -122,37 +118,6 @@ def broadcast_axis(x: Tensor, *, axis: Ints, size: Ints) -> Tensor:
     return x.expand(shape)
 
 
-def space_to_depth(x: Tensor, *, block_size: int) -> Tensor:
-    """Turn the pixels of each block into channels."""
-    n, c, h, w = x.shape
-    blocks = x.reshape(n, c, h // block_size, block_size, w // block_size, block_size)
-    return blocks.permute(0, 3, 5, 1, 2, 4).reshape(n, -1, h // block_size, w // block_size)
-
-
-def depth_to_space(x: Tensor, *, block_size: int) -> Tensor:
-    """Turn channels into the pixels of blocks."""
-    n, c, h, w = x.shape
-    blocks = x.reshape(n, block_size, block_size, c // block_size**2, h, w)
-    return blocks.permute(0, 3, 4, 1, 5, 2).reshape(n, -1, h * block_size, w * block_size)
-
-
-OPERATORS |= {
-    "Reshape": reshape,
-    "reshape_like": reshape_like,
-    "Flatten": flatten,
-    "expand_dims": expand_dims,
-    "squeeze": squeeze,
-    "transpose": transpose,
-    "SwapAxis": swap_axis,
-    "reverse": reverse,
-    "broadcast_like": broadcast_like,
-    "broadcast_to": broadcast_to,
-    "broadcast_axis": broadcast_axis,
-    "space_to_depth": space_to_depth,
-    "depth_to_space": depth_to_space,
-}
-
-
 # ---- Operators that slice and concatenate tensors
 
 
@@ -185,11 +150,6 @@ def slice_like(x: Tensor, y: Tensor, *, axes: Ints = ()) -> Tensor:
     for axis in axes or range(y.ndim):
         x = x.narrow(axis, 0, y.shape[axis])
     return x
-
-
-def diag(x: Tensor, *, k: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
-    """Return the `k`-th diagonal of two axes as a new last axis; of a vector, a matrix that has it."""
-    return torch.diag_embed(x, k) if x.ndim == 1 else torch.diagonal(x, k, axis1, axis2)
 
 
 def concat(*xs: Tensor, dim: int = 1) -> Tensor:
@@ -237,11 +197,21 @@ def pad(
     return F.pad(x, widths, "replicate" if mode == "edge" else mode)
 
 
-OPERATORS |= {
+OPERATORS: dict[str, Callable[..., Any]] = {
+    "Reshape": reshape,
+    "reshape_like": reshape_like,
+    "Flatten": flatten,
+    "expand_dims": expand_dims,
+    "squeeze": squeeze,
+    "transpose": transpose,
+    "SwapAxis": swap_axis,
+    "reverse": reverse,
+    "broadcast_like": broadcast_like,
+    "broadcast_to": broadcast_to,
+    "broadcast_axis": broadcast_axis,
     "slice": slice_,
     "slice_axis": slice_axis,
     "slice_like": slice_like,
-    "diag": diag,
     "Concat": concat,
     "_rnn_param_concat": concat,
     "stack": stack,

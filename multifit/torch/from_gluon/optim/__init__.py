@@ -1,1 +1,0 @@
-"""Optimizers that compute MXNet's numbers."""
