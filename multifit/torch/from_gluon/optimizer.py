@@ -74,9 +74,9 @@ class MXNetOptimizer(torch.optim.Optimizer):
         states = [self.state[each] for each in weights]
         for weight, state in zip(weights, states):
             state["step"] = state.get("step", self._counts.get(weight, 0)) + 1
-            if not options.momentum if "momentum" in group else "0" in state:
-                continue
-            if "0" not in state:
+            if "momentum" in group and not options.momentum:
+                state.pop("0", None)  # a momentum that is raised from 0 begins anew
+            elif "0" not in state:
                 begun = _tensors(self._states.get(weight), weight)
                 state.update(_named(self._rule.create(options, weight) if begun is None else begun))
         rule_group = Group(
