@@ -244,7 +244,7 @@ class Stage:
 
 
 def _detached(output: Tensor) -> Tensor:
-    """Return an output without its graph; a copy of what is a parameter, or a view of one, which will move."""
+    """Return an output without its graph; a copy of a parameter, or of a view of one, which will move."""
     base = output if output._base is None else output._base
     return output.detach().clone() if base.is_leaf and base.requires_grad else output.detach()
 
@@ -371,9 +371,10 @@ class TrainStep:
         before = list(result.objectives.values())
         objectives = self._hooks.change_objective(before, **result.named(), scale=result.scale)
         if any(each.requires_grad for each in before) and not any(each.requires_grad for each in objectives):
+            names = self._hooks.names("change_objective")
             raise SpecError(
-                f"losses: the objective has no gradient after a handler ({self._hooks.names('change_objective')})"
-                "; compute it without torch.no_grad(), detach() or numpy()"
+                f"losses: the objective has no gradient after a handler ({names}); let it compute the "
+                "objective without torch.no_grad(), detach() or numpy()"
             )
         if len(objectives) == len(before):
             return dict(zip(result.objectives, objectives))

@@ -1,14 +1,13 @@
 """Methods of balancing on torch: equal to MXNet, in float64."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from multifit import LabelSpec, LossSpec, MultiEstimator, TrainerSpec
-from multifit.balance import DWA, FAMO, MGDA, RLW, STCH, GradNorm, LossMethod, PCGrad, Uncertainty, UPGrad
+from multifit.balance import DWA, FAMO, MGDA, STCH, GradNorm, LossMethod, PCGrad, Uncertainty, UPGrad
 from multifit.distributed import World
 from multifit.gluon.compat import mx
 from multifit.sampling import RoundRobin, Together

@@ -1,13 +1,12 @@
 """Losses that are bound to trainers, on torch: equal to MXNet, in float64."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from multifit import LossSpec, MultiEstimator, TrainerSpec
+from multifit import LossSpec, TrainerSpec
 from multifit.gluon.compat import mx
 from tests.api.test_bound_losses import PARTS, make_net, make_spec
 from tests.common.nets import hybridized

@@ -64,8 +64,9 @@ def of_pixels() -> TaskSpec:
     """A segmentation whose single pixels, or samples, may be missing, and with the weights of others."""
     loss, weighted = (SegmentationCELoss(ignore_label=2) for _ in range(2))
     losses = {
-        "a": LossSpec(loss, "scores", "some"), "b": LossSpec(weighted, "scores", "some", sample_weight="weight")
-    }  # fmt: skip
+        "a": LossSpec(loss, "scores", "some"),
+        "b": LossSpec(weighted, "scores", "some", sample_weight="weight"),
+    }
     labels = [LabelSpec("some", missing=-9), "weight"]
     metrics = {"accuracy": MetricSpec(mx.metric.Accuracy(axis=1), "scores", "some")}
     return TaskSpec(inputs=["x"], outputs=["scores"], labels=labels, losses=losses, metrics=metrics)

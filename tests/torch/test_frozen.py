@@ -14,6 +14,7 @@ from tests.common.specs import CE, L2, two_head_spec
 from tests.torch.fits import assert_engines_agree, batches
 
 BODY = r"body.*"
+ADAM = TrainerSpec(".*", "adam", {"learning_rate": 0.02, "wd": 0.01})
 TWO = {"body": TrainerSpec("body.*", "sgd"), "heads": TrainerSpec("(digit|size).*", "adam")}
 
 
@@ -65,9 +66,12 @@ CASES: dict[str, tuple[dict[str, Any], list[Any]]] = {
 
 
 def estimator_of(
-    engine: str, net: Callable[[], Any] = lambda: normed_heads(dropout=0.0), losses: Any = None,
-    trainers: Any = TrainerSpec(".*", "adam", {"learning_rate": 0.02, "wd": 0.01}), **options: Any,
-) -> MultiEstimator:  # fmt: skip
+    engine: str,
+    net: Callable[[], Any] = lambda: normed_heads(dropout=0.0),
+    losses: Any = None,
+    trainers: Any = ADAM,
+    **options: Any,
+) -> MultiEstimator:
     seed_everything(3)
     made = net()
     made.cast("float64")

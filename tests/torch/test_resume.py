@@ -1,4 +1,4 @@
-"""A run on torch that goes on after a stop is one without a stop, bit for bit: for all that Gluon declares."""
+"""A run of a bridged net that goes on after a power cut is one without a stop, bit for bit."""
 
 from collections.abc import Callable
 from functools import partial
@@ -19,6 +19,7 @@ from tests.torch.runs import RHYTHMS, assert_resumes, estimator_of
 from tests.torch.test_engine import own_optimizers, scheduled
 from tests.torch.test_turns import LOADERS, several
 
+FREEZE = lambda: [Freeze("body.*", 5, "batch")]  # noqa: E731
 NORMED = partial(estimator_of, "dropout")
 
 
@@ -59,7 +60,7 @@ CASES: dict[str, tuple[Callable[[], MultiEstimator], dict[str, Any]]] = {
     "one task": (partial(NORMED, spec=two_head_spec().only("digit"), trainers=own_optimizers()), {}),
     "mixed samples": (partial(NORMED, accumulate=3), {"stop": 4, "handlers": lambda: [MixUp(random=3)]}),
     "averages": (NORMED, {"handlers": lambda: [WeightAveraging("ema", decay=0.8)]}),
-    "frozen": (partial(NORMED, accumulate=2), {"stop": 3, "handlers": lambda: [Freeze("body.*", 5, "batch")]}),
+    "frozen": (partial(NORMED, accumulate=2), {"stop": 3, "handlers": FREEZE}),
     "bound losses": (bound_losses, {"data": bound.BATCHES}),
     "loaders": (
         partial(NORMED, trainers=several()), {"stop": 3, "data": LOADERS, "sampling": Proportional()}),

@@ -1,7 +1,6 @@
 """Loaders that take turns, on torch: equal to MXNet, in float64."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np

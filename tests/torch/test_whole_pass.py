@@ -1,14 +1,11 @@
 """On torch, a figure is that of the whole pass, too."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from multifit import CheckpointHandler, Every, MultiEstimator
 from tests.common.ranks import run_ranks
-from tests.common.resuming import assert_resumes_bit_for_bit
 from tests.common.whole_pass import assert_whole, cut, estimator
 
 

@@ -41,7 +41,7 @@ def test_a_net_in_low_precision_has_losses_and_figures_in_float32(dtype: torch.d
         optimizer.step()
     assert all(map(torch.equal, net.parameters(), by_hand.parameters()))
     errors = torch.cat([by_hand(x.to(dtype)).float() - y for x, y in data()])
-    assert estimator.history["val_error"][-1] == pytest.approx(float(errors.abs().mean()), rel=1e-6)
+    assert estimator.history["val_error"][-1] == pytest.approx(float(errors.detach().abs().mean()), rel=1e-6)
     assert estimator.predict(data())["y"].dtype == "float32"
 
 
@@ -71,7 +71,11 @@ def test_an_output_that_is_a_parameter_is_that_of_before_the_update() -> None:
             seen.extend(pred[name][0].flatten()[0].item() for name in ("scale", "flat"))
 
     spec = TaskSpec(
-        inputs=["x"], outputs=["y", "scale", "flat"], labels=["y"], losses=SPEC.losses, unused=["scale", "flat"]
+        inputs=["x"],
+        outputs=["y", "scale", "flat"],
+        labels=["y"],
+        losses=SPEC.losses,
+        unused=["scale", "flat"],
     )
     net = Scale()
     MultiEstimator(net, spec, SGD).fit(data()[:1], epochs=1, event_handlers=[Looks()])
