@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Mapping
 
 import torch
 from torch import Tensor
+from torch.nn.parameter import is_lazy
 
 from ..distributed import World
 from ..engines import shared_parameters
@@ -28,7 +29,7 @@ class SharedParameters(shared_parameters.SharedParameters):
             return
         frozen = self._frozen()
         averaged = [each for name, each in self._model.statistics.items() if name not in frozen]
-        averaged = [each for each in averaged if each.is_floating_point()]
+        averaged = [each for each in averaged if each.is_floating_point() and not is_lazy(each)]
         self._world.all_reduce_tensors(averaged)
         for each in averaged:
             each /= self._world.size

@@ -14,7 +14,7 @@ from tests.common.data import in_batches, two_head_arrays
 from tests.common.nets import Heads, hybridized
 from tests.common.specs import two_head_spec
 from tests.torch.fits import assert_close
-from tests.torch.runs import estimator_of
+from tests.torch import runs
 
 BATCHES = in_batches(two_head_arrays().values())
 
@@ -45,7 +45,7 @@ def test_what_was_trained_is_used(tmp_path: Path) -> None:
         np.testing.assert_allclose(outputs["digit"], powers / powers.sum(1, keepdims=True), rtol=1e-5)
     assert sorted(os.listdir(tmp_path / "last")) == ["digit.npy", "size.npy"]
     of_mxnet = make("mxnet")
-    of_mxnet.net.load_parameters(str(made.save(tmp_path / "saved") / "final.params"))
+    of_mxnet.net.load_parameters(str(made.save(tmp_path / "saved")))
     assert of_mxnet.evaluate(BATCHES, event_handlers=[]) == pytest.approx(figures, rel=1e-5)
     other.fit(BATCHES, epochs=1)
     assert other.evaluate(BATCHES, event_handlers=[])["loss"] < figures["loss"]
@@ -85,7 +85,7 @@ def test_a_loop_of_ones_own_trains_the_net_itself(fitted: bool, tmp_path: Path) 
     """The Gluon net has the values after each step; what it is given counts from the next one on."""
 
     def loop(engine: str) -> list[Any]:
-        estimator = estimator_of("float64", engine)
+        estimator = runs.estimator_of("float64", engine)
         net, states, seen = estimator.net, str(tmp_path / engine), []
 
         def look() -> None:
@@ -93,22 +93,22 @@ def test_a_loop_of_ones_own_trains_the_net_itself(fitted: bool, tmp_path: Path) 
             seen.append({name: p.data().asnumpy() for name, p in named.items()})
 
         if fitted:
-            estimator.fit(BATCHES, epochs=1, event_handlers=[])
-        for batch in BATCHES[:3]:
+            estimator.fit(runs.BATCHES, epochs=1, event_handlers=[])
+        for batch in runs.BATCHES[:3]:
             estimator.fit_batch(batch)
             look()
         estimator.trainers["trainer"].save_states(states)
-        estimator.fit_batch(BATCHES[3])
+        estimator.fit_batch(runs.BATCHES[3])
         estimator.trainers["trainer"].load_states(states)
         for parameter in net.collect_params().values():
             parameter.set_data(parameter.data() / 2)
         for _ in range(2):
-            seen.append(estimator.predict(BATCHES))
-            losses = estimator.evaluate_batch(BATCHES[0]).views()["loss"]
+            seen.append(estimator.predict(runs.BATCHES))
+            losses = estimator.evaluate_batch(runs.BATCHES[0]).views()["loss"]
             seen.append({name: estimator.arrays.numpy(loss[0]) for name, loss in losses.items()})
-            estimator.fit_batch(BATCHES[1])
+            estimator.fit_batch(runs.BATCHES[1])
             look()
-        estimator.fit(BATCHES, epochs=1, event_handlers=[])
+        estimator.fit(runs.BATCHES, epochs=1, event_handlers=[])
         look()
         return seen
 
