@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -36,8 +37,8 @@ def evaluate_batch(engine: Engine, raw: Any) -> StepResult:
     batch = engine.splitter(EVALUATE).split(raw)
     is_first, outputs = not stage.checked, None
     if is_first:
-        engine.shared.begin_stage(batch)
-        engine.model.materialise(lambda: stage.call(batch.slots))
+        engine.shared.begin_stage(batch, run=partial(_materialise, engine, stage))
+        _materialise(engine, stage, batch)
         outputs, problems = check_first_batch(stage, batch, ())
         raise_problems(problems)
     result = stage.run(batch, engine.state, outputs=outputs)
@@ -55,12 +56,17 @@ def predict_batch(engine: Engine, raw: Any) -> list[Piece]:
     stage = engine.stages[EVALUATE]
     batch = engine.splitter(EVALUATE, labels=False).split(raw)
     if not engine.shared.are_shared:
-        engine.shared.begin_stage(batch)
+        engine.shared.begin_stage(batch, run=partial(_materialise, engine, stage))
     if not batch.samples:
         return []
     with torch.no_grad():
-        engine.model.materialise(lambda: stage.call(batch.slots))
+        _materialise(engine, stage, batch)
         outputs = stage.forward(batch.slots)
         if stage.carried is not None:
             stage.carried.keep(batch, outputs)
         return [({name: as_numpy(outputs[name]) for name in stage.spec.output_names}, batch.samples)]
+
+
+def _materialise(engine: Engine, stage: Any, batch: Any) -> None:
+    """Give lazy parameters the shapes that fit a batch."""
+    engine.model.materialise(lambda: stage.call(batch.slots))

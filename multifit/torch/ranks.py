@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Mapping
 
 from torch import Tensor
+from torch.nn.parameter import is_lazy
 
 from ..distributed import World
 from ..engines import shared_parameters
@@ -24,7 +25,8 @@ class SharedParameters(shared_parameters.SharedParameters):
         """Give all ranks the mean of running statistics, such as BatchNorm's."""
         frozen = () if self._world.alone else self._frozen()
         named = {} if self._world.alone else self._model.statistics
-        averaged = [each for n, each in named.items() if n not in frozen and each.is_floating_point()]
+        averaged = [each for n, each in named.items() if n not in frozen and not is_lazy(each)]
+        averaged = [each for each in averaged if each.is_floating_point()]
         self._world.all_reduce_tensors(averaged)
         for each in averaged:
             each /= self._world.size

@@ -15,6 +15,7 @@ from .. import engines
 from ..engines import CUDA_GRAPHS, Setup, Timer, untimed
 from ..engines.class_counts import balance_classes
 from ..engines.prediction import predict
+from ..errors import SpecError
 from ..log_once import LogOnce
 from ..protocols import Numbers
 from ..seeding import add_seeder
@@ -53,6 +54,9 @@ def has(context: Any) -> bool:
 
 def make_runner(setup: Setup, state: RunState, log_once: LogOnce) -> Runner:
     """Return the runner of an estimator's batches; raises what the estimator's constructor raises."""
+    if not setup.world.alone and setup.world.asynchronous:
+        what = f"{setup.world.name} sums MXNet's arrays only"
+        raise SpecError(f'engine="torch": {what}; give world=multifit.connect("torch")')
     engine = Engine.of(setup, state, log_once)
     if setup.compile == CUDA_GRAPHS and engine.model.device.type != "cuda":
         log_once(f'compile="{CUDA_GRAPHS}" does nothing on a CPU')

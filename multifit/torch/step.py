@@ -60,7 +60,7 @@ class StepResult:
 
     def detach(self) -> None:
         """Release autograd's graph: while it holds the parameters, no CUDA graph can be captured."""
-        self.outputs = {name: each.detach() for name, each in self.outputs.items()}
+        self.outputs = {name: _detached(each) for name, each in self.outputs.items()}
         self.parts = {name: [each.detach() for each in parts] for name, parts in self.parts.items()}
         self.objectives = {name: each.detach() for name, each in self.objectives.items()}
 
@@ -243,6 +243,12 @@ class Stage:
         return f"{what} ({self.name})"
 
 
+def _detached(output: Tensor) -> Tensor:
+    """Return an output without its graph; a copy of a parameter, or of a view of one, which will move."""
+    base = output if output._base is None else output._base
+    return output.detach().clone() if base.is_leaf and base.requires_grad else output.detach()
+
+
 def _is_real(value: object) -> bool:
     return isinstance(value, Tensor) and value.is_floating_point()
 
@@ -334,7 +340,8 @@ class TrainStep:
         bound = self._bound_parameters()  # handlers may have unfrozen some
         for number, (names, losses) in enumerate(groups.items(), 1):
             more, inputs = number < len(groups), bound.get(names)
-            backward(losses, self._trainers.scale, retain_graph=more, inputs=inputs)
+            if inputs != []:  # a handler may have frozen all of them
+                backward(losses, self._trainers.scale, retain_graph=more, inputs=inputs)
 
     def finish(self) -> None:
         """Update by the gradients that wait for further batches, as the epoch has no more."""
@@ -370,6 +377,12 @@ class TrainStep:
         """Return the objectives as handlers change them."""
         before = list(result.objectives.values())
         objectives = self._hooks.change_objective(before, **result.named(), scale=result.scale)
+        if any(each.requires_grad for each in before) and not any(each.requires_grad for each in objectives):
+            names = self._hooks.names("change_objective")
+            raise SpecError(
+                f"losses: the objective has no gradient after a handler ({names}); let it compute the "
+                "objective without torch.no_grad(), detach() or numpy()"
+            )
         if len(objectives) == len(before):
             return dict(zip(result.objectives, objectives))
         is_bound = any(self._trainers_of.values())
