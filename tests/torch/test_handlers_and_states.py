@@ -20,7 +20,7 @@ SEVERAL = {
 MOMENTA = [(0.0, 0.9, 0.9, 0.9, 0.9), (0.5, 0.5, 0.0, 0.9, 0.9), (0.0, 0.5, 0.0, 0.0, 0.9)]  # by batch
 
 
-@pytest.mark.parametrize(("optimizer", "momenta"), [*zip(["sgd", "nag", "signum"], MOMENTA)], ids=str)
+@pytest.mark.parametrize(("optimizer", "momenta"), [*zip(["sgd", "nag"], MOMENTA)], ids=str)
 def test_momentum_that_is_raised_from_0_begins_anew(optimizer: str, momenta: tuple[float, ...]) -> None:
     class Change:
         def batch_begin(self, estimator: Any) -> None:
