@@ -34,7 +34,8 @@ class StockMetric:
     without waiting for the device; `present` has the label's shape, and is 0 where the label is missing, or
     it is None. It raises SpecError for shapes that do not fit. ``value(totals)`` returns the figure from the
     sums over a pass, with the number in the last place. The figure of several pairs is that of their sums or,
-    if it `averages`, the mean of their figures.
+    if it `averages`, the mean of their figures. `counts_ignored` says whether labels count that
+    a loss, or the LabelSpec, ignores.
     """
 
     sums: Callable[[Any, Any, Present], Sums]
@@ -42,6 +43,7 @@ class StockMetric:
     mode: str = "max"
     takes_labels: bool = True
     averages: bool = False
+    counts_ignored: bool = False
 
     def pairs(self, labels: Sequence[Any], outputs: Sequence[Any]) -> list[tuple[Any, Any]]:
         """Return each label with its output; raises SpecError if their numbers differ."""

@@ -119,7 +119,10 @@ class Model:
     def autocast(self) -> AbstractContextManager[Any]:
         """Return the context manager around the net's forward pass."""
         dtype = self.precision.dtype
-        return nullcontext() if dtype is None else torch.autocast(self.device.type, dtype)
+        if dtype is None:
+            return nullcontext()
+        # the cache is emptied at the end of the outermost block only, which is that of the whole run
+        return torch.autocast(self.device.type, dtype, cache_enabled=False)
 
     # ---- modes
 

@@ -190,7 +190,8 @@ class StageMetric(MetricFigures):
                     sums.append(metric.sums(label, output, mask))
                     continue
                 name = self.term.labels[number].name if number < len(self.term.labels) else ""
-                sums.append(_without(self._ignored.get(name), metric, label, output, present.get(name)))
+                ignored = None if metric.counts_ignored else self._ignored.get(name)
+                sums.append(_without(ignored, metric, label, output, present.get(name)))
         except SpecError as error:
             raise SpecError(f"{self.term.where}: {error.problems[0]}") from None
         for number in range(len(self.sum_names), len(sums)):

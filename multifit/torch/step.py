@@ -60,7 +60,7 @@ class StepResult:
 
     def detach(self) -> None:
         """Release autograd's graph: while it holds the parameters, no CUDA graph can be captured."""
-        self.outputs = {name: each.detach() for name, each in self.outputs.items()}
+        self.outputs = {name: _detached(each) for name, each in self.outputs.items()}
         self.parts = {name: [each.detach() for each in parts] for name, parts in self.parts.items()}
         self.objectives = {name: each.detach() for name, each in self.objectives.items()}
 
@@ -243,6 +243,12 @@ class Stage:
         return f"{what} ({self.name})"
 
 
+def _detached(output: Tensor) -> Tensor:
+    """Return an output without its graph; a copy of a parameter, or of a view of one, which will move."""
+    base = output if output._base is None else output._base
+    return output.detach().clone() if base.is_leaf and base.requires_grad else output.detach()
+
+
 def _is_real(value: object) -> bool:
     return isinstance(value, Tensor) and value.is_floating_point()
 
@@ -364,6 +370,12 @@ class TrainStep:
         """Return the objectives as handlers change them."""
         before = list(result.objectives.values())
         objectives = self._hooks.change_objective(before, **result.named(), scale=result.scale)
+        if any(each.requires_grad for each in before) and not any(each.requires_grad for each in objectives):
+            names = self._hooks.names("change_objective")
+            raise SpecError(
+                f"losses: the objective has no gradient after a handler ({names}); let it compute the "
+                "objective without torch.no_grad(), detach() or numpy()"
+            )
         if len(objectives) == len(before):
             return dict(zip(result.objectives, objectives))
         if self._of_gradients is not None or self._of_losses is not None or self._bound:
@@ -387,4 +399,8 @@ class TrainStep:
             if term.key in objectives:
                 groups.setdefault(term.trainers, []).append(objectives[term.key])
         for number, (names, each) in enumerate(groups.items(), 1):
-            self._backward(each, retain_graph=number < len(groups), inputs=self._bound.get(names))
+            inputs = self._bound[names]
+            if inputs is not None:
+                inputs = [parameter for parameter in inputs if parameter.requires_grad]
+            if inputs != []:  # a handler may have frozen all
+                self._backward(each, retain_graph=number < len(groups), inputs=inputs)

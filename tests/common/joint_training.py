@@ -272,7 +272,7 @@ ON_TORCH: dict[str, dict[str, Any]] = {
             "clipping", "a weight that changes", "lists", "uneven parts", "averaged weights",
             "a last batch of one sample", "skipped updates", "missing labels", "accumulation",
             "accumulation of missing labels",
-            "smoothed labels", "mixed samples", "a trainer that accumulates", "a frozen body",
+            "smoothed labels", "mixed samples", "a trainer that accumulates",
         )
     },
     "a normalizer of a graph": {

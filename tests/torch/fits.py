@@ -50,15 +50,3 @@ def assert_engines_agree(fit: Callable[[str], Iterable[Any]], tolerance: float =
     """Check that each of the dicts that ``fit(engine)`` returns is the same with MXNet and on torch."""
     for one, other in zip(fit("mxnet"), fit("torch")):
         assert_close(one, other, tolerance=tolerance)
-
-
-def stages_of(estimator: MultiEstimator) -> list[Any]:
-    """Return the stages that a run on torch has used: the one that trains, and the one that evaluates."""
-    runner: Any = estimator._runner
-    return [stage for stage in (runner._step._stage, runner._evaluation._stage) if stage is not None]
-
-
-def codes_of(estimator: MultiEstimator) -> list[str]:
-    """Return the code of the graphs of the stage that trains, in its first program."""
-    program = next(iter(stages_of(estimator)[0]._programs.values()))
-    return [module.code for module in program.modules]

@@ -1,14 +1,13 @@
 """Methods of balancing on torch: equal to MXNet, in float64."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from multifit import LabelSpec, LossSpec, MultiEstimator, TrainerSpec
-from multifit.balance import DWA, FAMO, MGDA, RLW, STCH, GradNorm, LossMethod, PCGrad, Uncertainty, UPGrad
+from multifit.balance import DWA, FAMO, MGDA, STCH, GradNorm, LossMethod, PCGrad, Uncertainty, UPGrad
 from multifit.distributed import World
 from multifit.gluon.compat import mx
 from multifit.sampling import RoundRobin, Together
@@ -20,7 +19,6 @@ from tests.common.joint_training import assert_as_alone
 from tests.common.nets import normed_heads
 from tests.common.specs import CE, L2, two_head_spec
 from tests.torch.fits import assert_close, assert_engines_agree
-from tests.torch.runs import PAIRS, assert_resumes, values
 
 ARRAYS = two_head_arrays(40)
 BATCHES = in_batches(ARRAYS.values())
@@ -105,7 +103,7 @@ def fit(engine: str, method: Any, spec: Any, data: Any, trainers: Any = None, **
     estimator = MultiEstimator(net_of(), spec, trainers or ADAM, balance=method, engine=engine)
     options = {"epochs": 3, "event_handlers": [], **options}
     history = estimator.fit(data, data, **options)
-    return dict(history), values(estimator)
+    return dict(history), estimator.values()
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -126,7 +124,7 @@ def test_frozen_parameters_are_not_compared_with_either(on: str) -> None:
     def run(engine: str) -> Any:
         options: dict[str, Any] = {"frozen": ["body.0.*"], "balance": MGDA(on=on), "engine": engine}
         estimator = MultiEstimator(net_of(), two_head_spec(), ADAM, **options)
-        return dict(estimator.fit(BATCHES, epochs=2, event_handlers=[])), values(estimator)
+        return dict(estimator.fit(BATCHES, epochs=2, event_handlers=[])), estimator.values()
 
     assert_engines_agree(run)
 
@@ -140,21 +138,6 @@ def test_loaders_are_balanced_as_with_mxnet(method: Any) -> None:
     joined = isinstance(method, UPGrad)
     sampling, spec = (Together(), missing()) if joined else (RoundRobin(), two_head_spec())
     assert_engines_agree(lambda engine: fit(engine, method, spec, loaders, sampling=sampling))
-
-
-@pytest.mark.parametrize(
-    "method",
-    [FAMO(), RLW(), STCH(), UPGrad(on="parameters", preference={"digit": 2}, smooth=0.9)],
-    ids=lambda m: type(m).__name__,
-)
-@pytest.mark.parametrize("first", ["torch", "mxnet"])
-def test_a_run_resumes_on_either_engine(first: str, method: Any, tmp_path: Path) -> None:
-    kind = "dropout" if first == "torch" else "normed"
-
-    def make(engine: str) -> MultiEstimator:
-        return MultiEstimator(net_of(kind), two_head_spec(), ADAM, balance=method, engine=engine)
-
-    assert_resumes(make, tmp_path, (first, "torch"), 7)
 
 
 # ---- gradients that add up over batches --------------------------------------------------------------------
@@ -181,18 +164,9 @@ def test_gradients_that_add_up_are_weighed_as_with_mxnet(how: str, method: Any) 
         estimator = MultiEstimator(net_of(), two_head_spec(), balance=method, engine=engine, **ADDED[how]())
         for _ in range(2):
             history = estimator.fit(BATCHES, epochs=1, event_handlers=[])
-        return dict(history), values(estimator)
+        return dict(history), estimator.values()
 
     assert_engines_agree(fit)
-
-
-@pytest.mark.parametrize("engines", PAIRS, ids="-".join)
-def test_a_run_resumes_amid_the_batches_of_an_update(engines: tuple[str, str], tmp_path: Path) -> None:
-    def make(engine: str) -> MultiEstimator:
-        how = ADDED["by one of two trainers"]()
-        return MultiEstimator(net_of(), two_head_spec(), balance=UPGrad(), engine=engine, **how)
-
-    assert_resumes(make, tmp_path, engines, 7)
 
 
 # ---- tasks that are not compared ---------------------------------------------------------------------------

@@ -1,18 +1,16 @@
 """Losses that are bound to trainers, on torch: equal to MXNet, in float64."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from multifit import LossSpec, MultiEstimator, TrainerSpec
+from multifit import LossSpec, TrainerSpec
 from multifit.gluon.compat import mx
 from tests.api.test_bound_losses import PARTS, make_net, make_spec
 from tests.common.nets import hybridized
 from tests.torch.fits import assert_engines_agree, run
-from tests.torch.runs import assert_resumes
 
 nn = mx.gluon.nn
 RANDOM = np.random.RandomState(0)
@@ -60,11 +58,3 @@ def test_batches_are_normalised_as_by_mxnet() -> None:
         return {name: value for name, value in history.items() if name.startswith("train_")}, kept
 
     assert_engines_agree(trained)
-
-
-def test_a_resumed_run_is_equal_bit_for_bit(tmp_path: Path) -> None:
-    def make(engine: str) -> MultiEstimator:
-        net = adversaries(nn.BatchNorm(in_channels=8), nn.Dropout(0.3))
-        return MultiEstimator(net, make_spec(), trainers(), engine=engine)
-
-    assert_resumes(make, tmp_path, data=BATCHES)

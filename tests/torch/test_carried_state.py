@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,15 +10,11 @@ import pytest
 from multifit import DataError, LossSpec, MetricSpec, MultiEstimator, SpecError, TaskSpec, TrainerSpec
 from multifit.balance import FAMO, UPGrad
 from multifit.distributed import ALONE, World
-from multifit.errors import Problem
 from multifit.gluon.compat import mx
-from multifit.torch.traced.computation import WholeComputation
 from tests.common.compare import assert_unchanged, snapshot
 from tests.common.language import BATCHES, KEPT, STATE, UNITS, Keeps, LanguageModel, make_net, make_spec
 from tests.common.ranks import run_ranks
-from tests.torch.cuda_graphs import counted_replays
 from tests.torch.fits import assert_close, assert_engines_agree
-from tests.torch.runs import PAIRS, assert_resumes, values
 
 ADAM = TrainerSpec(".*", "adam", {"learning_rate": 0.02}, clip_norm=0.5)
 ALONG: Any = {"batch_axis": 1, "event_handlers": []}
@@ -67,19 +62,12 @@ def fit(engine: str, data: Any = BATCHES, event_handlers: Any = (), **options: A
     history = estimator.fit(data, data, epochs=3, batch_axis=1, event_handlers=list(event_handlers))
     for _ in range(2):  # each begins with zeros
         figures, outputs = estimator.evaluate(data, **ALONG), estimator.predict(data, batch_axis=1)
-    return dict(history), figures, outputs, values(estimator)
+    return dict(history), figures, outputs, estimator.values()
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_language_model_is_that_of_mxnet(name: str) -> None:
     assert_engines_agree(partial(fit, **CASES[name]))
-
-
-def test_what_cuda_graphs_return_may_be_carried(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain, replays = fit("torch", BATCHES[:3], compile=False), counted_replays(monkeypatch)
-    for one, other in zip(plain, fit("torch", BATCHES[:3], compile="cudagraphs")):
-        assert_close(one, other)
-    assert replays.count
 
 
 class InPlace:
@@ -98,21 +86,16 @@ class InPlace:
 def test_a_state_keeps_its_values_while_their_source_changes() -> None:
     def trained(engine: str) -> Any:
         estimator = estimator_of(engine, make_net(dtype="float64", kind=Keeps), lambda: make_spec(state=KEPT))
-        return dict(estimator.fit(InPlace(), epochs=2, **ALONG)), values(estimator)
+        return dict(estimator.fit(InPlace(), epochs=2, **ALONG)), estimator.values()
 
     assert_engines_agree(trained)
-
-
-@pytest.mark.parametrize(("engines", "at"), [(PAIRS[0], 4), (PAIRS[0], 6), (PAIRS[1], 9), (PAIRS[2], 4)])
-def test_a_run_resumes_on_either_engine(engines: tuple[str, str], at: int, tmp_path: Path) -> None:
-    assert_resumes(estimator_of, tmp_path, engines, at, BATCHES, batch_axis=1)
 
 
 def test_two_processes_carry_the_state_of_their_own_samples() -> None:
     def trained(world: World) -> Any:
         estimator = estimator_of("torch", world=world)
         estimator.fit(BATCHES, epochs=2, **ALONG)
-        return {**values(estimator), **estimator.evaluate(BATCHES, **ALONG)}
+        return {**estimator.values(), **estimator.evaluate(BATCHES, **ALONG)}
 
     alone = trained(ALONE)
     for joint in run_ranks(2, trained):
@@ -151,17 +134,3 @@ def test_a_state_of_another_shape_is_refused(call: Any) -> None:
     with pytest.raises(SpecError, match=message):
         call(estimator, BATCHES)
     assert_unchanged(net, before)
-
-
-def test_an_evaluation_that_mxnet_goes_on_with_keeps_its_state(monkeypatch: Any, caplog: Any) -> None:
-    run = WholeComputation.run
-
-    def fails(computation: Any, given: Any) -> Any:
-        if len(given["words"]) == 2:
-            raise SpecError([Problem("spec", "torch cannot compile")])
-        return run(computation, given)
-
-    monkeypatch.setattr(WholeComputation, "run", fails)
-    data = [*BATCHES[:3], *[tuple(array[:2] for array in batch) for batch in BATCHES[3:]]]
-    assert_close(*(estimator_of(engine).evaluate(data, **ALONG) for engine in ("mxnet", "torch")))
-    assert "evaluating runs with MXNet on the CPU" in caplog.text

@@ -1,17 +1,19 @@
-"""Devices and engines by name, and errors on a device."""
+"""Devices and engines by name, and the precision, of bridged nets."""
 
-import os
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+from multifit import MultiEstimator
 from multifit.gluon.compat import mx
 from multifit.gluon.runner import Runner as MXNetRunner
-from multifit.torch.devices import why_inexact
-from multifit.torch.traced import runner
+from multifit.torch.from_gluon import runner
+from tests.common.nets import two_heads
+from tests.common.specs import two_head_spec
 from tests.torch.place import DEVICE
-from tests.torch.runs import BATCHES, estimator_of
+from tests.torch.runs import BATCHES, assert_equal, estimator_of
 
 
 def test_the_plan_names_the_device() -> None:
@@ -29,7 +31,7 @@ def test_devices_that_do_not_exist(context: Any) -> None:
 @pytest.mark.parametrize("context", [None, "cpu", mx.cpu(), [mx.cpu(0)], torch.device("cpu")], ids=str)
 def test_devices_that_do(context: Any) -> None:
     estimator = estimator_of(context=context)
-    assert estimator.context == [mx.cpu(0)]
+    assert str(estimator.context[0]).startswith(str(DEVICE if context is None else "cpu"))
 
 
 def test_auto_is_torch_for_its_devices(caplog: Any) -> None:
@@ -46,28 +48,27 @@ def test_auto_is_mxnet_for_a_gpu_that_torch_lacks_too() -> None:
         estimator_of(engine="auto", context=mx.gpu(77))
 
 
-def test_deterministic_algorithms(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")  # what the user has set is kept
-    assert why_inexact(torch.device("cpu")) == ""
-    assert "cuda:0 may round differently each time; call torch.use" in why_inexact(torch.device("cuda:0"))
-    assert estimator_of(context="cpu")._runner.why_inexact() == ""
-    try:
-        runner.be_deterministic()
-        assert (
-            why_inexact(torch.device("cuda:0")) == ""
-            and torch.is_deterministic_algorithms_warn_only_enabled()
-        )
-    finally:
-        torch.use_deterministic_algorithms(False)
-    assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":16:8"
+def test_the_net_alone_is_lowered() -> None:
+    def fit(precision: str) -> dict[str, Any]:
+        estimator, kinds = estimator_of(precision=precision), set()
+
+        class Looks:
+            def batch_end(self, estimator: Any, pred: Any) -> None:
+                kinds.update(each.dtype for arrays in pred.values() for each in arrays)
+
+        history = estimator.fit(BATCHES, BATCHES, epochs=2, event_handlers=[Looks()])
+        arrays = [*estimator.predict(BATCHES).values(), *estimator.values().values()]
+        assert {array.dtype.name for array in arrays} == {"float32"} and kinds == {torch.float32}
+        return {name: np.array(history[name]) for name in ("train_loss", "val_loss")}
+
+    full, low = fit("float32"), fit("bfloat16")
+    assert_equal(full, low, 0.02)
+    assert (low["train_loss"] != full["train_loss"]).all()
 
 
-def test_an_error_on_the_device_is_reported_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    from multifit.torch.traced.computation import WholeComputation
-
-    def fail(self: Any, given: Any) -> Any:
-        raise RuntimeError("out of memory")
-
-    monkeypatch.setattr(WholeComputation, "run", fail)
-    with pytest.raises(RuntimeError, match="(?s)out of memory.*raised in .* on torch"):
-        estimator_of().fit(BATCHES, epochs=1, event_handlers=[])
+def test_precisions_that_are_refused() -> None:
+    with pytest.raises(ValueError, match='"float16", which MXNet cannot train in; give .* or engine="torch"'):
+        MultiEstimator(two_heads("hybridized"), two_head_spec(), precision="float16")
+    if DEVICE.type == "cpu":
+        with pytest.raises(ValueError, match='precision is "float16", which needs a GPU, not cpu'):
+            estimator_of(precision="float16").fit(BATCHES, epochs=1)

@@ -2,17 +2,13 @@
 
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from multifit import DataError, MultiEstimator, SkipNonFinite, SpecError, TrainerSpec
-from multifit.balance import UPGrad
+from multifit import DataError, MultiEstimator, SpecError
 from multifit.distributed import ALONE, World
-from multifit.torch.traced.gradients import JointGradients
-from tests.common.data import in_batches, two_head_arrays
 from tests.common.joint_training import (
     ON_TORCH,
     RANKS_OWN,
@@ -21,11 +17,8 @@ from tests.common.joint_training import (
     assert_ranks_resume,
     joint_training,
 )
-from tests.common.nets import two_heads
 from tests.common.ranks import EngineWorld, run_ranks
-from tests.common.specs import two_head_spec
 
-import torch  # isort: skip
 from mxnet import gluon  # isort: skip
 
 
@@ -104,63 +97,3 @@ def test_a_library_that_sums_arrays_of_mxnet_is_refused() -> None:
 @pytest.mark.parametrize("case", RANKS_OWN)
 def test_states_that_are_each_ranks_own(case: str, tmp_path: Path) -> None:
     assert_ranks_resume(tmp_path, "torch", case)
-
-
-# ---- float16 -----------------------------------------------------------------------------------------------
-
-SGD = {"learning_rate": 0.05, "momentum": 0.9}
-TOGETHER: dict[str, dict[str, Any]] = {
-    "each batch": {},
-    "added up by all": {"accumulate": 3},
-    "held back": {"handlers": lambda: [SkipNonFinite()]},
-    "features": {"balance": UPGrad()},
-    "parameters": {"balance": UPGrad(on="parameters")},
-}
-
-
-@pytest.mark.parametrize("case", TOGETHER)
-def test_float16_skips_and_scales_on_all_ranks_or_none(case: str) -> None:
-    options = dict(TOGETHER[case])
-    make_handlers = options.pop("handlers", list)
-    arrays = two_head_arrays(41)
-    arrays["image"][6], arrays["image"][17] = 1e30, 1e30  # infinite in float16; of different ranks
-    arrays["size"][30] = 1e30  # infinite as a loss
-    data = in_batches([array[:33] for array in arrays.values()]) + in_batches(
-        [array[33:34] for array in arrays.values()]
-    )
-
-    def train(world: World) -> Any:
-        seen = []
-
-        class Watch:
-            def batch_end(self, estimator: Any) -> None:
-                updates = estimator.trainers["trainer"].optimizer.num_update
-                state = estimator._runner.state()  # of a checkpoint, which the first rank writes for all
-                seen.append((updates, state["scale"], state["overflowed"]))
-
-        net = two_heads("hybridized")
-        how = {"trainers": TrainerSpec(".*", "sgd", SGD), "precision": "float16", "world": world, **options}
-        estimator = MultiEstimator(net, two_head_spec(), engine="torch", **how)
-        estimator._runner.load({**estimator._runner.state(), "scale": 64.0, "growth_interval": 3})
-        estimator.fit(data, epochs=2, event_handlers=[*make_handlers(), Watch()])
-        return seen, estimator.values()
-
-    expected, values = train(ALONE)
-    assert len({scale for _, scale, _ in expected}) > 2, expected
-    ranks: list[Any] = run_ranks(2, train)
-    for seen, moved in ranks:
-        assert seen == expected
-        np.testing.assert_equal(moved, ranks[0][1])
-        for name, value in values.items():
-            np.testing.assert_allclose(moved[name], value, rtol=0.02, atol=0.002, err_msg=name)
-
-
-def test_a_gradient_that_two_parameters_have_is_summed_once_for_each() -> None:
-    def run(world: World) -> dict[str, list[float]]:
-        one = torch.ones(3)
-        gradients: Any = SimpleNamespace(tensors={"a": one, "b": one})
-        parameters: Any = SimpleNamespace(tensors={})
-        JointGradients(world, parameters).add_up(gradients, {"a", "b"})
-        return {name: tensor.tolist() for name, tensor in gradients.tensors.items()}
-
-    assert run_ranks(2, run) == [{"a": [2.0] * 3, "b": [2.0] * 3}] * 2

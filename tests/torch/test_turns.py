@@ -1,7 +1,6 @@
 """Loaders that take turns, on torch: equal to MXNet, in float64."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ from multifit.sampling import Proportional, Ratios, RoundRobin, Together
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.specs import CE, L2, two_head_spec
 from tests.torch.fits import assert_engines_agree
-from tests.torch.runs import assert_resumes, values
 from tests.torch.test_balance import net_of
 
 import mxnet as mx  # isort: skip
@@ -71,7 +69,7 @@ def test_turns_are_those_of_mxnet(name: str) -> None:
         figures = [
             estimator.evaluate(data, event_handlers=[]) for data in (LOADERS, in_batches(ARRAYS.values()))
         ]
-        return dict(history), *figures, estimator.predict(ARRAYS["image"]), values(estimator)
+        return dict(history), *figures, estimator.predict(ARRAYS["image"]), estimator.values()
 
     assert_engines_agree(trained)
 
@@ -87,7 +85,7 @@ def test_sets_for_validation_have_figures_of_their_own() -> None:
         assert [history["val_few_loss"][-1], history["val_many_far"][-1]] == pytest.approx(
             [figures[0]["loss"], figures[1]["far"]]
         )
-        return dict(history), *figures, values(estimator)
+        return dict(history), *figures, estimator.values()
 
     assert_engines_agree(trained)
 
@@ -112,13 +110,6 @@ def test_what_no_batch_had_yet_is_not_measured() -> None:
     assert_engines_agree(seen)
 
 
-def test_a_run_resumes_in_the_middle_of_an_epoch(tmp_path: Path) -> None:
-    def make(engine: str) -> MultiEstimator:
-        return MultiEstimator(net_of("dropout"), two_head_spec(), several(), engine=engine)
-
-    assert_resumes(make, tmp_path, stop=3, data=LOADERS, sampling=Proportional())
-
-
 def test_a_held_update_leaves_no_gradient_for_a_batch_that_does_not_reach_it() -> None:
     class Holds:
         def hold_update(self, estimator: Any, loss: Any) -> bool:
@@ -128,7 +119,7 @@ def test_a_held_update_leaves_no_gradient_for_a_batch_that_does_not_reach_it() -
     net.initialize()
     net(mx.nd.zeros((2, 6), dtype="float64"))
     estimator = MultiEstimator(net, two_head_spec(), sgd(), engine="torch")
-    before = {name: each.copy() for name, each in values(estimator).items()}
+    before = {name: each.copy() for name, each in estimator.values().items()}
     estimator.fit(LOADERS, epochs=1, sampling=RoundRobin(), event_handlers=Holds())
-    kept = [name for name, each in values(estimator).items() if (each == before[name]).all()]
+    kept = [name for name, each in estimator.values().items() if (each == before[name]).all()]
     assert kept == ["digit.weight", "digit.bias"]

@@ -1,14 +1,11 @@
 """On torch, a figure is that of the whole pass, too."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from multifit import CheckpointHandler, Every, MultiEstimator
 from tests.common.ranks import run_ranks
-from tests.common.resuming import assert_resumes_bit_for_bit
 from tests.common.whole_pass import assert_whole, cut, estimator
 
 
@@ -25,13 +22,3 @@ def test_figures_do_not_depend_on_batches_and_ranks(size: int) -> None:
 
     for figures in np.ravel(run_ranks(size, train)).tolist():
         assert_whole(figures)
-
-
-def test_an_epoch_that_is_resumed_has_the_figures_of_all_its_batches(tmp_path: Path) -> None:
-    def run(folder: Path, *handlers: Any, **options: Any) -> MultiEstimator:
-        keep = CheckpointHandler(folder, Every(1, "batch"), seed=1)
-        trained = estimator(engine="torch")
-        trained.fit(cut([8, 8, 1, 12]), epochs=2, event_handlers=[keep, *handlers], **options)
-        return trained
-
-    assert_resumes_bit_for_bit(run, tmp_path, 3, 7)

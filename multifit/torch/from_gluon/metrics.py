@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -52,8 +53,8 @@ def converted_metrics(spec: TaskSpec, problems: list[Problem]) -> tuple[MetricTe
 
 def _converted(term: MetricTerm) -> Iterator[MetricTerm]:
     metric: Any = term.spec.metric
-    if isinstance(metric, str) and not _is_native(term.where, metric):
-        metric = host.as_metric(term)
+    if isinstance(metric, str) and not metric.startswith("sklearn."):
+        metric = _named(term, metric)
     if not isinstance(metric, mx.metric.EvalMetric):
         yield replace(term, spec=replace(term.spec, transform=_transform(term)))
         return
@@ -63,6 +64,7 @@ def _converted(term: MetricTerm) -> Iterator[MetricTerm]:
         named = replace(term, key=key)
         spec = replace(term.spec, names=names, mode=term.spec.mode or direction(part))
         if native is not None:
+            native = replace(native, counts_ignored=True)  # as MXNet does
             spec = replace(spec, metric=native, transform=_transform(term))
         elif counts_whole_pass(part):
             spec = replace(spec, metric=_WholePass(term.where, part), transform=_transform(term))
@@ -71,12 +73,15 @@ def _converted(term: MetricTerm) -> Iterator[MetricTerm]:
         yield replace(named, spec=spec)
 
 
-def _is_native(where: str, name: str) -> bool:
+def _named(term: MetricTerm, name: str) -> Any:
+    """Return MXNet's metric of a name; the name if only the native metrics have it."""
     try:
-        named_metric(where, name)
+        return host.as_metric(term)
     except SpecError:
-        return name.startswith("sklearn.")
-    return True
+        with suppress(SpecError):
+            named_metric(term.where, name)
+            return name
+        raise
 
 
 def _parts(metric: Any, names: Sequence[str]) -> list[tuple[str | None, Any, Any]]:

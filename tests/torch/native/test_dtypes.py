@@ -41,8 +41,45 @@ def test_a_net_in_low_precision_has_losses_and_figures_in_float32(dtype: torch.d
         optimizer.step()
     assert all(map(torch.equal, net.parameters(), by_hand.parameters()))
     errors = torch.cat([by_hand(x.to(dtype)).float() - y for x, y in data()])
-    assert estimator.history["val_error"][-1] == pytest.approx(float(errors.abs().mean()), rel=1e-6)
+    assert estimator.history["val_error"][-1] == pytest.approx(float(errors.detach().abs().mean()), rel=1e-6)
     assert estimator.predict(data())["y"].dtype == "float32"
+
+
+def test_autocast_sees_the_parameters_move() -> None:
+    torch.manual_seed(0)
+    estimator = MultiEstimator(nn.Linear(3, 1), SPEC, SGD, precision="bfloat16")
+    losses = estimator.fit(data(), epochs=9, event_handlers=[])["train_loss"]
+    assert losses[-1] < 0.8 * losses[0]
+
+
+class Scale(nn.Module):
+    """Returns its parameter, and a view of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(1, 3))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return x @ self.scale.T, self.scale, self.scale.reshape(3)
+
+
+def test_an_output_that_is_a_parameter_is_that_of_before_the_update() -> None:
+    seen: list[float] = []
+
+    class Looks:
+        def batch_end(self, estimator, pred) -> None:
+            seen.extend(pred[name][0].flatten()[0].item() for name in ("scale", "flat"))
+
+    spec = TaskSpec(
+        inputs=["x"],
+        outputs=["y", "scale", "flat"],
+        labels=["y"],
+        losses=SPEC.losses,
+        unused=["scale", "flat"],
+    )
+    net = Scale()
+    MultiEstimator(net, spec, SGD).fit(data()[:1], epochs=1, event_handlers=[Looks()])
+    assert seen == [1, 1] and (net.scale != 1).any()
 
 
 def test_labels_keep_their_axes() -> None:
