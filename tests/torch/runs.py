@@ -20,7 +20,7 @@ ADAM = TrainerSpec(".*", "adam", {"learning_rate": 0.02})
 RHYTHMS = {
     "body": TrainerSpec("body.*", "sgd", {"momentum": 0.9}, every=3, accumulate=True, clip_norm=0.2),
     "digit": TrainerSpec("digit.*", "adam", {"learning_rate": 0.02}, every=2),
-    "size": TrainerSpec("size.*", "nadam"),
+    "size": TrainerSpec("size.*", "adam"),
 }
 BATCHES = in_batches(two_head_arrays(40).values())
 

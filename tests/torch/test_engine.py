@@ -39,8 +39,8 @@ def scheduled() -> TrainerSpec:
 
 
 def several() -> dict[str, TrainerSpec]:
-    body = TrainerSpec("body.*", "ftml", {"learning_rate": 0.01}, clip_norm=0.2, every=2)
-    return {"body": body, "heads": TrainerSpec("digit.*|size.*", "nadam", {"learning_rate": 0.01})}
+    body = TrainerSpec("body.*", "adam", {"learning_rate": 0.01}, clip_norm=0.2, every=2)
+    return {"body": body, "heads": TrainerSpec("digit.*|size.*", "nag", {"learning_rate": 0.01})}
 
 
 def own_optimizers() -> dict[str, TrainerSpec]:

@@ -169,7 +169,7 @@ CASES: dict[str, tuple[Callable[[Path], list[Any]], dict[str, Any]]] = {
     "states": (lambda folder: [States(folder)], {"trainers": RHYTHMS}),
     **{
         f"momenta of {o}": (lambda _: [Momenta()], {"trainers": momentum(o)})
-        for o in ("sgd", "nag", "signum")
+        for o in ("sgd", "nag")
     },
 }
 

@@ -20,7 +20,7 @@ from torch import fx
 
 from ...errors import Problem, counted, quoted, raise_problems
 from .attributes import AttributeProblem, Tensor, read_attributes, returns_tuple, table
-from .operators.catalogue import OPERATORS
+from .operators import OPERATORS
 
 # names that the code of torch.fx and of exported files uses
 USED_BY_CODE = frozenset([*keyword.kwlist, "self", "_ops", "torch", "getattr", "inf", "nan", "device"])

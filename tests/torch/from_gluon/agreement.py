@@ -9,7 +9,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from multifit.gluon.compat import mx
-from multifit.torch.from_gluon.operators.catalogue import WAITING
+from multifit.torch.from_gluon.operators import WAITING
 from multifit.torch.from_gluon.translate import translate
 from tests.torch.place import DEVICE
 

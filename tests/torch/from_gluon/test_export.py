@@ -14,7 +14,7 @@ import torch
 
 from multifit import MultiEstimator, SpecError
 from multifit.gluon.compat import mx
-from multifit.torch.from_gluon.operators.catalogue import OPERATORS
+from multifit.torch.from_gluon.operators import OPERATORS
 from tests.common.full_disk import full_disk
 from tests.common.nets import sequential
 from tests.gluon.export.nets import Hybrid, spec

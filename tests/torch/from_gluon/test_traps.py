@@ -8,7 +8,7 @@ import torch
 
 from multifit.gluon.compat import mx
 from multifit.torch.from_gluon.attributes import GIVEN, IGNORED, table
-from multifit.torch.from_gluon.operators.catalogue import OPERATORS
+from multifit.torch.from_gluon.operators import OPERATORS
 from multifit.torch.from_gluon.translate import translate
 from tests.torch.from_gluon.agreement import assert_agree, in_mxnet, in_torch, normal
 

@@ -239,20 +239,23 @@ def pooling(
 ) -> Tensor:
     """Return the maximum or mean of each window; with "full", windows may extend beyond the padded map.
 
-    Raises ValueError if one would begin there, as torch has no such windows.
+    Raises ValueError if a mean would begin there, as torch has no such windows.
     """
     if global_pool:
         kernel, stride, pad = tuple(x.shape[2:]), (), ()
     stride, pad, full = stride or (1,) * len(kernel), pad or (0,) * len(kernel), pooling_convention == "full"
-    for size, k, s, p in zip(x.shape[2:], kernel, stride, pad):
-        if full and -(-(size + 2 * p - k) // s) * s >= size + p:
-            raise ValueError(f"Pooling of {size} pixels by {k}, stride {s}: a window begins beyond the map")
+    axes = list(zip(x.shape[2:], kernel, stride, pad)) if full else []
+    beyond = [-(-(size + 2 * p - k) // s) * s + k - 2 * p - size for size, k, s, p in axes]
     if pool_type == "max":
-        return (F.max_pool1d, F.max_pool2d, F.max_pool3d)[len(kernel) - 1](
-            x, kernel, stride, pad, ceil_mode=full
+        widths = [n for each in reversed(beyond) for n in (0, each)]
+        x = F.pad(x, widths, value=torch.finfo(x.dtype).min) if any(widths) else x
+        return (F.max_pool1d, F.max_pool2d, F.max_pool3d)[len(kernel) - 1](x, kernel, stride, pad)
+    if any(n >= k - p for n, (_, k, _, p) in zip(beyond, axes)):
+        raise ValueError(
+            f"Pooling by {kernel}, stride {stride}: a mean begins beyond the map {(*x.shape[2:],)}"
         )
     means = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[len(kernel) - 1]
-    return means(x, kernel, stride, pad, full, count_include_pad is not False)
+    return means(x, kernel, stride, pad, any(beyond), count_include_pad is not False)
 
 
 def adaptive_avg_pool(x: Tensor, *, output_size: Ints = (1,)) -> Tensor:
