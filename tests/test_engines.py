@@ -1,12 +1,16 @@
 """The registry of engines."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from multifit import MultiEstimator
 from multifit.engines import choose_engine, engine_module, registry
+from multifit.engines.loaders import Loaders
+from multifit.estimator.data import rank_problems
 from multifit.gluon.compat import mx
+from tests.common.data import in_batches, two_head_arrays
 from tests.common.nets import two_heads
 from tests.common.specs import two_head_spec
 
@@ -82,3 +86,31 @@ def test_an_engine_that_cannot_be_imported(engine: str, monkeypatch: pytest.Monk
     monkeypatch.setitem(registry.MODULES, engine, "multifit.nothing")
     with pytest.raises(ImportError, match=f'^engine="{engine}" cannot be imported: No module named'):
         engine_module(engine)
+
+
+def test_a_net_of_torch_runs_with_torch() -> None:
+    assert choose_engine("auto", None, library="torch") == choose_engine("torch", None, library="torch")
+    with pytest.raises(ValueError, match='engine="mxnet" runs Gluon nets, not a torch.nn.Module; leave'):
+        choose_engine("mxnet", None, library="torch")
+
+
+def test_loaders_of_no_library_are_read_as_they_are() -> None:
+    assert Loaders().own([])
+
+
+def test_loaders_that_a_sampler_divides_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    divided = SimpleNamespace(is_divided=lambda data: True)
+    monkeypatch.setattr("multifit.estimator.data.loaders_of", lambda data: divided)
+    world = SimpleNamespace(alone=False, size=2)
+    (problem,) = rank_problems(world, "train_data", [1])  # type: ignore[arg-type]
+    assert "with a DistributedSampler, which divides the samples already" in problem.message
+
+
+def test_gradients_of_the_last_batch() -> None:
+    estimator = MultiEstimator(two_heads(), two_head_spec())
+    estimator.fit(in_batches(two_head_arrays().values()), epochs=1, event_handlers=[])
+    gradients = estimator.values(gradients=True)
+    assert {name: each.shape for name, each in gradients.items()} == {
+        name: each.shape for name, each in estimator.values().items() if name in gradients
+    }
+    assert any(each.any() for each in gradients.values())

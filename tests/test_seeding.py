@@ -75,7 +75,7 @@ class FakeTorch:
             get_rng_state_all=lambda: [SimpleNamespace(numpy=each.copy) for each in self.states[1:]],
             set_rng_state=lambda state, number: self.states[1 + number].__setitem__(..., state),
         )
-        self.tensor = np.array
+        self.tensor = lambda values, device: np.array(values)
 
     def get_rng_state(self) -> SimpleNamespace:
         return SimpleNamespace(numpy=self.states[0].copy)

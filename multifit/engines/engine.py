@@ -99,9 +99,9 @@ class Engine(ABC):
     def place(self) -> Any:
         """Where batches go, as the batch splitter takes it."""
 
+    @abstractmethod
     def added(self) -> Any:
         """Return what knows, with `state` and `load`, how many batches were added up, or None."""
-        return None
 
     @property
     def balance(self) -> Any:

@@ -78,9 +78,9 @@ class Splitter(ABC):
     def dtype_name(self, dtype: Any) -> str:
         """Return the name of a dtype, such as float32."""
 
+    @abstractmethod
     def known_as(self, dtype: Any) -> Any:
         """Return what stands for a dtype in signatures."""
-        return dtype
 
     def name_arrays(self, raw: Any) -> tuple[list[dict[str, Any]], list[Problem]]:
         """Return the arrays of a raw batch by slot, not placed yet, and the problems found.

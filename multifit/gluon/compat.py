@@ -201,5 +201,5 @@ def __getattr__(name: str) -> Any:
 
 
 sys.meta_path.insert(0, Finder())
-if hasattr(sys.modules.get("mxnet"), "random"):  # was imported before
+if hasattr(sys.modules.get("mxnet"), "random"):  # pragma: no cover - in a process that imported it before
     add_seeder(sys.modules["mxnet"].random.seed)

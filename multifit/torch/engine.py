@@ -69,6 +69,9 @@ class Engine(engines.Engine):
         """Look at the modules anew: the net may have changed."""
         self.model.begin()
 
+    def added(self) -> None:
+        """Return None: the trainers' states hold how many batches were added up."""
+
     def bound_parameters(self) -> dict[tuple[str, ...], list[nn.Parameter] | None]:
         """Return, by the trainers to which losses are bound, their parameters; {} if no loss is bound."""
         names = {term.trainers for term in self.spec.terms}

@@ -126,8 +126,9 @@ def test_a_part_of_a_label_is_missing_where_whole_samples_are_needed(name: str) 
     where = 'losses["digit"]' if "loss" in name else 'metrics["figure"]'
     fix = 'use a metric that compares value by value, such as "binary_accuracy" or "mae"; '
     if "loss" in name:
-        fix = "return a loss for each value, in the label's shape, or use a loss that does, such as L2Loss or"
-        fix += " MSELoss; "
+        fix = (
+            "return a loss for each value, in the label's shape, or use one that does, as L2Loss or MSELoss; "
+        )
     faulty = three_columns(**WHOLE[name]).but(data=answers(*ROWS, (0, 6, 1), (0, 5, 0), (0, 5, 1)))
     faulty.net.collect_params().reset_ctx([mx.cpu(0), mx.cpu(1)])
     faulty.refused(DataError, f"{where}: 3 {PART}, and it takes whole samples; {fix}{MASK}")

@@ -35,6 +35,8 @@ def test_names_of_rows_are_unique():
 
 @pytest.mark.parametrize("row", ROWS, ids=[f"{row.device},{row.name}".replace(" ", ",") for row in ROWS])
 def test_rows_use_settings_of_their_task(row):
+    if row.library == "torch":
+        pytest.importorskip("torch")
     settings = row.settings.split() + ([f"dataset={row.data}", "root=."] if row.data else [])
     TaskFile(ROOT / "tasks" / f"{row.task}.py").set(settings)
     assert row.device in ("cpu", "gpu") and row.epochs > 0
