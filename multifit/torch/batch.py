@@ -130,6 +130,10 @@ class BatchSplitter(Splitter):
     user_code = staticmethod(user_code)
     dtype_name = staticmethod(dtype_name)
 
+    def known_as(self, dtype: Any) -> Any:
+        """Return the dtype itself."""
+        return dtype
+
     def __init__(
         self,
         spec: TaskSpec,
