@@ -13,8 +13,8 @@ from multifit.gluon.compat import mx
 from tests.common.data import in_batches, two_head_arrays
 from tests.common.nets import Heads, hybridized
 from tests.common.specs import two_head_spec
-from tests.torch.fits import assert_close
 from tests.torch import runs
+from tests.torch.fits import assert_close
 
 BATCHES = in_batches(two_head_arrays().values())
 
