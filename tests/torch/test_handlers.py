@@ -167,10 +167,7 @@ CASES: dict[str, tuple[Callable[[Path], list[Any]], dict[str, Any]]] = {
     "finite": (lambda folder: [SkipNonFinite(), TerminateOnNaN()], {}),
     "values": (lambda folder: [Around()], {}),
     "states": (lambda folder: [States(folder)], {"trainers": RHYTHMS}),
-    **{
-        f"momenta of {o}": (lambda _: [Momenta()], {"trainers": momentum(o)})
-        for o in ("sgd", "nag")
-    },
+    **{f"momenta of {o}": (lambda _: [Momenta()], {"trainers": momentum(o)}) for o in ("sgd", "nag")},
 }
 
 
