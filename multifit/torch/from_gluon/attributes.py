@@ -20,11 +20,9 @@ Tensor = torch.Tensor
 Ints = tuple[int, ...]
 Bounds = tuple[int | None, ...]  # of slices; None means the end of the axis
 Layout = Literal[None, "NCW", "NCHW", "NCDHW"]
-
 UNIONS = (Union, UnionType)  # `Optional[int]`, and `int | None`
 
 _PARSER = threading.Lock()  # Python 3.11's parser raises SystemErrors if threads use it at the same time
-
 _NAMES = ["float16", "bfloat16", "float32", "float64", "uint8", "int8", "int32", "int64", "bool"]
 DTYPES = {name: getattr(torch, name) for name in _NAMES}
 # They say how and where MXNet computes, not what; or give the number of inputs, which is known anyway.

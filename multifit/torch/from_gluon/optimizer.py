@@ -73,8 +73,8 @@ class MXNetOptimizer(torch.optim.Optimizer):
             begun = given if isinstance(given, (list, tuple)) else () if given is None else (given,)
             for number in range(count):
                 if str(number) not in state:
-                    made = torch.as_tensor(begun[number].asnumpy()).to(weight) if begun else None
-                    state[str(number)] = torch.zeros_like(weight) if made is None else made
+                    first = torch.as_tensor(begun[number].asnumpy()) if begun else torch.zeros_like(weight)
+                    state[str(number)] = first.to(weight)
             if not count:
                 state.pop("0", None)  # a momentum that is raised from 0 begins anew
         rule_group = Group(

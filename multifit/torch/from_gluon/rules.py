@@ -1,9 +1,8 @@
 """The updates of MXNet's optimizers: each is a rule that updates a list of tensors at once.
 
-A rule updates parameters and their states in place, without autograd. Its options are any object with the
-attributes of MXNet's optimizer (``momentum``, ``beta1``, ``clip_gradient`` and so on), which are read in each
-update; rates and weight decays come with the group. Options are not rounded to float32, as MXNet's operators
-round them, except where that changes more than the last digits: 1 - 0.999 is 5e-5 of itself smaller there.
+A rule updates parameters and states in place, without autograd. Its options are an MXNet optimizer, read in
+each update; rates and decays come with the group. MXNet rounds options to float32; that is done here only
+where it changes more than the last digits: 1 - 0.999 differs by 5e-5 of itself.
 """
 
 import math
@@ -79,11 +78,6 @@ def subtract_scaled(tensors: Column, others: Column, factors: Sequence[float]) -
         torch._foreach_add_(tensors, others, alpha=-factors[0])
     else:
         torch._foreach_sub_(tensors, torch._foreach_mul(others, list(factors)))
-
-
-def negative(numbers: Sequence[float]) -> list[float]:
-    """Return numbers with the other sign."""
-    return [-each for each in numbers]
 
 
 def shrink(group: Group) -> None:
@@ -173,14 +167,16 @@ def adamw(options: Any, group: Group) -> None:
     means, squares = moments(options, group, prepared(options, group))
     shrink(group)
     steps, epsilons = zip(*map(options.numbers, group.rates, group.counts))
-    torch._foreach_addcdiv_(group.weights, means, roots(squares, list(epsilons)), negative(steps))
+    torch._foreach_addcdiv_(group.weights, means, roots(squares, list(epsilons)), [-each for each in steps])
 
 
 def radam(options: Any, group: Group) -> None:
     """RAdam, as multifit's: Adam with a rectified rate, https://arxiv.org/abs/1908.03265."""
     means, squares = moments(options, group, prepared(options, group, "before"))
     of_means, of_steps = zip(*map(options.factors, group.rates, group.counts))
-    torch._foreach_addcdiv_(group.weights, means, roots(squares, options.epsilon), negative(of_steps))
+    torch._foreach_addcdiv_(
+        group.weights, means, roots(squares, options.epsilon), [-each for each in of_steps]
+    )
     if any(of_means):
         subtract_scaled(group.weights, means, of_means)
 
@@ -191,7 +187,7 @@ def lion(options: Any, group: Group) -> None:
     directions = torch._foreach_mul(means, options.beta1)
     torch._foreach_add_(directions, gradients, alpha=1 - options.beta1)
     shrink(group)
-    subtract_scaled(group.weights, torch._foreach_sign(directions), negative(group.rates))
+    subtract_scaled(group.weights, torch._foreach_sign(directions), [-each for each in group.rates])
     average(means, gradients, options.beta2)
 
 
@@ -259,11 +255,11 @@ def rmsprop(options: Any, group: Group) -> None:
         average(means, gradients, options.gamma1)
         below = roots_of_sums(torch._foreach_addcmul(squares, means, means, -1), options.epsilon)
         torch._foreach_mul_(velocities, options.gamma2)
-        torch._foreach_addcdiv_(velocities, gradients, below, negative(group.rates))
+        torch._foreach_addcdiv_(velocities, gradients, below, [-each for each in group.rates])
         torch._foreach_add_(group.weights, velocities)
     else:
         below = roots_of_sums(squares, options.epsilon)
-        torch._foreach_addcdiv_(group.weights, gradients, below, negative(group.rates))
+        torch._foreach_addcdiv_(group.weights, gradients, below, [-each for each in group.rates])
     bound = options.clip_weights or 0
     if bound > 0:
         torch._foreach_clamp_max_(group.weights, bound)

@@ -5,9 +5,9 @@ from typing import Any
 
 from . import detection, elementwise, indexing, layers, normalization, reductions, shapes
 
-_FAMILIES = (elementwise, reductions, shapes, indexing, layers, normalization, detection)
-
 OPERATORS: dict[str, Callable[..., Any]] = {
-    name: function for family in _FAMILIES for name, function in family.OPERATORS.items()
+    name: function
+    for family in (elementwise, reductions, shapes, indexing, layers, normalization, detection)
+    for name, function in family.OPERATORS.items()
 }
 WAITING = {"CTCLoss", "_contrib_box_nms"}  # they read numbers from the device; a CUDA graph cannot have them
