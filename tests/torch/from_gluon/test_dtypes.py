@@ -11,22 +11,9 @@ from multifit.gluon.compat import mx
 from tests.numerics.test_casts import Words, convolution, numbers
 from tests.torch.fits import assert_engines_agree, run
 
-
-class Recorded(mx.gluon.Block):
-    """Works on arrays only."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.dense = mx.gluon.nn.Dense(1, in_units=6)
-
-    def forward(self, x: Any) -> Any:
-        return self.dense(x) + mx.nd.ones((x.shape[0], 1))
-
-
 NETS: dict[str, tuple[Callable[[], Any], list[np.ndarray]]] = {
     "images": (convolution, [numbers(21, 3, 8, 8, top=2).astype("uint8")]),
     "words and features": (Words, [numbers(21, 4, top=9), numbers(21, 6), numbers(21, 1)]),
-    "recorded": (Recorded, [numbers(21, 6).astype("int8")]),
 }
 
 

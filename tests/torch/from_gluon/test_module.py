@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn.parameter import UninitializedParameter
 
-from multifit import LossSpec, SpecError, TaskSpec, TrainerError
+from multifit import LossSpec, MetricSpec, SpecError, TaskSpec, TrainerError
 from multifit.gluon.compat import mx
 from multifit.torch.from_gluon.module import BridgedNet
 from tests.common.nets import sequential
@@ -288,3 +288,9 @@ def test_a_bridged_net_compiles():
     compiled = torch.compile(module, backend="eager")
     found = compiled(torch.from_numpy(X))  # which traces the net, and gives it its parameters
     assert torch.equal(found, run(module, X)) and len(module._graphs) == 1
+
+
+def test_a_metric_whose_name_mxnet_lacks():
+    fields = {"metrics": {"iou": MetricSpec("mean_iou", "y", "y")}}
+    setup, _ = bridged(nn.Dense(3), spec(**fields))
+    assert setup.spec.metrics["iou"].metric == "mean_iou"
