@@ -57,4 +57,4 @@ def why_inexact(device: torch.device) -> str:
     """
     if device.type == "cpu" or torch.are_deterministic_algorithms_enabled():
         return ""
-    return f"PyTorch's algorithms on {device} may round differently each time; {WAY_OUT}"
+    return f"PyTorch's algorithms on {device} may round differently each time; {WAY_OUT}"  # pragma: no cover

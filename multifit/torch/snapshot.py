@@ -235,10 +235,7 @@ def _read(path: Path, model: Model) -> list[str]:
 def _set(tensors: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
     with torch.no_grad():
         for name, value in values.items():
-            tensor: Any = tensors[name]
-            if is_lazy(tensor):
-                tensor.materialize(value.shape)
-            tensor.copy_(value)
+            tensors[name].copy_(value)
 
 
 def _described(tensors: Mapping[str, Any]) -> Parameters:

@@ -440,6 +440,12 @@ def test_a_net_returns_something_else_later(name: str) -> None:
     assert str(raised.value).startswith("epoch 1, batch 5: ") and text in str(raised.value)
 
 
+def test_a_net_returns_fewer_outputs_later() -> None:
+    setup = around(lambda dense, x: (dense(x),) if x[0, 0] == ODD else (dense(x), x), **PAIR)
+    with pytest.raises(SpecError, match="(?s)epoch 1, batch 5: .*the net returns 1 array"):
+        setup.but(data=with_odd(0)).fit()
+
+
 @pytest.mark.parametrize("samples", [1, 3, 16])
 def test_sizes_may_change(samples: int) -> None:
     tokens = lambda a, y: (a - y[:, None]).square().reshape(-1)  # noqa: E731

@@ -1,5 +1,6 @@
 """Handlers that change batches, losses and gradients, or read them, beside loops by hand."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,9 @@ from multifit import (
     TrainerSpec,
     WeightAveraging,
 )
+from multifit.balance import UPGrad
+from multifit.distributed import World
+from tests.common.ranks import run_ranks
 
 SGD = TrainerSpec(".*", "sgd", {"lr": 0.1})
 
@@ -137,6 +141,39 @@ def test_noise_is_drawn_by_torch() -> None:
 
     ours = fit([GradientNoise(0.5, 0.7, random=ones)])
     assert_equal(ours.net, by_hand(net_of(), entropy, batches_of(), each))
+
+
+def test_noise_is_the_same_on_all_ranks() -> None:
+    def trained(world: World) -> MultiEstimator:
+        torch.manual_seed(world.rank)  # each rank draws its own numbers
+        estimator = MultiEstimator(net_of(), nn.CrossEntropyLoss(), SGD, world=world)
+        estimator.fit(batches_of(), epochs=1, event_handlers=[GradientNoise(eta=0.5)])
+        return estimator
+
+    one, other = run_ranks(2, trained)
+    assert_equal(one.net, other.net)
+    assert not torch.equal(one.net[0].weight, fit([]).net[0].weight)
+
+
+@pytest.mark.parametrize(("given", "option"), [("balance", "balance="), ("losses", "trainers=")])
+def test_another_number_of_objectives_is_refused(given: str, option: str) -> None:
+    class Sums:
+        def change_objective(self, estimator: MultiEstimator, objectives: list) -> list:
+            return [sum(objectives)]
+
+    losses = {name: LossSpec(F.cross_entropy, outputs="y", labels="y") for name in ("one", "two")}
+    if given == "balance":
+        options: dict[str, Any] = {"balance": UPGrad()}
+    else:
+        losses["one"] = replace(losses["one"], trainers="first")
+        options = {
+            "trainers": {"first": TrainerSpec(".*weight", "sgd"), "second": TrainerSpec(".*bias", "sgd")}
+        }
+    spec = TaskSpec(outputs=["y"], labels=["y"], losses=losses)
+    with pytest.raises(
+        SpecError, match=rf"{given}: a handler \(Sums\) adds to .* leave the handler or {option}"
+    ):
+        MultiEstimator(net_of(), spec, **options).fit(batches_of(), epochs=1, event_handlers=[Sums()])
 
 
 class Infinite(torch.autograd.Function):

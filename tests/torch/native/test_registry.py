@@ -110,3 +110,31 @@ def test_what_needs_mxnet_says_so_where_it_is_not_installed() -> None:
     texts = done.stdout.splitlines()
     assert len(texts) == 2 and texts[0].startswith('engine="mxnet" cannot be imported: Gluon nets need mxnet')
     assert all("which is not installed: pip install mxnet==1.9.1" in text for text in texts)
+
+
+def test_an_initializer_is_for_gluon_nets() -> None:
+    with pytest.raises(
+        ValueError, match=r"initializer= is for Gluon nets, .* torch.nn.init, such as in net.apply"
+    ):
+        MultiEstimator(nn.Linear(2, 2), nn.CrossEntropyLoss(), initializer=object())
+
+
+def test_a_net_that_is_no_module_is_refused_by_a_named_engine() -> None:
+    with pytest.raises(SpecError, match=r"net is \S.*, not a torch.nn.Module"):
+        MultiEstimator(nn.Linear, nn.CrossEntropyLoss(), engine="torch")
+
+
+def test_a_net_that_cannot_be_compiled_trains_as_it_is(monkeypatch: Any, caplog: Any) -> None:
+    def fails(net: nn.Module) -> Any:
+        def call(*inputs: Any) -> Any:
+            raise torch._dynamo.exc.Unsupported("no compiler")
+
+        return call
+
+    monkeypatch.setattr(torch, "compile", fails)
+    net = nn.Linear(4, 2)
+    before = net.weight.detach().clone()
+    estimator = MultiEstimator(net, nn.CrossEntropyLoss(), compile=True)
+    estimator.fit([(torch.ones(3, 4), torch.tensor([0, 1, 1]))] * 2, event_handlers=[], epochs=1)
+    assert not torch.equal(net.weight, before)
+    assert [each for each in caplog.messages if "compile=True: the net runs uncompiled: " in each]
