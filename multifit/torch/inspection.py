@@ -137,8 +137,6 @@ def _is_crossed(term: Term, shape: torch.Size, label: Ref, arrays: Mapping[Ref, 
     without labels.
     """
     fn: Any = term.spec.fn
-    if fn is None:
-        return False
 
     def value(label_values: Tensor) -> Any:
         given = {**arrays, label: label_values}

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from ..engines import model, precision_name
-from ..errors import Problem, SpecError, raise_problems, shown
+from ..errors import Problem, raise_problems
 from ..log_once import LogOnce
 from ..spec import TaskSpec
 from .devices import device_of
@@ -53,8 +53,8 @@ class Model:
     """A net with its parameters, on its device.
 
     `context` and `precision` are those of :class:`multifit.MultiEstimator`. Losses that are modules may have
-    parameters too. Raises SpecError if `net` is not a module, and ValueError for a device that does not
-    exist, or a precision that is unknown or that the device does not support.
+    parameters too. Raises ValueError for a device that does not exist, or a precision that is unknown or that
+    the device does not support.
 
     `parameters` are those of the net by name, such as ``body.0.weight``, and of losses, as
     ``losses.<key>.<name>``; a parameter with several names has the first one. `statistics` are the buffers,
@@ -62,8 +62,6 @@ class Model:
     """
 
     def __init__(self, net: Any, spec: TaskSpec, context: Any, precision: str, log_once: LogOnce) -> None:
-        if not isinstance(net, nn.Module):
-            raise SpecError(f"net is {shown(net)}, not a torch.nn.Module; give the net itself, an instance")
         self.net, self.log_once = net, log_once
         self._losses = {term.key: term.spec.fn for term in spec.terms if isinstance(term.spec.fn, nn.Module)}
         every = {**self._named("parameters"), **self._named("buffers")}
