@@ -108,7 +108,7 @@ ROWS = (
     Row("language", "", 10, {"val_text.saved": 0.31}),
     Row("dcgan", "", 40, {"val_score": 0.6}),
     Row("torch_digits", "", 15, {"val_digit_accuracy": 0.96}, library="torch"),
-    Row("torch_scenes", "", 16, {"val_mIoU": 0.70, "val_count_accuracy": 0.95}, library="torch"),
+    Row("torch_scenes", "", 16, {"val_mIoU": 0.85, "val_count_accuracy": 0.95}, library="torch"),
     Row("classification", "model=resnet18", 5, {"val_accuracy": 0.99}, "gpu", "mnist"),
     Row("sentiment", "model=birnn length=200", 10, {"val_accuracy": 0.80}, "gpu", "imdb"),
     Row("detection", "base=resnet18_v1 size=320", 60, {"val_VOC.mAP": 0.30}, "gpu", "voc"),

@@ -101,7 +101,7 @@ def pictures(estimator, data):
     image, mask, count = (tensor[:16].numpy() for tensor in data[1].dataset.tensors)
     outputs = estimator.predict(image)
     predicted, counted = outputs["mask"].argmax(axis=1), outputs["count"].argmax(axis=1)
-    sheet = Figure(figsize=(10, 7), layout="constrained")
+    sheet = Figure(figsize=(10, 4.5), layout="constrained")
     sheet.suptitle("held-out scenes: the scene, the true mask, the predicted one; wrong counts are red")
     for i, scene in enumerate(displayed(image)):
         for column, picture in enumerate((scene, mask[i], predicted[i]), 1):
