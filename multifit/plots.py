@@ -294,7 +294,7 @@ def _draw_map(axes: Axes, tasks: Sequence[str], cosines: Mapping[tuple[str, str]
     rows = [
         [1.0 if a == b else cosines.get((a, b), cosines.get((b, a), math.nan)) for b in tasks] for a in tasks
     ]
-    axes.set_facecolor("0.75")  # grey, which no cosine has, where there is no number
+    axes.set_facecolor("0.75")  # grey is not in the colour map: no cosine here
     image = axes.imshow(rows, cmap="RdBu", vmin=-1, vmax=1)
     axes.figure.colorbar(image, ax=axes, shrink=0.8)
     axes.set_title("cosines of gradients", fontsize=11)

@@ -177,7 +177,7 @@ def tasks_of(method: Balance, spec: TaskSpec) -> Tasks:
 
 
 def check_method(method: Any, spec: TaskSpec) -> None:
-    """Raise SpecError if `method` is no balancing method, or cannot run, or losses are bound to trainers."""
+    """Raise SpecError if `method` cannot balance this net's losses, or if losses are bound to trainers."""
     messages = list(_method_problems(method))
     if not messages and (bound := [term.key for term in spec.terms if term.trainers]):
         why = f"the losses {quoted(bound)} are bound to trainers, so balance= cannot weigh them"

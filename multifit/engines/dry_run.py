@@ -38,7 +38,7 @@ class DryRun:
 
 
 def read_first(engine: Any, raw: Any, val_data: Any) -> tuple[list[StageBatch], list[Problem]]:
-    """Return the first batches, named and placed, and the problems found, such as that there is no loss.
+    """Return the first batches, named and placed, and the problems found; a spec without losses is one.
 
     `raw` is the first batch of training, and `val_data` a loader. Both may be the :class:`FirstBatches` of
     several loaders.

@@ -50,7 +50,7 @@ def metrics_of_stages(
 def function_of(term: MetricTerm) -> Callable[..., Any] | None:
     """Return the function of the whole pass that a term declares, or names; None for any other metric.
 
-    Raises SpecError if there is none of its name, or if weights are declared for what is no function.
+    Raises SpecError for an unknown name, and for weights of a metric that is not a function.
     """
     metric: Any = term.spec.metric
     if isinstance(metric, str) and metric.startswith(scikit.PREFIX):
