@@ -57,7 +57,7 @@ def test_a_check_changes_nothing(layers: bool) -> None:
     buffer, setup = net.calls, around(lambda dense, x: x).but(net=net)
     setup = setup.but(val_data=setup.data)
     estimator = setup.make()
-    before, modes, drawn = setup.tensors(), [m.training for m in net.modules()], states()
+    before, modes, drawn = setup.parameters(), [m.training for m in net.modules()], states()
     estimator.check(setup.data, setup.data, layers=layers)
     assert not setup.moved(before) and states() == drawn
     assert [m.training for m in net.modules()] == modes
@@ -267,7 +267,7 @@ def test_weights_of_samples_and_of_values() -> None:
 
 def test_a_loss_that_the_net_returns() -> None:
     spec = TaskSpec(inputs=["x"], outputs=["loss"], losses={"own": LossSpec(outputs="loss")})
-    net = Setup(nn.Linear(6, 1), {}).net
+    net = nn.Linear(6, 1)
     MultiEstimator(net, spec).fit([{"x": arrays()[0]}], epochs=1)
     term = spec.terms[0]
     assert call_loss(term, by_reference({"loss": OUTPUT}, {}))[0] is OUTPUT

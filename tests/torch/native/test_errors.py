@@ -347,7 +347,7 @@ def test_all_problems_are_reported_together(setup: Setup, way: str) -> None:
     x, digit, _ = setup.data[0]
     wrong = [[x, digit + 1, np.zeros((8, 2), "float32")]]
     faulty = setup.but(data=wrong, val_data=[[x, digit]]).with_trainers(TWO_WRONG)
-    before = setup.tensors()
+    before = setup.parameters()
     with pytest.raises(SpecError) as raised:
         getattr(faulty, way)()
     problems, message = raised.value.problems, str(raised.value)
