@@ -10,7 +10,7 @@ from typing import Any
 from .arguments import Count, checked
 from .batch_pass import run_pass
 from .checks import batch_count, loader_problems, no_batch_problems
-from .engines import Runner
+from .engines import Engine
 from .errors import DataError, counted, raise_problems
 from .events import TRAINING_EVENTS, EventDispatcher, TrainingHooks, handler_name
 from .events.dispatcher import HandlerMethod
@@ -191,15 +191,15 @@ class TimedEvents(EventDispatcher):
 class TimedSteps:
     """Trains as ``fit`` does, with every phase of a step timed.
 
-    `batches` yields raw batches without end; the runner was restarted with the handlers' hooks.
+    `batches` yields raw batches without end; the engine was restarted with the handlers' hooks.
     """
 
     def __init__(
-        self, state: Any, runner: Runner, batches: Iterator[Any], events: TimedEvents, watch: Stopwatch
+        self, state: Any, engine: Engine, batches: Iterator[Any], events: TimedEvents, watch: Stopwatch
     ) -> None:
-        self._state, self._hooks, self._events = state, runner.engine.hooks, events
+        self._state, self._hooks, self._events = state, engine.session.hooks, events
         self._raw, self._watch = batches, watch
-        self._step = runner.train_step(self._time)
+        self._step = engine.train_step(self._time)
         self.sizes: list[int] = []
 
     def run(self, count: int) -> None:
@@ -230,7 +230,7 @@ class TimedSteps:
 @checked
 def profile(
     estimator: MultiEstimator,
-    runner: Runner,
+    engine: Engine,
     run_handlers: Callable[[TimedEvents], Any],
     data: Any,
     batches: Count,
@@ -239,37 +239,37 @@ def profile(
 ) -> Profile:
     """Train for some batches and time every part of a step; net, trainers and random states stay as they are.
 
-    `estimator`, which has a run of its own, is passed to the handlers; `runner` is its runner, a fork.
+    `estimator`, which has a run of its own, is passed to the handlers; `engine` is its engine, a fork.
     ``run_handlers(events)`` returns the context manager of a fit with these handlers. `clock` returns
     seconds. The other arguments and the errors are those of :meth:`multifit.MultiEstimator.profile`.
     """
     raise_problems(loader_problems("train_data", data, once=False))
-    watch = Stopwatch(clock, runner.wait)
+    watch = Stopwatch(clock, engine.wait)
     events = TimedEvents(estimator, event_handlers, watch)
-    with runner.trial_run(data, "train_data", "profile"):
+    with engine.trial_run(data, "train_data", "profile"):
         hooks = TrainingHooks(events)
-        runner.restart(hooks, events.takes_outputs(TRAINING_EVENTS))
-        stage = runner.engine.stages[TRAIN]
+        engine.restart(hooks, events.takes_outputs(TRAINING_EVENTS))
+        stage = engine.session.stages[TRAIN]
         with hooks.around("fit"), run_handlers(events):
             events.emit("epoch_begin", batches=batch_count(data))
-            steps = TimedSteps(estimator.state, runner, _endless(runner, data), events, watch)
+            steps = TimedSteps(estimator.state, engine, _endless(engine, data), events, watch)
             steps.run(max(3, batches // 5))  # traces the graphs and allocates memory
-            runner.wait()
+            engine.wait()
             start = clock()
             steps.run(batches)
-            runner.wait()
+            engine.wait()
             wall = clock() - start
             watch.start()
             steps.run(batches)
             laps = watch.stop()
-            operators, reason = runner.operator_times(lambda: steps.run(batches), batches)
+            operators, reason = engine.operator_times(lambda: steps.run(batches), batches)
     return Profile(
         wall=1000 * wall / batches,
         parts=tuple(_parts(laps)),
         operators=tuple(Operator(*row) for row in operators),
         batches=batches,
         samples=mode(steps.sizes),
-        devices=tuple(map(str, runner.engine.model.contexts)),
+        devices=tuple(map(str, engine.session.model.contexts)),
         how="; ".join(filter(None, [stage.describe(), reason])),
     )
 
@@ -281,6 +281,6 @@ def _parts(laps: list[dict[str, float]]) -> Iterator[Part]:
         yield Part(name, median(times), mean(times))
 
 
-def _endless(runner: Runner, data: Any) -> Iterator[Any]:
-    yield from runner.engine.readers[TRAIN].repeat(data)
+def _endless(engine: Engine, data: Any) -> Iterator[Any]:
+    yield from engine.session.readers[TRAIN].repeat(data)
     raise DataError(no_batch_problems("train_data", 1, read=True))

@@ -10,7 +10,7 @@ import numpy as np
 
 from .arguments import Positive, bounds, checked
 from .checks import one_shot
-from .engines import Runner
+from .engines import Engine
 from .errors import TrainerError, note_place, quoted, shown, suggest
 from .plots import new_figure
 from .protocols import Trainer
@@ -116,7 +116,7 @@ TOO_FEW = 10  # fewer batches make no useful mean or curve
 
 @checked
 def find_learning_rate(
-    runner: Runner,
+    engine: Engine,
     data: Any,
     start: Positive,
     end: Positive,
@@ -127,18 +127,18 @@ def find_learning_rate(
 
     L. N. Smith's range test ("Cyclical Learning Rates for Training Neural Networks", 2015), with fastai's
     rules for when to stop and what to suggest. It ends early if the loss diverges. Afterwards, and also after
-    an error, net, trainers and random states are as before. `runner` is a fork, with its own figures. Data
+    an error, net, trainers and random states are as before. `engine` is a fork, with its own figures. Data
     that ends too early is read again. The other arguments and the errors are those of
     :meth:`multifit.MultiEstimator.find_learning_rate`.
     """
     if not start < end:
         raise ValueError(f"find_learning_rate: start is {start} and end is {end}; start must be below end")
     rates = [float(rate) for rate in np.geomspace(start, end, batches)]
-    with runner.trial_run(data, "data", "find_learning_rate") as (run, iterator):
-        trainers = _select(runner.engine.trainers.get(), trainer)
+    with engine.trial_run(data, "data", "find_learning_rate") as (run, iterator):
+        trainers = _select(engine.session.trainers.get(), trainer)
         next(iterator)  # the first batch is in `run`
-        rest = iterator if one_shot(data) else chain(iterator, runner.engine.readers[TRAIN].repeat(data))
-        losses = _train(runner, run.train, rest, rates, trainers)
+        rest = iterator if one_shot(data) else chain(iterator, engine.session.readers[TRAIN].repeat(data))
+        losses = _train(engine, run.train, rest, rates, trainers)
     return RateSearch(rates[: len(losses)], losses)
 
 
@@ -153,14 +153,14 @@ def _select(trainers: Mapping[str, Trainer], name: str | None) -> list[Trainer]:
 
 
 def _train(
-    runner: Runner,
+    engine: Engine,
     result: Any,
     batches: Iterator[Any],
     rates: Sequence[float],
     trainers: Sequence[Any],
 ) -> list[float]:
     """Train with one rate after the other; return the loss before each update."""
-    step, losses = runner.train_step(), list[float]()
+    step, losses = engine.train_step(), list[float]()
     best, mean = math.inf, RunningMean()
     while True:
         # read before the update, so that errors of the forward pass are raised here
@@ -177,7 +177,7 @@ def _train(
         for trainer in trainers:
             trainer.hold(rates[len(losses) - 1])
         step.learn(result)
-        runner.engine.state.step += 1  # trainers, weights and methods of balancing depend on it
+        engine.session.state.step += 1  # trainers, weights and methods of balancing depend on it
         try:
             result = step.forward(step.fetch(raw))
         except Exception as error:

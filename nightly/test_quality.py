@@ -13,7 +13,7 @@ from statistics import median
 import mxnet as mx
 import pytest
 
-from multifit.gluon.precision import cpu_supports_bfloat16
+from multifit.gluon.graph.lower import cpu_supports_bfloat16
 
 from .report import Result
 from .table import DEVICES, Device, Row

@@ -1,7 +1,7 @@
 """Nets that are random graphs of operators learn what they learn in a hand-written loop, however they train.
 
 MXNet plans a graph's memory in several ways, and some gradients are wrong in some of them; see
-multifit/gluon/execution/correct_gradients.py. ``--fuzz-seed 7`` repeats a search.
+multifit/gluon/graph/repair.py. ``--fuzz-seed 7`` repeats a search.
 """
 
 from typing import Any

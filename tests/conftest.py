@@ -24,7 +24,7 @@ def pytest_collection_finish() -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip tests that compute in bfloat16 where the CPU cannot."""
     if item.get_closest_marker("bfloat16"):
-        from multifit.gluon import precision  # not above: mxnet may not be installed
+        from multifit.gluon.graph import lower as precision  # not above: mxnet may not be installed
 
         if not precision.cpu_supports_bfloat16():
             pytest.skip("this CPU has no AVX512, which bfloat16 needs")
@@ -60,7 +60,7 @@ def with_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], No
 @pytest.fixture
 def float16_activations(monkeypatch: pytest.MonkeyPatch) -> None:
     """Register "float16", a lower precision that every CPU can compute: MXNet's activations in float16."""
-    from multifit.gluon import precision
+    from multifit.gluon.graph import lower as precision
 
     rules = precision.Rules(low=("Activation",), either=("Pooling",))
     monkeypatch.setitem(precision.PRECISIONS, "float16", precision.Precision("float16", rules))

@@ -36,10 +36,9 @@ ONLY = {
 }  # fmt: skip
 # The same within gluon/, room by room.
 ROOMS = [
-    "compat", "waiting", "user_code", "in_place_call", "graph_builder",
-    "operator_times", "ops", "losses", "data", "optim", "precision", "metrics",
-    "distributed", "execution", "handler_arrays", "model", "balance", "engine", "validation", "steps",
-    "export", "snapshot", "runner", "__init__",
+    "compat", "waiting", "user_code", "in_place_call", "graph", "operator_times", "ops", "losses", "data",
+    "ranks", "optim", "metrics", "step", "handler_arrays", "model", "balance", "session", "check", "evaluation",
+    "train_step", "trial_run", "export", "snapshot", "engine", "__init__",
 ]  # fmt: skip
 ENGINE = {"mxnet", "gluoncv", "gluonnlp"}
 

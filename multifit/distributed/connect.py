@@ -21,7 +21,7 @@ class Library(NamedTuple):
 
 LIBRARIES = {
     "horovod": Library(
-        "multifit.gluon.distributed.horovod:HorovodWorld",
+        "multifit.gluon.ranks.horovod:HorovodWorld",
         ("HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_RANK"),
     ),
     "torch": Library("multifit.torch.world:TorchWorld", ("WORLD_SIZE",)),

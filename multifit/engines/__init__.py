@@ -2,7 +2,7 @@
 
 from .arrays import Arrays
 from .dry_run import DryRun
-from .engine import Engine
+from .engine import Engine, Setup, Timer, untimed
 from .first_batches import FirstBatches, Peeked
 from .registry import (
     AUTO,
@@ -16,7 +16,7 @@ from .registry import (
     needs_torch,
     precision_name,
 )
-from .runner import Runner, Setup, Timer, untimed
+from .session import Session
 
 __all__ = [
     "AUTO",
@@ -29,7 +29,7 @@ __all__ = [
     "Engine",
     "FirstBatches",
     "Peeked",
-    "Runner",
+    "Session",
     "Setup",
     "Timer",
     "choose_engine",

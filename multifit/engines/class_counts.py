@@ -23,7 +23,7 @@ from .raw_batches import as_numpy
 
 
 def balance_classes(
-    engine: Any,
+    session: Any,
     data: Any,
     ends: bool,
     log_once: LogOnce,
@@ -37,8 +37,8 @@ def balance_classes(
     whether a loader without a length ends. `takes_lengths` says of a loss whether its second label holds the
     lengths of sequences, which are padded. Raises DataError for data that cannot be read twice.
     """
-    terms = [term for term in engine.spec.terms if term.spec.class_weights == BALANCED]
-    engine.balanced_weights.clear()
+    terms = [term for term in session.spec.terms if term.spec.class_weights == BALANCED]
+    session.balanced_weights.clear()
     if not terms:
         return
     logger, names = log_once.logger, ", ".join(term.where for term in terms)
@@ -51,24 +51,24 @@ def balance_classes(
                 f"{type(loader).__name__} {why}; give the weights as numbers, or a loader with a __len__ "
                 "that can be read again"
             )
-    engine.balanced_weights.update({term.key: [1.0] for term in terms})  # while they are counted
+    session.balanced_weights.update({term.key: [1.0] for term in terms})  # while they are counted
     logger.info("reading train_data once, to count the classes of %s", names)
     counts: dict[str, Counter[int]] = {term.key: Counter() for term in terms}
     with preserve_rng():
         for name, loader in loaders.items():
             with loaders_of(unwrapped(loader)).preserved(unwrapped(loader)):
-                _count(engine, name, loader, terms, counts, takes_lengths)
+                _count(session, name, loader, terms, counts, takes_lengths)
     for term in terms:
-        found = sum(engine.world.gather(counts[term.key]), Counter[int]())
+        found = sum(session.world.gather(counts[term.key]), Counter[int]())
         mean, last = sum(found.values()) / max(len(found), 1), max(found, default=-1)
         weights = [mean / found[key] if key in found else 1.0 for key in range(last + 1)]
-        engine.balanced_weights[term.key] = weights
+        session.balanced_weights[term.key] = weights
         shown = ", ".join(f"{key}: {weight:.4g}" for key, weight in enumerate(weights[:10]))
         logger.info("%s: class weights %s%s", term.where, shown, ", …" * (last > 9))
 
 
 def _count(
-    engine: Any,
+    session: Any,
     name: str | None,
     loader: Any,
     terms: list[Term],
@@ -76,16 +76,18 @@ def _count(
     takes_lengths: Callable[[Any], bool],
 ) -> None:
     """Add this rank's labels of a loader to the counts by loss; `name` is that of one of several loaders."""
-    splitter = engine.splitter(TRAIN, changes=False)
-    for raw in engine.readers[TRAIN].iterate(loader, 0):
+    splitter = session.splitter(TRAIN, changes=False)
+    for raw in session.readers[TRAIN].iterate(loader, 0):
         batch = splitter.split(raw if name is None else TaskBatch({name: raw}))
         for slots in batch.slots if isinstance(batch.slots, list) else [batch.slots]:
             for term in terms:
-                occurrences = np.bincount(_classes(engine, term, slots, takes_lengths(term.spec.fn))).tolist()
+                occurrences = np.bincount(
+                    _classes(session, term, slots, takes_lengths(term.spec.fn))
+                ).tolist()
                 counts[term.key].update(dict(enumerate(occurrences)))
 
 
-def _classes(engine: Any, term: Term, slots: Mapping[str, Any], has_lengths: bool) -> Any:
+def _classes(session: Any, term: Term, slots: Mapping[str, Any], has_lengths: bool) -> Any:
     """Return the class of each of a device's labels, but for those that are no class indices.
 
     Nor does it return labels that are ignored, missing or padding, or whose weight is 0.
@@ -96,7 +98,7 @@ def _classes(engine: Any, term: Term, slots: Mapping[str, Any], has_lengths: boo
     values = as_numpy(slots[name]).astype("float64")
     counts = (values >= 0) & (values < 2**24) & (values == np.trunc(values))
     of_loss = (getattr(term.spec.fn, attribute, None) for attribute in ("_ignore_label", "ignore_index"))
-    for ignored in (*of_loss, engine.spec.label_specs[name].ignore):
+    for ignored in (*of_loss, session.spec.label_specs[name].ignore):
         counts &= values != ignored  # None equals none
     for mask in (slots[mask] for mask in masks if slots.get(mask) is not None):  # all classes weigh 1 now
         counts &= as_numpy(mask) != 0

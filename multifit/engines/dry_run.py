@@ -37,31 +37,31 @@ class DryRun:
         return self.results[TRAIN][0]
 
 
-def read_first(engine: Any, raw: Any, val_data: Any) -> tuple[list[StageBatch], list[Problem]]:
+def read_first(session: Any, raw: Any, val_data: Any) -> tuple[list[StageBatch], list[Problem]]:
     """Return the first batches, named and placed, and the problems found; a spec without losses is one.
 
     `raw` is the first batch of training, and `val_data` a loader. Both may be the :class:`FirstBatches` of
     several loaders.
     """
-    problems = [] if engine.spec.terms else [Problem("spec", NO_LOSS)]
+    problems = [] if session.spec.terms else [Problem("spec", NO_LOSS)]
     batches: list[StageBatch] = []
     for name, data in ((TRAIN, raw), (EVALUATE, val_data)):
         firsts = data.batches if isinstance(data, FirstBatches) else [data]
         for first in firsts if name == TRAIN or data is not None else ():
-            batch, found = _fetch(engine, name, first)
+            batch, found = _fetch(session, name, first)
             problems += found
             batches += [(name, batch, first)] if batch is not None else []
     return batches, problems
 
 
-def trainer_problems(engine: Any) -> list[Problem]:
+def trainer_problems(session: Any) -> list[Problem]:
     """Build the trainers; return the problems."""
-    problems: list[Problem] = engine.trainers.build()
-    return problems or bound_problems(engine.spec.terms, engine.trainers.get())
+    problems: list[Problem] = session.trainers.build()
+    return problems or bound_problems(session.spec.terms, session.trainers.get())
 
 
 def check_batches(
-    engine: Any,
+    session: Any,
     batches: Sequence[StageBatch],
     problems: list[Problem],
     check: Callable[[str, Any], tuple[Any, list[Problem]]],
@@ -73,7 +73,7 @@ def check_batches(
     checked: list[StageBatch] = []
     with raised_first(problems):
         for name, batch, first in batches:
-            if name == EVALUATE and engine.spec.evaluate is None and any(p.kind == "spec" for p in problems):
+            if name == EVALUATE and session.spec.evaluate is None and any(p.kind == "spec" for p in problems):
                 continue  # one TaskSpec serves both stages, and its problems are known
             outputs, found = check(name, batch)
             checked.append((name, batch, outputs))
@@ -82,10 +82,10 @@ def check_batches(
     return checked
 
 
-def check_windows(engine: Any) -> list[Problem]:
+def check_windows(session: Any) -> list[Problem]:
     """Return why losses cannot be trained with the windows of their trainers."""
-    windows = {name: engine.trainers.window_of(name) for name in engine.trainers.get()}
-    return window_problems(engine.stages[TRAIN].spec.terms, windows)
+    windows = {name: session.trainers.window_of(name) for name in session.trainers.get()}
+    return window_problems(session.stages[TRAIN].spec.terms, windows)
 
 
 @contextmanager
@@ -98,17 +98,17 @@ def raised_first(problems: Sequence[Problem]) -> Iterator[None]:
         raise
 
 
-def _fetch(engine: Any, name: str, data: Any) -> tuple[Any, list[Problem]]:
+def _fetch(session: Any, name: str, data: Any) -> tuple[Any, list[Problem]]:
     # what is read here is read again, unless it is the first batch of a single loader
     begins = name == TRAIN and not isinstance(data, Peeked)
     with nullcontext() if begins else preserve_rng():
         if not begins:
             try:
-                data, _ = engine.readers[name].peek_first(data, "val_data")
+                data, _ = session.readers[name].peek_first(data, "val_data")
             except DataError as error:
                 return None, list(error.problems)
         # first batches of several loaders are checked before training begins, without handlers' changes
-        splitter = engine.splitter(name, changes=begins)
+        splitter = session.splitter(name, changes=begins)
         parts, problems = splitter.name_arrays(data)
         if not problems:
             return splitter.distribute(data, parts), []

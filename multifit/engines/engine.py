@@ -1,216 +1,242 @@
-"""What an estimator runs with: a model, its trainers, and stages with their figures, in any library."""
+"""What an engine is to the rest of the package: the base class of all engines, and what is passed to them."""
 
 from __future__ import annotations
 
-import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
-from functools import partial
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from ..arguments import FromZero, checked_value
 from ..distributed import World
 from ..events import NO_HOOKS, TrainingHooks
-from ..sampling import LoaderCounts, TaskLoaders
-from ..spec import TaskSpec
-from ..spec.parsing import coverage
-from ..spec.terms import TaskSlots, Term, with_optional
-from ..stages import STAGES, TRAIN
+from ..protocols import Array, BatchResult, Numbers
+from ..sampling import TaskLoaders
+from ..spec.plan import Plan
+from ..stages import EVALUATE
 from ..state import RunState
-from .added_slots import BalancedWeights, KnownLabels
-from .reader import Reader
-from .splitter import Signatures
-from .windows import Windows
+from .arrays import Arrays
+from .first_batches import FirstBatches, first_batches
 
-Self = TypeVar("Self", bound="Engine")
+if TYPE_CHECKING:
+    from .dry_run import DryRun
+    from .session import Session
+    from .snapshot import Snapshot
+
+Timer = Callable[..., AbstractContextManager[Any]]
+"""``timer(phase, *detail)`` measures a phase of a step; the detail is a trainer's or a metric's name."""
+
+_NOTHING: AbstractContextManager[Any] = nullcontext()
+
+
+def untimed(*phase: str) -> AbstractContextManager[Any]:
+    """Measure nothing."""
+    return _NOTHING
+
+
+@dataclass(frozen=True)
+class Setup:
+    """The arguments of :class:`multifit.MultiEstimator`, from which an engine is made.
+
+    `spec` may be a loss, from which the engine makes a TaskSpec.
+    """
+
+    net: Any
+    spec: Any
+    trainers: Any
+    context: Any
+    initializer: Any
+    frozen: Any
+    precision: str
+    balance: Any
+    compile: bool | str
+    world: World
+    accumulate: int = 1
 
 
 class Engine(ABC):
-    """A model and its trainers, and what is rebuilt for every fit: stages and batch splitters.
+    """Runs an estimator's batches: the base class of all engines.
 
-    `spec` says what is routed where. Loss weights that are functions are called with `state`. `metrics` are
-    the metrics of each stage. `balancer` weighs the losses of training, if there is one. `world` holds the
-    ranks that train together. A subclass makes `shared`, which keeps the ranks' parameters equal, and then
-    calls :meth:`restart`.
+    `engine` holds what it runs them with: the model, its trainers, the stages "train" and "evaluate" with
+    their figures, the readers of loaders, and the hooks of the running fit. `snapshot` writes and reads
+    checkpoints.
 
-    `stages` are named "train" and "evaluate". `loaders` is set, before :meth:`read_tasks`, if several
-    loaders train. `hooks` call the handlers that change a training step. `batch_axis` is the axis of the
-    samples in all slots. `readers` read the loaders of each stage. `signatures` are the shapes and dtypes of
-    each stage's batches, for exporting. `known_labels` are the shapes and dtypes of the labels that may be
-    missing, from the last batch that had them. `balanced_weights` are the weights of the classes that a fit
-    has counted. `windows` read the batches that trainers accumulate.
+    Within :meth:`running`, an engine may hold the values of the parameters itself, instead of the net:
+    :meth:`publish` then writes them into it. Methods that are not abstract suit an engine that computes with
+    the net's own values.
     """
 
-    shared: Any
-    # how batches are named and placed, and the slots with the weights of losses' values
-    batch_splitter: Callable[..., Any]
-    task_splitter: Callable[..., Any]
-    value_weights: Callable[..., Any]
-
-    def __init__(
-        self,
-        model: Any,
-        trainers: Any,
-        spec: TaskSpec,
-        state: RunState,
-        log_once: Any,
-        metrics: Mapping[str, Sequence[Any]],
-        balancer: Any,
-        world: World,
-    ) -> None:
-        self.model, self.trainers, self.spec = model, trainers, spec
-        self._log_once, self.world = log_once, world  # log_once is called with a line to log
-        self.signatures: dict[str, Signatures] = {name: [] for name in STAGES}
-        self.balanced_weights: BalancedWeights = {}
-        self._begin(state, metrics, balancer)
-
-    def _begin(self, state: RunState, metrics: Mapping[str, Sequence[Any]], balancer: Any) -> None:
-        self.state, self._metrics, self.balancer, self.batch_axis = state, metrics, balancer, 0
-        self.readers = {name: Reader(self.world) for name in STAGES}
-        self.windows = Windows(self)
-
-    def fork(self: Self, state: RunState) -> Self:
-        """Return an engine for the same model and trainers with metrics, figures and graphs of its own.
-
-        Both engines share what they learn about the shapes of batches.
-        """
-        fork = copy.copy(self)
-        metrics = {name: [metric.fork() for metric in of_stage] for name, of_stage in self._metrics.items()}
-        fork._begin(state, metrics, None if self.balancer is None else self.balancer.fork())
-        fork.restart()
-        return fork
-
-    @abstractmethod
-    def normalizer(self, term: Term, batch: Any) -> float:
-        """Return this process's part of a loss's normalizer; may wait for the device."""
-
-    @abstractmethod
-    def discard(self) -> None:
-        """Discard what depends on the net as it was: it may have changed."""
-
-    @abstractmethod
-    def new_stage(self, name: str, spec: TaskSpec, metrics: Sequence[Any], hooks: TrainingHooks) -> Any:
-        """Return a new stage for a TaskSpec and with these metrics."""
+    saves_generators = False  # whether checkpoints hold the states of all random generators
+    session: Session
+    snapshot: Snapshot
+    export_format: str  # if none is asked for
 
     @property
-    @abstractmethod
-    def place(self) -> Any:
-        """Where batches go, as the batch splitter takes it."""
+    def net(self) -> Any:
+        """The net as the user gave it."""
+        return self.session.model.net
 
     @abstractmethod
-    def added(self) -> Any:
-        """Return what knows, with `state` and `load`, how many batches were added up, or None."""
+    def fork(self, state: RunState) -> Engine:
+        """Return an engine for the same model and trainers, with figures and graphs of its own."""
 
-    @property
-    def balance(self) -> Any:
-        """The method of balancing, or None."""
-        return None if self.balancer is None else self.balancer.method
+    # ---- a fit
 
     def restart(self, hooks: TrainingHooks = NO_HOOKS, needs_outputs: bool = True) -> None:
-        """Discard all graphs and figures, as at the beginning of a fit: the net may have changed.
+        """Begin a fit, or a loop without one; `hooks` are those by which handlers change training steps.
 
-        `hooks` call the handlers that change a training step. `needs_outputs` says whether somebody reads the
-        outputs of training. Raises SpecError if the net no longer has the parameters that it had when the
-        model was made.
+        `needs_outputs` says whether somebody reads the outputs and losses of training. Raises SpecError if
+        the net has other parameters than when the estimator was made.
         """
-        self.model.check_parameters()
-        self.discard()
-        self.hooks, self._needs_outputs = hooks, needs_outputs
-        self.loaders: TaskLoaders | None = None
-        for metric in (metric for metrics in self._metrics.values() for metric in metrics):
-            metric.restart()
-        self.known_labels: dict[str, KnownLabels] = {name: {} for name in STAGES}
-        self._tasks: dict[str, Mapping[str, TaskSlots]] = {name: {} for name in STAGES}
-        self._joined = dict.fromkeys(STAGES, False)
-        self._splitters: dict[Any, Any] = {}
-        self.windows.begin()
-        self.stages = {name: self._new_stage(name) for name in STAGES}
-
-    def read_tasks(self, name: str, slots: Mapping[str, TaskSlots], joined: bool = False) -> None:
-        """Prepare a stage for the batches of several loaders, or of one.
-
-        `slots` are the slots of each loader's batches, empty if there is one loader. `joined` says whether
-        the loaders' batches are joined into one. If `slots` or `joined` changed, the stage's graphs and
-        figures are discarded.
-        """
-        if (slots, joined) == (self._tasks[name], self._joined[name]):
-            return
-        self._tasks[name], self._joined[name] = slots, joined
-        self._splitters = {key: splitter for key, splitter in self._splitters.items() if key[0] != name}
-        for metric in self._metrics[name]:
-            metric.restart()
-        self.stages[name] = self._new_stage(name)
-
-    # ---- stages
-
-    def _new_stage(self, name: str) -> Any:
-        training, metrics = name == TRAIN, self._metrics[name]
-        lacking = self._lacking(name)
-        spec = with_optional(self.spec if training else self.spec.evaluation, lacking)
-        optional = {coverage(label): lacking & {label} for label in spec.labels}
-        optional.update({term.key: term.optional for term in spec.metric_terms})
-        for metric in metrics:
-            metric.term = replace(metric.term, optional=optional[metric.term.key])
-        stage = self.new_stage(name, spec, metrics, self.hooks if training else NO_HOOKS)
-        if training:
-            stage.needs_outputs = self._needs_outputs
-            if self.loaders is not None:
-                stage.figures.means.append(LoaderCounts(self.loaders))
-        return stage
-
-    def _lacking(self, name: str) -> frozenset[str]:
-        """Return the slots that some of a stage's batches lack."""
-        if self._joined[name]:
-            return frozenset()
-        spec = self.spec if name == TRAIN else self.spec.evaluation
-        slots = [set(names.values()) for names in self._tasks[name].values()]
-        return frozenset(slot for names in slots for slot in spec.slot_names if slot not in names)
-
-    # ---- batch splitters
+        self.session.restart(hooks, needs_outputs)
 
     @contextmanager
-    def samples_along(self, batch_axis: int) -> Iterator[None]:
-        """Split batches along another axis within the block; raises ValueError if it is not a valid axis."""
-        before, self.batch_axis = self.batch_axis, checked_value("batch_axis", batch_axis, FromZero)
-        try:
-            yield
-        finally:
-            self.batch_axis = before
+    def fit(self, hooks: TrainingHooks, needs_outputs: bool, batch_axis: int) -> Iterator[None]:
+        """Return a context manager around a fit, which begins with a :meth:`restart`.
 
-    def splitter(self, name: str, labels: bool = True, changes: bool = True) -> Any:
-        """Return the batch splitter of a stage, made when it is first needed.
-
-        With ``labels=False``, batches may lack labels; with ``changes=False``, handlers do not change them.
+        Afterwards, no hooks are left, and all ranks have the same running statistics.
         """
-        hooks = self.hooks if name == TRAIN and changes else NO_HOOKS
-        key = (name, labels, hooks.active("change_batch"), self.batch_axis)
-        if key not in self._splitters:
-            stage, tasks = self.stages[name], self._tasks[name] if labels else {}
-            make = partial(self._new_splitter, name, hooks, labels)
-            self._splitters[key] = self.task_splitter(stage.spec, tasks, make) if tasks else make()
-        return self._splitters[key]
+        self.restart(hooks, needs_outputs)
+        try:
+            with self.session.samples_along(batch_axis), self.session.trainers.training():
+                yield
+            self.session.shared.average_statistics()  # handlers may have set them last, such as averages
+        finally:
+            self.session.hooks = NO_HOOKS
 
-    def _new_splitter(
-        self, name: str, hooks: TrainingHooks, labels: bool, own: TaskSlots | None = None
-    ) -> Any:
-        stage, axis, changes = self.stages[name], self.batch_axis, hooks.active("change_batch")
-        same = [each for each in STAGES if self.stages[each].spec is stage.spec]
-        return self.batch_splitter(
-            stage.spec,
-            self.place,
-            self._log_once,
-            labels=labels,
-            batch_axis=axis,
-            change=partial(hooks.change_batch, batch_axis=axis) if changes else None,
-            signatures=self.signatures[name] if axis == 0 else None,
-            real=self.model.dtype,
-            current=self.readers[name].current,
-            own=own,
-            fill_in=None if stage.carried is None else stage.carried.fill_in,
-            known=self.known_labels[name],
-            casts=stage.casts,
-            before=[self.signatures[each] for each in same] if axis == 0 else (),
-            weights=self.value_weights(stage.spec, self.model.dtype, self.balanced_weights, self._log_once),
-        )
+    @contextmanager
+    def evaluation(self, needs_outputs: bool, batch_axis: int) -> Iterator[None]:
+        """Return a context manager in which batches are measured, by the values that handlers choose."""
+        session = self.session
+        around: AbstractContextManager[Any] = nullcontext()
+        if session.hooks.active("around_evaluation"):
+            around = session.hooks.around("evaluation")
+        with self.running(), session.samples_along(batch_axis), around:
+            session.stages[EVALUATE].needs_outputs = needs_outputs
+            if not session.world.alone:
+                session.shared.average_statistics()
+            yield
+
+    def running(self) -> AbstractContextManager[None]:
+        """Return a context manager in which batches are run; a session within another has no effect."""
+        return nullcontext()
+
+    def first_batches(self, stage: str, data: TaskLoaders, what: str) -> FirstBatches:
+        """Read the first batch of each of several loaders, and prepare the stage for what they yield.
+
+        `what` is their name in messages. Raises SpecError or DataError with all that is wrong.
+        """
+        return first_batches(self.session, stage, data, what)
+
+    @abstractmethod
+    def balance_classes(self, data: Any, ends: bool) -> None:
+        """Count the classes of the training labels for losses with ``class_weights="balanced"``.
+
+        `ends` says whether a pass over a loader that does not know its length ends.
+        """
+
+    @abstractmethod
+    def dry_run(self, first: Any, val_data: Any, trained: bool) -> DryRun:
+        """Check everything on a first batch, or on those of several loaders; nothing is updated.
+
+        The first batch of `val_data` is evaluated. `trained` says whether a fit goes on with the batch.
+        Raises SpecError, DataError or TrainerError with all that is wrong.
+        """
+
+    @abstractmethod
+    def make_plan(self, run: DryRun, trained: bool, layers: bool = False) -> Plan:
+        """Return the plan after the dry run of a batch."""
+
+    @abstractmethod
+    def train_step(self, timer: Timer = untimed) -> Any:
+        """Return the train step, once the first batch was checked.
+
+        It is called with a batch, as the loader yielded it. ``first(result)`` trains on the batch of a dry
+        run, and ``finish()`` updates by gradients that wait for further batches. Tools call its phases one by
+        one, and time them: ``fetch(raw)``, ``forward(batch)`` and ``learn(result)``.
+        """
+
+    @abstractmethod
+    def evaluate_batch(self, raw: Any) -> BatchResult:
+        """Measure losses and metrics on a batch; the first one is checked."""
+
+    @abstractmethod
+    def join_figures(self, stage: str, ended: bool = True) -> None:
+        """Replace a stage's figures by those of all ranks together, at the end of a pass."""
+
+    def publish(self) -> None:
+        """Write the current values into the net, for others to read."""
+
+    @abstractmethod
+    def wait(self) -> None:
+        """Wait until the devices have done all their work."""
+
+    def state(self) -> dict[str, Any]:
+        """Return the state that a checkpoint holds besides the snapshot."""
+        weights = self.session.balanced_weights
+        return {"class_weights": {key: list(each) for key, each in weights.items()}} if weights else {}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Restore what :meth:`state` returned."""
+        self.session.balanced_weights.update(state.get("class_weights", {}))
+
+    def why_inexact(self) -> str:
+        """Return why a resumed run may differ in the last bits, and how to avoid it; "" if it does not."""
+        return ""
+
+    # ---- what users and handlers ask for
+
+    @abstractmethod
+    def predict(
+        self, data: Any, gather: bool, activation: Any, write: Callable[[str, Any, int], object] | None
+    ) -> dict[str, Any]:
+        """Return every output by name, with an activation applied.
+
+        With `write`, call it with the name, the array and the number of samples of each batch's outputs.
+        """
+
+    @abstractmethod
+    def export(self, folder: str | PathLike[str], data: Any, format: str) -> list[Path]:
+        """Save the net, as it runs in evaluation, for use elsewhere."""
+
+    @abstractmethod
+    def values(self, gradients: bool = False) -> dict[str, Numbers]:
+        """Return copies of all parameters and running statistics that have values, by name.
+
+        With `gradients`, return those of the last batch instead.
+        """
+
+    @abstractmethod
+    def set_values(self, values: Mapping[str, Any]) -> None:
+        """Set parameters and running statistics by name; values are NumPy arrays, or the engine's own."""
+
+    @property
+    @abstractmethod
+    def arrays(self) -> Arrays:
+        """What handlers do with the engine's arrays."""
+
+    @abstractmethod
+    def gradients(self) -> dict[str, dict[str, list[Array]]]:
+        """Return the gradients that no update has used yet, by trainer and parameter."""
+
+    # ---- tools
+
+    @abstractmethod
+    def preserved(self) -> AbstractContextManager[None]:
+        """Return a context manager after which parameters and trainers are as they were before."""
+
+    @abstractmethod
+    def trial_run(
+        self, data: Any, name: str, tool: str
+    ) -> AbstractContextManager[tuple[DryRun, Iterator[Any]]]:
+        """Return a context manager in which a fork may train, and after which everything is as it was.
+
+        It yields the dry run of the first batch, and an iterator over all batches. `name` and `tool` are for
+        messages.
+        """
+
+    @abstractmethod
+    def operator_times(self, run: Callable[[], Any], steps: int) -> tuple[list[Any], str]:
+        """Return the times of the engine's operators in `run`, and the reason if there are none."""

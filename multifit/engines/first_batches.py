@@ -37,14 +37,14 @@ class FirstBatches(NamedTuple):
     sets: tuple[str, ...] = ()
 
 
-def first_batches(engine: Any, stage: str, data: TaskLoaders, what: str) -> FirstBatches:
+def first_batches(session: Any, stage: str, data: TaskLoaders, what: str) -> FirstBatches:
     """Read the first batch of each loader; `what` is the loaders' name in messages.
 
     Random states stay as they are. Iterators in `data` are replaced by others, which begin with the same
     batch. Raises SpecError or DataError with all problems: loaders that are empty, cannot be read, or have
     unknown slots, and losses whose labels no loader has.
     """
-    spec = engine.spec if stage == TRAIN else engine.spec.evaluation
+    spec = session.spec if stage == TRAIN else session.spec.evaluation
     if spec.state:
         message = (
             f"state: {quoted(spec.state)} come from the previous batch; give one loader, not a dict of them"
@@ -57,17 +57,19 @@ def first_batches(engine: Any, stage: str, data: TaskLoaders, what: str) -> Firs
         where = f'{what}["{name}"]'
         try:
             with preserve_rng():
-                peeked[name], batches = engine.readers[stage].peek(loader, where)
+                peeked[name], batches = session.readers[stage].peek(loader, where)
             if one_shot(loader):
                 data.loaders[name] = batches  # the first one is read again with the others
-            slots[name] = _slots_of(spec, name, peeked[name].raw, where, engine.batch_axis, name in data.sets)
+            slots[name] = _slots_of(
+                spec, name, peeked[name].raw, where, session.batch_axis, name in data.sets
+            )
         except (DataError, SpecError) as error:
             problems += error.problems
     if not problems:
         messages = [] if data.joins else list(_without_inputs(spec, slots, what))
         if stage == TRAIN:
             messages += _lacking_messages(spec, slots, data.joins)
-            messages += _not_compared(engine, slots) if data.joins else ()
+            messages += _not_compared(session, slots) if data.joins else ()
         problems = [Problem("spec", message) for message in messages]
     raise_problems(problems)
     firsts = [Peeked(TaskBatch({name: each.raw}), each.share) for name, each in peeked.items()]
@@ -75,9 +77,9 @@ def first_batches(engine: Any, stage: str, data: TaskLoaders, what: str) -> Firs
         share = next(iter(peeked.values())).share
         firsts = [Peeked(TaskBatch({name: each.raw for name, each in peeked.items()}), share)]
     if data.sampling is not None:
-        raise_problems(_colliding(engine.stages[stage].figures.names(), data))
+        raise_problems(_colliding(session.stages[stage].figures.names(), data))
     data.slots = slots
-    engine.read_tasks(stage, slots, data.joins)
+    session.read_tasks(stage, slots, data.joins)
     return FirstBatches(firsts, slots, _plans(data, slots) if data.sampling else (), data.sets)
 
 
@@ -159,12 +161,12 @@ def _lacking_messages(spec: TaskSpec, slots: Mapping[str, TaskSlots], joined: bo
         )
 
 
-def _not_compared(engine: Any, slots: Mapping[str, TaskSlots]) -> Iterator[str]:
+def _not_compared(session: Any, slots: Mapping[str, TaskSlots]) -> Iterator[str]:
     """Yield the tasks that have no sample in common, if gradients of features are to be compared.
 
     If each loader has inputs of its own, a sample is one of every loader.
     """
-    spec, balancer = engine.spec, engine.balancer
+    spec, balancer = session.spec, session.balancer
     given = {name: set(own.values()) for name, own in slots.items()}
     whole = all(set(spec.inputs) <= own for own in given.values())
     if balancer is None or getattr(balancer.method, "on", "parameters") != "features" or not whole:

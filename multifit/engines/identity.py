@@ -24,19 +24,19 @@ _LONGEST = 160  # characters of a value
 _NAMED = {"handlers", "holds", "labels", "losses", "metrics", "options", "parameters", "summary", "trainers"}
 
 
-def run_identity(engine: Any, parameters: Parameters, trainers: Mapping[str, Any]) -> dict[str, Any]:
+def run_identity(session: Any, parameters: Parameters, trainers: Mapping[str, Any]) -> dict[str, Any]:
     """Return the identity of a run: its spec, parameters, trainers, devices, precision, balance, loaders.
 
     `trainers` are described by plain values, with what each of them ``"holds"`` and its ``"options"``.
     """
     return {
-        "spec": spec_tree(engine.spec),
+        "spec": spec_tree(session.spec),
         "parameters": _as_json(parameters),
         "trainers": trainers,
-        "devices": len(engine.model.contexts),
-        "precision": engine.model.precision.name,
-        **({} if engine.balancer is None else {"balance": _balance(engine.balancer)}),
-        **({} if engine.loaders is None else {"loaders": _loaders(engine.loaders)}),
+        "devices": len(session.model.contexts),
+        "precision": session.model.precision.name,
+        **({} if session.balancer is None else {"balance": _balance(session.balancer)}),
+        **({} if session.loaders is None else {"loaders": _loaders(session.loaders)}),
     }
 
 

@@ -16,7 +16,7 @@ Arrays = Mapping[str, Any]
 
 
 def make_plan(
-    engine: Any,
+    session: Any,
     run: Any,
     log_once: LogOnce,
     warnings: Iterable[str],
@@ -34,21 +34,21 @@ def make_plan(
     """
     for message in dict.fromkeys(warnings):
         log_once.warning(message)
-    balancer, trainers = engine.balancer, engine.trainers.get()
+    balancer, trainers = session.balancer, session.trainers.get()
     balance = "" if balancer is None else balancer.tasks.described(balancer.method)
 
     def stage(name: str) -> StagePlan:
-        return _stage(engine.stages[name], list(map(arrays, run.results[name])))
+        return _stage(session.stages[name], list(map(arrays, run.results[name])))
 
     return Plan(
-        devices=tuple(map(str, engine.model.contexts)),
+        devices=tuple(map(str, session.model.contexts)),
         samples=run.train.batch.samples,
         train=stage(TRAIN),
         evaluate=stage(EVALUATE) if run.results[EVALUATE] else None,
         trainers=tuple(_trainer(trainers, name, losses.get(name, ()), size) for name in trainers),
-        frozen=tuple(engine.trainers.not_updated()),
+        frozen=tuple(session.trainers.not_updated()),
         notices=tuple(log_once),
-        precision=engine.model.precision.name,
+        precision=session.model.precision.name,
         loaders=tuple(run.loaders),
         balance="; ".join(filter(None, [balance, shared])),
         **further,
@@ -112,13 +112,13 @@ def layers_of(
             yield Layer(name or "net", type(module).__name__, returned.get(module, "-"), sum(map(size, own)))
 
 
-def unreached_warnings(engine: Any, find: Callable[[], Sequence[str]], why: str) -> Iterator[str]:
+def unreached_warnings(session: Any, find: Callable[[], Sequence[str]], why: str) -> Iterator[str]:
     """Yield a warning of the parameters found, which trainers update, but no loss's gradient reaches.
 
     Fits with handlers that change outputs or objectives are skipped, as these may train any parameter.
     """
-    if not engine.hooks.active("change_objective", "change_outputs") and (names := find()):
-        others = [name for name in engine.model.parameters if name not in names]
+    if not session.hooks.active("change_objective", "change_outputs") and (names := find()):
+        others = [name for name in session.model.parameters if name not in names]
         yield (
             f"no loss's gradient reaches {listing(names)}, {why}, or only outputs without a loss depend on "
             f"them; pass {freezing(names, others)}, or give them a loss"

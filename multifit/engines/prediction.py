@@ -25,16 +25,16 @@ ClassAxis = Callable[[Any], "int | None"]
 NAMES = ("softmax", "sigmoid")
 
 
-def batches_of(engine: Any, data: Any) -> Any:
+def batches_of(session: Any, data: Any) -> Any:
     """Iterate over the batches of `data`: a tuple, a mapping or an array is one, a list or a loader many."""
     is_batch = (
         isinstance(data, (tuple, Mapping, Shards)) or hasattr(data, "shape") or not hasattr(data, "__iter__")
     )
-    return engine.readers[EVALUATE].peek_first([data] if is_batch else data, "data")[1]
+    return session.readers[EVALUATE].peek_first([data] if is_batch else data, "data")[1]
 
 
 def predict(
-    engine: Any,
+    session: Any,
     data: Any,
     gather: bool = True,
     activation: Any = None,
@@ -50,13 +50,13 @@ def predict(
     samples of each batch's outputs. ``run(engine, raw)`` computes a batch's outputs: a piece for each device
     with samples.
     """
-    activations = activations_of(engine.spec, activation, class_axis)
-    carried = engine.stages[EVALUATE].carried
+    activations = activations_of(session.spec, activation, class_axis)
+    carried = session.stages[EVALUATE].carried
     if carried is not None:
         carried.reset()
     batches = []
-    for raw in batches_of(engine, data):
-        pieces = run(engine, raw)
+    for raw in batches_of(session, data):
+        pieces = run(session, raw)
         for outputs, size in pieces:
             for name, activate in activations.items():
                 with user_code(partial(str, f'activation of output "{name}"')):
@@ -66,12 +66,12 @@ def predict(
                     write(name, array, size)
         if write is None:
             batches.append(pieces)
-    if gather and not engine.world.alone:  # for each batch, one piece per device, in the order of the ranks
-        gathered = zip(*engine.world.gather(batches))
+    if gather and not session.world.alone:  # for each batch, one piece per device, in the order of the ranks
+        gathered = zip(*session.world.gather(batches))
         batches = [[piece for own in ranks for piece in own] for ranks in gathered]
     pieces = [piece for batch in batches for piece in batch]
     names = pieces[0][0] if pieces else {}
-    sizes, axis = [size for _, size in pieces], engine.batch_axis
+    sizes, axis = [size for _, size in pieces], session.batch_axis
     return {name: joined([outputs[name] for outputs, _ in pieces], sizes, axis) for name in names}
 
 

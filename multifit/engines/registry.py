@@ -8,8 +8,8 @@ from typing import Any
 from ..errors import SpecError, last_line, quoted, shown, suggest
 
 AUTO = "auto"
-MODULES = {"mxnet": "multifit.gluon.runner", "torch": "multifit.torch.from_gluon.runner"}
-NATIVE = "multifit.torch.runner"  # for PyTorch's own nets
+MODULES = {"mxnet": "multifit.gluon.engine", "torch": "multifit.torch.from_gluon.engine"}
+NATIVE = "multifit.torch.engine"  # for PyTorch's own nets
 NETS = {"mxnet.gluon.block.Block": "mxnet", "torch.nn.modules.module.Module": "torch"}  # and their libraries
 ENGINES = (AUTO, *MODULES)
 CUDA_GRAPHS = "cudagraphs"
@@ -72,8 +72,8 @@ def precision_name(name: object) -> str:
 def engine_module(engine: str, library: str = "mxnet") -> Any:
     """Return the module of an engine, for nets of a library; raises ImportError if it is not installed.
 
-    The module has four functions. ``make_runner(setup, state, log_once)`` returns an estimator's
-    :class:`Runner`. ``has(context)`` returns whether the engine can compute on a context, and
+    The module has four functions. ``make_engine(setup, state, log_once)`` returns an estimator's
+    :class:`Engine`. ``has(context)`` returns whether the engine can compute on a context, and
     ``host(context)`` where the net's own parameters then are: a list of MXNet's contexts, or PyTorch's
     device. ``be_deterministic()`` makes the process compute the same bits every time.
     """

@@ -45,8 +45,8 @@ class Snapshot(ABC):
     load_figures: Callable[..., list[str]] = staticmethod(lambda figures, *state: figures.load(*state))
     merge_figures: Callable[[Any, Any], None] = staticmethod(lambda figures, state: figures.merge(state))
 
-    def __init__(self, engine: Any, trees: Trees) -> None:
-        self._engine, self._trees = engine, trees
+    def __init__(self, session: Any, trees: Trees) -> None:
+        self._session, self._trees = session, trees
         self.write_tree, self.read_tree, self.read_own_tree = trees.write, trees.read, trees.read_own
 
     def versions(self) -> dict[str, str]:
@@ -126,7 +126,7 @@ class Snapshot(ABC):
         A rank's own state are its figures, running statistics and the like.
         """
         own = {**trees, **self._own_state(), STATISTICS: self._statistics()}
-        return self._trees.gather(self._engine.world, own)
+        return self._trees.gather(self._session.world, own)
 
     def read(self, folder: Path, ranks: int = 1, complete: bool = False) -> list[str]:
         """Load everything that :meth:`write` wrote, the random states last.
@@ -137,25 +137,25 @@ class Snapshot(ABC):
         and the first rank's figures become the sum over all ranks, as far as they can be added up. After a
         `complete` epoch, no figures continue. Returns a line for everything that starts anew.
         """
-        engine, world = self._engine, self._engine.world
+        session, world = self._session, self._session.world
         same = ranks == world.size
         rank = world.rank if same else 0
         if not same:
             self._check_divisible(folder, ranks)
         lines = self._read_parameters(folder, rank)
-        if (carried := engine.stages[TRAIN].carried) is not None:
+        if (carried := session.stages[TRAIN].carried) is not None:
             carried.load(self.read_own_tree(folder, rank, CARRIED))
         measured = self.read_own_tree(folder, rank, FIGURES)
-        for name, stage in engine.stages.items():
+        for name, stage in session.stages.items():
             lost = self.load_figures(stage.figures, measured[name], same)
             if name == TRAIN and not complete:
                 why = f"the metric {NO_STATE}" if same else OTHER_RANKS
                 lines += [f'"{figure_name(TRAIN, key)}" starts from zero: {why}' for key in lost]
         for name, known in self.read_own_tree(folder, rank, LABELS).items():
             found = {label: (shape, self._dtype(dtype)) for label, (shape, dtype) in known.items()}
-            engine.known_labels[name].update(found)
-        if engine.balancer is not None:
-            engine.balancer.load(self.read_own_tree(folder, rank, BALANCE))
+            session.known_labels[name].update(found)
+        if session.balancer is not None:
+            session.balancer.load(self.read_own_tree(folder, rank, BALANCE))
         if not same:
             self._redistribute(folder, ranks)
         elif has_own(folder, rank, STATISTICS):
@@ -168,7 +168,7 @@ class Snapshot(ABC):
 
         A rank whose states are not in the folder derives its own from those of the first rank.
         """
-        rank = self._engine.world.rank
+        rank = self._session.world.rank
         set_random_state(self.read_own_tree(folder, rank, RANDOM))
         if rank and not has_own(folder, rank, RANDOM):
             seed_everything(seed_of_rank(int(np.random.get_state(legacy=False)["state"]["key"][0]), rank))
@@ -191,35 +191,35 @@ class Snapshot(ABC):
 
     def share_trainers(self) -> None:
         """Give the trainers of all ranks the first rank's states and counters, if any rank has states."""
-        world, state, arrays = self._engine.world, self._trainers_state(), list[Numbers]()
+        world, state, arrays = self._session.world, self._trainers_state(), list[Numbers]()
         if any(world.gather(self._has_states(state))):
             structure, arrays = world.from_first((self._trees.encode(state, TRAINERS, arrays), arrays))
             if world.rank:
                 self._load_trainers(self._trees.decode(structure, arrays))
 
     def _own_state(self) -> dict[str, Any]:
-        engine = self._engine
-        carried = engine.stages[TRAIN].carried
+        session = self._session
+        carried = session.stages[TRAIN].carried
         known = {
             stage: {label: (tuple(shape), self._dtype(dtype)) for label, (shape, dtype) in labels.items()}
-            for stage, labels in engine.known_labels.items()
+            for stage, labels in session.known_labels.items()
         }
         return {
-            FIGURES: {name: self.save_figures(stage.figures) for name, stage in engine.stages.items()},
+            FIGURES: {name: self.save_figures(stage.figures) for name, stage in session.stages.items()},
             RANDOM: random_state(),
             **({} if carried is None else {CARRIED: carried.state()}),
             LABELS: known,
-            **({} if engine.balancer is None else {BALANCE: engine.balancer.state()}),
+            **({} if session.balancer is None else {BALANCE: session.balancer.state()}),
         }
 
     def _check_divisible(self, folder: Path, ranks: int) -> None:
-        now, processes = self._engine.world.size, counted(ranks, "process", "processes")
+        now, processes = self._session.world.size, counted(ranks, "process", "processes")
         if any(self._gradients_wait(folder, rank) for rank in range(ranks)):
             raise ValueError(
                 f"{folder}: gradients of {processes} wait for an update, and cannot be divided among {now}; "
                 f"resume with {ranks}, or from a checkpoint at which none wait"
             )
-        if self._engine.stages[TRAIN].carried is not None:
+        if self._session.stages[TRAIN].carried is not None:
             raise ValueError(
                 f"{folder}: holds the state that {processes} carried from batch to batch, which cannot be "
                 f"divided among {now}; resume with {ranks}"
@@ -227,11 +227,11 @@ class Snapshot(ABC):
 
     def _redistribute(self, folder: Path, ranks: int) -> None:
         """Give the first rank the sum of all ranks' figures, and all ranks the mean running statistics."""
-        stages = self._engine.stages
+        stages = self._session.stages
         for rank in range(1, ranks):
             for name, state in self.read_own_tree(folder, rank, FIGURES).items():
                 self.merge_figures(stages[name].figures, state)
-        for stage in stages.values() if self._engine.world.rank else ():
+        for stage in stages.values() if self._session.world.rank else ():
             stage.figures.reset_own()
         first = self._statistics()
         others = [

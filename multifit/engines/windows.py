@@ -34,8 +34,8 @@ class Windows:
     `random` holds the random states from which to read on.
     """
 
-    def __init__(self, engine: Any) -> None:
-        self._engine = engine
+    def __init__(self, session: Any) -> None:
+        self._session = session
         self.begin()
 
     def begin(self) -> None:
@@ -51,7 +51,7 @@ class Windows:
     @property
     def reads_ahead(self) -> bool:
         """Whether trainers accumulate, so that the batches of an update are read together."""
-        return bool(self._engine.trainers.window > 1)
+        return bool(self._session.trainers.window > 1)
 
     def read(
         self,
@@ -71,7 +71,7 @@ class Windows:
         if not self.reads_ahead:
             yield from batches
             return
-        length, batches, start = self._engine.trainers.window, iter(batches), first
+        length, batches, start = self._session.trainers.window, iter(batches), first
         while True:
             most = left()
             wanted = length - self._done if most is None else min(length - self._done, max(most, 1))
@@ -79,10 +79,10 @@ class Windows:
             first += len(self._window)
             if resume is not None:
                 resume()
-            resume, loaders = None, self._engine.loaders
+            resume, loaders = None, self._session.loaders
             for number, (raw, share, taken) in enumerate(self._window):
                 self._index = self._done + number
-                self._engine.readers[TRAIN].current.share = share
+                self._session.readers[TRAIN].current.share = share
                 if loaders is not None:
                     loaders.taken = dict(taken)
                 self.ends = number + 1 == len(self._window) < wanted
@@ -94,7 +94,7 @@ class Windows:
     def _ahead(
         self, batches: Iterator[Any], numbers: Iterable[int], start: int, seed: Callable[[int], None]
     ) -> Iterator[_Read]:
-        reader, loaders = self._engine.readers[TRAIN], self._engine.loaders
+        reader, loaders = self._session.readers[TRAIN], self._session.loaders
         for number in numbers:
             self._states.append(random_state())
             if number > start:
@@ -113,7 +113,7 @@ class Windows:
         """
         if not self._window:
             return {}
-        trainers, shares = self._engine.trainers, dict[str, float]()
+        trainers, shares = self._session.trainers, dict[str, float]()
         windows = {term.key: trainers.window_of((term.trainers or list(trainers.get()))[0]) for term in terms}
         if len(self._measured) < self._done + len(self._window):
             self._measured += self._measure(terms)
@@ -127,18 +127,18 @@ class Windows:
 
     def _measure(self, terms: Sequence[Term]) -> list[list[float]]:
         """Return the samples and the normalizers of each batch in the window, over all ranks."""
-        current = self._engine.readers[TRAIN].current
-        splitter, before = self._engine.splitter(TRAIN, changes=False), current.share
+        current = self._session.readers[TRAIN].current
+        splitter, before = self._session.splitter(TRAIN, changes=False), current.share
         rows = np.zeros((len(self._window), 1 + len(terms)))
         with preserve_rng():
             for row, (raw, current.share, _) in zip(rows, self._window):
                 try:
                     batch = splitter.split(raw)
-                    row[:] = [batch.samples, *(self._engine.normalizer(term, batch) for term in terms)]
+                    row[:] = [batch.samples, *(self._session.normalizer(term, batch) for term in terms)]
                 except Exception:  # raised again when the batch is trained on
                     row[:] = 0
         current.share = before
-        return [list(map(float, row)) for row in self._engine.world.sum(rows)]
+        return [list(map(float, row)) for row in self._session.world.sum(rows)]
 
     def state(self) -> dict[str, Any]:
         """Return what is known of the running window, for a checkpoint after the running batch.
@@ -146,12 +146,12 @@ class Windows:
         It is empty between two windows.
         """
         done = self._index + 1
-        if self.ends or done in (0, self._engine.trainers.window):
+        if self.ends or done in (0, self._session.trainers.window):
             return {}
         return {
             "done": done,
             "measured": self._measured[:done],
-            "added": {} if (added := self._engine.added()) is None else added.state(),
+            "added": {} if (added := self._session.added()) is None else added.state(),
             # the next batch was read from here
             "random": self._states[done - self._done] if len(self._states) > done - self._done else {},
         }
@@ -161,7 +161,7 @@ class Windows:
         self.begin()
         self._done, self._measured, self.random = state["done"], [*state["measured"]], state["random"]
         self._index = self._done - 1
-        if (added := self._engine.added()) is not None:
+        if (added := self._session.added()) is not None:
             added.load(state["added"])
 
 

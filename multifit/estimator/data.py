@@ -20,7 +20,7 @@ def check_data(
     train: Any,
     val: Any,
     sampling: Sampling | None,
-    engine: Any,
+    session: Any,
     train_once: bool = True,
     val_once: bool = True,
     what: str = "train_data",
@@ -33,7 +33,7 @@ def check_data(
     `what`. `endless` are the arguments that limit the training and the validation; where one is "", data may
     be endless. Raises SpecError or DataError with everything that is wrong.
     """
-    world, several = engine.world, isinstance(train, Mapping)
+    world, several = session.world, isinstance(train, Mapping)
     if is_array(train) and (is_array(val) or (isinstance(val, (list, tuple)) and all(map(is_array, val)))):
         raise_problems([Problem("data", _arrays_in_place_of_loaders(what, train, val))])
     problems = _problems(world, what, train, train_once and not several, endless[0])
@@ -42,7 +42,7 @@ def check_data(
     if several:
         sampling = Proportional() if sampling is None else sampling
         problems += [] if problems else _of_unknown_size(what, train)
-        problems += _sampling_problems(engine, sampling, train) if train else []
+        problems += _sampling_problems(session, sampling, train) if train else []
     elif sampling is not None:
         message = (
             f"sampling is {type(sampling).__name__}, which mixes several loaders, but {what} is a single"
@@ -53,16 +53,16 @@ def check_data(
         ranks = world.gather({name: batch_count(unwrapped(loader)) for name, loader in train.items()})
         sizes = {name: max(each.get(name, 0) for each in ranks) for name in train}
         train = TaskLoaders(train, sampling, sizes)
-    return train, _evaluated(engine.spec, val)
+    return train, _evaluated(session.spec, val)
 
 
-def check_evaluated(data: Any, engine: Any, what: str = "data", once: bool = True, endless: str = "") -> Any:
+def check_evaluated(data: Any, session: Any, what: str = "data", once: bool = True, endless: str = "") -> Any:
     """Return data to evaluate, with one loader in place of a dict, which reads them one after the other.
 
     The arguments are as for :func:`check_data`. Raises DataError with everything that is wrong.
     """
-    raise_problems(_problems(engine.world, what, data, once, endless))
-    return _evaluated(engine.spec, data)
+    raise_problems(_problems(session.world, what, data, once, endless))
+    return _evaluated(session.spec, data)
 
 
 def first_of(reader: Any, data: Any, count: int) -> Any:
@@ -151,17 +151,17 @@ def _of_unknown_size(what: str, data: Mapping[str, Any]) -> list[Problem]:
     ]
 
 
-def _sampling_problems(engine: Any, sampling: Any, data: Mapping[str, Any]) -> list[Problem]:
+def _sampling_problems(session: Any, sampling: Any, data: Mapping[str, Any]) -> list[Problem]:
     if not hasattr(sampling, "counts") or isinstance(sampling, type):
         return [Problem("data", f"sampling is {shown(sampling)}; valid are {SAMPLINGS}")]
     messages = [f"sampling: {message}" for message in sampling.messages(list(data))]
     kind = type(sampling).__name__
-    if sampling.joins and not engine.world.alone:
+    if sampling.joins and not session.world.alone:
         messages.append(
-            f"sampling: {kind} joins batches in one process only, but {engine.world.size} train together; "
+            f"sampling: {kind} joins batches in one process only, but {session.world.size} train together; "
             "let loaders take turns, as with Proportional()"
         )
-    method = engine.balance
+    method = session.balance
     if method is not None and method.needs == "gramian" and not sampling.joins:
         messages.append(
             f"balance: {type(method).__name__} compares the gradients of tasks in one batch, but with {kind} "

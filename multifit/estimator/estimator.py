@@ -33,9 +33,9 @@ from ..engines import (
     ENGINES,
     FORMATS,
     Arrays,
+    Engine,
     FirstBatches,
     Peeked,
-    Runner,
     Setup,
     choose_engine,
     engine_module,
@@ -198,15 +198,15 @@ class MultiEstimator:
             "engine": name, "devices": devices, "compile": setup.compile, "precision": precision,
         }  # fmt: skip
         run = Run(RunState(world=world), world=world)
-        runner = engine_module(name, library).make_runner(setup, run.state, log_once)
-        self._assemble(runner, run, log_once, Calls(log_once.logger))
+        made = engine_module(name, library).make_engine(setup, run.state, log_once)
+        self._assemble(made, run, log_once, Calls(log_once.logger))
 
-    def _assemble(self, runner: Runner, run: Run, log_once: LogOnce, calls: Calls) -> None:
+    def _assemble(self, engine: Engine, run: Run, log_once: LogOnce, calls: Calls) -> None:
         self.world, self.logger, self._log_once = run.world, log_once.logger, log_once
-        self._runner, self._engine, self._run = runner, runner.engine, run
+        self._engine, self._session, self._run = engine, engine.session, run
         self._calls = calls  # of this estimator and those of its tools
         self._handlers = HandlerRunner(self)
-        self._checkpointer = RunCheckpointer(runner, run, self._handlers, log_once)
+        self._checkpointer = RunCheckpointer(engine, run, self._handlers, log_once)
         self._fit_loop: FitLoop | None = None  # of the running fit
         self._batch_loop: FitLoop | None = None  # of calls of `fit_batch` without a fit
 
@@ -293,7 +293,7 @@ class MultiEstimator:
                 "" if val_batches or overfit else "val_batches=100",
             )
             train_data, val_data = check_data(
-                train_data, val_data, sampling, self._engine, once, epochs == 1, endless=endless
+                train_data, val_data, sampling, self._session, once, epochs == 1, endless=endless
             )
             if val_batches is not None and val_data is None:
                 raise ValueError(
@@ -332,27 +332,27 @@ class MultiEstimator:
     ) -> History:
         train_data, val_data, val_batches = data
         loaders = each_loader("train_data", train_data).values()
-        if message := oversubscription(sum(map(self._engine.readers[TRAIN].workers, loaders))):
+        if message := oversubscription(sum(map(self._session.readers[TRAIN].workers, loaders))):
             self._log_once(message)
-        events, val_batch = fit_events(self, event_handlers, val_data, val_batches, self._runner)
+        events, val_batch = fit_events(self, event_handlers, val_data, val_batches, self._engine)
         set_seed(self.state, events.handlers, seed)
         hooks = TrainingHooks(events)
         needs_outputs = self._overrides("fit_batch") or events.takes_outputs(TRAINING_EVENTS)
         self._run.sets.update(getattr(val_batch, "sets", ()))
-        with self._runner.fit(hooks, needs_outputs, batch_axis):
+        with self._engine.fit(hooks, needs_outputs, batch_axis):
             loop = self._fit_loop = self._new_loop(val_batch)
             self._run.start(epochs, batches)
             loop.read_tasks(train_data)
             with hooks.around("fit"), self._handlers.fit(events):
                 limits = {"epochs": epochs, "batches": batches, "seed": seed}
-                start_together(self._runner, events.handlers, self._log_once, **limits)
+                start_together(self._engine, events.handlers, self._log_once, **limits)
                 loop.check_tasks()
                 checkpoint = None if resume is None else self._checkpointer.resume(resume, seed)
                 if checkpoint is None:  # which holds the weights of the classes
-                    self._runner.balance_classes(train_data, ends=epochs is not None)
-                with self._runner.session():
+                    self._engine.balance_classes(train_data, ends=epochs is not None)
+                with self._engine.running():
                     loop.train(train_data, self.fit_batch, checkpoint)
-                self._engine.shared.average_statistics()
+                self._session.shared.average_statistics()
         return self._run.history
 
     def _first_of(self, train_data: Any, val_data: Any, count: int, resume: Any) -> tuple[Any, Any]:
@@ -363,13 +363,13 @@ class MultiEstimator:
                 "out to resume a run, and to train in several processes"
             )
         self.logger.info("overfit=%d: trains on the first batches alone, the same ones in each epoch", count)
-        train_data = first_of(self._engine.readers[TRAIN], train_data, count)
+        train_data = first_of(self._session.readers[TRAIN], train_data, count)
         if val_data is not None and self.spec.evaluate is None:
             val_data = TaskLoaders(train_data.loaders) if isinstance(train_data, TaskLoaders) else train_data
         return train_data, val_data
 
     def _new_loop(self, val_batch: Peeked | FirstBatches | None) -> FitLoop:
-        return FitLoop(self._runner, self._run, self._handlers, self._log_once, val_batch)
+        return FitLoop(self._engine, self._run, self._handlers, self._log_once, val_batch)
 
     def fit_batch(self, batch: Any) -> BatchResult:
         """Train on one batch, as the loader yielded it; may be overridden.
@@ -383,10 +383,10 @@ class MultiEstimator:
         if self._fit_loop is not None:
             return self._fit_loop.train_batch(batch)
         if self._batch_loop is None:
-            self._runner.restart()
+            self._engine.restart()
             self._batch_loop = self._new_loop(None)
-        self._engine.trainers.check_none_accumulates()
-        with self._runner.session():
+        self._session.trainers.check_none_accumulates()
+        with self._engine.running():
             result = self._batch_loop.train_batch(batch)
         self.state.count(result.batch.total)
         return result
@@ -409,18 +409,18 @@ class MultiEstimator:
         everything that does not fit.
         """
         with self._calls.running("check"), preserve_rng():
-            runner = self._runner.fork(self.state)
-            engine = runner.engine
-            with engine.samples_along(batch_axis):
-                data, val_data = check_data(data, val_data, sampling, engine, what="data")
+            engine = self._engine.fork(self.state)
+            session = engine.session
+            with session.samples_along(batch_axis):
+                data, val_data = check_data(data, val_data, sampling, session, what="data")
                 if isinstance(data, TaskLoaders):
-                    first: Any = runner.first_batches(TRAIN, data, "data")
+                    first: Any = engine.first_batches(TRAIN, data, "data")
                 else:
-                    first = engine.readers[TRAIN].peek_first(data, "data")[0]
+                    first = session.readers[TRAIN].peek_first(data, "data")[0]
                 if isinstance(val_data, TaskLoaders):
-                    val_data = runner.first_batches(EVALUATE, val_data, "val_data")
-                run = runner.dry_run(first, val_data, trained=False)
-            self._run.plan = runner.make_plan(run, False, layers)
+                    val_data = engine.first_batches(EVALUATE, val_data, "val_data")
+                run = engine.dry_run(first, val_data, trained=False)
+            self._run.plan = engine.make_plan(run, False, layers)
             return self._run.plan
 
     def freeze(self, params: Parameters | Sequence[Parameters]) -> list[str]:
@@ -445,7 +445,7 @@ class MultiEstimator:
             A selection is empty, or the argument `frozen` of the estimator has it too.
         """
         with self._calls.running("freeze", within=True):
-            names: list[str] = self._engine.trainers.set_frozen("freeze", params, frozen=True)
+            names: list[str] = self._session.trainers.set_frozen("freeze", params, frozen=True)
             return names
 
     def unfreeze(self, params: Parameters | Sequence[Parameters]) -> list[str]:
@@ -454,7 +454,7 @@ class MultiEstimator:
         Returns the names of those that were frozen before.
         """
         with self._calls.running("unfreeze", within=True):
-            names: list[str] = self._engine.trainers.set_frozen("unfreeze", params, frozen=False)
+            names: list[str] = self._session.trainers.set_frozen("unfreeze", params, frozen=False)
             return names
 
     # ---- evaluating ----------------------------------------------------------------------------------------
@@ -496,7 +496,7 @@ class MultiEstimator:
             A handler calls this in the middle of an evaluation.
         """
         within = self._calls.running("evaluate", within=True)
-        with within, self._engine.model.evaluating():
+        with within, self._session.model.evaluating():
             figures = self._evaluate(data, event_handlers, batch_axis, batches)
         if self._handlers.running and self.history.epochs:  # before the first epoch, the history has no row
             self.history.record({figure_name(EVALUATE, name): value for name, value in figures.items()})
@@ -505,26 +505,26 @@ class MultiEstimator:
     def _evaluate(
         self, data: Any, event_handlers: Any, batch_axis: int, most: int | None
     ) -> dict[str, float]:
-        engine, handlers = self._engine, self._handlers
+        session, handlers = self._session, self._handlers
         turn = self.state.step if handlers.running else None  # tells evaluations within a fit apart
-        data = check_evaluated(data, engine, endless="" if most else "batches=100")
+        data = check_evaluated(data, session, endless="" if most else "batches=100")
         parts, limit = {"": data}, most
         if isinstance(data, TaskLoaders):
             data.most, limit = most, None
             if not data.slots:
-                with engine.samples_along(batch_axis):
-                    self._runner.first_batches(EVALUATE, data, "data")
+                with session.samples_along(batch_axis):
+                    self._engine.first_batches(EVALUATE, data, "data")
             self._run.sets.update(data.sets)
             parts = data.each_set()
-        engine.read_tasks(EVALUATE, data.slots if isinstance(data, TaskLoaders) else {})
-        reader = engine.readers[EVALUATE]
+        session.read_tasks(EVALUATE, data.slots if isinstance(data, TaskLoaders) else {})
+        reader = session.readers[EVALUATE]
         passes = ((before, reader.peek_first(part, "data", turn)[1]) for before, part in parts.items())
         first = next(passes)  # raises before handlers are called
         counts = [count for count in (batch_count(data), limit) if count is not None]
         with handlers.evaluation(event_handlers):
             needs_outputs = self._overrides("evaluate_batch") or handlers.needs_outputs(EVALUATION_EVENTS)
-            with self._runner.evaluation(needs_outputs, batch_axis):
-                stage, state, events = engine.stages[EVALUATE], RunState(), EVALUATION_EVENTS
+            with self._engine.evaluation(needs_outputs, batch_axis):
+                stage, state, events = session.stages[EVALUATE], RunState(), EVALUATION_EVENTS
                 figures: dict[str, float] = {}
                 with stage.figures.alone():
                     handlers.emit(events.begin, batches=min(counts, default=None))
@@ -538,7 +538,7 @@ class MultiEstimator:
                             state,
                             lambda: f"evaluating, batch {state.batch + 1}",
                         )
-                        self._runner.join_figures(EVALUATE)
+                        self._engine.join_figures(EVALUATE)
                         measured = stage.figures.read()
                         figures.update({f"{before}{name}": value for name, value in measured.items()})
                 handlers.emit(events.end, figures=figures)
@@ -559,8 +559,8 @@ class MultiEstimator:
 
     def evaluate_batch(self, batch: Any) -> BatchResult:
         """Measure one batch, as the loader yielded it; may be overridden."""
-        with self._runner.session():
-            return self._runner.evaluate_batch(batch)
+        with self._engine.running():
+            return self._engine.evaluate_batch(batch)
 
     @checked
     def predict(
@@ -607,19 +607,19 @@ class MultiEstimator:
         ValueError
             `output` is a file or not empty, or cannot be used here.
         """
-        with self._calls.running("predict", within=True), self._engine.model.evaluating():
+        with self._calls.running("predict", within=True), self._session.model.evaluating():
             raise_problems(rank_problems(self.world, "data", data))
             raise_problems(endless_problems("data", data, "itertools.islice(data, 100)"))
-            with self._runner.session(), self._engine.samples_along(batch_axis):
+            with self._engine.running(), self._session.samples_along(batch_axis):
                 if output is None:
-                    return self._runner.predict(data, gather, activation, None)
+                    return self._engine.predict(data, gather, activation, None)
                 if batch_axis or not self.world.alone:
                     raise ValueError(
                         "output= writes in one process, with samples along the first axis: leave it out, or "
                         "predict without world= and batch_axis="
                     )
                 with prediction_files(output) as files:
-                    self._runner.predict(data, gather, activation, files.write)
+                    self._engine.predict(data, gather, activation, files.write)
                 return files.open(Path(output))
 
     # ---- after training ------------------------------------------------------------------------------------
@@ -654,10 +654,10 @@ class MultiEstimator:
             There are no such parameters, or their file is damaged.
         """
         with self._calls.running("load"):
-            world, snapshot, warn = self.world, self._runner.snapshot, self.logger.warning
+            world, snapshot, warn = self.world, self._engine.snapshot, self.logger.warning
             found = find_trained(Path(path), which, snapshot, warn) if world.first else None
             file = Path(world.from_first(str(found)))
-            self._runner.publish()
+            self._engine.publish()
             snapshot.read_trained(file)
             return file
 
@@ -669,9 +669,9 @@ class MultiEstimator:
         module ``final.pt``, which holds its ``state_dict``. Raises ValueError if the folder is a file, or if
         parameters have no values yet.
         """
-        path = Path(folder) / self._runner.snapshot.final_file
+        path = Path(folder) / self._engine.snapshot.final_file
         check_folder("folder", Path(folder))
-        self._runner.snapshot.write_trained(path)
+        self._engine.snapshot.write_trained(path)
         return path
 
     @property
@@ -723,9 +723,9 @@ class MultiEstimator:
             A rate is not valid, there are fewer than 10 batches, or the first batch's loss is not finite.
         """
         with self._calls.running("find_learning_rate"):
-            runner, _ = self._fork("find_learning_rate", None)
-            with runner.engine.samples_along(batch_axis):
-                return find_learning_rate(runner, data, start, end, batches, trainer)
+            engine, _ = self._fork("find_learning_rate", None)
+            with engine.session.samples_along(batch_axis):
+                return find_learning_rate(engine, data, start, end, batches, trainer)
 
     def profile(
         self,
@@ -771,10 +771,10 @@ class MultiEstimator:
         with self._calls.running("profile"):
             scratch = MultiEstimator.__new__(MultiEstimator)  # for the handlers
             scratch._assemble(*self._fork("profile", batches), self._log_once, self._calls)
-            runner, run_handlers = scratch._runner, scratch._handlers.fit
+            engine, run_handlers = scratch._engine, scratch._handlers.fit
             scratch.history.open_row()
-            with runner.engine.samples_along(batch_axis):
-                return profile(scratch, runner, run_handlers, train_data, batches, event_handlers, clock)
+            with engine.session.samples_along(batch_axis):
+                return profile(scratch, engine, run_handlers, train_data, batches, event_handlers, clock)
 
     @checked
     def export(
@@ -815,9 +815,9 @@ class MultiEstimator:
         ImportError
             ONNX or PyTorch is not installed.
         """
-        with self._calls.running("export", within=True), self._engine.model.evaluating():
-            self._runner.publish()
-            return self._runner.export(folder, data, format or self._runner.export_format)
+        with self._calls.running("export", within=True), self._session.model.evaluating():
+            self._engine.publish()
+            return self._engine.export(folder, data, format or self._engine.export_format)
 
     # ---- what handlers read and call -----------------------------------------------------------------------
 
@@ -827,23 +827,23 @@ class MultiEstimator:
 
         To train another net, make another estimator.
         """
-        self._runner.publish()
-        return self._runner.net
+        self._engine.publish()
+        return self._engine.net
 
     @property
     def spec(self) -> TaskSpec:
         """The declarations of outputs, labels, losses and metrics. For others, make another estimator."""
-        return self._engine.spec
+        return self._session.spec
 
     @property
     def context(self) -> list[Context]:
         """The devices."""
-        return list(self._engine.model.contexts)
+        return list(self._session.model.contexts)
 
     @property
     def batch_axis(self) -> int:
         """The axis of the samples in the running fit or evaluation."""
-        return self._engine.batch_axis
+        return self._session.batch_axis
 
     @property
     def state(self) -> RunState:
@@ -888,7 +888,7 @@ class MultiEstimator:
         arrays of these batches, such as those of functions; until the pass has ended, when nothing is left to
         compute.
         """
-        figures = self._engine.stages[stage].figures.read(quick)
+        figures = self._session.stages[stage].figures.read(quick)
         return {figure_name(stage, name): value for name, value in figures.items()}
 
     @checked
@@ -898,7 +898,7 @@ class MultiEstimator:
         if not prefix:
             return "max" if figure == DELTA_M else None
         stage = STAGE_OF_PREFIX[prefix]
-        known = self._engine.stages[stage].figures.direction
+        known = self._session.stages[stage].figures.direction
         return known(name) or (known(split_set(name, self._run.sets)[1]) if stage == EVALUATE else None)
 
     @property
@@ -908,7 +908,7 @@ class MultiEstimator:
 
     def learning_rates(self) -> dict[str, float]:
         """Return the learning rates: ``lr``, or ``lr_<trainer>`` if there are several trainers."""
-        rates: dict[str, float] = self._engine.trainers.learning_rates()
+        rates: dict[str, float] = self._session.trainers.learning_rates()
         return rates
 
     def gradients(self) -> dict[str, dict[str, list[Array]]]:
@@ -920,12 +920,12 @@ class MultiEstimator:
         after this batch. Within ``change_gradients``, the arrays may be changed in place; the trainers use
         the changed values.
         """
-        return self._runner.gradients()
+        return self._engine.gradients()
 
     @property
     def parameters(self) -> Mapping[str, Parameter]:
         """The parameters of net and losses by structural name, such as ``body.0.weight``."""
-        parameters: Mapping[str, Parameter] = self._engine.model.parameters
+        parameters: Mapping[str, Parameter] = self._session.model.parameters
         return parameters
 
     def values(self, gradients: bool = False) -> dict[str, Numbers]:
@@ -933,16 +933,16 @@ class MultiEstimator:
 
         With `gradients`, return those of the last batch instead.
         """
-        return self._runner.values(gradients)
+        return self._engine.values(gradients)
 
     def set_values(self, values: Mapping[str, Any]) -> None:
         """Set parameters and running statistics by name; values are NumPy arrays, or the engine's own."""
-        self._runner.set_values(values)
+        self._engine.set_values(values)
 
     @property
     def arrays(self) -> Arrays:
         """What handlers do with arrays besides arithmetic: the same functions, whatever the engine."""
-        return self._runner.arrays
+        return self._engine.arrays
 
     def evaluated_parameters(self) -> Mapping[str, Array]:
         """Return the values that evaluations of the running fit use in place of parameters, by name.
@@ -960,7 +960,7 @@ class MultiEstimator:
         a schedule runs. All else is that of its ``gluon.Trainer`` or PyTorch optimizer. Raises TrainerError
         if the trainers cannot be built, or do not cover the parameters.
         """
-        trainers: Mapping[str, Trainer] = self._engine.trainers.get()
+        trainers: Mapping[str, Trainer] = self._session.trainers.get()
         return trainers
 
     def collect_checkpoint(self) -> None:
@@ -978,7 +978,7 @@ class MultiEstimator:
     @property
     def saves_generators(self) -> bool:
         """Whether checkpoints hold the states of all random generators; those of MXNet's cannot be read."""
-        return self._runner.saves_generators
+        return self._engine.saves_generators
 
     def reseed(self) -> None:
         """Seed MXNet's generator, whose state cannot be saved, from the run's seed and position."""
@@ -990,7 +990,7 @@ class MultiEstimator:
         self._run.seed_epoch(self.state.epoch)
 
     def __repr__(self) -> str:
-        return f"MultiEstimator({type(self._runner.net).__name__}, {self.spec!r})"
+        return f"MultiEstimator({type(self._engine.net).__name__}, {self.spec!r})"
 
     def _repr_html_(self) -> str:
         """Return the plan, or the spec without one, and the last fit's figures, for a notebook."""
@@ -1004,8 +1004,8 @@ class MultiEstimator:
         """Whether a subclass overrides a step; it may read outputs and losses."""
         return getattr(type(self), step) is not getattr(MultiEstimator, step)
 
-    def _fork(self, tool: str, max_batch: int | None) -> tuple[Runner, Run]:
-        """Return a runner for the same net and trainers, and a run of its own."""
+    def _fork(self, tool: str, max_batch: int | None) -> tuple[Engine, Run]:
+        """Return an engine for the same net and trainers, and a run of its own."""
         if not self.world.alone:
             raise RuntimeError(
                 f"{tool} works in one process, and {self.world.size} train together; call it in a run "
@@ -1013,4 +1013,4 @@ class MultiEstimator:
             )
         run = Run(replace(self.state))
         run.start(None, max_batch)
-        return self._runner.fork(run.state), run
+        return self._engine.fork(run.state), run

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..batch_pass import run_pass
 from ..checks import batch_count, no_batch_problems, one_shot
-from ..engines import FirstBatches, Peeked, Runner
+from ..engines import Engine, FirstBatches, Peeked
 from ..errors import raise_problems
 from ..events import AFTER_LAST_BATCH, TRAINING_EVENTS
 from ..log_once import LogOnce
@@ -29,24 +29,24 @@ OWN_WORKERS = (
 class FitLoop:
     """The training loop of one fit.
 
-    `runner` was just restarted with the fit's hooks. The messages of `log_once` so far go into the plan.
+    `engine` was just restarted with the fit's hooks. The messages of `log_once` so far go into the plan.
     `val_data` is the first batch that handlers will evaluate, or the first batch of each loader, and is
     checked together with the first training batch. None without validation data.
     """
 
     def __init__(
         self,
-        runner: Runner,
+        engine: Engine,
         run: Run,
         handlers: HandlerRunner,
         log_once: LogOnce,
         val_data: Peeked | FirstBatches | None,
     ) -> None:
-        self._runner, self._engine, self._run, self._handlers = runner, runner.engine, run, handlers
+        self._engine, self._session, self._run, self._handlers = engine, engine.session, run, handlers
         self._log_once, self._val_data = log_once, val_data
         self._firsts: FirstBatches | None = None  # of several loaders, until they are checked
         self._checked: Any = None  # the dry run of these first batches
-        self._reader = runner.engine.readers[TRAIN]
+        self._reader = engine.session.readers[TRAIN]
         self._train_step: Any = None  # made after the check of the first batch
 
     def read_tasks(self, data: Any) -> None:
@@ -55,15 +55,15 @@ class FitLoop:
         Raises SpecError or DataError if a loader is empty, or if the loaders lack what a loss takes.
         """
         if isinstance(self._val_data, FirstBatches):
-            self._engine.read_tasks(EVALUATE, self._val_data.slots)
+            self._session.read_tasks(EVALUATE, self._val_data.slots)
         if isinstance(data, TaskLoaders):
-            self._engine.loaders = data
-            self._firsts = self._runner.first_batches(TRAIN, data, "train_data")
+            self._session.loaders = data
+            self._firsts = self._engine.first_batches(TRAIN, data, "train_data")
 
     def check_tasks(self) -> None:
         """Check the first batches of several loaders; a single loader's is checked when it is trained on."""
         if self._firsts is not None:
-            self._checked = self._runner.dry_run(self._firsts, self._val_data, trained=True)
+            self._checked = self._engine.dry_run(self._firsts, self._val_data, trained=True)
             self._firsts = None
 
     def train(self, data: Any, fit_batch: Callable[[Any], BatchResult], checkpoint: Path | None) -> None:
@@ -76,7 +76,7 @@ class FitLoop:
             self._finish_epoch(data, fit_batch, checkpoint)
         while not self._run.state.stopped:
             self._run.history.open_row()
-            self._engine.stages[TRAIN].reset()
+            self._session.stages[TRAIN].reset()
             batches = self._reader.iterate(data, self._run.state.epoch)
             self._train_epoch(data, _after(self._run.remember_order, batches), fit_batch)
 
@@ -87,17 +87,17 @@ class FitLoop:
             result = self._train_step(batch)
             return result
         checked = self._check(batch)
-        self._train_step = self._runner.train_step()
+        self._train_step = self._engine.train_step()
         result = self._train_step.first(checked)
-        self._runner.wait()  # so that the check's memory is free before the graphs allocate theirs
+        self._engine.wait()  # so that the check's memory is free before the graphs allocate theirs
         return result
 
     def _check(self, batch: Any) -> BatchResult:
         val_data = self._val_data if self._checked is None else None
-        run = self._runner.dry_run(batch, val_data, trained=True)
+        run = self._engine.dry_run(batch, val_data, trained=True)
         sets = getattr(self._val_data, "sets", ())
-        check_monitors(self._engine, self._handlers.handlers, self._val_data is not None, sets)
-        self._run.plan = self._runner.make_plan(self._checked or run, trained=True)
+        check_monitors(self._session, self._handlers.handlers, self._val_data is not None, sets)
+        self._run.plan = self._engine.make_plan(self._checked or run, trained=True)
         self._val_data = self._checked = None
         result: BatchResult = run.train
         return result
@@ -109,7 +109,7 @@ class FitLoop:
             self._log_once.logger.info(OWN_WORKERS)
         if state.seed is not None:
             self._reader.replay(data, state.epoch, run.seed_epoch)
-        then, first, windows = partial(self._restore, checkpoint), state.batch + 1, self._engine.windows
+        then, first, windows = partial(self._restore, checkpoint), state.batch + 1, self._session.windows
         random = windows.random  # if the next batches were read before the checkpoint was saved
 
         def before_rest() -> None:
@@ -138,20 +138,20 @@ class FitLoop:
         run, state, events, total = self._run, self._run.state, TRAINING_EVENTS, batch_count(data)
         run.epoch_complete = False
         self._handlers.emit(events.begin, batches=total)
-        step, windows = partial(self._step, fit_batch), self._engine.windows
+        step, windows = partial(self._step, fit_batch), self._session.windows
         batches = windows.read(batches, self._handlers.batches_left, run.seed_read, first, resume)
         done = run_pass(batches, step, events, self._handlers, state, lambda: state.place, first)
         if not done:
             raise_problems(no_batch_problems("train_data", state.epoch, read=self._train_step is not None))
         if state.stopped and done > first:
             self._handlers.emit(AFTER_LAST_BATCH)
-        if self._engine.trainers.left:  # the epoch ended within a window
-            (self._train_step or self._runner.train_step()).finish()
+        if self._session.trainers.left:  # the epoch ended within a window
+            (self._train_step or self._engine.train_step()).finish()
         windows.begin()
         # If the fit was interrupted, the handlers skip what takes long, such as the validation.
         run.epoch_complete = not state.interrupted and (not state.stopped or done == total)
-        self._runner.join_figures(TRAIN, run.epoch_complete)
-        self._runner.publish()
+        self._engine.join_figures(TRAIN, run.epoch_complete)
+        self._engine.publish()
         self._handlers.emit(events.end, complete=run.epoch_complete)
         state.agree()
         state.epoch += 1
@@ -160,12 +160,12 @@ class FitLoop:
 
     def _restore(self, checkpoint: Path) -> None:
         """Set the random generators to what they were when a checkpoint was saved."""
-        self._runner.snapshot.read_random(checkpoint)
+        self._engine.snapshot.read_random(checkpoint)
         if self._run.state.seed is not None:
             self._run.reseed()
 
     def _step(self, fit_batch: Callable[[Any], BatchResult], batch: Any) -> BatchResult:
-        with self._engine.hooks.around("step"):
+        with self._session.hooks.around("step"):
             return fit_batch(batch)
 
 

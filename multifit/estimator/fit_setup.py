@@ -7,7 +7,7 @@ import numpy as np
 
 from ..checks import one_shot
 from ..delta_m import DELTA_M, DeltaM
-from ..engines import FirstBatches, Peeked, Runner
+from ..engines import Engine, FirstBatches, Peeked
 from ..errors import Problem, limited, quoted, raise_problems, suggest
 from ..events import EventDispatcher, attribute, handler_name, unwrapped
 from ..handlers import CheckpointHandler, acting_on, validating, with_defaults
@@ -20,7 +20,7 @@ from .handler_runner import by_name, options_of
 
 
 def fit_events(
-    estimator: Any, event_handlers: Any, val_data: Any, val_batches: int | None, runner: Runner
+    estimator: Any, event_handlers: Any, val_data: Any, val_batches: int | None, engine: Engine
 ) -> tuple[EventDispatcher, Peeked | FirstBatches | None]:
     """Return the handlers of a fit, and the first validation batch (of each loader), or None without any.
 
@@ -28,12 +28,12 @@ def fit_events(
     DataIter. Raises ValueError if a handler cannot be used, and DataError if a handler's validation data is
     empty, or can be read only once.
     """
-    first, reader = None, runner.engine.readers[EVALUATE]
+    first, reader = None, engine.session.readers[EVALUATE]
     with preserve_rng():
         if val_data is not None and one_shot(val_data):
             first, val_data = reader.peek(val_data, "val_data")
         handlers = with_defaults(event_handlers, val_data, val_batches)
-        events = EventDispatcher(estimator, acting_on(runner.engine.world, handlers))
+        events = EventDispatcher(estimator, acting_on(engine.session.world, handlers))
         validation = validating(events.handlers)
         own_data = None if validation is None else validation.val_data  # of one that the user passed
         if val_data is not None and own_data is not val_data:
@@ -42,9 +42,9 @@ def fit_events(
         if own_data is not None and first is None:
             if own_data is not val_data:
                 limit = "" if getattr(validation, "batches", None) else "ValidationHandler(…, batches=100)"
-                own_data = check_evaluated(own_data, runner.engine, "val_data", False, limit)
+                own_data = check_evaluated(own_data, engine.session, "val_data", False, limit)
             if isinstance(own_data, TaskLoaders):
-                return events, runner.first_batches(EVALUATE, own_data, "val_data")
+                return events, engine.first_batches(EVALUATE, own_data, "val_data")
             first, _ = reader.peek(own_data, "val_data")
     return events, first
 
@@ -62,7 +62,7 @@ def set_seed(state: RunState, handlers: Iterable[object], seed: int | None) -> N
         state.seed = seed if any(each.every is not None for each in saving) else None
 
 
-def check_monitors(engine: Any, handlers: Iterable[Any], evaluated: bool, sets: Iterable[str]) -> None:
+def check_monitors(session: Any, handlers: Iterable[Any], evaluated: bool, sets: Iterable[str]) -> None:
     """Check the figures that handlers monitor, after the engine's dry run.
 
     Raises ValueError if a handler's `monitor` is not a figure of this run, or if its `mode` is None and the
@@ -73,13 +73,13 @@ def check_monitors(engine: Any, handlers: Iterable[Any], evaluated: bool, sets: 
     handlers = list(handlers)
     directions: dict[str, str | None] = {}
     for stage in (TRAIN, EVALUATE) if evaluated else (TRAIN,):
-        figures = engine.stages[stage].figures
+        figures = session.stages[stage].figures
         for before in [f"{each}_" for each in sets if stage == EVALUATE] or [""]:
             known = {figure_name(stage, before + name): figures.direction(name) for name in figures.names()}
             message = 'val_data: two sets have a figure "{}"; rename one of the sets'
             raise_problems(Problem("data", message.format(n)) for n in known if n in directions)
             directions.update(known)
-    directions.update(dict.fromkeys(engine.trainers.learning_rates()))
+    directions.update(dict.fromkeys(session.trainers.learning_rates()))
     if any(isinstance(unwrapped(handler), DeltaM) for handler in handlers):
         directions[DELTA_M] = "max"
     messages = []
@@ -112,14 +112,14 @@ def check_monitors(engine: Any, handlers: Iterable[Any], evaluated: bool, sets: 
 
 
 def start_together(
-    runner: Runner, handlers: Iterable[object], log_once: Callable[[str], None], **limits: int | None
+    engine: Engine, handlers: Iterable[object], log_once: Callable[[str], None], **limits: int | None
 ) -> None:
     """Compare spec, net, trainers, handlers and limits of all ranks, and give each its own random numbers.
 
     `log_once` logs what may be unintended. The first rank keeps its random generators, as if it were alone;
     the generators of all other ranks are seeded from them. Raises SpecError, on all ranks, with what differs.
     """
-    engine, snapshot, world = runner.engine, runner.snapshot, runner.engine.world
+    session, snapshot, world = engine.session, engine.snapshot, engine.session.world
     if world.alone:
         return
     own: dict[str, Any] = {
@@ -127,7 +127,7 @@ def start_together(
         "limits": limits,
         "handlers": _acting_everywhere(handlers),
     }
-    if not engine.trainers.build():  # else the first batch's check says what is wrong
+    if not session.trainers.build():  # else the first batch's check says what is wrong
         own.update(snapshot.identity())
     every: list[dict[str, Any]] = world.gather(own)
     common = [key for key in own if all(key in other for other in every)]
@@ -137,7 +137,7 @@ def start_together(
         for rank, tree in enumerate(trees)
         for line in snapshot.differing(trees[0], tree, "on rank 0", f"on rank {rank}")
     )
-    if "trainers" in common and not engine.shared.are_shared:
+    if "trainers" in common and not session.shared.are_shared:
         snapshot.share_trainers()
     seed = world.from_first(int(np.random.get_state(legacy=False)["state"]["key"][0]))
     if not world.first:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..checkpoints import newest_checkpoint, read_info
-from ..engines import Runner
+from ..engines import Engine
 from ..errors import Problem, SpecError, counted, last_line
 from ..files import read_json
 from ..history import History
@@ -23,16 +23,16 @@ RUN, HANDLERS, ORDER, ENGINE, WINDOW = "run.json", "handlers", "order", "engine"
 class RunCheckpointer:
     """Saves and restores everything that a run needs to resume; logs what cannot be saved or restored."""
 
-    def __init__(self, runner: Runner, run: Run, handlers: HandlerRunner, log_once: LogOnce) -> None:
-        self._runner, self._engine, self._snapshot = runner, runner.engine, runner.snapshot
+    def __init__(self, engine: Engine, run: Run, handlers: HandlerRunner, log_once: LogOnce) -> None:
+        self._engine, self._session, self._snapshot = engine, engine.session, engine.snapshot
         self._run, self._handlers, self._log_once = run, handlers, log_once
         self._ranks: list[dict[str, bytes]] = []  # each rank's own state, as files
 
     def collect(self) -> None:
         """Gather each rank's own state; all ranks must call this before the first rank writes."""
-        if not self._engine.world.alone:
+        if not self._session.world.alone:
             states = {HANDLERS: self._handlers.states(), ORDER: self._run.order_state}
-            if window := self._engine.windows.state():
+            if window := self._session.windows.state():
                 states[WINDOW] = window
             self._ranks = self._snapshot.gather_own(states)
 
@@ -43,10 +43,10 @@ class RunCheckpointer:
         snapshot.write_ranks(folder, self._ranks)
         snapshot.write(folder, self._handlers.evaluated_parameters())
         snapshot.write_tree(folder, HANDLERS, self._handlers.states())
-        snapshot.write_tree(folder, ENGINE, self._runner.state())
+        snapshot.write_tree(folder, ENGINE, self._engine.state())
         if not complete:
             snapshot.write_tree(folder, ORDER, run.order_state)
-            if window := self._engine.windows.state():
+            if window := self._session.windows.state():
                 snapshot.write_tree(folder, WINDOW, window)
         tree = {
             "state": state.to_dict(),
@@ -56,7 +56,7 @@ class RunCheckpointer:
             "epochs": run.history.epochs,
             "history": json.loads(run.history.to_json()),
             "versions": snapshot.versions(),
-            "ranks": self._engine.world.size,
+            "ranks": self._session.world.size,
         }
         (folder / RUN).write_text(json.dumps(tree, indent=2) + "\n", "utf-8")
 
@@ -67,11 +67,11 @@ class RunCheckpointer:
         another seed than `seed`, and SpecError if the spec, the net or the trainers are not those of the
         checkpoint.
         """
-        run, world, snapshot = self._run, self._engine.world, self._snapshot
+        run, world, snapshot = self._run, self._session.world, self._snapshot
         checkpoint = self._newest(Path(folder))
         if checkpoint is None:
             return None
-        self._engine.trainers.get()
+        self._session.trainers.get()
         with _valid(checkpoint):
             differences = snapshot.differences(checkpoint)
             tree = read_json(checkpoint / RUN)
@@ -93,12 +93,12 @@ class RunCheckpointer:
                 self._run.order_state = self._snapshot.read_own_tree(checkpoint, rank, ORDER)
                 run.restore_order()  # raises if the state is not valid
                 if (checkpoint / f"{WINDOW}.json").exists():
-                    self._engine.windows.load(snapshot.read_own_tree(checkpoint, rank, WINDOW))
+                    self._session.windows.load(snapshot.read_own_tree(checkpoint, rank, WINDOW))
             # sets the random states, too
             lines = snapshot.read(checkpoint, ranks, tree["complete"])
-            self._runner.load(snapshot.read_tree(checkpoint, ENGINE))
+            self._engine.load(snapshot.read_tree(checkpoint, ENGINE))
             # All ranks have the checkpoint's parameters, and running statistics must stay each rank's own.
-            self._engine.shared.are_shared = True
+            self._session.shared.are_shared = True
             self._load(tree)
         for line in lines:
             self._log_once(line)
@@ -110,14 +110,14 @@ class RunCheckpointer:
 
     def _log_place(self, checkpoint: Path, versions: Sequence[str], ranks: int) -> None:
         """Log where the run goes on, and what may keep it from ending bit for bit the same."""
-        run, logger, now = self._run, self._log_once.logger, self._engine.world.size
+        run, logger, now = self._run, self._log_once.logger, self._session.world.size
         place = "" if run.epoch_complete else f", batch {run.state.batch + 2}"
         logger.info("resuming from %s: epoch %d%s", checkpoint.name, run.state.epoch + 1, place)
         if read_info(checkpoint).facts.get("exact") is False:
             logger.info(
                 "it was saved outside of a schedule: the resumed run is correct, but not bit for bit the same"
             )
-        if why := self._runner.why_inexact():
+        if why := self._engine.why_inexact():
             logger.info("%s", why)
         if versions:
             logger.info(
@@ -137,7 +137,7 @@ class RunCheckpointer:
 
     def _newest(self, folder: Path) -> Path | None:
         """Return the checkpoint that the first rank finds; all ranks must see its folder."""
-        world = self._engine.world
+        world = self._session.world
         found = self._find(folder) if world.first else None
         name = world.from_first(None if found is None else str(found))
         if name is None:

@@ -13,12 +13,12 @@ from ..spec.names import LABELS, Ref
 from ..spec.terms import Taker, Term
 from .compat import mx
 from .data.arrays import new_array
-from .distributed.collectives import broadcast
-from .execution.loss_calls import as_variable, call_loss
 from .losses import SegmentationCELoss, SequenceCELoss, class_axis, is_kind, weighted
 from .metrics import BinaryAccuracy
 from .metrics.host import as_metric
 from .optim.parameters import statistics
+from .ranks.collectives import broadcast
+from .step.loss_calls import as_variable, call_loss
 
 _LOSSES, _METRICS = mx.gluon.loss, mx.metric
 CHUNK = 200  # MXNet takes no more arrays at once

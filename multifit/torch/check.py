@@ -32,10 +32,10 @@ from .added_slots import dtype_name
 from .balance import GradientBalancer
 from .batch import Batch
 from .doubts import doubtful_values
-from .engine import Engine
 from .inspection import check_call, check_metric, inspect_term
 from .labels import LabelRule, partly_missing
 from .loss_calls import call_loss
+from .session import Session
 from .step import Stage, StepResult
 
 NO_OUTPUT = (
@@ -59,71 +59,71 @@ class DryRun(engines.DryRun):
     shared: str = ""
 
 
-def dry_run(engine: Engine, raw: Any, val_data: Any = None) -> DryRun:
+def dry_run(session: Session, raw: Any, val_data: Any = None) -> DryRun:
     """Check everything on one batch, and return what net and losses computed from it.
 
     Nothing is updated: parameters, buffers, the modes of modules, figures and random states stay as they are.
     The first batch of `val_data` is evaluated. `raw` and `val_data` may be the :class:`FirstBatches` of
     several loaders. Raises SpecError, DataError or TrainerError with all problems at once.
     """
-    batches, problems = read_first(engine, raw, val_data)
+    batches, problems = read_first(session, raw, val_data)
     with raised_first(problems):
         for name, batch, _ in batches[:1]:
-            stage = engine.stages[name]
-            engine.model.materialise(partial(_called, stage, batch, partial(stage.call, batch.slots)))
-    problems += trainer_problems(engine)
+            stage = session.stages[name]
+            session.model.materialise(partial(_called, stage, batch, partial(stage.call, batch.slots)))
+    problems += trainer_problems(session)
     with raised_first(problems):
         for _, batch, _ in batches:
-            engine.shared.begin_stage(batch, problems)
-    with preserved(engine):
-        return _checked(engine, batches, problems, raw.plans if isinstance(raw, FirstBatches) else ())
+            session.shared.begin_stage(batch, problems)
+    with preserved(session):
+        return _checked(session, batches, problems, raw.plans if isinstance(raw, FirstBatches) else ())
 
 
 def _checked(
-    engine: Engine, batches: Sequence[Any], problems: list[Problem], plans: Sequence[LoaderPlan]
+    session: Session, batches: Sequence[Any], problems: list[Problem], plans: Sequence[LoaderPlan]
 ) -> DryRun:
     """Run the batches; raises all problems."""
-    trained = [] if problems else list(engine.trainers.updated())
+    trained = [] if problems else list(session.trainers.updated())
 
     def check(name: str, batch: Batch) -> tuple[Any, list[Problem]]:
-        return check_first_batch(engine.stages[name], batch, trained)
+        return check_first_batch(session.stages[name], batch, trained)
 
-    ran = check_batches(engine, batches, problems, check)
-    raise_problems(engine.model.ran() + engine.trainers.unreached())
-    raise_problems(check_windows(engine))
+    ran = check_batches(session, batches, problems, check)
+    raise_problems(session.model.ran() + session.trainers.unreached())
+    raise_problems(check_windows(session))
     results: dict[str, list[StepResult]] = {EVALUATE: [], TRAIN: []}
-    parameters = {id(each): name for name, each in engine.model.parameters.items()}
+    parameters = {id(each): name for name, each in session.model.parameters.items()}
     reached, used, doubts = dict[str, frozenset[str]](), frozenset[str](), list[str]()
     shared = ""
     for name, batch, outputs in ran:
-        stage = engine.stages[name]
-        result = stage.run(batch, engine.state, outputs=outputs)
-        if name == EVALUATE or not engine.hooks.handle_non_finite:
+        stage = session.stages[name]
+        result = stage.run(batch, session.state, outputs=outputs)
+        if name == EVALUATE or not session.hooks.handle_non_finite:
             raise_problems(_not_finite_losses(result))
         stage.measure(result)
         raise_problems(stage.figures.name_problems())
         stage.figures.names()  # some metrics know their figures' names only now
-        doubts += doubtful_values(result, engine.model.net)
+        doubts += doubtful_values(result, session.model.net)
         if name == TRAIN:
-            if isinstance(engine.balancer, GradientBalancer):
-                shared = engine.balancer.describe(result, trained)
+            if isinstance(session.balancer, GradientBalancer):
+                shared = session.balancer.describe(result, trained)
             used |= leaves_of(result.outputs.values(), parameters)
             for key, objective in result.objectives.items():
                 reached[key] = reached.get(key, frozenset()) | leaves_of([objective], parameters)
         result.detach()
         results[name].append(result)
     run = DryRun(results, plans, reached, used, tuple(doubts), shared)
-    if engine.spec.restricted and (left_out := without_gradient(engine, run)):
-        engine.trainers.set_frozen("only", [engine.model.parameters[name] for name in left_out], True)
-        raise_problems(engine.trainers.build())
+    if session.spec.restricted and (left_out := without_gradient(session, run)):
+        session.trainers.set_frozen("only", [session.model.parameters[name] for name in left_out], True)
+        raise_problems(session.trainers.build())
     return run
 
 
-def without_gradient(engine: Engine, run: DryRun) -> list[str]:
+def without_gradient(session: Session, run: DryRun) -> list[str]:
     """Return the parameters that trainers update, and that outputs depend on, but that no loss reaches."""
-    weighed = {term.key for term in engine.spec.terms if term.spec.weight != 0}
+    weighed = {term.key for term in session.spec.terms if term.spec.weight != 0}
     reached = frozenset[str]().union(*(run.reached[key] for key in weighed if key in run.reached))
-    return [name for name in engine.trainers.updated() if name in run.used - reached]
+    return [name for name in session.trainers.updated() if name in run.used - reached]
 
 
 def leaves_of(tensors: Any, names: Mapping[int, str]) -> frozenset[str]:
@@ -143,19 +143,19 @@ def leaves_of(tensors: Any, names: Mapping[int, str]) -> frozenset[str]:
 
 
 @contextmanager
-def preserved(engine: Engine, trainers: bool = False) -> Iterator[None]:
+def preserved(session: Session, trainers: bool = False) -> Iterator[None]:
     """Put everything back that a batch may change, at the end of the block.
 
     These are parameters, their gradients, buffers, the modes of modules, random states, figures, and carried
     state; with `trainers` the states of trainers too.
     """
-    model = engine.model
+    model = session.model
     parameters = [(p, p.detach().clone(), p.grad) for p in model.parameters.values() if not is_lazy(p)]
     buffers = [(module, dict(module._buffers)) for module in model.modules()]
     tensors = [buffer for _, held in buffers for buffer in held.values()] + [grad for *_, grad in parameters]
     values = [(each, each.clone()) for each in tensors if each is not None and not is_lazy(each)]
-    state = copy.deepcopy(engine.trainers.state()) if trainers else None
-    stages = engine.stages.values()
+    state = copy.deepcopy(session.trainers.state()) if trainers else None
+    stages = session.stages.values()
     # a run that is resumed within an epoch has figures before its first batch
     measured = [(stage, copy.deepcopy(stage.state())) for stage in stages if stage.figures.batches]
     try:
@@ -172,7 +172,7 @@ def preserved(engine: Engine, trainers: bool = False) -> Iterator[None]:
             for tensor, value in values:
                 tensor.copy_(value)
         if state is not None:
-            engine.trainers.load(state)
+            session.trainers.load(state)
         for stage in stages:
             stage.reset()
         for stage, saved in measured:

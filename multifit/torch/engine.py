@@ -1,111 +1,172 @@
-"""What an estimator of a PyTorch net runs with: the model, trainers, and stages with their figures."""
+"""Trains any ``torch.nn.Module``; see :class:`multifit.engines.Engine`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch.nn.parameter import is_lazy
 
 from .. import engines
-from ..engines import AUTO, Setup
-from ..events import TrainingHooks
+from ..engines import CUDA_GRAPHS, Setup, Timer, untimed
+from ..engines.class_counts import balance_classes
+from ..engines.prediction import predict
+from ..errors import SpecError
 from ..log_once import LogOnce
-from ..spec import TaskSpec
-from ..spec.terms import Term
+from ..protocols import Numbers
+from ..seeding import add_seeder
+from ..spec.plan import Plan
 from ..stages import TRAIN
 from ..state import RunState
-from .balance import GradientBalancer, make_balancer
-from .batch import Batch, BatchSplitter, TaskSplitter, ValueWeights
-from .compiling import compiled
-from .cuda_graphs import cuda_graphs
-from .figures import StageFigures
-from .model import Model, default_spec
-from .ranks import SharedParameters
-from .stage_metric import StageMetric, declared_metrics
-from .step import Stage
-from .trainers import Trainers
+from .check import DryRun, dry_run, preserved
+from .devices import be_deterministic, device_of, why_inexact
+from .evaluation import evaluate_batch, predict_batch, softmax_axis
+from .export import export
+from .handler_arrays import TorchArrays
+from .operator_times import operator_times
+from .plan import make_plan
+from .session import Session
+from .snapshot import Snapshot
+from .step import TrainStep
+
+__all__ = ["Engine", "be_deterministic", "has", "host", "make_engine"]
+
+add_seeder(torch.manual_seed)
+
+
+def host(context: Any) -> torch.device:
+    """Return the device of the net's own parameters, which is the device of the run; raises ValueError."""
+    return device_of(context)
+
+
+def has(context: Any) -> bool:
+    """Return whether torch can run on a context."""
+    try:
+        device_of(context)
+    except ValueError:
+        return False
+    return True
+
+
+def make_engine(setup: Setup, state: RunState, log_once: LogOnce) -> Engine:
+    """Return the engine of an estimator's batches; raises what the estimator's constructor raises."""
+    if not setup.world.alone and setup.world.asynchronous:
+        what = f"{setup.world.name} sums MXNet's arrays only"
+        raise SpecError(f'engine="torch": {what}; give world=multifit.connect("torch")')
+    session = Session.of(setup, state, log_once)
+    if setup.compile == CUDA_GRAPHS and session.model.device.type != "cuda":
+        log_once(f'compile="{CUDA_GRAPHS}" does nothing on a CPU')
+    return Engine(session, log_once)
 
 
 class Engine(engines.Engine):
-    """Runs batches with PyTorch; `compile` is as for :class:`multifit.MultiEstimator`."""
+    """Runs batches on the device of the module's own parameters, so that parameters are never copied."""
 
-    batch_splitter, task_splitter, value_weights = BatchSplitter, TaskSplitter, ValueWeights
+    session: Any
+    snapshot: Any
+    export_format = "torch"
+    saves_generators = True
 
-    def __init__(self, *parts: Any, compile: bool | str) -> None:
-        super().__init__(*parts)
-        self._compile = compile
-        self.shared = SharedParameters(self.world, self.model, self.trainers.frozen_statistics)
-        self.restart()
+    def __init__(self, session: Session, log_once: LogOnce) -> None:
+        self.session, self.snapshot, self._log_once = session, Snapshot(session), log_once
+        self._arrays = TorchArrays(session.spec, session.model, session.world)
+        self._running = False
 
-    @classmethod
-    def of(cls, setup: Setup, state: RunState, log_once: LogOnce) -> Engine:
-        """Return an estimator's engine; raises what the estimator's constructor raises."""
-        spec = setup.spec if isinstance(setup.spec, TaskSpec) else default_spec(setup.spec, log_once)
-        if setup.initializer is not None:
-            raise ValueError(
-                "initializer= is for Gluon nets, whose parameters may have no values yet; initialise a "
-                "module's with torch.nn.init, such as in net.apply(function)"
-            )
-        model = Model(setup.net, spec, setup.context, setup.precision, log_once)
-        trainers = Trainers(setup.trainers, setup.frozen, model, log_once, setup.accumulate)
-        balancer = make_balancer(setup.balance, spec, model.device, setup.world, model.parameters)
-        metrics = declared_metrics(spec)
-        parts = model, trainers, spec, state, log_once, metrics, balancer, setup.world
-        return cls(*parts, compile=setup.compile)
+    def fork(self, state: RunState) -> Engine:
+        return Engine(self.session.fork(state), self._log_once)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Train in the modes of the net alone; afterwards, its modules have the modes that they had.
+
+        The user's `torch.inference_mode`, in which tensors have no gradients, and `torch.autocast`, which
+        keeps old values of parameters, do not apply within.
+        """
+        if self._running:
+            yield
+            return
+        self._running, model = True, self.session.model
+        try:
+            plain = torch.inference_mode(False), torch.autocast(model.device.type, enabled=False)
+            with plain[0], plain[1], torch.enable_grad(), model.kept_modes():
+                yield
+        finally:
+            self._running = False
+
+    def balance_classes(self, data: Any, ends: bool) -> None:
+        balance_classes(self.session, data, ends, self._log_once)
+
+    def dry_run(self, first: Any, val_data: Any, trained: bool) -> DryRun:
+        with self.running():
+            return dry_run(self.session, first, val_data)
+
+    def make_plan(self, run: Any, trained: bool, layers: bool = False) -> Plan:
+        with self.running():
+            return make_plan(self.session, run, self._log_once, trained, layers)
+
+    def train_step(self, timer: Timer = untimed) -> TrainStep:
+        return TrainStep(self.session, timer)
+
+    def evaluate_batch(self, raw: Any) -> Any:
+        return evaluate_batch(self.session, raw)
+
+    def join_figures(self, stage: str, ended: bool = True) -> None:
+        self.session.stages[stage].figures.join(self.session.world, ended)
+        balancer = self.session.balancer
+        judged = stage == TRAIN and ended and self.session.world.first
+        if judged and balancer is not None and (message := balancer.never_met()):
+            self._log_once.warning(message)
+
+    def wait(self) -> None:
+        if self.session.model.device.type == "cuda":  # pragma: no cover - needs a GPU
+            torch.cuda.synchronize(self.session.model.device)
+
+    def why_inexact(self) -> str:
+        return why_inexact(self.session.model.device)
+
+    def predict(self, data: Any, gather: bool, activation: Any, write: Any) -> dict[str, Any]:
+        with self.running():
+            how: dict[str, Any] = {"run": predict_batch, "class_axis": softmax_axis}
+            return predict(self.session, data, gather, activation, write, **how)
+
+    def export(self, folder: str | PathLike[str], data: Any, format: str) -> list[Path]:
+        with self.running():
+            return export(self.session, folder, data, format)
+
+    def values(self, gradients: bool = False) -> dict[str, Numbers]:
+        model = self.session.model
+        of_batch = {name: p.grad for name, p in model.parameters.items() if p.grad is not None}
+        tensors: dict[str, Any] = of_batch if gradients else model.tensors
+        known = {name: tensor for name, tensor in tensors.items() if not is_lazy(tensor)}
+        return {name: self._arrays.numpy(tensor) for name, tensor in known.items()}
+
+    def set_values(self, values: Mapping[str, Any]) -> None:
+        tensors = self.session.model.tensors
+        with torch.no_grad():
+            for name, value in values.items():
+                tensors[name].copy_(torch.as_tensor(value))
 
     @property
-    def place(self) -> torch.device:
-        """The device."""
-        device: torch.device = self.model.device
-        return device
+    def arrays(self) -> TorchArrays:
+        return self._arrays
 
-    def normalizer(self, term: Term, batch: Batch) -> float:
-        """Return this process's part of a loss's normalizer; waits for the device."""
-        return float(self.stages[TRAIN].objective.normalizer(term, batch))
+    def gradients(self) -> dict[str, dict[str, list[Any]]]:
+        gradients: dict[str, dict[str, list[Any]]] = self.session.trainers.gradients()
+        return gradients
 
-    def discard(self) -> None:
-        """Look at the modules anew: the net may have changed."""
-        self.model.begin()
+    def preserved(self) -> AbstractContextManager[None]:
+        return preserved(self.session, trainers=True)
 
-    def added(self) -> None:
-        """Return None: the trainers' states hold how many batches were added up."""
+    @contextmanager
+    def trial_run(self, data: Any, name: str, tool: str) -> Iterator[tuple[DryRun, Iterator[Any]]]:
+        session = self.session
+        with self.running(), preserved(session, trainers=True), session.trainers.training():
+            first, batches = session.readers[TRAIN].peek_first(data, name)
+            yield dry_run(session, first), batches
 
-    def bound_parameters(self) -> dict[tuple[str, ...], list[nn.Parameter] | None]:
-        """Return, by the trainers to which losses are bound, their parameters; {} if no loss is bound."""
-        names = {term.trainers for term in self.spec.terms}
-        if names == {()}:
-            return {}
-        of_trainer = {name: list(self.trainers.updated(name).values()) for name in self.trainers.get()}
-        return {key: [p for name in key for p in of_trainer[name]] if key else None for key in names}
-
-    def new_stage(
-        self, name: str, spec: TaskSpec, metrics: Sequence[StageMetric], hooks: TrainingHooks
-    ) -> Stage:
-        """Return a new stage."""
-        training, model = name == TRAIN, self.model
-        means = list(self.balancer.means) if training and self.balancer is not None else []
-        figures = StageFigures(
-            spec, metrics, not hooks.handle_non_finite, means, stage=name, device=model.device
-        )
-        changes = any(hooks.active(what) for what in ("change_outputs", "change_objective"))
-        compares = training and isinstance(self.balancer, GradientBalancer)
-        compile = False if changes or compares else self._compile
-        if compares and self._compile not in (False, AUTO):
-            self._log_once.warning(
-                f"compile={self._compile!r}: {type(self.balance).__name__} finds where tasks branch in "
-                "autograd's graph of the net as it is, so training runs it operator by operator"
-            )
-        return Stage(
-            model,
-            spec,
-            name,
-            figures,
-            self.world,
-            hooks,
-            self.trainers.after_train_mode,
-            self.windows.shares if training and self.windows.reads_ahead else None,
-            compiled(model.net, False if compares else self._compile, self._log_once),
-            cuda_graphs(model, compile, self._log_once),
-        )
+    def operator_times(self, run: Callable[[], Any], steps: int) -> tuple[list[Any], str]:
+        return operator_times(run, steps)

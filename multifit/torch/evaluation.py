@@ -16,7 +16,7 @@ from ..stages import EVALUATE
 from .check import check_first_batch
 
 if TYPE_CHECKING:
-    from .engine import Engine
+    from .session import Session
     from .step import StepResult
 
 SOFTMAX = (nn.CrossEntropyLoss, nn.NLLLoss)  # losses whose classes are along axis 1
@@ -28,45 +28,45 @@ def softmax_axis(fn: Any) -> int | None:
     return 1 if isinstance(fn, SOFTMAX) or fn in FUNCTIONS else None
 
 
-def evaluate_batch(engine: Engine, raw: Any) -> StepResult:
+def evaluate_batch(session: Session, raw: Any) -> StepResult:
     """Measure losses and metrics on a batch; the first batch is checked.
 
     Raises SpecError or DataError if the batch or the net does not fit the spec.
     """
-    stage = engine.stages[EVALUATE]
-    batch = engine.splitter(EVALUATE).split(raw)
+    stage = session.stages[EVALUATE]
+    batch = session.splitter(EVALUATE).split(raw)
     is_first, outputs = not stage.checked, None
     if is_first:
-        engine.shared.begin_stage(batch, run=partial(_materialise, engine, stage))
-        _materialise(engine, stage, batch)
+        session.shared.begin_stage(batch, run=partial(_materialise, session, stage))
+        _materialise(session, stage, batch)
         outputs, problems = check_first_batch(stage, batch, ())
         raise_problems(problems)
-    result = stage.run(batch, engine.state, outputs=outputs)
+    result = stage.run(batch, session.state, outputs=outputs)
     stage.measure(result)
     result.detach()  # an output may be a parameter
     raise_problems(stage.figures.name_problems() if is_first else [])
     return result
 
 
-def predict_batch(engine: Engine, raw: Any) -> list[Piece]:
+def predict_batch(session: Session, raw: Any) -> list[Piece]:
     """Return a list of the outputs as NumPy arrays and the number of samples, empty if there are none.
 
     Labels may be missing. Raises SpecError or DataError if the batch or the net does not fit the spec.
     """
-    stage = engine.stages[EVALUATE]
-    batch = engine.splitter(EVALUATE, labels=False).split(raw)
-    if not engine.shared.are_shared:
-        engine.shared.begin_stage(batch, run=partial(_materialise, engine, stage))
+    stage = session.stages[EVALUATE]
+    batch = session.splitter(EVALUATE, labels=False).split(raw)
+    if not session.shared.are_shared:
+        session.shared.begin_stage(batch, run=partial(_materialise, session, stage))
     if not batch.samples:
         return []
     with torch.no_grad():
-        _materialise(engine, stage, batch)
+        _materialise(session, stage, batch)
         outputs = stage.forward(batch.slots)
         if stage.carried is not None:
             stage.carried.keep(batch, outputs)
         return [({name: as_numpy(outputs[name]) for name in stage.spec.output_names}, batch.samples)]
 
 
-def _materialise(engine: Engine, stage: Any, batch: Any) -> None:
+def _materialise(session: Session, stage: Any, batch: Any) -> None:
     """Give lazy parameters the shapes that fit a batch."""
-    engine.model.materialise(lambda: stage.call(batch.slots))
+    session.model.materialise(lambda: stage.call(batch.slots))

@@ -28,7 +28,7 @@ from .added_slots import dtype_name
 from .evaluation import predict_batch
 
 if TYPE_CHECKING:
-    from .engine import Engine
+    from .session import Session
 
 PARAMETERS, RECORD, PROGRAM, ONNX = "net.pt", "export.json", "net.pt2", "net.onnx"
 WITHOUT_CODE = "the parameters, for use with the code of the net"
@@ -37,7 +37,7 @@ Signature = Mapping[str, Any]  # the shape and dtype of each slot, or None
 
 
 def export(
-    engine: Engine, folder: str | os.PathLike[str], data: Any = None, format: str = "torch"
+    session: Session, folder: str | os.PathLike[str], data: Any = None, format: str = "torch"
 ) -> list[Path]:
     """Write the net in evaluation mode; see :meth:`multifit.MultiEstimator.export`.
 
@@ -50,33 +50,33 @@ def export(
     for package in ("onnx", "onnxscript") if format == "onnx" else ():
         if find_spec(package) is None:
             raise ImportError(f"exporting to ONNX needs {package}: pip install onnx onnxscript")
-    spec = engine.spec.evaluation
+    spec = session.spec.evaluation
     if spec.state and format != "torch":
         raise SpecError(
             f"export: {quoted(spec.state)} come from the previous batch (state=), which the format cannot "
             'express; export a net that starts from zeros itself, or its parameters, with format="torch"'
         )
-    net = _Net(engine, _signatures(engine, data))
-    if engine.model.is_lazy or (format != "torch" and not net.example):
+    net = _Net(session, _signatures(session, data))
+    if session.model.is_lazy or (format != "torch" and not net.example):
         raise ValueError(
             f"export: the shapes of the inputs {quoted(spec.inputs)} are not known; fit, check or evaluate "
             "first, or give data: export(folder, data)"
         )
-    with engine.model.kept_modes(), torch.no_grad():
+    with session.model.kept_modes(), torch.no_grad():
         return WRITERS[format](net.eval(), Path(folder))
 
 
-def _signatures(engine: Engine, data: Any) -> list[Signature]:
+def _signatures(session: Session, data: Any) -> list[Signature]:
     """Return the signatures of batches of evaluation, or else of training."""
-    inputs = set(engine.spec.evaluation.inputs)
+    inputs = set(session.spec.evaluation.inputs)
     if data is None:
-        found = ([s for s in engine.signatures[name] if inputs <= set(s)] for name in (EVALUATE, TRAIN))
-        casts = {name: dtype for stage in engine.stages.values() for name, dtype in stage.casts.items()}
+        found = ([s for s in session.signatures[name] if inputs <= set(s)] for name in (EVALUATE, TRAIN))
+        casts = {name: dtype for stage in session.stages.values() for name, dtype in stage.casts.items()}
         signatures = next(filter(None, found), [])
         return [{n: s and (s[0], casts.get(n, s[1])) for n, s in each.items()} for each in signatures]
-    batches, splitter = batches_of(engine, data), engine.splitter(EVALUATE, labels=False)
+    batches, splitter = batches_of(session, data), session.splitter(EVALUATE, labels=False)
     first = next(batches)
-    predict_batch(engine, first)  # gives lazy modules their parameters
+    predict_batch(session, first)  # gives lazy modules their parameters
     slots = [splitter.split(raw).slots for raw in (first, *islice(batches, MAX_BATCHES - 1))]
     return [{n: None if t is None else (tuple(t.shape), t.dtype) for n, t in each.items()} for each in slots]
 
@@ -88,11 +88,11 @@ class _Net(nn.Module):
     that may have any size. `example` are inputs of zeros; such axes are twice as long in `larger`.
     """
 
-    def __init__(self, engine: Engine, signatures: list[Signature]) -> None:
+    def __init__(self, session: Session, signatures: list[Signature]) -> None:
         super().__init__()
-        net = getattr(engine.model.net, "_orig_mod", engine.model.net)  # what was compiled
-        self.net: Any = net if engine.model.device.type == "cpu" else copy.deepcopy(net).cpu()
-        self.spec = engine.spec.evaluation
+        net = getattr(session.model.net, "_orig_mod", session.model.net)  # what was compiled
+        self.net: Any = net if session.model.device.type == "cpu" else copy.deepcopy(net).cpu()
+        self.spec = session.spec.evaluation
         forms = [{n: each[n] for n in self.spec.inputs if each[n] is not None} for each in signatures]
         self.last: Signature = forms[-1] if forms else {}
         axes = {name: len(shape) for name, (shape, _) in self.last.items()}

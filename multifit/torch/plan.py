@@ -12,19 +12,19 @@ from ..log_once import LogOnce
 from ..spec.plan import Plan
 from ..stages import TRAIN
 from .check import DryRun, preserved, without_gradient
-from .engine import Engine
+from .session import Session
 from .step import StepResult
 
 WHY = "so nothing trains them: detach() or no_grad() stops it"
 
 
-def make_plan(engine: Engine, run: DryRun, log_once: LogOnce, trained: bool, layers: bool = False) -> Plan:
+def make_plan(session: Session, run: DryRun, log_once: LogOnce, trained: bool, layers: bool = False) -> Plan:
     """Describe devices, stages and trainers after a dry run; warn of mistakes that do not stop training.
 
     Such mistakes are values for which a net or a loss was hardly meant, and parameters without a gradient.
     Whether the batch will be `trained` on makes no difference. With `layers`, the net runs once more.
     """
-    trainers, terms, slots = engine.trainers, engine.spec.terms, run.train.batch.slots
+    trainers, terms, slots = session.trainers, session.spec.terms, run.train.batch.slots
     losses: dict[str, tuple[str, ...]] = {}
     for name in trainers if len(trainers) > 1 and len(terms) > 1 else ():
         bound = [term.key for term in terms if name in (term.trainers or trainers)]
@@ -32,15 +32,15 @@ def make_plan(engine: Engine, run: DryRun, log_once: LogOnce, trained: bool, lay
         losses[name] = tuple(key for key in bound if run.reached.get(key, frozenset()) & updated)
 
     def call() -> None:
-        with preserved(engine), torch.no_grad(), torch.compiler.set_stance("force_eager"):
-            engine.stages[TRAIN].bound(slots)
+        with preserved(session), torch.no_grad(), torch.compiler.set_stance("force_eager"):
+            session.stages[TRAIN].bound(slots)
 
-    modules = dict(engine.model.net.named_modules()) if layers else {}
+    modules = dict(session.model.net.named_modules()) if layers else {}
     found = plan.layers_of(modules, lambda module: [*module.parameters(recurse=False)], _size, call)
-    unreached = plan.unreached_warnings(engine, lambda: without_gradient(engine, run), WHY)
+    unreached = plan.unreached_warnings(session, lambda: without_gradient(session, run), WHY)
     warnings, statistics = [*run.doubts, *unreached], tuple(trainers.frozen_statistics())
     further: dict[str, Any] = {"frozen_statistics": statistics, "layers": tuple(found) if layers else ()}
-    return plan.make_plan(engine, run, log_once, warnings, _arrays, _size, losses, run.shared, **further)
+    return plan.make_plan(session, run, log_once, warnings, _arrays, _size, losses, run.shared, **further)
 
 
 def _arrays(result: StepResult) -> tuple[Any, Any, Any]:

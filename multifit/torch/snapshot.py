@@ -59,14 +59,14 @@ class Snapshot(snapshot.Snapshot):
     library = "torch"
     net_file, final_file, reader = NET, "final.pt", "net.load_state_dict(torch.load(file))"
 
-    def __init__(self, engine: Any) -> None:
-        super().__init__(engine, TorchTrees(engine.model.device))
+    def __init__(self, session: Any) -> None:
+        super().__init__(session, TorchTrees(session.model.device))
 
     def identity(self) -> dict[str, Any]:
-        trainers = self._engine.trainers.get()
+        trainers = self._session.trainers.get()
         return run_identity(
-            self._engine,
-            _described(_saved(self._engine.model)),
+            self._session,
+            _described(_saved(self._session.model)),
             {
                 name: {
                     "optimizer": type(handle.optimizer).__name__,
@@ -82,22 +82,22 @@ class Snapshot(snapshot.Snapshot):
         )
 
     def write_trained(self, path: Path) -> None:
-        model = self._engine.model
+        model = self._session.model
         lazy = [name for name, each in model.tensors.items() if is_lazy(each)]
         if lazy:  # no batch has reached them
             raise ValueError(f"the net's {quoted(lazy)} have no values yet: call the net, or fit or check")
         _write(path, model)
 
     def _read_trained(self, path: Path) -> list[str]:
-        return _read(path, self._engine.model)
+        return _read(path, self._session.model)
 
     def _own_state(self) -> dict[str, Any]:
         # the gradients that wait differ between ranks
-        waiting = {TRAINERS: self._trainers_state()} if self._engine.trainers.left else {}
+        waiting = {TRAINERS: self._trainers_state()} if self._session.trainers.left else {}
         return {**super()._own_state(), **waiting}
 
     def _write_parameters(self, folder: Path, evaluated: Mapping[str, Any]) -> None:
-        model = self._engine.model
+        model = self._session.model
         _write(folder / NET, model, evaluated)
         if evaluated:
             tensors = model.tensors
@@ -106,7 +106,7 @@ class Snapshot(snapshot.Snapshot):
             self.write_tree(folder, BUFFERS, unsaved)
 
     def _read_parameters(self, folder: Path, rank: int) -> list[str]:
-        model = self._engine.model
+        model = self._session.model
         _read(folder / NET, model)
         if (folder / TRAINED).exists():
             _set(model.tensors, _load(folder / TRAINED))
@@ -118,29 +118,29 @@ class Snapshot(snapshot.Snapshot):
         return []
 
     def _trainers_state(self) -> dict[str, Any]:
-        state: dict[str, Any] = self._engine.trainers.get().state()
+        state: dict[str, Any] = self._session.trainers.get().state()
         return state
 
     def _has_states(self, state: Mapping[str, Any]) -> bool:
         return any(each["states"] for each in state["trainers"].values())
 
     def _load_trainers(self, state: Mapping[str, Any]) -> None:
-        self._engine.trainers.get().load(state)
+        self._session.trainers.get().load(state)
 
     def _gradients_wait(self, folder: Path, rank: int) -> bool:
         return bool(self.read_own_tree(folder, rank, TRAINERS)["gradients"])
 
     def _unsaved(self) -> dict[str, Tensor]:
         """Return the buffers that are not in a net's ``state_dict``."""
-        saved = _saved(self._engine.model)
-        return {name: each for name, each in self._engine.model.statistics.items() if name not in saved}
+        saved = _saved(self._session.model)
+        return {name: each for name, each in self._session.model.statistics.items() if name not in saved}
 
     def _statistics(self) -> dict[str, Any]:
-        every = self._engine.model.statistics
+        every = self._session.model.statistics
         return {name: each for name, each in every.items() if each.is_floating_point()}
 
     def _set_statistics(self, values: Mapping[str, Any]) -> None:
-        _set(self._engine.model.statistics, values)
+        _set(self._session.model.statistics, values)
 
     def _mean(self, arrays: Sequence[Any]) -> Any:
         return torch.stack([each.cpu() for each in arrays]).mean(0)

@@ -260,16 +260,16 @@ class TrainStep:
     phase.
     """
 
-    def __init__(self, engine: Any, timer: Timer = untimed) -> None:
-        self._splitter, self._stage = engine.splitter(TRAIN), engine.stages[TRAIN]
-        self._state, self._trainers, self._hooks = engine.state, engine.trainers, engine.hooks
-        self._world, self._windows, self._timer = engine.world, engine.windows, timer
-        self._statistics = engine.model.statistics
-        balancer: AnyBalancer | None = engine.balancer
+    def __init__(self, session: Any, timer: Timer = untimed) -> None:
+        self._splitter, self._stage = session.splitter(TRAIN), session.stages[TRAIN]
+        self._state, self._trainers, self._hooks = session.state, session.trainers, session.hooks
+        self._world, self._windows, self._timer = session.world, session.windows, timer
+        self._statistics = session.model.statistics
+        balancer: AnyBalancer | None = session.balancer
         gradients = isinstance(balancer, GradientBalancer)
         self._of_losses: Any = None if gradients else balancer
         self._of_gradients: Any = balancer if gradients else None
-        self._bound_parameters = engine.bound_parameters
+        self._bound_parameters = session.bound_parameters
         self._trainers_of = {term.key: term.trainers for term in self._stage.spec.terms}
 
     def __call__(self, raw: Any) -> StepResult:

@@ -17,7 +17,7 @@ import mxnet as mx
 
 from multifit import MultiEstimator
 from multifit.distributed import ALONE, World, connect
-from multifit.gluon.distributed.collectives import all_reduce
+from multifit.gluon.ranks.collectives import all_reduce
 from tests.common.launch import launch
 
 from .results import OURS, Row

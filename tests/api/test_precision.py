@@ -20,7 +20,7 @@ from multifit import (
     TaskSpec,
     TrainerSpec,
 )
-from multifit.gluon import precision as precisions
+from multifit.gluon.graph import lower as precisions
 from multifit.seeding import seed_everything
 from tests.common.compare import assert_unchanged, copy_parameters, snapshot
 from tests.common.nets import Heads, hybridized, sequential
@@ -222,7 +222,7 @@ def test_a_net_that_cannot_be_lowered_is_an_error_before_training(case):
         with pytest.raises(SpecError) as error:
             call(batches())
         assert message in str(error.value)
-        estimator._engine.restart()
+        estimator._session.restart()
     assert estimator.state.step == 0
 
 

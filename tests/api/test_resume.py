@@ -8,7 +8,7 @@ import pytest
 
 import multifit
 from multifit import Every, MetricSpec, SpecError, TrainerSpec
-from multifit.gluon.runner import Runner
+from multifit.gluon.engine import Engine
 from tests.common.nets import TWO_HEADS, Heads, sequential
 
 from .resume_runs import (
@@ -84,12 +84,12 @@ def test_a_trainers_rhythm_continues(tmp_path: Path, accumulate: bool, devices: 
 def test_the_state_of_what_runs_batches_is_restored(tmp_path, monkeypatch, caplog):
     """On PyTorch, that is the scale of gradients in float16."""
     restored: list[Any] = []
-    monkeypatch.setattr(Runner, "state", lambda runner: {"scale": 2.0})
-    monkeypatch.setattr(Runner, "load", lambda runner, state: restored.append(state))
+    monkeypatch.setattr(Engine, "state", lambda engine: {"scale": 2.0})
+    monkeypatch.setattr(Engine, "load", lambda engine, state: restored.append(state))
     run = simple_run(tmp_path / "run", TWO)
     run.crash(3)
     assert restored == []
-    monkeypatch.setattr(Runner, "why_inexact", lambda runner: "the device may round differently")
+    monkeypatch.setattr(Engine, "why_inexact", lambda engine: "the device may round differently")
     run.resume()
     assert restored == [{"scale": 2.0}] and "the device may round differently" in caplog.text
 

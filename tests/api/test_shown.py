@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from multifit import LossSpec, MetricSpec, MultiEstimator, TaskSpec, TrainerSpec
-from multifit.gluon.execution.step_graph import StepGraph
+from multifit.gluon.step.step_graph import StepGraph
 from tests.common.compare import assert_same_parameters
 from tests.common.hand_loop import trainer_of
 from tests.common.nets import hybridized

@@ -15,9 +15,9 @@ import pytest
 from multifit import PeerError
 from multifit.gluon.compat import mx
 from multifit.gluon.data.arrays import host_view
-from multifit.gluon.distributed import horovod
-from multifit.gluon.distributed.collectives import all_reduce, broadcast
-from multifit.gluon.distributed.horovod import HorovodWorld
+from multifit.gluon.ranks import horovod
+from multifit.gluon.ranks.collectives import all_reduce, broadcast
+from multifit.gluon.ranks.horovod import HorovodWorld
 from tests.common.ranks import run_ranks
 
 of_thread: Any = threading.local()  # `world` of this rank

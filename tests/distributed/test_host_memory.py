@@ -6,7 +6,7 @@ import pytest
 from multifit.distributed import ALONE
 from multifit.gluon.compat import mx
 from multifit.gluon.data.arrays import host_view
-from multifit.gluon.distributed.collectives import all_reduce, broadcast
+from multifit.gluon.ranks.collectives import all_reduce, broadcast
 from tests.common.ranks import run_ranks
 
 

@@ -88,7 +88,7 @@ def runs_here(code: str) -> bool:
         return False
     if "bfloat16" not in code or find_spec("mxnet") is None:
         return True
-    from multifit.gluon.precision import cpu_supports_bfloat16  # not above: mxnet may not be installed
+    from multifit.gluon.graph.lower import cpu_supports_bfloat16  # not above: mxnet may not be installed
 
     return cpu_supports_bfloat16()
 

@@ -120,14 +120,14 @@ def test_training_goes_on_as_if_nothing_had_been(kind: str, contexts: Any, begun
         for tool in TOOLS.values() if look else ():
             values, before = arrays(estimator), observable(estimator)
             assert before["figures"] or not begun
-            engine = estimator._engine
+            engine = estimator._session
             held = [estimator.history, estimator.plan, engine.stages, engine.signatures]
             tool(estimator, Shuffled())
             with pytest.raises(OSError, match="the disk is gone"):
                 tool(estimator, Shuffled("the disk is gone"))
             assert observable(estimator) == before
             np.testing.assert_equal(arrays(estimator), values)
-            engine = estimator._engine
+            engine = estimator._session
             now = [estimator.history, estimator.plan, engine.stages, engine.signatures]
             assert all(one is other for one, other in zip(now, held))
         histories.append(estimator.fit(Shuffled(), epochs=2, event_handlers=[]))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from multifit import LossSpec, MetricSpec, MultiEstimator, TrainerSpec
-from multifit.gluon import precision as precisions
+from multifit.gluon.graph import lower as precisions
 from tests.common.compare import assert_same_parameters, twins
 from tests.common.data import digit_batches
 from tests.common.grids import two_settings

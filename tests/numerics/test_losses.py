@@ -160,7 +160,7 @@ def test_a_loss_that_cannot_be_traced_runs_operator_by_operator(devices: list, h
         dense, one_loss_spec(Shapely()), regression_batches(SIZES),
         lambda net, x, y: per_sample(net(x), y), devices, hybrid,
     )  # fmt: skip
-    assert "AttributeError while tracing" in estimator._engine.stages["train"].describe()
+    assert "AttributeError while tracing" in estimator._session.stages["train"].describe()
 
 
 @two_settings

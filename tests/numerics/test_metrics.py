@@ -89,7 +89,7 @@ def test_equals_the_metric_updated_by_hand(case: str, devices: list, hybrid: boo
     for stage, data in (("train", batches), ("val", others)):
         expected = update_by_hand(make(), hand, data, name)
         np.testing.assert_allclose(history[f"{stage}_m"], [expected], rtol=1e-5)
-    measure = estimator._engine.stages["train"].figures.metrics[0]
+    measure = estimator._session.stages["train"].figures.metrics[0]
     assert measure.place == (Place.DEVICE if on_device else Place.HOST)
     assert measure.metric is metric
 
@@ -229,5 +229,5 @@ def test_tokens_in_rows_of_their_own(lengths: tuple, devices: list, hybrid: bool
     np.testing.assert_allclose(history["train_acc"], [accuracy.get()[1]] * 2)
     np.testing.assert_allclose(history["train_mean"], [mean.get()[1]] * 2, rtol=1e-6)
     np.testing.assert_allclose(history["train_loss"], [mean.get()[1] * sum(lengths) / 3] * 2, rtol=1e-6)
-    places = {metric.term.key: metric.place for metric in estimator._engine.stages["train"].figures.metrics}
+    places = {metric.term.key: metric.place for metric in estimator._session.stages["train"].figures.metrics}
     assert places == {"acc": Place.DEVICE, "mean": Place.DEVICE}

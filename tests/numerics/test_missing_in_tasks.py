@@ -127,7 +127,8 @@ def test_metrics_see_what_is_present() -> None:
     np.testing.assert_allclose([figures["kind"], figures["mean"]], loss.mean(), rtol=1e-5)
     np.testing.assert_allclose(figures["coverage_kind"], present.mean())
     places = {
-        metric.term.key: metric.place.value for metric in estimator._engine.stages["evaluate"].figures.metrics
+        metric.term.key: metric.place.value
+        for metric in estimator._session.stages["evaluate"].figures.metrics
     }
     assert places["accuracy"] == places["coverage_kind"] == "device"
 

@@ -179,7 +179,7 @@ def test_sequences_of_many_lengths(lengths: range, devices: list, hybrid: bool) 
     spec = TaskSpec(inputs=["x"], outputs=["y"], labels=["y"], losses={"y": CE}, metrics=metrics)
     estimator = assert_trains_as_by_hand(reader, spec, batches, by_token, devices, hybrid)
     assert estimator.history["train_acc"] == pytest.approx([accuracy.get()[1]], abs=0.01)  # but for near ties
-    graphs = estimator._engine.stages["train"].graphs._graphs.values()
+    graphs = estimator._session.stages["train"].graphs._graphs.values()
     assert len({id(graph) for graph in graphs}) <= 33 + 1  # one token is counted in another way
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from multifit import MultiEstimator, TrainerSpec
 from multifit.balance import Sum
-from multifit.gluon.execution.graph_cut import repeatable
+from multifit.gluon.graph.cut import repeatable
 from tests.common.compare import assert_same_parameters, twins
 from tests.common.data import digit_batches
 from tests.common.grids import TWO

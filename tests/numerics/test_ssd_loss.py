@@ -9,7 +9,7 @@ import pytest
 from gluoncv.loss import SSDMultiBoxLoss
 
 from multifit import LossSpec, MultiEstimator, TaskSpec, TrainerSpec
-from multifit.gluon.execution.loss_calls import multi_box_loss
+from multifit.gluon.step.loss_calls import multi_box_loss
 from tests.common.compare import assert_same_parameters, copy_parameters, snapshot, twins
 from tests.common.grids import ONE, pairwise
 from tests.common.hand_loop import ADAM, SILENT, trainer_of

@@ -81,5 +81,5 @@ def test_a_run_that_stopped_within_an_epoch_goes_on_with_its_arrays(tmp_path: Pa
     assert stopped.history["train_median"][1] != pytest.approx(expected()["median"])
     resumed = run(epochs=2)
     assert resumed.history["train_median"][1] == pytest.approx(expected()["median"])
-    for stage in resumed._engine.stages.values():  # a pass that has ended needs no arrays
+    for stage in resumed._session.stages.values():  # a pass that has ended needs no arrays
         assert not any(len(metric.kept) for metric in stage.figures.metrics)

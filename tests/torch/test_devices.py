@@ -8,8 +8,8 @@ import torch
 
 from multifit import MultiEstimator
 from multifit.gluon.compat import mx
-from multifit.gluon.runner import Runner as MXNetRunner
-from multifit.torch.from_gluon import runner
+from multifit.gluon.engine import Engine as MXNetRunner
+from multifit.torch.from_gluon import engine
 from tests.common.nets import two_heads
 from tests.common.specs import two_head_spec
 from tests.torch.place import DEVICE
@@ -35,15 +35,15 @@ def test_devices_that_do(context: Any) -> None:
 
 
 def test_auto_is_torch_for_its_devices(caplog: Any) -> None:
-    assert isinstance(estimator_of(engine="auto", context=torch.device("cpu"))._runner, runner.Runner)
+    assert isinstance(estimator_of(engine="auto", context=torch.device("cpu"))._engine, engine.Engine)
     assert 'engine: torch, as context is "cpu"' in caplog.text
-    assert type(estimator_of(engine="auto", context=mx.cpu())._runner) is MXNetRunner
+    assert type(estimator_of(engine="auto", context=mx.cpu())._engine) is MXNetRunner
     with pytest.raises(ValueError, match="CUDA"):
         estimator_of(engine="auto", context="cuda:77")
 
 
 def test_auto_is_mxnet_for_a_gpu_that_torch_lacks_too() -> None:
-    assert runner.has(mx.cpu()) and not runner.has(mx.gpu(77))
+    assert engine.has(mx.cpu()) and not engine.has(mx.gpu(77))
     with pytest.raises(ValueError, match=r"gpu\(77\) does not exist"):
         estimator_of(engine="auto", context=mx.gpu(77))
 

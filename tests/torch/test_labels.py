@@ -101,7 +101,7 @@ def test_labels_that_are_no_class_are_counted_and_named_with_their_first_batch(n
 
     class Looks:
         def batch_end(self, estimator: Any) -> None:
-            estimator._engine.stages["train"].figures.state()
+            estimator._session.stages["train"].figures.state()
 
     messages = []
     for engine, handlers in (("mxnet", []), ("torch", []), ("torch", [Looks()])):

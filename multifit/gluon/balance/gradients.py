@@ -14,13 +14,13 @@ from ...distributed import ALONE, World
 from ...protocols import Array, Numbers
 from ...spec import TaskSpec
 from ..compat import mx
-from ..distributed.collectives import all_reduce
-from ..execution.loss_graph import APART
-from ..execution.loss_separation import LossSeparation
-from ..execution.parameter_rows import ParameterRows
-from ..execution.result import StepResult
-from ..execution.split_graph import measuring
 from ..metrics.sums import Accumulator
+from ..ranks.collectives import all_reduce
+from ..step.loss_graph import APART
+from ..step.loss_separation import LossSeparation
+from ..step.parameter_rows import ParameterRows
+from ..step.result import StepResult
+from ..step.split_graph import measuring
 from .present import labelled_rows
 
 

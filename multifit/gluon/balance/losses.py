@@ -19,10 +19,10 @@ from ...distributed import World
 from ...protocols import Array, Context, Numbers
 from ...spec import TaskSpec
 from ...state import RunState
-from ..execution.loss_graph import BY_TERM
-from ..execution.loss_separation import LossSeparation
-from ..execution.result import StepResult
 from ..metrics.sums import Accumulator
+from ..step.loss_graph import BY_TERM
+from ..step.loss_separation import LossSeparation
+from ..step.result import StepResult
 from .on_device import DeviceMethod
 from .present import tasks_with_labels, weight_rows
 

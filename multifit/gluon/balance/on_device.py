@@ -16,8 +16,8 @@ from ...protocols import Array, Context, Numbers
 from ...state import RunState
 from ..compat import mx
 from ..data.arrays import new_array
-from ..execution.cached_graph import as_list
-from ..execution.result import StepResult
+from ..step.cached_graph import as_list
+from ..step.result import StepResult
 from .present import tasks_with_labels
 
 Function = Callable[..., "tuple[Any, list[Any]]"]

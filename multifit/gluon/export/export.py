@@ -22,8 +22,8 @@ from ...stages import EVALUATE, TRAIN
 from ...version import installed_versions
 from ..compat import mx
 from ..data.splitter import SlotSignature
-from ..engine import Engine
-from ..steps.evaluation import predict_batch
+from ..evaluation import predict_batch
+from ..session import Session
 from .onnx_model import onnx_model, require_onnx
 from .traced_net import PortType, TracedNet, trace
 
@@ -114,7 +114,7 @@ MAX_BATCHES = 31  # at most as many batches of a loader are read for their shape
 
 
 def export(
-    engine: Engine, folder: str | os.PathLike[str], data: Any = None, format: str = "gluon"
+    session: Session, folder: str | os.PathLike[str], data: Any = None, format: str = "gluon"
 ) -> list[Path]:
     """Write the net in evaluation mode; see :meth:`multifit.MultiEstimator.export`.
 
@@ -125,8 +125,8 @@ def export(
     """
     if format in REQUIRED:
         REQUIRED[format]()
-    spec = engine.spec.evaluation
-    return write(engine.model.net, spec, _signatures(engine, spec, data), folder, format)
+    spec = session.spec.evaluation
+    return write(session.model.net, spec, _signatures(session, spec, data), folder, format)
 
 
 def write(
@@ -156,24 +156,24 @@ def write(
     raise errors[0] if errors else ValueError(message)
 
 
-def _signatures(engine: Engine, spec: TaskSpec, data: Any) -> Iterator[list[SlotSignature]]:
+def _signatures(session: Session, spec: TaskSpec, data: Any) -> Iterator[list[SlotSignature]]:
     """Yield signatures of batches, those with the same inputs as the last one, as far as there are any."""
     if data is None:  # after a fit without validation data, there are only those of training
-        sources = [engine.signatures[name] for name in (EVALUATE, TRAIN)]
+        sources = [session.signatures[name] for name in (EVALUATE, TRAIN)]
     else:
-        sources = [_read_signatures(engine, data)]
+        sources = [_read_signatures(session, data)]
     for source in sources:
         signatures = [signature for signature in source if set(spec.inputs) <= set(signature)]
         if signatures:
             last = _given(spec, signatures[-1])
-            yield [_cast(engine, each) for each in signatures if _given(spec, each) == last]
+            yield [_cast(session, each) for each in signatures if _given(spec, each) == last]
 
 
-def _read_signatures(engine: Engine, data: Any) -> list[SlotSignature]:
-    batches = batches_of(engine, data)
+def _read_signatures(session: Session, data: Any) -> list[SlotSignature]:
+    batches = batches_of(session, data)
     first = next(batches)
-    predict_batch(engine, first)  # infers the shapes of parameters that are not known yet
-    splitter = engine.splitter(EVALUATE, labels=False)
+    predict_batch(session, first)  # infers the shapes of parameters that are not known yet
+    splitter = session.splitter(EVALUATE, labels=False)
     return [
         _signature(splitter.split(batch).slots[0]) for batch in (first, *islice(batches, MAX_BATCHES - 1))
     ]
@@ -183,9 +183,9 @@ def _signature(slots: Slots) -> SlotSignature:
     return {n: None if a is None else (tuple(a.shape), np.dtype(a.dtype).name) for n, a in slots.items()}
 
 
-def _cast(engine: Engine, signature: SlotSignature) -> SlotSignature:
+def _cast(session: Session, signature: SlotSignature) -> SlotSignature:
     """Return a signature with the dtypes in which the net gets its inputs: the file holds the net alone."""
-    casts = {name: dtype for stage in engine.stages.values() for name, dtype in stage.network.casts.items()}
+    casts = {name: dtype for stage in session.stages.values() for name, dtype in stage.network.casts.items()}
     return {n: slot and (slot[0], casts.get(n, slot[1])) for n, slot in signature.items()}
 
 

@@ -11,11 +11,11 @@ from ...errors import Problem, raise_problems
 from ...spec import TaskSpec
 from ..compat import mx
 from ..data.devices import resolve_context
-from ..execution.blocks import blocks_of
-from ..execution.network import traces
+from ..graph.lower import precision_of
 from ..metrics import BinaryAccuracy
 from ..optim.parameters import initialize, named_parameters, real_dtype
-from ..precision import precision_of
+from ..step.blocks import blocks_of
+from ..step.network import traces
 
 losses = mx.gluon.loss
 METRICS = (

@@ -18,11 +18,11 @@ from ...checks.trainers import (
 from ...errors import Problem, raise_problems
 from ...protocols import Array
 from ...spec.terms import Term
-from ..execution.frozen import Frozen
 from ..optim.binding import DEFAULT, bind_trainers, frozen_names
 from ..optim.gradients import is_fresh, replicas, updated_parameters
 from ..optim.parameters import learnable
 from ..optim.trainers import Trainers
+from ..step.frozen import Frozen
 from .model import Model
 
 

@@ -8,15 +8,15 @@ import numpy as np
 from ...engines.identity import Parameters, plain, run_identity
 from ...schedules import ScaledSchedule
 from ..compat import mx
-from ..engine import Engine
+from ..session import Session
 
 
-def identity(engine: Engine) -> dict[str, Any]:
+def identity(session: Session) -> dict[str, Any]:
     """Return the identity of a run: its spec, parameters, trainers, devices, precision, balance, loaders."""
-    trainers = engine.trainers.get()
+    trainers = session.trainers.get()
     return run_identity(
-        engine,
-        described(engine.model.parameters),
+        session,
+        described(session.model.parameters),
         {
             name: {
                 "optimizer": type(trainer.optimizer).__name__,

@@ -10,8 +10,8 @@ from ...engines import snapshot
 from ...engines.snapshot import NO_STATE, TRAINERS
 from ...errors import raise_problems
 from ..compat import mx
-from ..engine import Engine
 from ..optim.parameters import statistics
+from ..session import Session
 from .figures import load_figures, merge_figures, save_figures
 from .identity import identity
 from .parameters import (
@@ -37,12 +37,12 @@ class Snapshot(snapshot.Snapshot):
     save_figures, load_figures = staticmethod(save_figures), staticmethod(load_figures)
     merge_figures = staticmethod(merge_figures)
 
-    def __init__(self, engine: Engine) -> None:
-        super().__init__(engine, TREES)
+    def __init__(self, session: Session) -> None:
+        super().__init__(session, TREES)
 
     def write_trained(self, path: Path) -> None:
         """Write the net's parameters to a file, and those of losses beside it. ValueError: some have none."""
-        model = self._engine.model
+        model = self._session.model
         for parameter in model.net.collect_params().values():
             if parameter._data is None:  # no batch has reached it
                 raise ValueError(f"{parameter.name} has no values yet: initialise the net, or fit or check")
@@ -50,17 +50,17 @@ class Snapshot(snapshot.Snapshot):
 
     def identity(self) -> dict[str, Any]:
         """Return the identity of the run, as a JSON tree."""
-        return identity(self._engine)
+        return identity(self._session)
 
     def _read_trained(self, path: Path) -> list[str]:
-        model = self._engine.model
+        model = self._session.model
         return read_trained(path, model.net, model.parameters, model.contexts)
 
     def _write_parameters(self, folder: Path, evaluated: Mapping[str, Any]) -> None:
-        write_parameters(folder / NET, self._engine.model.net, self._engine.model.parameters, evaluated)
+        write_parameters(folder / NET, self._session.model.net, self._session.model.parameters, evaluated)
 
     def _read_parameters(self, folder: Path, rank: int) -> list[str]:
-        model, trainers = self._engine.model, self._engine.trainers
+        model, trainers = self._session.model, self._session.trainers
         raise_problems(model.initialize())
         read_parameters(folder, model.parameters, model.contexts)
         self._load_trainers(states := self.read_tree(folder, TRAINERS))
@@ -76,7 +76,7 @@ class Snapshot(snapshot.Snapshot):
         return lines
 
     def _trainers_state(self) -> dict[str, Any]:
-        trainers = self._engine.trainers.get()
+        trainers = self._session.trainers.get()
         return {
             name: {
                 **save_trainer(trainer, self._parameter_names(trainer)),
@@ -89,22 +89,22 @@ class Snapshot(snapshot.Snapshot):
         return any(states for tree in state.values() for states in tree["states"])
 
     def _load_trainers(self, state: Mapping[str, Any]) -> None:
-        for name, trainer in self._engine.trainers.get().items():
+        for name, trainer in self._session.trainers.get().items():
             load_trainer(trainer, state[name], self._parameter_names(trainer))
 
     def _own_state(self) -> dict[str, Any]:
-        model, trainers = self._engine.model, self._engine.trainers
+        model, trainers = self._session.model, self._session.trainers
         return {DEVICES: save_device_state(model.parameters, trainers.updated()), **super()._own_state()}
 
     def _gradients_wait(self, folder: Path, rank: int) -> bool:
         return bool(self.read_own_tree(folder, rank, DEVICES)["gradients"])
 
     def _statistics(self) -> dict[str, Any]:
-        return {name: p.list_data()[0] for name, p in statistics(self._engine.model.parameters).items()}
+        return {name: p.list_data()[0] for name, p in statistics(self._session.model.parameters).items()}
 
     def _set_statistics(self, values: Mapping[str, Any]) -> None:
         for name, value in values.items():
-            for array in self._engine.model.parameters[name].list_data():
+            for array in self._session.model.parameters[name].list_data():
                 value.copyto(array)
 
     def _mean(self, arrays: Sequence[Any]) -> Any:
@@ -118,5 +118,5 @@ class Snapshot(snapshot.Snapshot):
 
         Parameters that are not the model's, which a user's own trainer may hold, have MXNet's names.
         """
-        names = {id(parameter): name for name, parameter in self._engine.model.parameters.items()}
+        names = {id(parameter): name for name, parameter in self._session.model.parameters.items()}
         return [names.get(id(parameter), parameter.name) for parameter in trainer._params]

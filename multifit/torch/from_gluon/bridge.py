@@ -68,7 +68,7 @@ class Bridge:
         return next(parameter for parameter, each in self._tensors.items() if each is tensor)
 
     @contextmanager
-    def session(self) -> Iterator[None]:
+    def running(self) -> Iterator[None]:
         """Publish the values before and after the outermost block; raises SpecError as :meth:`read` does."""
         if not self._sessions:
             self.model.check_parameters()

@@ -9,11 +9,11 @@ from typing import Any
 from torch import Tensor
 
 from ...gluon.compat import mx
-from ...gluon.execution.loss_calls import multi_box_loss
-from ...gluon.execution.present_losses import OURS, ignores_values
 from ...gluon.losses import SegmentationCELoss, SequenceCELoss, class_axis, is_kind, weighs_values
 from ...gluon.ops import sample_sums
 from ...gluon.optim.parameters import named_parameters
+from ...gluon.step.loss_calls import multi_box_loss
+from ...gluon.step.present_losses import OURS, ignores_values
 from ...spec.terms import Term, is_multi_box
 from .module import GluonModule
 from .parameters import Held

@@ -11,10 +11,10 @@ from torch.nn.parameter import is_lazy
 
 from ...errors import Problem, SpecError, last_line, quoted, raise_problems
 from ...gluon.compat import mx
-from ...gluon.execution.blocks import blocks_of
-from ...gluon.execution.graph_cut import as_json
-from ...gluon.execution.network import flatten, regroup
+from ...gluon.graph.cut import as_json
 from ...gluon.ops import whole_samples
+from ...gluon.step.blocks import blocks_of
+from ...gluon.step.network import flatten, regroup
 from .parameters import Held, with_frozen
 from .translate import read_graph, translate, untranslated
 

@@ -16,8 +16,8 @@ from ...errors import Problem, quoted, raise_problems
 from ...gluon.compat import mx
 from ...gluon.data.arrays import host_view, new_array
 from ...gluon.data.devices import CPU
-from ...gluon.execution.blocks import blocks_of
 from ...gluon.optim.parameters import NamedParameters, learnable
+from ...gluon.step.blocks import blocks_of
 from ...protocols import Numbers
 from .translate import add_modules, free_path
 

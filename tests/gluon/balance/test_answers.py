@@ -152,7 +152,7 @@ def test_an_array_of_one_number_is_remembered_as_a_whole() -> None:
 
     estimator = MultiEstimator(make(), MISSING, TrainerSpec(".*", "sgd", SGD), balance=Counting())
     estimator.fit(WITHOUT_PARITY, epochs=1, event_handlers=SILENT)
-    assert estimator._engine.balancer.state()["memory"]["batches"] == 3
+    assert estimator._session.balancer.state()["memory"]["batches"] == 3
 
 
 def test_what_looks_back_is_named() -> None:

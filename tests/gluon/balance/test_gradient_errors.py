@@ -6,8 +6,8 @@ import pytest
 
 from multifit import LossSpec, MultiEstimator, SpecError
 from multifit.balance import UPGrad
-from multifit.gluon.execution.graph_cut import Cut
-from multifit.gluon.execution.split_graph import SplitGraph
+from multifit.gluon.graph.cut import Cut
+from multifit.gluon.step.split_graph import SplitGraph
 from tests.common.compare import assert_unchanged, snapshot
 from tests.common.hand_loop import SILENT
 from tests.common.nets import Heads, hybridized, sequential

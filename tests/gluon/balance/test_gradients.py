@@ -22,7 +22,7 @@ from multifit.balance import (
 )  # fmt: skip
 from multifit.balance.tasks import CHUNK, GradientFigures
 from multifit.balance.weighing import weigh_gradients
-from multifit.gluon.execution.stage import RERUN_STEP
+from multifit.gluon.step.stage import RERUN_STEP
 from multifit.seeding import mixed
 from tests.common.compare import assert_same_parameters, assert_unchanged, snapshot, twins
 from tests.common.data import digit_batches
@@ -215,10 +215,10 @@ def test_a_batch_without_a_label_of_a_task_leaves_the_task_out(method: Any) -> N
     without = [(x, digit, np.full_like(parity, np.nan)) for x, digit, parity in BATCHES[2:4]]
     spec = digit_spec(labels=["digit", LabelSpec("parity", missing="nan")])
     estimator = fitted(hybridized(two_heads()), method, 1, batches=BATCHES[:2], spec=spec)
-    before = estimator._engine.balancer.state()["memory"]
+    before = estimator._session.balancer.state()["memory"]
     history = estimator.fit(without, epochs=1, event_handlers=SILENT)
     assert np.isnan(history["train_weight_parity"][0]) and history["train_weight_digit"][0] > 0
-    after = estimator._engine.balancer.state()["memory"]
+    after = estimator._session.balancer.state()["memory"]
     for name, value in before.items():
         np.testing.assert_array_equal(of_parity(after[name]), of_parity(value), name)
 

@@ -17,8 +17,8 @@ from multifit import (
     TrainerSpec,
 )
 from multifit.distributed import ALONE
-from multifit.gluon.execution.loss_weights import BatchLossScale
 from multifit.gluon.handler_arrays import GluonArrays
+from multifit.gluon.step.loss_weights import BatchLossScale
 from multifit.losses import SegmentationCELoss, SequenceCELoss
 from tests.common.grids import two_settings
 from tests.common.specs import CE, L2

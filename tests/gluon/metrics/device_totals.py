@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from multifit.gluon.execution.loss_graph import _count_equal
 from multifit.gluon.metrics import copy_metric, device_metric
+from multifit.gluon.step.loss_graph import _count_equal
 
 import mxnet as mx  # isort: skip
 

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from multifit import LossSpec, MetricSpec, TaskSpec, TrainerSpec
-from multifit.gluon.engine import Engine
-from multifit.gluon.steps.train_step import TrainStep
-from multifit.gluon.validation.dry_run import dry_run
+from multifit.gluon.check.dry_run import dry_run
+from multifit.gluon.session import Session
+from multifit.gluon.train_step import TrainStep
 from tests.common.nets import normed_heads
 from tests.common.specs import CE, two_head_spec
 from tests.engines import new_engine
@@ -51,7 +51,7 @@ def two_trainers() -> dict[str, TrainerSpec]:
     }
 
 
-def make_engine(devices: int = 1, trainers: Any = None, net: Any = None, **changes: Any) -> Engine:
+def make_engine(devices: int = 1, trainers: Any = None, net: Any = None, **changes: Any) -> Session:
     """Return an engine for two heads on a body with dropout and BatchNorm; `changes` are the spec's."""
     contexts = [mx.cpu(i) for i in range(devices)]
     trainers = two_trainers() if trainers is None else trainers
@@ -63,14 +63,14 @@ def make_batches(sizes: Iterable[int] = (8, 8, 8, 5, 8, 8)) -> list[tuple[np.nda
     return [(image, image[:, :3].argmax(axis=1).astype("float32"), image[:, 3:4] * 2) for image in images]
 
 
-def train(engine: Engine, batches: list[Any], first: int = 0) -> None:
+def train(engine: Session, batches: list[Any], first: int = 0) -> None:
     """Train; each step has a seed of its own, counted from `first`."""
     for place, batch in enumerate(batches, first):
         mx.random.seed(100 + place)
         step(engine, batch)
 
 
-def step(engine: Engine, batch: Any) -> Any:
+def step(engine: Session, batch: Any) -> Any:
     """Train on one batch, the first one of a fit as its check; return its result."""
     stage = engine.stages["train"]
     if stage.graphs.first is None:
@@ -83,7 +83,7 @@ def step(engine: Engine, batch: Any) -> Any:
     return result
 
 
-def everything(engine: Engine) -> dict[str, bytes]:
+def everything(engine: Session) -> dict[str, bytes]:
     """Return the bytes of all parameters and optimizer states, on all devices."""
     values = {
         f"{name}@{data.context}": data.asnumpy().tobytes()

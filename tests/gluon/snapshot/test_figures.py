@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from multifit import DataError, LossSpec, MetricSpec, TaskSpec, TrainerSpec
-from multifit.gluon.engine import Engine
+from multifit.gluon.check.first_batch import run_batch
 from multifit.gluon.metrics.host import Joining, Measured
 from multifit.gluon.metrics.stage_figures import StageFigures
 from multifit.gluon.metrics.stage_metric import StageMetric
+from multifit.gluon.session import Session
 from multifit.gluon.snapshot.figures import load_figures, save_figures
 from multifit.gluon.snapshot.tree import read_tree, write_tree
-from multifit.gluon.validation.first_batch import run_batch
 from multifit.spec.names import Ref
 from tests.common.nets import normed_heads
 from tests.common.specs import CE, L2
@@ -60,7 +60,7 @@ def test_sums_do_not_depend_on_the_batch_that_a_resumed_run_begins_with(tmp_path
     assert one.figures.read() == other.figures.read()
 
 
-def evaluate(engine: Engine, batches: list[Any]) -> None:
+def evaluate(engine: Session, batches: list[Any]) -> None:
     for batch in batches:
         split = engine.splitter("evaluate").split(batch)
         engine.stages["evaluate"].measure(run_batch(engine.stages["evaluate"], split, engine.state))

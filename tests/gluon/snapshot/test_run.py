@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from multifit import LossSpec, MetricSpec, TaskSpec, TrainerSpec
-from multifit.gluon.engine import Engine
+from multifit.gluon.session import Session
 from multifit.gluon.snapshot.snapshot import Snapshot
 from tests.common.grids import ONE, TWO
 from tests.common.nets import Heads, hybridized, normed_heads, sequential
@@ -27,7 +27,7 @@ FILES = {
 }  # fmt: skip
 
 
-def interrupt(folder: Path, whole: Engine, resumed: Engine, batches: Any, at: int) -> None:
+def interrupt(folder: Path, whole: Session, resumed: Session, batches: Any, at: int) -> None:
     """Train one engine, write it at a batch, and read it in the other; train both to the end."""
     train(whole, batches[:at])
     Snapshot(whole).write(folder)
@@ -37,7 +37,7 @@ def interrupt(folder: Path, whole: Engine, resumed: Engine, batches: Any, at: in
     train(resumed, batches[at:], at)
 
 
-def sums(engine: Engine) -> Any:
+def sums(engine: Session) -> Any:
     figures = engine.stages["train"].figures
     return figures.read(), figures.sums.batches, figures.sums.samples
 
@@ -152,7 +152,7 @@ NETS: dict[str, Any] = {"lenet": (lenet, (1, 14, 14)), "heads": (heads, (6,)), "
 
 def train_with_checks(
     name: str, batches: list[Any], checked: set[int], contexts: Any, hybrid: bool
-) -> tuple[Engine, list[list[bytes]]]:
+) -> tuple[Session, list[list[bytes]]]:
     """Train; each of the batches in `checked` is the first of a fit. Return all bytes after each batch."""
     mx.random.seed(3)
     outputs = ["a", "b", "c"][: len(batches[0]) - 1]

@@ -11,8 +11,8 @@ from multifit.checks import at_path, bind_outputs
 from multifit.distributed import ALONE
 from multifit.engines import Setup
 from multifit.gluon.compat import mx
-from multifit.gluon.execution.loss_calls import call_loss
 from multifit.gluon.optim.parameters import named_parameters
+from multifit.gluon.step.loss_calls import call_loss
 from multifit.log_once import LogOnce, get_logger
 from multifit.spec.terms import by_reference
 from multifit.torch import loss_calls as native

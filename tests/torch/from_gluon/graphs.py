@@ -12,7 +12,7 @@ import pytest
 from multifit.cli import build_parser
 from multifit.cli.task import Choices, Task
 from multifit.gluon.compat import mx
-from multifit.gluon.execution.cached_graph import CachedGraph
+from multifit.gluon.step.cached_graph import CachedGraph
 from tests.torch.from_gluon.agreement import in_mxnet, in_torch
 
 TASKS = Path(__file__).parents[3] / "tasks"

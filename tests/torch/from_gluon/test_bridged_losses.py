@@ -10,8 +10,8 @@ import torch
 
 from multifit import LabelSpec, LossSpec, SpecError, TaskSpec
 from multifit.gluon.compat import mx
-from multifit.gluon.execution import loss_calls as gluon
-from multifit.gluon.execution.present_losses import counts_values, present_share
+from multifit.gluon.step import loss_calls as gluon
+from multifit.gluon.step.present_losses import counts_values, present_share
 from multifit.losses import SegmentationCELoss, SequenceCELoss
 from multifit.spec.names import LABELS, OUTPUTS, Ref
 from multifit.torch import loss_calls as native

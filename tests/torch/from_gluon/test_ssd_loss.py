@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from multifit import LossSpec, MultiEstimator, SpecError, TaskSpec
-from multifit.gluon.execution.loss_calls import multi_box_loss
+from multifit.gluon.step.loss_calls import multi_box_loss
 from tests.common.nets import hybridized
 from tests.numerics.test_ssd_loss import MINING, multibox, scenes, tiny_ssd
 from tests.torch.from_gluon.agreement import assert_agree, normal

@@ -9,7 +9,7 @@ import torch
 
 from multifit.cli import build_parser
 from multifit.cli.task import Choices, Task
-from multifit.gluon.execution.blocks import blocks_of
+from multifit.gluon.step.blocks import blocks_of
 from tests.torch.from_gluon.bridges import assert_same, bridged, of_gluon, of_torch
 
 TASKS = Path(__file__).parents[3] / "tasks"
@@ -36,7 +36,7 @@ def declared(task: str, *settings: str) -> tuple[Any, Any, dict[str, np.ndarray]
     """Return the net of a task, without dropout, its spec, and the slots of a batch."""
     chosen = ["--set", *settings] if settings else []
     run = Task(Choices(build_parser().parse_args(["train", str(TASKS / f"{task}.py"), "--quiet", *chosen])))
-    engine = run.estimator._engine
+    engine = run.estimator._session
     batch = engine.splitter("train").split(next(iter(run.data[0])))
     for block in blocks_of(run.estimator.net).values():
         for name in {"_rate", "_dropout"} & set(vars(block)):

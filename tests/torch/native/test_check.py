@@ -119,7 +119,7 @@ def test_a_check_keeps_figures_and_carried_states() -> None:
     }, data=[arrays()[:2]])  # fmt: skip
     estimator = setup.make()
     estimator.fit_batch(setup.data[0])
-    engine = estimator._engine
+    engine = estimator._session
     figures, carried = engine.stages["train"].figures.state(), engine.stages["train"].carried.state()
     net.weight_hh.grad = gradient = torch.ones(12, 3)
     with preserved(engine):

@@ -308,7 +308,7 @@ def test_a_full_disk_is_an_oserror(tmp_path: Path) -> None:
         pytest.skip("needs /dev/full")
     estimator = MultiEstimator(heads(), spec_of_heads(), SGD)
     with pytest.raises(OSError, match="No space left"):
-        estimator._runner.snapshot.write_trained(path)
+        estimator._engine.snapshot.write_trained(path)
 
 
 def test_what_is_no_file_of_parameters_is_said(tmp_path: Path) -> None:
@@ -464,7 +464,7 @@ def test_all_ranks_get_the_states_of_the_first_ranks_trainers() -> None:
             for parameter in net.parameters():
                 parameter.grad = torch.ones_like(parameter)
             optimizer.step()
-        estimator._runner.snapshot.share_trainers()
+        estimator._engine.snapshot.share_trainers()
         return [state["momentum_buffer"].sum().item() for state in optimizer.state.values()]
 
     first, second = run_ranks(2, continues)
@@ -474,7 +474,7 @@ def test_all_ranks_get_the_states_of_the_first_ranks_trainers() -> None:
 def test_fresh_trainers_stay_fresh() -> None:
     def continues(world: Any) -> Any:
         estimator = MultiEstimator(heads(), spec_of_heads(), SGD, world=world)
-        estimator._runner.snapshot.share_trainers()
+        estimator._engine.snapshot.share_trainers()
         return dict(estimator.trainers["trainer"].optimizer.state)
 
     assert run_ranks(2, continues) == [{}, {}]

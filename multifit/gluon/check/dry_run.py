@@ -1,0 +1,70 @@
+"""The dry run: check everything on the first batch, before the first update."""
+
+from typing import Any
+
+from ...engines import DryRun, FirstBatches
+from ...engines.dry_run import check_batches, check_windows, read_first, trainer_problems
+from ...errors import Problem, raise_problems
+from ...stages import EVALUATE, TRAIN
+from ..compat import mx
+from ..data.batch import Batch
+from ..graph.cut import as_json, learning_variables
+from ..session import Session
+from ..step.result import StepResult
+from .first_batch import check_first_batch
+
+
+def dry_run(session: Session, raw: Any, val_data: Any = None) -> DryRun:
+    """Check everything on one batch, and return what net, losses and metrics computed from it.
+
+    Nothing is updated. The first batch of `val_data` is evaluated, and its figures are discarded. `raw` and
+    `val_data` may be the :class:`FirstBatches` of several loaders; the figures of training are then discarded
+    too. Raises SpecError, DataError or TrainerError with all problems at once.
+    """
+    batches, problems = read_first(session, raw, val_data)
+    uninitialized = session.model.initialize()
+    problems += uninitialized + trainer_problems(session)
+
+    def check(name: str, batch: Batch) -> tuple[Any, list[Problem]]:
+        session.begin_stage(name, batch, problems)
+        return check_first_batch(session.stages[name], batch)
+
+    checked = check_batches(session, () if uninitialized else batches, problems, check)
+    if session.spec.restricted and (left_out := without_gradient(session)):
+        session.trainers.set_frozen("only", [session.model.parameters[name] for name in left_out], True)
+        raise_problems(session.trainers.build())
+    raise_problems(session.model.ran() + session.trainers.unreached())
+    raise_problems(session.gradients.problems(session.trainers.get()) + check_windows(session))
+    results = {  # training last, as a fit then computes its gradients
+        stage: [_run(session, *each) for each in checked if each[0] == stage] for stage in (EVALUATE, TRAIN)
+    }
+    if isinstance(raw, FirstBatches):
+        session.stages[TRAIN].reset()
+        return DryRun(results, raw.plans)
+    return DryRun(results)
+
+
+def without_gradient(session: Session) -> list[str]:
+    """Return the parameters that trainers update, but no loss's gradient reaches."""
+    outputs = session.stages[TRAIN].network.traced_outputs
+    terms = [term for term in session.spec.terms if term.spec.weight != 0]
+    taken = {ref.name for term in terms for ref in term.outputs}
+    if not taken & outputs.keys():
+        return []
+    graph = mx.sym.Group(list(outputs.values()))
+    learning = learning_variables(as_json(graph), [name in taken for name in outputs])
+    losses = [term.spec.fn for term in terms if isinstance(term.spec.fn, mx.gluon.Block)]
+    learning |= {name for loss in losses for name in loss.collect_params()}  # it may use a layer of the net
+    used, parameters = set(graph.list_arguments()), session.model.parameters
+    return [name for name in session.trainers.updated() if parameters[name].name in used - learning]
+
+
+def _run(session: Session, name: str, batch: Batch, outputs: Any) -> StepResult:
+    stage = session.stages[name]
+    result = stage.run(batch, session.state, outputs)
+    stage.measure(result)
+    raise_problems(stage.figures.name_problems())
+    stage.figures.names()  # some metrics know their figures' names only now
+    if name == EVALUATE:
+        stage.reset()
+    return result

@@ -1,0 +1,1 @@
+"""Symbol in, symbol out: graphs are built, cut, bound, repaired and lowered."""

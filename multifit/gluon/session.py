@@ -1,0 +1,148 @@
+"""Runs an estimator's batches: holds a model, its trainers, and the stages of training and evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from .. import engines
+from ..distributed import ALONE, World
+from ..engines import Setup
+from ..errors import Problem
+from ..events import TrainingHooks
+from ..log_once import LogOnce
+from ..spec import TaskSpec
+from ..spec.terms import Term
+from ..stages import TRAIN
+from ..state import RunState
+from .balance.make import AnyBalancer, make_balancer
+from .compat import mx
+from .data.batch import Batch
+from .data.splitter import BatchSplitter
+from .data.task_splitter import TaskSplitter
+from .data.value_weights import ValueWeights
+from .metrics.stage_metric import StageMetric, declared_metrics
+from .model.model import Model, default_spec
+from .model.model_trainers import ModelTrainers, bound_parameters
+from .model.shared_parameters import SharedParameters
+from .optim.joint_gradients import JointGradients
+from .step.changed_objective import refuse_blends
+from .step.loss_graph import APART
+from .step.loss_separation import TOGETHER, LossSeparation
+from .step.loss_weights import normalizer
+from .step.network import Network
+from .step.stage import Stage
+
+
+class Session(engines.Session):
+    """Runs batches with MXNet; `metrics` are by default the declared ones.
+
+    `gradients` adds up the ranks' gradients.
+    """
+
+    batch_splitter, task_splitter, value_weights = BatchSplitter, TaskSplitter, ValueWeights
+
+    def __init__(
+        self,
+        model: Model,
+        trainers: ModelTrainers,
+        spec: TaskSpec,
+        state: RunState,
+        log_once: Callable[[str], None],
+        metrics: Mapping[str, Sequence[StageMetric]] | None = None,
+        balancer: AnyBalancer | None = None,
+        world: World = ALONE,
+    ) -> None:
+        metrics = declared_metrics(spec) if metrics is None else metrics
+        super().__init__(model, trainers, spec, state, log_once, metrics, balancer, world)
+        self.gradients = JointGradients(world)
+        self.shared = SharedParameters(world, model.parameters, trainers.frozen.statistics)
+        self.restart()
+
+    @classmethod
+    def of(cls, setup: Setup, state: RunState, log_once: LogOnce) -> Session:
+        """Return an estimator's engine; raises what the estimator's constructor raises."""
+        spec = setup.spec if isinstance(setup.spec, TaskSpec) else default_spec(setup.spec, log_once)
+        model = Model(setup.net, spec, setup.context, setup.initializer, setup.precision, log_once)
+        trainers = ModelTrainers(setup.trainers, setup.frozen, model, log_once, setup.accumulate)
+        balancer = make_balancer(setup.balance, spec, model.contexts[0], setup.world, model.parameters)
+        return cls(model, trainers, spec, state, log_once, balancer=balancer, world=setup.world)
+
+    @property
+    def place(self) -> Any:
+        """The contexts of the batches."""
+        return self.model.contexts
+
+    def added(self) -> Any:
+        """Return what the trainers have added up."""
+        return self.trainers.get().added_gradients
+
+    def normalizer(self, term: Term, batch: Any) -> float:
+        """Return this process's part of a loss's normalizer; may wait for the device."""
+        return normalizer(term, batch, reads=True)
+
+    def discard(self) -> None:
+        """Discard graphs: the net may have changed."""
+        self.model.discard_static_graphs()
+        self.trainers.frozen.forget()
+
+    def new_stage(
+        self, name: str, spec: TaskSpec, metrics: Sequence[StageMetric], hooks: TrainingHooks
+    ) -> Stage:
+        """Return a new stage; raises SpecError if a handler blends losses that training keeps apart."""
+        training, model = name == TRAIN, self.model
+        separation = self._separation() if training else TOGETHER
+        changes_objective = hooks.active("change_objective")
+        network = Network(
+            model.net,
+            spec,
+            name,
+            # handlers that change the objective may compute gradients first; a graph with planned memory
+            # would then no longer write to the parameters' gradients
+            not changes_objective,
+            model.precision,
+            hooks.change_outputs if hooks.active("change_outputs") else None,
+            self.trainers.frozen if training else None,
+            model.log_once,
+        )
+        refuse_blends(hooks, separation)
+        return Stage(
+            network,
+            metrics,
+            model.contexts,
+            training=training,
+            world=self.world,
+            changes_objective=changes_objective,
+            dtype=model.dtype,
+            finite_only=not hooks.handle_non_finite,
+            separation=separation,
+            shares=self.windows.shares if training else None,
+        )
+
+    def begin_stage(self, name: str, batch: Batch, problems: Sequence[Problem] = ()) -> None:
+        """Prepare a stage for its first batch: all ranks get the first rank's parameters.
+
+        `problems` are those already found on this rank; they are raised if other ranks would wait for it.
+        """
+
+        def run_once(batch: Batch) -> None:
+            if any(parameter._deferred_init for parameter in self.model.parameters.values()):
+                # in evaluation mode, else running statistics would count the batch twice
+                with mx.autograd.pause(train_mode=False), batch.contexts[0]:
+                    Network(self.model.net, self.stages[name].spec, name)(batch.slots[0])
+
+        self.shared.begin_stage(batch, problems, run_once)
+
+    def _separation(self) -> LossSeparation:
+        """Return how training keeps losses apart; they are never both balanced and bound to trainers."""
+        if self.balancer is not None:
+            return replace(self.balancer.separation, updated=self._updated)
+        if not any(term.trainers for term in self.spec.terms):
+            return TOGETHER
+        return LossSeparation(APART, bound=partial(bound_parameters, self.spec.terms, self.trainers))
+
+    def _updated(self) -> frozenset[str]:
+        """Return MXNet's names of the parameters that trainers update."""
+        return frozenset(self.model.parameters[name].name for name in self.trainers.updated())

@@ -1,1 +1,0 @@
-"""Runs the engine's batches: training steps, evaluations, predictions and trial runs."""

@@ -1,0 +1,111 @@
+"""What an estimator of a PyTorch net runs with: the model, trainers, and stages with their figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from .. import engines
+from ..engines import AUTO, Setup
+from ..events import TrainingHooks
+from ..log_once import LogOnce
+from ..spec import TaskSpec
+from ..spec.terms import Term
+from ..stages import TRAIN
+from ..state import RunState
+from .balance import GradientBalancer, make_balancer
+from .batch import Batch, BatchSplitter, TaskSplitter, ValueWeights
+from .compiling import compiled
+from .cuda_graphs import cuda_graphs
+from .figures import StageFigures
+from .model import Model, default_spec
+from .ranks import SharedParameters
+from .stage_metric import StageMetric, declared_metrics
+from .step import Stage
+from .trainers import Trainers
+
+
+class Session(engines.Session):
+    """Runs batches with PyTorch; `compile` is as for :class:`multifit.MultiEstimator`."""
+
+    batch_splitter, task_splitter, value_weights = BatchSplitter, TaskSplitter, ValueWeights
+
+    def __init__(self, *parts: Any, compile: bool | str) -> None:
+        super().__init__(*parts)
+        self._compile = compile
+        self.shared = SharedParameters(self.world, self.model, self.trainers.frozen_statistics)
+        self.restart()
+
+    @classmethod
+    def of(cls, setup: Setup, state: RunState, log_once: LogOnce) -> Session:
+        """Return an estimator's engine; raises what the estimator's constructor raises."""
+        spec = setup.spec if isinstance(setup.spec, TaskSpec) else default_spec(setup.spec, log_once)
+        if setup.initializer is not None:
+            raise ValueError(
+                "initializer= is for Gluon nets, whose parameters may have no values yet; initialise a "
+                "module's with torch.nn.init, such as in net.apply(function)"
+            )
+        model = Model(setup.net, spec, setup.context, setup.precision, log_once)
+        trainers = Trainers(setup.trainers, setup.frozen, model, log_once, setup.accumulate)
+        balancer = make_balancer(setup.balance, spec, model.device, setup.world, model.parameters)
+        metrics = declared_metrics(spec)
+        parts = model, trainers, spec, state, log_once, metrics, balancer, setup.world
+        return cls(*parts, compile=setup.compile)
+
+    @property
+    def place(self) -> torch.device:
+        """The device."""
+        device: torch.device = self.model.device
+        return device
+
+    def normalizer(self, term: Term, batch: Batch) -> float:
+        """Return this process's part of a loss's normalizer; waits for the device."""
+        return float(self.stages[TRAIN].objective.normalizer(term, batch))
+
+    def discard(self) -> None:
+        """Look at the modules anew: the net may have changed."""
+        self.model.begin()
+
+    def added(self) -> None:
+        """Return None: the trainers' states hold how many batches were added up."""
+
+    def bound_parameters(self) -> dict[tuple[str, ...], list[nn.Parameter] | None]:
+        """Return, by the trainers to which losses are bound, their parameters; {} if no loss is bound."""
+        names = {term.trainers for term in self.spec.terms}
+        if names == {()}:
+            return {}
+        of_trainer = {name: list(self.trainers.updated(name).values()) for name in self.trainers.get()}
+        return {key: [p for name in key for p in of_trainer[name]] if key else None for key in names}
+
+    def new_stage(
+        self, name: str, spec: TaskSpec, metrics: Sequence[StageMetric], hooks: TrainingHooks
+    ) -> Stage:
+        """Return a new stage."""
+        training, model = name == TRAIN, self.model
+        means = list(self.balancer.means) if training and self.balancer is not None else []
+        figures = StageFigures(
+            spec, metrics, not hooks.handle_non_finite, means, stage=name, device=model.device
+        )
+        changes = any(hooks.active(what) for what in ("change_outputs", "change_objective"))
+        compares = training and isinstance(self.balancer, GradientBalancer)
+        compile = False if changes or compares else self._compile
+        if compares and self._compile not in (False, AUTO):
+            self._log_once.warning(
+                f"compile={self._compile!r}: {type(self.balance).__name__} finds where tasks branch in "
+                "autograd's graph of the net as it is, so training runs it operator by operator"
+            )
+        return Stage(
+            model,
+            spec,
+            name,
+            figures,
+            self.world,
+            hooks,
+            self.trainers.after_train_mode,
+            self.windows.shares if training and self.windows.reads_ahead else None,
+            compiled(model.net, False if compares else self._compile, self._log_once),
+            cuda_graphs(model, compile, self._log_once),
+        )

@@ -1,0 +1,299 @@
+"""Small nets on Executors: what autograd would compute, without it, of one graph or of one that is cut."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multifit import MultiEstimator, TaskSpec, TrainerSpec
+from multifit.balance import MGDA, Sum, UPGrad
+from multifit.gluon.step import bound_executor
+from multifit.gluon.step.cached_graph import ExecutedGraph
+from multifit.gluon.step.split_graph import ExecutedSplit
+from tests.common.compare import assert_same_parameters, assert_unchanged, snapshot, twins
+from tests.common.data import digit_batches, in_batches, two_head_arrays
+from tests.common.grids import TWO
+from tests.common.hand_loop import SILENT, train_by_hand, trainer_of
+from tests.common.nets import Heads, two_heads
+from tests.common.shared_nets import three_tasks
+from tests.common.specs import CE, L2, two_head_spec
+from tests.gluon.balance.test_gradients import NETS, fitted
+
+import mxnet as mx  # isort: skip
+from mxnet import autograd, gluon, nd  # isort: skip
+from mxnet.gluon import nn  # isort: skip
+
+
+RNG = np.random.RandomState(5)
+
+
+def make_graph(*layers: Any) -> tuple[Any, ExecutedGraph]:
+    """Return a net, and the graph of the weighted sum of its squares, behind this sum."""
+    net = gluon.nn.HybridSequential()
+    net.add(*layers or (gluon.nn.Dense(2, in_units=3, activation="tanh"),))
+    net.initialize(mx.init.Xavier())
+
+    def compute(F: Any, size: Any, weights: Any, x: Any) -> list[Any]:
+        squares = F.sum(F.square(net(x)))
+        return [F.BlockGrad(squares / size), squares * weights]
+
+    return net, ExecutedGraph(compute, net.collect_params, None, lambda: 1)
+
+
+def run(graph: ExecutedGraph, x: Any, weight: Any) -> list[Any]:
+    with autograd.record():
+        return graph.run([nd.array([float(len(x))]), weight, x], x.shape)
+
+
+def rows(count: int) -> Any:
+    return nd.array(RNG.normal(size=(count, 3)))
+
+
+def gradients(net: Any) -> list[np.ndarray]:
+    return [p.grad().asnumpy() for p in net.collect_params().values() if p.grad_req != "null"]
+
+
+def expected(net: Any, x: Any, scale: float) -> list[np.ndarray]:
+    """Return the gradients of the sum of the squares, times a number, operator by operator."""
+    with autograd.record():
+        total = nd.sum(nd.square(net(x))) * scale
+    parameters = [p.data() for p in net.collect_params().values() if p.grad_req != "null"]
+    return [each.asnumpy() for each in autograd.grad(total, parameters)]
+
+
+@pytest.mark.parametrize("head", [None, 0.5])
+def test_gradients_are_those_of_autograd_and_outputs_stay(head: float | None) -> None:
+    net, graph = make_graph()
+    results, weight, executed = [], nd.array([3.0]), 0
+    for count in (4, 4, 2, 2, 4, 4, 3, 4):
+        x = rows(count)
+        means, objective = run(graph, x, weight)
+        executed += graph.backward is not None
+        if graph.backward is not None:
+            graph.backward([None if head is None else nd.array([head])])
+        else:
+            objective.backward(None if head is None else nd.array([head]))
+        results.append((means, nd.sum(nd.square(net(x))).asscalar() / count))
+        for one, other in zip(gradients(net), expected(net, x, 3.0 * (head or 1.0))):
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+        assert all(p.data()._fresh_grad for p in net.collect_params().values())
+    assert executed == 4
+    for means, mean in results:
+        assert means.asscalar() == pytest.approx(mean, rel=1e-5)
+
+
+def test_parameters_that_change_are_seen() -> None:
+    net, graph = make_graph()
+    x, weight = rows(4), nd.array([1.0])
+    run(graph, x, weight)
+    for of_bias, of_weight, times in (("write", "write", 1), ("write", "add", 3), ("null", "write", 1)):
+        net[0].weight.initialize(mx.init.Xavier(), force_reinit=True)
+        net[0].weight.grad_req, net[0].bias.grad_req = of_weight, of_bias
+        wanted = expected(net, x, 1.0)
+        for _ in range(3):
+            run(graph, x, weight)
+            assert graph.backward is not None
+            graph.backward([None])
+        for one, other, count in zip(gradients(net), wanted, [times, 1]):
+            np.testing.assert_allclose(one, count * other, rtol=1e-5, atol=1e-6)
+
+
+def test_evaluating_and_first_batches_are_left_to_autograd() -> None:
+    _, graph = make_graph()
+    x, weight = rows(4), nd.array([1.0])
+    run(graph, x, weight)
+    assert graph.backward is None
+    run(graph, x, weight)
+    assert graph.backward is not None
+    graph.run([nd.array([4.0]), weight, x], x.shape)
+    assert graph.backward is None
+    with autograd.record(train_mode=False):
+        graph.run([nd.array([4.0]), weight, x], x.shape)
+    assert graph.backward is None
+
+
+@pytest.mark.parametrize("what", ["a large batch", "running statistics", "sparse gradients"])
+def test_what_an_executor_does_not_suit(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    layers = {
+        "a large batch": gluon.nn.Dense(2, in_units=3),
+        "running statistics": gluon.nn.BatchNorm(in_channels=3),
+        "sparse gradients": gluon.nn.Embedding(4, 2, sparse_grad=True),
+    }
+    if what == "a large batch":
+        monkeypatch.setattr(bound_executor, "MAX_BYTES", 4 * 3 * 4)
+    _, graph = make_graph(layers[what])
+    for _ in range(3):
+        x = nd.abs(rows(4))
+        _, objective = run(graph, x, nd.array([1.0]))
+        assert graph.backward is None
+        objective.backward()
+
+
+@pytest.mark.parametrize(
+    ("devices", "trainers"), [(1, {"every": 2, "accumulate": True}), (2, {"clip_norm": 0.1})], ids=str
+)
+def test_a_fit_is_the_same_bit_for_bit(
+    devices: int, trainers: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fits = []
+    for most in (bound_executor.MAX_BYTES, 0):
+        monkeypatch.setattr(bound_executor, "MAX_BYTES", most)
+        mx.random.seed(4)
+        trainer = TrainerSpec(".*", "adam", {"learning_rate": 0.02}, **trainers)
+        net, spec = two_heads("hybridized"), two_head_spec()
+        estimator = MultiEstimator(net, spec, trainer, context=[mx.cpu(i) for i in range(devices)])
+        history = estimator.fit(in_batches(two_head_arrays(40).values()), epochs=4)
+        values = [p.data(mx.cpu(0)).asnumpy() for p in net.collect_params().values()]
+        fits.append((values, dict(history)))
+    np.testing.assert_equal(*fits)
+
+
+CUT_NETS = {**NETS, "a weight of 0": (NETS["skips"][0], lambda: three_tasks(parity=0.0))}
+METHODS = {
+    "UPGrad": lambda: UPGrad(on="features"),
+    "MGDA, every second batch": lambda: MGDA(on="features", every=2),
+    "tasks of several losses": lambda: UPGrad(on="features", tasks={"both": ["digit", "parity"]}),
+}
+DIGITS = digit_batches([6, 6, 6, 6, 4, 6])
+TRAINERS: dict[str, dict[str, Any]] = {
+    "each batch": {},
+    "each second batch": {"every": 2, "accumulate": True},
+    "clipped": {"clip_norm": 0.1},
+}
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[ExecutedSplit]:
+    """Return a list to which every batch adds what ran it."""
+    runs, forward = list[ExecutedSplit](), ExecutedSplit.forward
+    monkeypatch.setattr(ExecutedSplit, "forward", lambda self, *a: (runs.append(self), forward(self, *a))[1])
+    return runs
+
+
+@pytest.mark.parametrize(
+    "name,method,trainer,devices",
+    [
+        *((name, "UPGrad", "each batch", None) for name in ("skips", "running statistics", "a weight of 0")),
+        ("two heads", "UPGrad", "each second batch", TWO),
+        ("two heads", "UPGrad", "clipped", None),
+        ("topk", "MGDA, every second batch", "each batch", TWO),
+        ("skips", "tasks of several losses", "each batch", TWO),
+    ],
+)
+def test_a_fit_of_a_cut_graph_is_the_same_bit_for_bit(
+    name: str,
+    method: str,
+    trainer: str,
+    devices: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    runs: list[ExecutedSplit],
+) -> None:
+    make, spec = CUT_NETS[name]
+    nets, figures = twins(make, DIGITS[0][0]), []
+    for net, most in zip(nets, (bound_executor.MAX_BYTES, 0)):
+        monkeypatch.setattr(bound_executor, "MAX_BYTES", most)
+        trainers = TrainerSpec(".*", "adam", {"learning_rate": 0.02}, **TRAINERS[trainer])
+        options: dict[str, Any] = {"trainers": trainers, "batches": DIGITS, "spec": spec()}
+        estimator = fitted(net, METHODS[method](), 2, devices, **options)
+        figures.append(estimator.figures("train"))
+        if most:
+            assert bool(runs) == (name != "running statistics")
+            assert len(set(runs)) <= (1 if devices is None else 2)
+            runs.clear()
+    assert not runs
+    np.testing.assert_equal(figures[0], figures[1])  # a task of weight 0 has figures that are NaN
+    assert_unchanged(nets[1], snapshot(nets[0]))
+
+
+SIZES = [8, 8, 8, 8, 4, 8]
+RATE = {"learning_rate": 0.1}
+BATCHES = [
+    (RNG.normal(size=(n, 5)).astype("float32"), RNG.randint(0, 3, n), RNG.normal(size=(n, 1))) for n in SIZES
+]
+IDS = [(np.arange(3 * n).reshape(n, 3) % 300, *labels) for n, (_, *labels) in zip(SIZES, BATCHES)]
+
+Batches = Sequence[Sequence[np.ndarray]]
+
+
+class Refilled:
+    """Yields the same NDArrays with every batch, filled anew, as loaders do that allocate memory once."""
+
+    def __init__(self, batches: Batches) -> None:
+        self._batches = [batch for batch in batches if len(batch[0]) == SIZES[0]]
+        self._arrays = [nd.empty(array.shape) for array in batches[0]]
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        for batch in self._batches:
+            for array, values in zip(self._arrays, batch):
+                array[:] = nd.array(values)
+            yield self._arrays
+
+
+def as_is(batches: Batches, *dtypes: str) -> list[list[Any]]:
+    """Return batches as NDArrays; the inputs have one dtype after the other."""
+    kinds = [dtypes[at // 3 % len(dtypes)] if dtypes else "float32" for at in range(len(batches))]
+    return [[nd.array(x, dtype=kind), *map(nd.array, labels)] for (x, *labels), kind in zip(batches, kinds)]
+
+
+class Loop(Heads):
+    """Its body ends in a loop, whose steps add an array that it takes from outside."""
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        features = self.body(x)
+        steps = F.stack(features, features * 2, features * 3, axis=0)
+        step = lambda row, state: (row, F.tanh(state * row) + features)  # noqa: E731
+        _, features = F.contrib.foreach(step, steps, features)
+        return self.digit(features), self.size(features)
+
+
+class Masked(gluon.loss.Loss):
+    """The squared error of the samples whose label is positive: how many, only the labels tell."""
+
+    def __init__(self) -> None:
+        super().__init__(None, 0)
+        self.hybridize()
+
+    def hybrid_forward(self, F: Any, x: Any, y: Any) -> Any:
+        known = F.reshape(y > 0, (-1,))
+        return F.mean(F.square(F.contrib.boolean_mask(x, known) - F.contrib.boolean_mask(y, known)))
+
+
+def embedding() -> Any:
+    """Return a net of identity numbers."""
+    return Heads(body=nn.Embedding(300, 4), digit=3, size=1)
+
+
+CASES: dict[str, tuple[Callable[[], Any], Callable[[], Any], Any]] = {
+    "as they are": (lambda: Heads(digit=3, size=1), lambda: as_is(BATCHES), L2),
+    "arrays that are filled anew": (lambda: Heads(digit=3, size=1), lambda: Refilled(BATCHES), L2),
+    "another dtype": (embedding, lambda: as_is(IDS, "uint8", "int32"), L2),
+    "a loop": (lambda: Loop(digit=3, size=1), lambda: as_is(BATCHES), L2),
+    "a loss of some samples": (lambda: Heads(digit=3, size=1), lambda: as_is(BATCHES), Masked()),
+}
+
+
+@pytest.mark.parametrize(
+    ("case", "balance"),
+    [
+        *((case, None) for case in CASES),
+        ("arrays that are filled anew", "features"),
+        ("another dtype", "features"),
+    ],
+)
+def test_a_fit_has_the_numbers_of_the_hand_written_loop(case: str, balance: Any) -> None:
+    make, batches, loss = CASES[case]
+    net, other = twins(make, next(iter(batches()))[0].asnumpy())
+    net.hybridize()  # the other is not, as MXNet's gradients of some hybridized nets are wrong
+    losses = {"digit": CE, "size": loss}
+    spec = TaskSpec(inputs=["x"], outputs=["digit", "size"], labels=["digit", "size"], losses=losses)
+    estimator = MultiEstimator(net, spec, TrainerSpec(".*", "sgd", RATE), balance=balance and Sum(on=balance))
+    estimator.fit(batches(), epochs=1, event_handlers=SILENT)
+
+    def objective(net: Any, x: Any, digit: Any, size: Any) -> Any:
+        digits, sizes = net(x)
+        per_sample = 1 if isinstance(loss, gluon.loss.L2Loss) else len(x)
+        return nd.sum(CE(digits, digit)) + nd.sum(loss(sizes, size)) * per_sample
+
+    train_by_hand(other, trainer_of(other, "sgd", RATE), batches(), objective)
+    assert_same_parameters(net, other, rtol=1e-5, atol=1e-6)
