@@ -72,11 +72,11 @@ class Engine(engines.Engine):
     def balance_classes(self, data: Any, ends: bool) -> None:
         balance_classes(self.session, data, ends, self._log_once, lambda loss: is_kind(loss, SequenceCELoss))
 
-    def dry_run(self, first: Any, val_data: Any, trained: bool) -> DryRun:
+    def dry_run(self, first: Any, val_data: Any) -> DryRun:
         return dry_run(self.session, first, val_data)
 
-    def make_plan(self, run: DryRun, trained: bool, layers: bool = False) -> Plan:
-        return make_plan(self.session, run, self._log_once, trained, layers)
+    def make_plan(self, run: DryRun, layers: bool = False) -> Plan:
+        return make_plan(self.session, run, self._log_once, layers)
 
     def train_step(self, timer: Timer = untimed) -> Any:
         return TrainStep(self.session, timer)

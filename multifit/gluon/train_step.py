@@ -10,7 +10,6 @@ from ..engines import Timer, untimed
 from ..errors import raise_problems
 from ..stages import TRAIN
 from .balance.make import of_kind
-from .check.first_batch import run_batch
 from .data.batch import Batch
 from .optim.preserve_state import kept_statistics
 from .session import Session
@@ -43,9 +42,11 @@ class TrainStep:
         return result
 
     def first(self, checked: StepResult) -> StepResult:
-        """Train on the first batch, whose forward pass, checks and metrics are done already."""
-        self.learn(checked)
-        return checked
+        """Train on the first batch, whose check has changed nothing."""
+        result = self.forward(checked.batch)
+        self.learn(result)
+        self.measure(result)
+        return result
 
     def fetch(self, raw: Any) -> Batch:
         """Name, cast and place the arrays of a batch; raises DataError if they are not as declared."""
@@ -53,10 +54,10 @@ class TrainStep:
             return self._splitter.split(raw)
 
     def forward(self, batch: Batch) -> StepResult:
-        """Run net, losses and device metrics; also checks a first batch that was not checked yet."""
+        """Run net, losses and device metrics."""
         with self._timer("forward"):
             self._check_frozen()
-            return run_batch(self._stage, batch, self._state)
+            return self._stage.run(batch, self._state)
 
     def _check_frozen(self) -> None:
         """Check the trainers again if handlers have frozen or unfrozen parameters since the last batch."""
@@ -64,6 +65,7 @@ class TrainStep:
         if self._requests != frozen.requests():
             problems = self._trainers.build()
             raise_problems(problems or self._trainers.unreached())
+            self._stage.graphs.clear()
             self._requests = frozen.requests()
 
     def learn(self, result: StepResult) -> None:
