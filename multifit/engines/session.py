@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from ..arguments import FromZero, checked_value
 from ..distributed import World
+from ..errors import SpecError
 from ..events import NO_HOOKS, TrainingHooks
 from ..sampling import LoaderCounts, TaskLoaders
 from ..spec import TaskSpec
@@ -87,6 +88,14 @@ class Session(ABC):
         """Return this process's part of a loss's normalizer; may wait for the device."""
 
     @abstractmethod
+    def backward(self, result: Any) -> None:
+        """Add the gradients of the sum of a batch's objectives to those of the parameters."""
+
+    @abstractmethod
+    def again(self, batch: Any) -> Any:
+        """Compute a batch's losses once more in training mode, without gradients; no statistics change."""
+
+    @abstractmethod
     def discard(self) -> None:
         """Discard what depends on the net as it was: it may have changed."""
 
@@ -107,6 +116,16 @@ class Session(ABC):
     def balance(self) -> Any:
         """The method of balancing, or None."""
         return None if self.balancer is None else self.balancer.method
+
+    def refuse_apart(self, problem: str, of_tasks: str, of_trainers: str) -> None:
+        """Raise SpecError if losses are balanced or bound to trainers, which something does not go with.
+
+        The `problem` ends with `of_tasks` if losses are balanced, with `of_trainers` if they are bound.
+        """
+        if self.balancer is not None:
+            raise SpecError(f"balance: {problem} {of_tasks}; leave the handler or balance= out")
+        if any(term.trainers for term in self.spec.terms):
+            raise SpecError(f"losses: {problem} {of_trainers}; leave the handler or trainers= out")
 
     def restart(self, hooks: TrainingHooks = NO_HOOKS, needs_outputs: bool = True) -> None:
         """Discard all graphs and figures, as at the beginning of a fit: the net may have changed.

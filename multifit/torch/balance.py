@@ -18,6 +18,7 @@ from ..balance.tasks import Tasks, check_method, tasks_of, weight_figure
 from ..balance.weighing import weigh_losses
 from ..checks.trainers import listing
 from ..distributed import World
+from ..engines import Timer, untimed
 from ..errors import SpecError, counted, memory
 from ..protocols import Numbers
 from ..spec import TaskSpec
@@ -335,7 +336,7 @@ class GradientBalancer(compared.GradientBalancer):
         )
         self._parameters, self._device, self._trained = parameters, device, set(parameters.values())
 
-    def differentiate(self, result: Any, state: RunState, scale: float = 1.0) -> None:
+    def differentiate(self, result: Any, state: RunState, scale: float = 1.0, timer: Timer = untimed) -> None:
         """Add a batch's gradients to `grad` of all parameters; all ranks must call this.
 
         Shared parameters get the weighted sum of the tasks' gradients, and a task's own parameters the

@@ -12,7 +12,7 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from .. import engines
-from ..engines import CUDA_GRAPHS, Setup, Timer, untimed
+from ..engines import CUDA_GRAPHS, Setup
 from ..engines.class_counts import balance_classes
 from ..engines.prediction import predict
 from ..errors import SpecError
@@ -31,7 +31,6 @@ from .operator_times import operator_times
 from .plan import make_plan
 from .session import Session
 from .snapshot import Snapshot
-from .step import TrainStep
 
 __all__ = ["Engine", "be_deterministic", "has", "host", "make_engine"]
 
@@ -107,9 +106,6 @@ class Engine(engines.Engine):
     def make_plan(self, run: Any, layers: bool = False) -> Plan:
         with self.running():
             return make_plan(self.session, run, self._log_once, layers)
-
-    def train_step(self, timer: Timer = untimed) -> TrainStep:
-        return TrainStep(self.session, timer)
 
     def evaluate_batch(self, raw: Any) -> Any:
         return evaluate_batch(self.session, raw)

@@ -11,8 +11,10 @@ from ...balance import GramianMethod, compared
 from ...balance.compared import ChosenParameters, summed
 from ...balance.tasks import Tasks
 from ...distributed import ALONE, World
+from ...engines import Timer, untimed
 from ...protocols import Array, Numbers
 from ...spec import TaskSpec
+from ...state import RunState
 from ..compat import mx
 from ..metrics.sums import Accumulator
 from ..ranks.collectives import all_reduce
@@ -117,6 +119,14 @@ class GradientBalancer(compared.GradientBalancer):
         if self._repeats:
             gradients = ParameterGradients(None if on == "parameters" else on, parameters, world)
         super().__init__(method, spec, gradients, labelled_rows, Accumulator)
+
+    def differentiate(
+        self, result: StepResult, state: RunState, scale: float = 1.0, timer: Timer = untimed
+    ) -> None:
+        """Compute a batch's gradients; all ranks must call this. `scale` is for float16, which this lacks."""
+        result.differentiate()
+        with timer("balance"):
+            self.combine(result, state)
 
     @property
     def separation(self) -> LossSeparation:
