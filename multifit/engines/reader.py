@@ -13,10 +13,9 @@ from ..distributed import WAY_OUT, Sharded, World, unwrapped
 from ..errors import DataError, raise_problems
 from ..protocols import Loader
 from ..sampling import TaskLoaders
+from .batch import CurrentShare, Part, Slice, arrays_in, as_numpy
 from .first_batches import Peeked
 from .loaders import has_order, iterate, iterate_from, loaders_of, repeat, replay_epochs
-from .raw_batches import arrays_in, as_numpy
-from .shares import CurrentShare, Part, Slice
 from .task_reader import Read, TaskReader, nothing
 
 

@@ -21,7 +21,7 @@ from ..stages import STAGES, TRAIN
 from ..state import RunState
 from .added_slots import BalancedWeights, KnownLabels
 from .reader import Reader
-from .splitter import Signatures
+from .splitter import Seen, Signatures, Splitter, TaskSplitter
 from .windows import Windows
 
 Self = TypeVar("Self", bound="Session")
@@ -45,8 +45,7 @@ class Session(ABC):
 
     shared: Any
     # how batches are named and placed, and the slots with the weights of losses' values
-    batch_splitter: Callable[..., Any]
-    task_splitter: Callable[..., Any]
+    batch_splitter: Callable[..., Splitter]
     value_weights: Callable[..., Any]
 
     def __init__(
@@ -93,11 +92,6 @@ class Session(ABC):
     @abstractmethod
     def new_stage(self, name: str, spec: TaskSpec, metrics: Sequence[Any], hooks: TrainingHooks) -> Any:
         """Return a new stage for a TaskSpec and with these metrics."""
-
-    @property
-    @abstractmethod
-    def place(self) -> Any:
-        """Where batches go, as the batch splitter takes it."""
 
     @abstractmethod
     def added(self) -> Any:
@@ -187,30 +181,37 @@ class Session(ABC):
         hooks = self.hooks if name == TRAIN and changes else NO_HOOKS
         key = (name, labels, hooks.active("change_batch"), self.batch_axis)
         if key not in self._splitters:
-            stage, tasks = self.stages[name], self._tasks[name] if labels else {}
+            tasks = self._tasks[name] if labels else {}
             make = partial(self._new_splitter, name, hooks, labels)
-            self._splitters[key] = self.task_splitter(stage.spec, tasks, make) if tasks else make()
+            per_loader = {task: make(slots) for task, slots in tasks.items()}
+            self._splitters[key] = TaskSplitter(make(), per_loader) if tasks else make()
         return self._splitters[key]
 
     def _new_splitter(
-        self, name: str, hooks: TrainingHooks, labels: bool, own: TaskSlots | None = None
-    ) -> Any:
-        stage, axis, changes = self.stages[name], self.batch_axis, hooks.active("change_batch")
-        same = [each for each in STAGES if self.stages[each].spec is stage.spec]
+        self, name: str, hooks: TrainingHooks, labels: bool, slots: TaskSlots | None = None
+    ) -> Splitter:
+        stage, axis, model = self.stages[name], self.batch_axis, self.model
+        seen = Seen(known=self.known_labels[name], casts=stage.casts, current=self.readers[name].current)
+        if axis == 0:
+            seen.signatures = self.signatures[name]
+            seen.before = [self.signatures[each] for each in STAGES if self.stages[each].spec is stage.spec]
+        changes: list[Callable[[Any], object]] = []
+        weights = self.value_weights(stage.spec, model.dtype, self.balanced_weights, self._log_once)
+        if weights.terms:
+            changes.append(weights.add)
+        if hooks.active("change_batch"):
+            change = partial(hooks.change_batch, batch_axis=axis)
+            changes.append(lambda batch: batch.map_slots(change))
+        if stage.carried is not None:
+            changes.append(stage.carried.fill_in)
         return self.batch_splitter(
             stage.spec,
-            self.place,
+            model.contexts,
+            model.dtype,
             self._log_once,
+            seen,
             labels=labels,
             batch_axis=axis,
-            change=partial(hooks.change_batch, batch_axis=axis) if changes else None,
-            signatures=self.signatures[name] if axis == 0 else None,
-            real=self.model.dtype,
-            current=self.readers[name].current,
-            own=own,
-            fill_in=None if stage.carried is None else stage.carried.fill_in,
-            known=self.known_labels[name],
-            casts=stage.casts,
-            before=[self.signatures[each] for each in same] if axis == 0 else (),
-            weights=self.value_weights(stage.spec, self.model.dtype, self.balanced_weights, self._log_once),
+            slots=slots,
+            changes=changes,
         )

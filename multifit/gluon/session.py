@@ -19,10 +19,9 @@ from ..stages import TRAIN
 from ..state import RunState
 from .balance.make import AnyBalancer, make_balancer
 from .compat import mx
+from .data.added_slots import ValueWeights
 from .data.batch import Batch
 from .data.splitter import BatchSplitter
-from .data.task_splitter import TaskSplitter
-from .data.value_weights import ValueWeights
 from .metrics.stage_metric import StageMetric, declared_metrics
 from .model.model import Model, default_spec
 from .model.model_trainers import ModelTrainers, bound_parameters
@@ -42,7 +41,7 @@ class Session(engines.Session):
     `gradients` adds up the ranks' gradients.
     """
 
-    batch_splitter, task_splitter, value_weights = BatchSplitter, TaskSplitter, ValueWeights
+    batch_splitter, value_weights = BatchSplitter, ValueWeights
 
     def __init__(
         self,
@@ -69,11 +68,6 @@ class Session(engines.Session):
         trainers = ModelTrainers(setup.trainers, setup.frozen, model, log_once, setup.accumulate)
         balancer = make_balancer(setup.balance, spec, model.contexts[0], setup.world, model.parameters)
         return cls(model, trainers, spec, state, log_once, balancer=balancer, world=setup.world)
-
-    @property
-    def place(self) -> Any:
-        """The contexts of the batches."""
-        return self.model.contexts
 
     def added(self) -> Any:
         """Return what the trainers have added up."""

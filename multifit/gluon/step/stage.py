@@ -12,6 +12,7 @@ from ...seeding import RERUN_STEP, mixed
 from ...spec import TaskSpec
 from ...state import RunState
 from ..compat import mx
+from ..data.added_slots import CarriedState
 from ..data.arrays import signature_of, size_in_bytes
 from ..data.batch import Batch
 from ..metrics.host import Joining, Measured
@@ -20,7 +21,6 @@ from ..metrics.stage_figures import StageFigures
 from ..metrics.stage_metric import StageMetric
 from ..optim.preserve_state import kept_statistics
 from ..ranks.collectives import Normalizers
-from .carried_state import CarriedState
 from .loss_graph import LossGraph, LossOutputs
 from .loss_separation import TOGETHER, LossSeparation
 from .loss_weights import BatchLossScale, LossScaler, Shares
