@@ -61,7 +61,7 @@ class Windows:
         first: int,
         resume: Callable[[], None] | None,
     ) -> Iterator[Any]:
-        """Yield batches, each after its window was read.
+        """Return batches, each of which is yielded after its window was read.
 
         ``left()`` returns how many batches the fit still trains on: no more are read. ``seed(number)`` seeds
         the operators before a batch is read, all but the first, whose number is `first`: with that one, a
@@ -69,9 +69,18 @@ class Windows:
         window was read ahead, after the rest was read again.
         """
         if not self.reads_ahead:
-            yield from batches
-            return
-        length, batches, start = self._session.trainers.window, iter(batches), first
+            return iter(batches)
+        return self._read(iter(batches), left, seed, first, resume)
+
+    def _read(
+        self,
+        batches: Iterator[Any],
+        left: Callable[[], int | None],
+        seed: Callable[[int], None],
+        first: int,
+        resume: Callable[[], None] | None,
+    ) -> Iterator[Any]:
+        length, start = self._session.trainers.window, first
         while True:
             most = left()
             wanted = length - self._done if most is None else min(length - self._done, max(most, 1))
