@@ -92,8 +92,11 @@ class MissingLabels(ABC):
         value = math.nan if missing == NAN else missing
         if isinstance(value, (str, type(None))) or self.can_represent(dtype, value):
             return None
-        kind, lacks = self.dtype_name(dtype), "NaN" if missing == NAN else f"{value:g}"
-        return f'the label "{name}" is {kind}, which has no {lacks}; give floats, or missing= another value'
+        lacks = "NaN" if missing == NAN else f"{value:g}"
+        return (
+            f'the label "{name}" is {self.dtype_name(dtype)}, which has no {lacks}; give floats, or missing= '
+            "another value"
+        )
 
     def rows(self, name: str, size: int, shape: Shape, dtype: Any) -> Any:
         """Return a label's array for `size` samples that lack it, like a batch of this shape and dtype."""

@@ -159,8 +159,8 @@ class Slice:
 
 
 @dataclass(frozen=True)
-class Part(Slice):
-    """A share of a batch of which each process has read its own part only: the process takes all of that.
+class ReadShare(Slice):
+    """A share of a batch of which each process has read its share only: the process takes all of that.
 
     `whole` is the number of samples of the whole batch; None if it is known only after summing over the
     processes.

@@ -117,9 +117,9 @@ def loaders_of(data: Any) -> Loaders:
 
 
 def iterate(data: Loader, number: int | None = None) -> Iterator[Any]:
-    """Return an iterator over a loader from its start.
+    """Return an iterator over a loader from its start; nothing is drawn or read before its first batch.
 
-    Nothing is drawn or read before its first batch. A DataIter begins a new pass. A Gluon DataLoader over arrays is read by index, and worker processes of a
+    A DataIter begins a new pass. A Gluon DataLoader over arrays is read by index, and worker processes of a
     DataLoader are seeded. `number` is the number of this pass in its run, such as the epoch; see
     :func:`pass_seed`.
     """

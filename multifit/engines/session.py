@@ -30,21 +30,50 @@ Self = TypeVar("Self", bound="Session")
 class Session(ABC):
     """A model and its trainers, and what is rebuilt for every fit: stages and batch splitters.
 
-    `spec` says what is routed where. Loss weights that are functions are called with `state`. `metrics` are
-    the metrics of each stage. `balancer` weighs the losses of training, if there is one. `world` holds the
-    ranks that train together. A subclass makes `shared`, which keeps the ranks' parameters equal, and then
-    calls :meth:`restart`.
+    A subclass makes `shared` and then calls :meth:`restart`.
 
-    `stages` are named "train" and "evaluate". `loaders` is set, before :meth:`read_tasks`, if several
-    loaders train. `hooks` call the handlers that change a training step. `batch_axis` is the axis of the
-    samples in all slots. `readers` read the loaders of each stage. `signatures` are the shapes and dtypes of
-    each stage's batches, for exporting. `known_labels` are the shapes and dtypes of the labels that may be
-    missing, from the last batch that had them. `balanced_weights` are the weights of the classes that a fit
-    has counted. `windows` read the batches that trainers accumulate.
+    Parameters
+    ----------
+    model, trainers
+        Those of the engine.
+    spec : TaskSpec
+        What is routed where.
+    state : RunState
+        Loss weights that are functions are called with it.
+    log_once : callable
+        Called with a line to log.
+    metrics : mapping of str to sequence
+        The metrics of each stage.
+    balancer
+        Weighs the losses of training; may be None.
+    world : World
+        The ranks that train together.
+
+    Attributes
+    ----------
+    shared
+        Keeps the ranks' parameters equal.
+    stages : dict
+        What runs batches, by "train" and "evaluate".
+    readers : dict of str to Reader
+        They read the loaders of each stage.
+    windows : Windows
+        Read the batches that trainers accumulate.
+    loaders : TaskLoaders or None
+        Set, before :meth:`read_tasks`, if several loaders train.
+    hooks : TrainingHooks
+        They call the handlers that change a training step.
+    batch_axis : int
+        The axis of the samples in all slots.
+    signatures : dict of str to list
+        The shapes and dtypes of each stage's batches, for exporting.
+    known_labels : dict of str to dict
+        The shapes and dtypes of each stage's labels that may be missing, from the last batch that had them.
+    balanced_weights : dict
+        The weights of the classes that a fit has counted, by loss.
     """
 
     shared: Any
-    # how batches are named and placed, and the slots with the weights of losses' values
     batch_splitter: Callable[..., Splitter]
     value_weights: Callable[..., Any]
 
@@ -60,7 +89,7 @@ class Session(ABC):
         world: World,
     ) -> None:
         self.model, self.trainers, self.spec = model, trainers, spec
-        self._log_once, self.world = log_once, world  # log_once is called with a line to log
+        self._log_once, self.world = log_once, world
         self.signatures: dict[str, Signatures] = {name: [] for name in STAGES}
         self.balanced_weights: BalancedWeights = {}
         self._begin(state, metrics, balancer)
@@ -71,9 +100,9 @@ class Session(ABC):
         self.windows = Windows(self)
 
     def fork(self: Self, state: RunState) -> Self:
-        """Return an engine for the same model and trainers with metrics, figures and graphs of its own.
+        """Return a session for the same model and trainers with metrics, figures and graphs of its own.
 
-        Both engines share what they learn about the shapes of batches.
+        Both sessions share what they learn about the shapes of batches.
         """
         fork = copy.copy(self)
         metrics = {name: [metric.fork() for metric in of_stage] for name, of_stage in self._metrics.items()}

@@ -125,7 +125,7 @@ class BatchSplitter(Splitter):
         super().__init__(*args, **options)
         [self._device] = self.devices
         self._upload = Uploads(self._device)
-        self._layouts: dict[Any, tuple[list[tuple[str, int]], KnownLabels]] = {}  # by form
+        self._steady: dict[Any, tuple[list[tuple[str, int]], KnownLabels]] = {}  # by names, shapes and dtypes
 
     def split(self, raw: Any) -> Batch:
         """Return the batch, named, cast and placed; `raw` is None if this process has no samples of it.
@@ -135,19 +135,19 @@ class BatchSplitter(Splitter):
         share = self.seen.current.share
         if raw is None and share is not WHOLE:
             return Batch(raw, 0, self.batch_axis, share.total(0), self.absent)
-        form, tensors = self._form_of(raw)
-        if (layout := self._layouts.get(form)) is not None:
-            positions, known = layout
+        key, tensors = self._key_of(raw)
+        if (steady := self._steady.get(key)) is not None:
+            positions, known = steady
             self.seen.known.update(known)
             return self.distribute(raw, [{name: tensors[i] for name, i in positions}])
-        converted = raw if form is None else dict(zip(raw, tensors)) if type(raw) is dict else tensors
+        converted = raw if key is None else dict(zip(raw, tensors)) if type(raw) is dict else tensors
         parts, problems = self.name_arrays(converted)
         raise_problems(problems)
-        if form is not None and len(self._layouts) < MAX_SIGNATURES:
+        if key is not None and len(self._steady) < MAX_SIGNATURES:
             [slots] = parts
             if positions := self.positions(tensors, slots):
                 known = {name: self.seen.known[name] for name in slots if name in self.seen.known}
-                self._layouts[form] = positions, known
+                self._steady[key] = positions, known
         return self.distribute(raw, parts)
 
     def arrays_in(self, unnamed: Any) -> dict[str, Any] | list[Any]:
@@ -207,7 +207,7 @@ class BatchSplitter(Splitter):
             cast = torch.int64 if is_label else SIGNED.get(dtype, dtype)
         return None if cast is dtype else cast
 
-    def _form_of(self, raw: Any) -> tuple[Any, list[Tensor]]:
+    def _key_of(self, raw: Any) -> tuple[Any, list[Tensor]]:
         """Return what says which array of a batch is which slot, None if that is not simple; its tensors."""
         if type(raw) not in (dict, list, tuple) or self.spec.batch_fn is not None:
             return None, []

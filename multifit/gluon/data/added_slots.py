@@ -13,7 +13,7 @@ from ...protocols import Array, Context, Shape
 from ...spec.terms import Term
 from ..compat import mx
 from ..losses import weighs_values
-from .arrays import new_array, place
+from .arrays import moved, new_array
 
 
 class MissingLabels(added_slots.MissingLabels):
@@ -31,7 +31,7 @@ class MissingLabels(added_slots.MissingLabels):
     def masked(self, values: Any, present: Any, dtype: Any) -> tuple[Any, Any]:
         present = present.astype("float32")
         known = mx.nd.where(present, values, mx.nd.zeros_like(values))
-        return place(known, values.context, dtype), present
+        return moved(known, values.context, dtype), present
 
     def can_represent(self, dtype: Any, value: float) -> bool:
         return _can_represent(dtype, value)

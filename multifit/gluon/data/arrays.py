@@ -1,4 +1,4 @@
-"""NDArrays from arrays of whatever kind, on a device, and views of their memory for other libraries."""
+"""NDArrays from arrays of any library, on a device, and views of their memory for other libraries."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def concatenated(arrays: Sequence[Any], axis: int) -> RawArray:
     if first is None:
         return np.concatenate(arrays, axis)
     dtype = mxnet_dtype(common_dtype(arrays))
-    return mx.nd.concat(*(place(array, first.context, dtype) for array in arrays), dim=axis)
+    return mx.nd.concat(*(moved(array, first.context, dtype) for array in arrays), dim=axis)
 
 
 def signature_of(arrays: Iterable[RawArray | None]) -> Signature:
@@ -135,7 +135,7 @@ def size_in_bytes(array: RawArray) -> int:
     return math.prod(array.shape) * np.dtype(array.dtype).itemsize
 
 
-def place(array: RawArray, context: Context, dtype: Any = None) -> Array:
+def moved(array: RawArray, context: Context, dtype: Any = None) -> Array:
     """Return an array on `context`, cast to `dtype` if one is given.
 
     An array in shared memory, made by a worker of a DataLoader, is copied to the device.
@@ -146,15 +146,15 @@ def place(array: RawArray, context: Context, dtype: Any = None) -> Array:
 
 
 def to_numpy(array: RawArray) -> np.ndarray:
-    """Return the array as a NumPy array; waits for the engine."""
+    """Return the array as a NumPy array; waits for the device."""
     return array if isinstance(array, np.ndarray) else array.asnumpy()
 
 
 def new_array(values: Any, context: Context | None = None, dtype: Any = None) -> Array:
     """Return an array-like as an NDArray; by default on the current device, and with the values' dtype.
 
-    The values are written straight into the new array's memory. ``mx.nd.array`` first asks the engine whether
-    the array is in use, which takes .15 ms, and longer while the engine computes.
+    The values are written straight into the new array's memory. ``mx.nd.array`` first waits
+    until the array is not in use, which takes .15 ms, and longer while the device computes.
     """
     values = np.asarray(values)
     target = np.dtype(dtype or values.dtype)
@@ -180,8 +180,8 @@ def host_view(array: Array, idle: bool = False) -> np.ndarray:
     """Return a NumPy array that shares the memory of a dense array on the CPU.
 
     Waits until nothing reads or writes the array; with ``idle=True`` it does not wait, for an array that no
-    operator uses, such as a new one. An array that oneDNN keeps in a layout of its own is converted to the
-    usual layout in place, also for libraries that take the array itself. The view is valid until the engine
+    operator uses, such as a new one. An array that oneDNN stores in an order of its own is converted to the
+    usual order in place, also for libraries that take the array itself. The view is valid until the device
     writes to the array again.
     """
     handle = array.handle

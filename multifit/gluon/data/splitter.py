@@ -23,11 +23,11 @@ from .arrays import (
     cast_dtype,
     common_dtype,
     concatenated,
-    place,
+    moved,
     samples,
     signature_of,
     sought_in,
-)  # fmt: skip
+)
 from .batch import Batch
 
 SlotSignature = dict[str, tuple[Shape, str] | None]
@@ -38,8 +38,8 @@ DENSE = frozenset({mx.nd.NDArray, np.ndarray})
 NamedArrays = Mapping[str, RawArray | None]
 
 
-class Layout(NamedTuple):
-    """Where a batch of dense arrays has its slots.
+class Steady(NamedTuple):
+    """How batches of dense arrays that are like an earlier one are placed.
 
     `positions` hold the slot of each array, its position, and the dtype in which it is placed, None for an
     NDArray that is not cast. `samples` is the batch's size, and `signature` that of the placed slots. `known`
@@ -60,33 +60,35 @@ class BatchSplitter(Splitter):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._layouts: dict[tuple[Any, ...], Layout] = {}  # by names, shapes and dtypes
-        self._has_layouts = len(self.devices) == 1 and self.spec.batch_fn is None
+        self._steady: dict[Any, Steady] = {}  # by names, shapes and dtypes
+        self._is_simple = len(self.devices) == 1 and self.spec.batch_fn is None
 
     def split(self, raw: Any) -> Batch:
         """Return the batch, named, cast and placed; `raw` is None if this process has no samples of it.
 
         On one device, dense arrays are not named and checked again if an earlier batch had the same names,
-        shapes and dtypes: its layout says which array is which slot. Raises DataError if slots or dtypes are
-        not as declared.
+        shapes and dtypes. Raises DataError if slots or dtypes are not as declared.
         """
-        share, axis, kind = self.seen.current.share, self.batch_axis, type(raw)
+        share, axis = self.seen.current.share, self.batch_axis
         if raw is None and share is not WHOLE:
             return Batch(raw, 0, axis, share.total(0), self.absent)
-        form, arrays = None, raw
-        if self._has_layouts and share is WHOLE and (kind is list or kind is tuple or kind is dict):
+        key: Any = None
+        arrays = raw
+        if self._is_simple and share is WHOLE and type(raw) in (tuple, list, dict):
             names = None
-            if kind is dict:
+            if type(raw) is dict:
                 names, arrays = tuple(raw), list(raw.values())
-            form = names, *[(a.shape, a.dtype) if type(a) in DENSE else None for a in arrays]
-            if (layout := self._layouts.get(form)) is not None and not self.seen.casts:
-                positions, count, signature, known = layout
+            key = (
+                names,
+                len(self.seen.casts),
+                *[(a.shape, a.dtype) if type(a) in DENSE else None for a in arrays],
+            )
+            if (steady := self._steady.get(key)) is not None:
+                positions, count, signature, known = steady
                 self.seen.known.update(known)
                 [context] = self.devices
                 slots = {
-                    name: arrays[i].as_in_context(context)
-                    if dtype is None
-                    else place(arrays[i], context, dtype)
+                    name: moved(arrays[i], context, dtype) if dtype else arrays[i].as_in_context(context)
                     for name, i, dtype in positions
                 }
                 batch = Batch(raw, count, axis, count, self.absent, [context], [slots], [count], signature)
@@ -96,8 +98,8 @@ class BatchSplitter(Splitter):
         parts, problems = self.name_arrays(raw)
         raise_problems(problems)
         batch = self.distribute(raw, parts)
-        if form is not None and None not in form[1:] and len(self._layouts) < MAX_SIGNATURES:
-            self._remember_layout(form, arrays, parts[0], batch)
+        if key is not None and None not in key[2:] and len(self._steady) < MAX_SIGNATURES:
+            self._remember_batch(key, arrays, parts[0], batch)
         return batch
 
     def name_parts(self, parts: Sequence[Any]) -> tuple[list[dict[str, Any]], list[Problem]]:
@@ -154,8 +156,8 @@ class BatchSplitter(Splitter):
     def known_as(self, dtype: Any) -> str:
         return np.dtype(dtype).name
 
-    def _remember_layout(
-        self, form: tuple[Any, ...], arrays: Sequence[Any], named: NamedArrays, batch: Batch
+    def _remember_batch(
+        self, key: tuple[Any, ...], arrays: Sequence[Any], named: NamedArrays, batch: Batch
     ) -> None:
         positions = []
         for name, i in self.positions(arrays, named):
@@ -166,7 +168,7 @@ class BatchSplitter(Splitter):
         if positions:
             signature = None if self.changes else signature_of(batch.slots[0].values())
             known = {name: self.seen.known[name] for name in named if name in self.seen.known}
-            self._layouts[form] = Layout(positions, batch.samples, signature, known)
+            self._steady[key] = Steady(positions, batch.samples, signature, known)
 
     def _dtype(self, name: str, array: RawArray) -> Any:
         """Return the dtype in which an array is placed; None if it is not cast."""
@@ -181,4 +183,4 @@ class BatchSplitter(Splitter):
             array = samples(array, rows, self.batch_axis)
         if isinstance(array, mx.nd.sparse.BaseSparseNDArray) and name not in self.spec.inputs:
             array = array.tostype("default")  # losses and metrics read sizes, which sparse arrays lack
-        return place(array, context, self._dtype(name, array))
+        return moved(array, context, self._dtype(name, array))

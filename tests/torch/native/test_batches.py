@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from multifit import DataError, LabelSpec, LossSpec, Shards, SpecError, TaskSpec
-from multifit.engines.batch import CurrentShare, Part, Slice
+from multifit.engines.batch import CurrentShare, ReadShare, Slice
 from multifit.engines.splitter import Seen, TaskSplitter
 from multifit.sampling import TaskBatch
 from multifit.torch.batch import Batch, BatchSplitter, CarriedState, ValueWeights
@@ -200,7 +200,7 @@ def test_a_rank_takes_its_share(axis: int) -> None:
 
 def test_a_rank_reads_its_own_part() -> None:
     for whole in (9, None):
-        part = splitter(current=CurrentShare(Part(whole=whole)))
+        part = splitter(current=CurrentShare(ReadShare(whole=whole)))
         batch, empty = part.split((X, Y)), part.split(None)
         assert (batch.samples, batch.total, empty.samples, empty.total) == (4, whole, 0, whole)
         assert batch.slots["x"] is X and empty.slots == {}
