@@ -19,10 +19,9 @@ from ..stages import TRAIN
 from ..state import RunState
 from .balance.make import AnyBalancer, make_balancer
 from .compat import mx
+from .data.added_slots import ValueWeights
 from .data.batch import Batch
 from .data.splitter import BatchSplitter
-from .data.task_splitter import TaskSplitter
-from .data.value_weights import ValueWeights
 from .metrics.stage_metric import StageMetric, declared_metrics
 from .model.model import Model, default_spec
 from .model.model_trainers import ModelTrainers, bound_parameters
@@ -39,7 +38,7 @@ from .step.stage import Stage
 class Session(engines.Session):
     """Runs batches with MXNet; `metrics` are by default the declared ones."""
 
-    batch_splitter, task_splitter, value_weights = BatchSplitter, TaskSplitter, ValueWeights
+    batch_splitter, value_weights = BatchSplitter, ValueWeights
 
     def __init__(
         self,
@@ -65,11 +64,6 @@ class Session(engines.Session):
         trainers = ModelTrainers(setup.trainers, setup.frozen, model, log_once, setup.accumulate, setup.world)
         balancer = make_balancer(setup.balance, spec, model.contexts[0], setup.world, model.parameters)
         return cls(model, trainers, spec, state, log_once, balancer=balancer, world=setup.world)
-
-    @property
-    def place(self) -> Any:
-        """The contexts of the batches."""
-        return self.model.contexts
 
     def added(self) -> Any:
         """Return what the trainers have added up."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import nn
 
 from .. import engines
@@ -17,7 +16,7 @@ from ..spec.terms import Term
 from ..stages import TRAIN
 from ..state import RunState
 from .balance import GradientBalancer, make_balancer
-from .batch import Batch, BatchSplitter, TaskSplitter, ValueWeights
+from .batch import Batch, BatchSplitter, ValueWeights
 from .branch import backward
 from .compiling import compiled
 from .cuda_graphs import cuda_graphs
@@ -32,7 +31,7 @@ from .trainers import Trainers
 class Session(engines.Session):
     """Runs batches with PyTorch; `compile` is as for :class:`multifit.MultiEstimator`."""
 
-    batch_splitter, task_splitter, value_weights = BatchSplitter, TaskSplitter, ValueWeights
+    batch_splitter, value_weights = BatchSplitter, ValueWeights
 
     def __init__(self, *parts: Any, compile: bool | str) -> None:
         super().__init__(*parts)
@@ -56,12 +55,6 @@ class Session(engines.Session):
         metrics = declared_metrics(spec)
         parts = model, trainers, spec, state, log_once, metrics, balancer, setup.world
         return cls(*parts, compile=setup.compile)
-
-    @property
-    def place(self) -> torch.device:
-        """The device."""
-        device: torch.device = self.model.device
-        return device
 
     def normalizer(self, term: Term, batch: Batch) -> float:
         """Return this process's part of a loss's normalizer; waits for the device."""

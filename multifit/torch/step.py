@@ -127,7 +127,7 @@ class Stage:
         low = model.input_dtype in (torch.float16, torch.bfloat16)  # whose labels and losses are in float32
         self._input_dtype = model.input_dtype if low else None
         self._is_low = low or model.precision.dtype is not None
-        self.carried = CarriedState(spec.state, model.device, model.dtype) if spec.state else None
+        self.carried = CarriedState(spec.state, model.contexts, model.dtype) if spec.state else None
 
     def run(
         self,
@@ -151,7 +151,7 @@ class Stage:
                     result.outputs, losses = self._compute(batch, result.scale, outputs)
             result.parts, result.sums, result.objectives = losses.parts, losses.sums, losses.objectives
             if self.carried is not None and learns is not False:  # which a batch that runs again is
-                self.carried.keep(batch, result.outputs)
+                self.carried.keep(batch, [result.outputs])
         return result
 
     def _compute(

@@ -12,6 +12,7 @@ from ...protocols import Array, Context, Slots
 from ...spec import TaskSpec
 from ...state import RunState
 from ..compat import mx
+from ..data.added_slots import CarriedState
 from ..data.arrays import Signature, signature_of, size_in_bytes
 from ..data.batch import Batch
 from ..metrics.host import Joining, Measured
@@ -19,7 +20,6 @@ from ..metrics.joined import gathered
 from ..metrics.stage_figures import StageFigures
 from ..metrics.stage_metric import StageMetric
 from ..ranks.collectives import Normalizers
-from .carried_state import CarriedState
 from .loss_graph import LossGraph, LossOutputs
 from .loss_separation import TOGETHER, LossSeparation
 from .loss_weights import BatchLossScale, LossScaler, Shares
