@@ -31,9 +31,9 @@ from .optim.joint_gradients import JointGradients
 from .step.changed_objective import refuse_blends
 from .step.loss_graph import APART
 from .step.loss_separation import TOGETHER, LossSeparation
-from .step.loss_weights import normalizer
 from .step.network import Network
 from .step.stage import Stage
+from .step.weights import as_number
 
 
 class Session(engines.Session):
@@ -80,8 +80,8 @@ class Session(engines.Session):
         return self.trainers.get().added_gradients
 
     def normalizer(self, term: Term, batch: Any) -> float:
-        """Return this process's part of a loss's normalizer; may wait for the device."""
-        return normalizer(term, batch, reads=True)
+        """Return this rank's summand of a loss's normalizer; may wait for the device."""
+        return as_number(self.stages[TRAIN].weights.normalizer(term, batch))
 
     def discard(self) -> None:
         """Discard graphs: the net may have changed."""
@@ -118,7 +118,7 @@ class Session(engines.Session):
             dtype=model.dtype,
             finite_only=not hooks.handle_non_finite,
             separation=separation,
-            shares=self.windows.shares if training else None,
+            divisors=self.windows.shares if training else None,
         )
 
     def begin_stage(self, name: str, batch: Batch, problems: Sequence[Problem] = ()) -> None:

@@ -62,7 +62,7 @@ class Session(engines.Session):
         return device
 
     def normalizer(self, term: Term, batch: Batch) -> float:
-        """Return this process's part of a loss's normalizer; waits for the device."""
+        """Return this rank's summand of a loss's normalizer; waits for the device."""
         return float(self.stages[TRAIN].objective.normalizer(term, batch))
 
     def discard(self) -> None:

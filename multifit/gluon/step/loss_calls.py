@@ -9,6 +9,7 @@ from ...spec.terms import Term, is_multi_box
 from ..compat import mx
 from ..user_code import user_code
 from .present_losses import changed_loss
+from .present_losses import present_share as present_share
 
 
 def multi_box_loss(loss: Any, scores: Any, boxes: Any, classes: Any, targets: Any) -> tuple[Any, Any, Any]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...engines.scale import Scale
 from ...errors import SpecError, last_line
 from ...protocols import Array, Numbers
 from ...spec import TaskSpec
@@ -14,7 +15,6 @@ from ..compat import mx
 from ..data.arrays import new_array
 from ..data.batch import Batch
 from .loss_graph import Backward
-from .loss_weights import BatchLossScale
 from .split_graph import SharedFeatures
 
 
@@ -39,7 +39,7 @@ class StepResult:
     objective_losses: list[tuple[str, ...]] = field(default_factory=list)
     backwards: list[tuple[int, Backward | None]] = field(default_factory=list)
     head_gradients: list[Array] | None = None
-    scale: BatchLossScale | None = None
+    scale: Scale | None = None
     features: list[SharedFeatures] = field(default_factory=list)
     measured: set[str] = field(default_factory=set)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...distributed import ALONE, World
 from ...engines import Timer, untimed
+from ...engines.scale import Divisors, Scale
 from ...protocols import Array, Context
 from ...seeding import RERUN_STEP, mixed
 from ...spec import TaskSpec
@@ -19,15 +20,14 @@ from ..metrics.joined import gathered
 from ..metrics.stage_figures import StageFigures
 from ..metrics.stage_metric import StageMetric
 from ..optim.preserve_state import kept_statistics
-from ..ranks.collectives import Normalizers
 from .carried_state import CarriedState
 from .loss_graph import LossGraph, LossOutputs
 from .loss_separation import TOGETHER, LossSeparation
-from .loss_weights import BatchLossScale, LossScaler, Shares
 from .network import Network
 from .result import StepResult
 from .step_graph import StepGraph
 from .step_graph_cache import StepGraphCache
+from .weights import Weights, drop_empty
 
 MAX_BATCHES = 64  # the largest number of batches that may wait for the engine
 MIN_BATCHES = 2  # this many may always wait
@@ -70,8 +70,8 @@ class Stage:
     `network` is the net, as this stage calls it; its spec says what is routed where. Gradients are recorded
     if `training`. `changes_objective` says whether handlers compute an objective from outputs and losses, and
     `dtype` is that of the objective: the dtype of the net's parameters. `finite_only` says whether slots
-    that are not finite are an error. `separation` says which losses are kept apart. `shares` is as for
-    :class:`LossScaler`.
+    that are not finite are an error. `separation` says which losses are kept apart. `divisors` is as for
+    :class:`Weights`.
 
     `figures` hold what was measured so far, and `checked` says whether a first batch was checked. `casts` are
     the dtypes to which labels are cast, as the losses cannot run with those of the first batch.
@@ -90,7 +90,7 @@ class Stage:
         dtype: str = "float32",
         finite_only: bool = True,
         separation: LossSeparation = TOGETHER,
-        shares: Shares | None = None,
+        divisors: Divisors | None = None,
     ) -> None:
         self.spec: TaskSpec = network.spec
         self.training, self.needs_outputs, self.checked = training, True, False
@@ -101,7 +101,7 @@ class Stage:
         self.figures = StageFigures(self.spec, metrics, finite_only, separation.means, network.stage)
         self._world = world
         self.graphs = StepGraphCache(network, self.spec, self.figures, changes_objective, dtype, separation)
-        self._scaler = LossScaler(self.spec.terms, dtype, Normalizers(world), shares)
+        self.weights = Weights(self.spec.terms, dtype, world, divisors)
         self._throttle = Throttle()
         self.is_partial = training and any(term.optional for term in self.spec.terms)
         self.carried = CarriedState(self.spec.state, contexts, dtype) if self.spec.state else None
@@ -134,7 +134,7 @@ class Stage:
         device, if the batch was checked and the net has already run on it.
         """
         result = StepResult(self.spec, batch)
-        scale = result.scale = self._scaler.scale(batch, state)
+        scale = result.scale = self.weights.scale(batch, state)
         with self.recording():
             ran = []
             for context, slots, size in zip(batch.contexts, batch.slots, batch.sizes):
@@ -149,7 +149,7 @@ class Stage:
 
     def again(self, batch: Batch, state: RunState | None = None) -> StepResult:
         """Compute the objectives of a batch once more, in training mode, without gradients or figures."""
-        result, scale = StepResult(self.spec, batch), self._scaler.scale(batch, state)
+        result, scale = StepResult(self.spec, batch), self.weights.scale(batch, state)
         with mx.autograd.pause(train_mode=True):
             for context, slots, size in zip(batch.contexts, batch.slots, batch.sizes):
                 with context:
@@ -197,14 +197,14 @@ class Stage:
         result: StepResult,
         slots: Mapping[str, Any],
         size: int,
-        scale: BatchLossScale,
+        scale: Scale,
         state: RunState | None,
         outputs: dict[str, Array] | None = None,
     ) -> tuple[StepGraph, list[LossOutputs]]:
         self.graphs.forms.begin(size, result.batch.axis)
         context = mx.context.current_context()
         signature = result.batch.signature or signature_of(slots.values())
-        samples = self._scaler.constant((float(size),), context)
+        samples = self.weights.constant((float(size),), context)
         graph = self.graphs.find(signature, size)
         if graph is None or outputs is not None:
             if outputs is None:
@@ -244,14 +244,12 @@ class Stage:
             place = state.epoch, state.step, device, self._rank
             mx.random.seed(mixed(state.seed, RERUN_STEP, *place) % 2**31)
 
-    def _weights(self, graph: StepGraph, scale: BatchLossScale, context: Context) -> list[Array | None]:
+    def _weights(self, graph: StepGraph, scale: Scale, context: Context) -> list[Array | None]:
         if not self.training:
             return [None, None]
-        return [self._scaler.vector(losses, scale, context) for losses in graph.loss_graphs]
+        return [self.weights.vector(losses, scale, context) for losses in graph.loss_graphs]
 
-    def _add(
-        self, ran: Sequence[tuple[StepGraph, list[LossOutputs]]], scale: BatchLossScale, batch: Batch
-    ) -> None:
+    def _add(self, ran: Sequence[tuple[StepGraph, list[LossOutputs]]], scale: Scale, batch: Batch) -> None:
         sums = self.figures.sums
         reused = batch.is_reused
         for device, ((graph, outputs), slots, size) in enumerate(zip(ran, batch.slots, batch.sizes)):
@@ -259,7 +257,7 @@ class Stage:
             for losses, computed in zip(graph.loss_graphs, outputs):
                 statistics = computed.statistics
                 if sums.norms:
-                    statistics = self._scaler.drop_empty(losses, statistics, scale)
+                    statistics = drop_empty(losses, statistics, scale)
                 sums.add(losses.layout, statistics)
                 if losses.label_columns is not None and statistics is not None:
                     self.figures.labels.add(
@@ -267,9 +265,9 @@ class Stage:
                     )
                 if sums.weighted:
                     self._add_weighted(losses, statistics, scale)
-        sums.count(batch.samples, scale.own)
+        sums.count(batch.samples, scale.shares)
 
-    def _add_weighted(self, losses: LossGraph, statistics: Any, scale: BatchLossScale) -> None:
+    def _add_weighted(self, losses: LossGraph, statistics: Any, scale: Scale) -> None:
         for term in losses.terms:
             if term.key in self.figures.sums.weighted:
                 index = losses.slices[term.where].start + term.minimized
