@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from operator import add
@@ -16,7 +15,6 @@ import numpy as np
 from ..arguments import is_finite_number
 from ..distributed import World
 from ..errors import SpecError, shown
-from ..protocols import Slots
 from ..spec.terms import Term
 from ..spec.validate import weight_of
 from ..state import RunState
@@ -51,14 +49,14 @@ class Scales(ABC):
     returns, over all devices and ranks. If it is 0, so are the loss and its gradient. `divisors` are those of
     batches that are added up.
 
-    An engine says how an array is summed on a device, and numbers and arrays over the ranks. `user_code` is
-    its scope for calls of the user's functions, and `array` its word for an array. ``present_share(term, slots)`` returns the share of each
-    sample that counts for a loss whose labels may be missing.
+    An engine says how an array is summed on a device, and numbers and arrays over the ranks. `array` is its
+    word for an array, `user_code` its scope for calls of the user's functions, and ``present_share(term,
+    slots)`` returns the share of each sample that counts for a loss whose labels may be missing.
     """
 
     array: ClassVar[str]
-    user_code: ClassVar[Callable[..., AbstractContextManager[None]]]
-    present_share: ClassVar[Callable[[Term, Slots], Any]]
+    user_code: ClassVar[Any]
+    present_share: ClassVar[Any]
 
     def __init__(self, terms: Sequence[Term], world: World, divisors: Divisors | None = None) -> None:
         self.terms, self._world, self._divisors = terms, world, divisors
@@ -105,13 +103,14 @@ class Scales(ABC):
             return 0.0
         if by is None and not term.present:
             return self.counted(term, batch)
-        by = partial(type(self).present_share, term) if by is None else by
+        by = partial(self.present_share, term) if by is None else by
         for slots in batch.slots if isinstance(batch.slots, list) else [batch.slots]:
-            with type(self).user_code(lambda: f"{term.where}.normalize_by", *slots.items()):
+            with self.user_code(lambda: f"{term.where}.normalize_by", *slots.items()):
                 value = by(slots) if callable(by) else slots[by]
             total = self.summed(value, batch)
             if isinstance(total, float) and not 0 <= total < math.inf:
-                raise SpecError(f"{term.where}: normalize_by is {shown(value)}; {VALID_NORMALIZER.format(self.array)}")
+                valid = VALID_NORMALIZER.format(self.array)
+                raise SpecError(f"{term.where}: normalize_by is {shown(value)}; {valid}")
             sums.append(total)
         return reduce(add, sums)
 

@@ -124,7 +124,7 @@ class Objective(Scales):
         return _counted(self._summed[term.key].spec.fn, batch.slots[term.labels[0].name])
 
     def summed(self, value: Any, batch: Batch) -> Any:
-        """Return the sum of a tensor; if it is not read, NaN in place of what is below 0, and so is the loss."""
+        """Return the sum of a tensor; if it is not read, NaN for a sum below 0, and so is the loss."""
         if not isinstance(value, Tensor):
             return super().summed(value, batch)
         total = value.detach().sum(dtype=torch.float64)

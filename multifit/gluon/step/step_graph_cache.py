@@ -14,10 +14,10 @@ from ..metrics.labels import LabelRule
 from ..metrics.stage_figures import StageFigures
 from ..user_code import user_code
 from .fused_losses import cross_entropy, fused_loss
+from .loss_calls import counts_values
 from .loss_graph import LossGraph
 from .loss_separation import LossSeparation
 from .network import Network, is_traceable
-from .present_losses import counts_values
 from .step_graph import StepGraph
 
 MAX_GRAPHS = 32  # that plan memory for batches of one signature; those of more signatures share graphs
