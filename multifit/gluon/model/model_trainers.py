@@ -22,7 +22,7 @@ from ..optim.binding import DEFAULT, bind_trainers, frozen_names
 from ..optim.gradients import is_fresh, replicas, updated_parameters
 from ..optim.parameters import learnable
 from ..optim.trainers import Trainers
-from ..step.frozen import Frozen
+from ..step.blocks import Frozen
 from .model import Model
 
 
