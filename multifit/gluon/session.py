@@ -29,10 +29,10 @@ from .model.shared_parameters import SharedParameters
 from .optim.preserve_state import kept_statistics
 from .step.loss_graph import APART
 from .step.loss_separation import TOGETHER, LossSeparation
-from .step.loss_weights import normalizer
 from .step.network import Network
 from .step.result import StepResult
 from .step.stage import Stage
+from .step.weights import as_number
 
 
 class Session(engines.Session):
@@ -70,8 +70,8 @@ class Session(engines.Session):
         return self.trainers.get().added_gradients
 
     def normalizer(self, term: Term, batch: Any) -> float:
-        """Return this process's part of a loss's normalizer; may wait for the device."""
-        return normalizer(term, batch, reads=True)
+        """Return this rank's summand of a loss's normalizer; may wait for the device."""
+        return as_number(self.stages[TRAIN].weights.normalizer(term, batch))
 
     def backward(self, result: StepResult) -> None:
         """Compute the gradients of a batch's objectives on all devices."""
@@ -122,7 +122,7 @@ class Session(engines.Session):
             dtype=model.dtype,
             finite_only=not hooks.handle_non_finite,
             separation=separation,
-            shares=self.windows.shares if training else None,
+            divisors=self.windows.shares if training else None,
         )
 
     def begin_stage(self, name: str, batch: Batch, problems: Sequence[Problem] = ()) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import nn
 
 from .. import engines
@@ -57,7 +58,7 @@ class Session(engines.Session):
         return cls(*parts, compile=setup.compile)
 
     def normalizer(self, term: Term, batch: Batch) -> float:
-        """Return this process's part of a loss's normalizer; waits for the device."""
+        """Return this rank's summand of a loss's normalizer; waits for the device."""
         return float(self.stages[TRAIN].objective.normalizer(term, batch))
 
     def backward(self, result: StepResult) -> None:
