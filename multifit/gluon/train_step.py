@@ -1,6 +1,6 @@
 """One training step in named phases.
 
-Fetch, forward, balance, backward, combine, hold, reduce, change, clip, update, look back, measure.
+Fetch, forward, balance, backward, hold, reduce, change, clip, update, look back, measure.
 """
 
 from collections.abc import Container, Iterable, Mapping
@@ -9,7 +9,6 @@ from typing import Any
 from ..engines import Timer, untimed
 from ..errors import raise_problems
 from ..stages import TRAIN
-from .balance.make import of_kind
 from .check.first_batch import run_batch
 from .data.batch import Batch
 from .optim.preserve_state import kept_statistics
@@ -29,7 +28,10 @@ class TrainStep:
         self._requests = session.trainers.frozen.requests()
         self._splitter, self._stage = session.splitter(TRAIN), session.stages[TRAIN]
         self._state = session.state
-        self._of_losses, self._of_gradients = of_kind(session.balancer)
+        balancer = session.balancer
+        compares = balancer is not None and balancer.compares
+        self._of_losses: Any = None if compares else balancer
+        self._of_gradients: Any = balancer if compares else None
         self._parameters = session.model.parameters
         self._trainers, self._hooks, self._timer = session.trainers, session.hooks, timer
         self._gradients = session.gradients
@@ -77,7 +79,6 @@ class TrainStep:
         self.balance(result)
         trainers.make_room(samples)
         self.backward(result)
-        self.combine(result)
         due = trainers.due(self._state.step, samples, self._windows.ends)
         hooks = self._hooks
         held_back = hooks.active("hold_update") and hooks.hold_update(loss=result.named()["loss"])
@@ -108,18 +109,14 @@ class TrainStep:
                 self._of_losses.weigh(result, self._state)
 
     def backward(self, result: StepResult) -> None:
-        """Compute the gradients of the objective, as handlers change it, on all devices."""
+        """Compute the gradients of the objective, as handlers and a method of balancing change it."""
         with self._timer("backward"):
             if self._hooks.active("change_objective"):
                 change_objective(result, self._hooks, self._stage.separation)
-            if result.objectives:  # else this process has no samples
+            if self._of_gradients is not None:
+                self._of_gradients.differentiate(result, self._state)
+            elif result.objectives:  # else this process has no samples
                 result.differentiate()
-
-    def combine(self, result: StepResult) -> None:
-        """Combine the gradients of tasks, as a method of balancing says."""
-        if self._of_gradients is not None:
-            with self._timer("balance"):
-                self._of_gradients.combine(result, self._state)
 
     def reduce(self, due: Iterable[str]) -> None:
         """Add up the gradients over the devices, and over the processes that train together.

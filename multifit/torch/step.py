@@ -20,7 +20,6 @@ from ..spec.parsing import is_missable, presence
 from ..spec.terms import by_reference, named_parts
 from ..stages import TRAIN
 from ..state import RunState
-from .balance import AnyBalancer, GradientBalancer
 from .batch import Batch, CarriedState
 from .branch import backward
 from .cuda_graphs import CudaGraphs
@@ -265,10 +264,10 @@ class TrainStep:
         self._state, self._trainers, self._hooks = session.state, session.trainers, session.hooks
         self._world, self._windows, self._timer = session.world, session.windows, timer
         self._statistics = session.model.statistics
-        balancer: AnyBalancer | None = session.balancer
-        gradients = isinstance(balancer, GradientBalancer)
-        self._of_losses: Any = None if gradients else balancer
-        self._of_gradients: Any = balancer if gradients else None
+        balancer = session.balancer
+        compares = balancer is not None and balancer.compares
+        self._of_losses: Any = None if compares else balancer
+        self._of_gradients: Any = balancer if compares else None
         self._bound_parameters = session.bound_parameters
         self._trainers_of = {term.key: term.trainers for term in self._stage.spec.terms}
 

@@ -8,7 +8,7 @@ import pytest
 
 from multifit import LabelSpec, LogTo, LossSpec, MultiEstimator
 from multifit.balance import Sum, UPGrad
-from multifit.balance.tasks import GradientFigures
+from multifit.balance.means import GradientFigures
 from multifit.plots import task_curves
 from tests.common.compared import APART, CASES, FULL, WHOLE, assert_compared, figures, fitted, lacking
 from tests.common.data import digit_batches

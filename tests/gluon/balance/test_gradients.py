@@ -20,7 +20,7 @@ from multifit.balance import (
     Uncertainty,
     UPGrad,
 )  # fmt: skip
-from multifit.balance.tasks import CHUNK, GradientFigures
+from multifit.balance.means import CHUNK, GradientFigures
 from multifit.balance.weighing import weigh_gradients
 from multifit.gluon.step.stage import RERUN_STEP
 from multifit.seeding import mixed
