@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from .. import engines
+from ..balance.balancer import Balancer
 from ..distributed import ALONE, World
 from ..engines import Setup
 from ..errors import Problem
@@ -17,7 +17,7 @@ from ..spec import TaskSpec
 from ..spec.terms import Term
 from ..stages import TRAIN
 from ..state import RunState
-from .balance.make import AnyBalancer, make_balancer
+from .balance import loss_separation, make_balancer
 from .compat import mx
 from .data.added_slots import ValueWeights
 from .data.batch import Batch
@@ -48,7 +48,7 @@ class Session(engines.Session):
         state: RunState,
         log_once: Callable[[str], None],
         metrics: Mapping[str, Sequence[StageMetric]] | None = None,
-        balancer: AnyBalancer | None = None,
+        balancer: Balancer | None = None,
         world: World = ALONE,
     ) -> None:
         metrics = declared_metrics(spec) if metrics is None else metrics
@@ -142,7 +142,7 @@ class Session(engines.Session):
     def _separation(self) -> LossSeparation:
         """Return how training keeps losses apart; they are never both balanced and bound to trainers."""
         if self.balancer is not None:
-            return replace(self.balancer.separation, updated=self._updated)
+            return loss_separation(self.balancer, self._updated)
         if not any(term.trainers for term in self.spec.terms):
             return TOGETHER
         return LossSeparation(APART, bound=partial(bound_parameters, self.spec.terms, self.trainers))

@@ -16,7 +16,7 @@ from ..spec import TaskSpec
 from ..spec.terms import Term
 from ..stages import TRAIN
 from ..state import RunState
-from .balance import GradientBalancer, make_balancer
+from .balance import make_balancer
 from .batch import Batch, BatchSplitter, ValueWeights
 from .branch import backward
 from .compiling import compiled
@@ -108,7 +108,7 @@ class Session(engines.Session):
             spec, metrics, not hooks.handle_non_finite, means, stage=name, device=model.device
         )
         changes = any(hooks.active(what) for what in ("change_outputs", "change_objective"))
-        compares = training and isinstance(self.balancer, GradientBalancer)
+        compares = training and self.balancer is not None and self.balancer.compares
         compile = False if changes or compares else self._compile
         if compares and self._compile not in (False, AUTO):
             self._log_once.warning(
