@@ -10,15 +10,24 @@ from typing import Any
 import numpy as np
 
 from ...checks import at_path, bind_outputs
+from ...engines.prediction import Signature
 from ...errors import SpecError, last_line, quoted, raise_problems
 from ...protocols import Array, Net, Shape
 from ...spec import TaskSpec
+from ...version import installed_versions
 from ..compat import mx
-from ..data.splitter import SlotSignature
 from ..optim.parameters import named_parameters
 
+BATCH = "N"  # stands for the size of the batch in a shape
 
-def trace(net: Net, spec: TaskSpec, signatures: Sequence[SlotSignature]) -> TracedNet:
+OpenShape = tuple[int | str | None, ...]
+"""A shape whose sizes may be open: ``"N"`` for the batch, None for an axis that differs between batches."""
+
+InputSignature = Mapping[str, tuple[Shape, str]]
+"""Shape and dtype of each input in a batch."""
+
+
+def trace(net: Net, spec: TaskSpec, signatures: Sequence[Signature]) -> TracedNet:
     """Return the net as a graph with the names of the spec, whose `evaluate` is ignored.
 
     The net must be initialised. `signatures` are those of its inputs in one or several batches, with the
@@ -113,15 +122,6 @@ def _split_symbols(result: Any) -> Any:
     return result
 
 
-BATCH = "N"  # stands for the size of the batch in a shape
-
-OpenShape = tuple[int | str | None, ...]
-"""A shape whose sizes may be open: ``"N"`` for the batch, None for an axis that differs between batches."""
-
-InputSignature = Mapping[str, tuple[Shape, str]]
-"""Shape and dtype of each input in a batch."""
-
-
 @dataclass(frozen=True)
 class PortType:
     """Shape and dtype of an input or output; the shape is None if nothing is known about it."""
@@ -157,6 +157,19 @@ class TracedNet:
             mx.sym.identity(symbol, name=names.get(name, name)) for name, symbol in self.symbols.items()
         ]
         return mx.sym.Group(outputs)
+
+    def description(self) -> dict[str, Any]:
+        """Return what ``export.json`` says of inputs, outputs and versions."""
+        inputs, outputs = (
+            [{"name": n, "shape": port.shape and list(port.shape), "dtype": port.dtype} for n, port in ports]
+            for ports in (self.inputs.items(), self.outputs.items())
+        )
+        return {
+            "inputs": inputs,
+            "outputs": outputs,
+            "unread_inputs": list(self.unread),
+            "versions": installed_versions(["mxnet"]),
+        }
 
 
 def port_types(

@@ -7,20 +7,23 @@ from typing import Any
 import numpy as np
 
 from ...engines import snapshot
+from ...engines.identity import Parameters
 from ...engines.snapshot import NO_STATE, TRAINERS
 from ...errors import raise_problems
+from ...schedules import ScaledSchedule
 from ..compat import mx
 from ..optim.parameters import statistics
 from ..session import Session
 from .figures import load_figures, merge_figures, save_figures
-from .identity import identity
 from .parameters import (
     NET,
+    described,
     load_device_state,
     read_parameters,
     read_trained,
     save_device_state,
     write_parameters,
+    write_trained,
 )
 from .trainers import load_settings, load_trainer, partly_saved, save_settings, save_trainer
 from .tree import TREES
@@ -41,16 +44,16 @@ class Snapshot(snapshot.Snapshot):
         super().__init__(session, TREES)
 
     def write_trained(self, path: Path) -> None:
-        """Write the net's parameters to a file, and those of losses beside it. ValueError: some have none."""
-        model = self._session.model
-        for parameter in model.net.collect_params().values():
-            if parameter._data is None:  # no batch has reached it
-                raise ValueError(f"{parameter.name} has no values yet: initialise the net, or fit or check")
-        write_parameters(path, model.net, model.parameters)
+        write_trained(path, self._session.model)
 
-    def identity(self) -> dict[str, Any]:
-        """Return the identity of the run, as a JSON tree."""
-        return identity(self._session)
+    def _described(self) -> Parameters:
+        return described(self._session.model.parameters)
+
+    def _schedule_of(self, trainer: Any) -> str | None:
+        scheduler = trainer.optimizer.lr_scheduler
+        if isinstance(scheduler, ScaledSchedule):  # added when the rate is set during the run
+            scheduler = scheduler.scheduler
+        return None if scheduler is None else type(scheduler).__name__
 
     def _read_trained(self, path: Path) -> list[str]:
         model = self._session.model
