@@ -229,7 +229,7 @@ class Engine(ABC):
 
     @abstractmethod
     def _run_first(self, batch: Any) -> Any:
-        """Give parameters shapes, and all ranks the same values; then check a first batch, and evaluate it."""
+        """Give parameters their shapes, and all ranks the same values; check a first batch, and run it."""
 
     @abstractmethod
     def _class_axis(self, loss: Any) -> int | None:

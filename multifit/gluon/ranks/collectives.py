@@ -73,7 +73,7 @@ class Normalizers:
         return [float(value) for value in self._world.sum(list(map(_number, values)))]
 
     def _queued(self, batch: Batch, values: list[Any]) -> list[Any]:
-        """Sum in the engine, without waiting for it."""
+        """Sum on the device, without waiting for it."""
         context = batch.contexts[0] if batch.contexts else mx.cpu()
         vector = mx.nd.concat(*[_array(value, context) for value in values], dim=0)
         self._world.all_reduce([vector])
