@@ -35,7 +35,6 @@ class MXNetTrees(Trees):
 
 
 TREES = MXNetTrees()
-write_tree, read_tree = TREES.write, TREES.read
 
 
 def _context(device: str) -> mx.Context:
