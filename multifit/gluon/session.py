@@ -24,9 +24,8 @@ from .data.splitter import BatchSplitter
 from .data.task_splitter import TaskSplitter
 from .data.value_weights import ValueWeights
 from .metrics.stage_metric import StageMetric, declared_metrics
-from .model.model import Model, default_spec
+from .model.model import Model, SharedParameters, default_spec
 from .model.model_trainers import ModelTrainers, bound_parameters
-from .model.shared_parameters import SharedParameters
 from .optim.joint_gradients import JointGradients
 from .step.changed_objective import refuse_blends
 from .step.loss_graph import APART

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from multifit.estimator.run import Run
-from multifit.gluon.snapshot.tree import TREES
+from multifit.gluon.snapshot.snapshot import MXNetTrees
 from multifit.seeding import random_state, set_random_state
 from multifit.state import RunState
 
@@ -25,9 +25,9 @@ def drawn() -> list[bytes]:
 
 def test_numpys_and_pythons_generators_are_restored(tmp_path: Path) -> None:
     np.random.randn(3), random.gauss(0, 1)  # after an odd number of normals, one is cached
-    TREES.write(tmp_path, "random", random_state())
+    MXNetTrees().write(tmp_path, "random", random_state())
     expected = drawn()[2:]
-    set_random_state(TREES.read(tmp_path, "random"))
+    set_random_state(MXNetTrees().read(tmp_path, "random"))
     assert drawn()[2:] == expected
 
 
