@@ -13,7 +13,7 @@ from ...spec.names import Ref
 from ...spec.terms import MetricTerm, Term, named_parts
 from ..compat import mx
 from ..metrics.base import DeviceMetric, form_of
-from ..metrics.labels import LabelChecks, LabelColumns
+from ..metrics.labels import LabelRule, count_wrong, rows_first
 from ..metrics.sums import SAMPLES, slices
 from ..user_code import user_code
 from .loss_calls import as_variable, call_loss
@@ -57,13 +57,12 @@ class LossGraph:
     losses of some terms. `dtype` is that of the objective, `weights` and `size`. The losses named in
     `own_gradients` ignore the gradient that they receive, and with it their weights and normalizers: the
     gradients that they return are scaled instead. `by_value` says of the losses whose labels may be missing
-    whether they leave out single values. `label_checks` count the labels that break a rule.
-    `objective_form` is SUM, BY_TERM (with an element for each term), or APART (in a traced graph an array for
-    each term, so that the graph can be cut).
+    whether they leave out single values. Values that break one of the `rules` are counted. `objective_form`
+    is SUM, BY_TERM (with an element for each term), or APART (in a traced graph an array for each term, so
+    that the graph can be cut).
 
     `layout` names the parts of the statistics and their widths, `slices` says where each part is, and `width`
-    is the length of the statistics. `label_columns` says where the counts of wrong labels are, if they are
-    counted.
+    is the length of the statistics.
     """
 
     def __init__(
@@ -75,14 +74,13 @@ class LossGraph:
         dtype: str = "float32",
         own_gradients: Collection[str] = (),
         by_value: Mapping[str, bool] | None = None,
-        label_checks: LabelChecks | None = None,
+        rules: Sequence[LabelRule] = (),
         objective_form: str = SUM,
     ) -> None:
         self.terms, self.metrics = list(terms), list(metrics)
         self._forms, self._fused = forms or ResultForms(mx.nd.NDArray), fused or {}
         self._dtype, self._own_gradients, self._by_value = dtype, own_gradients, by_value or {}
-        self.label_checks, self._objective_form = label_checks, objective_form
-        label_keys = label_checks.keys if label_checks is not None else ()
+        self.rules, self._objective_form = rows_first(rules), objective_form
         self._counts = [pair for pair in metrics if pair[1].returns_rows]  # metrics that count right answers
         self._others = [pair for pair in metrics if not pair[1].returns_rows]
         self._only_rows = False  # whether all losses are stock ones with a number for each sample
@@ -90,13 +88,10 @@ class LossGraph:
             [(term.where, len(term.parts)) for term in terms]
             + [(metric.where, 1) for metric, _ in self._counts]
             + [(SAMPLES, 1)] * bool(self._counts)
-            + [(key, 1) for key in label_keys]
+            + [(rule.key, 1) for rule in self.rules]
             + [(metric.where, device.width) for metric, device in self._others]
         )
         self.slices, self.width = dict(slices(self.layout)), sum(width for _, width in self.layout)
-        self.label_columns: LabelColumns | None = None
-        if label_keys:
-            self.label_columns = LabelColumns(label_keys, self.slices[label_keys[0]].start)
 
     @property
     def form(self) -> Hashable:
@@ -104,7 +99,7 @@ class LossGraph:
         return (
             tuple((metric.where, device.form) for metric, device in self.metrics),
             tuple((key, form_of(function)) for key, function in self._fused.items()),
-            self.label_checks and self.label_checks.form,
+            tuple(rule.form for rule in self.rules),
             self._only_rows,
         )
 
@@ -144,8 +139,7 @@ class LossGraph:
         if self._counts:
             pairs = [row for pair in self._counts for row in self._measure(F, *pair, arrays, parts)]
             sums = [*sums, self._cast(F, _count_equal(F, pairs)), size]
-        if self.label_checks is not None:
-            sums = [*sums, *(self._cast(F, counts) for counts in self.label_checks(F, arrays))]
+        sums = [*sums, *(self._cast(F, counts) for counts in count_wrong(F, self.rules, arrays))]
         pieces = [F.cast(_concat(F, sums), "float64")] if sums else []
         pieces += [row for pair in self._others for row in self._measure(F, *pair, arrays, parts)]
         return F.BlockGrad(_concat(F, pieces)) if pieces else None

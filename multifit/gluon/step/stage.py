@@ -253,18 +253,12 @@ class Stage:
         self, ran: Sequence[tuple[StepGraph, list[LossOutputs]]], scale: BatchLossScale, batch: Batch
     ) -> None:
         sums = self.figures.sums
-        reused = batch.is_reused
-        for device, ((graph, outputs), slots, size) in enumerate(zip(ran, batch.slots, batch.sizes)):
-            self.figures.add_labels(graph.label_rows, slots, size, device, reused)
+        for graph, outputs in ran:
             for losses, computed in zip(graph.loss_graphs, outputs):
                 statistics = computed.statistics
                 if sums.norms:
                     statistics = self._scaler.drop_empty(losses, statistics, scale)
                 sums.add(losses.layout, statistics)
-                if losses.label_columns is not None and statistics is not None:
-                    self.figures.labels.add(
-                        losses.label_columns, [statistics], sums.batches + 1, size, device
-                    )
                 if sums.weighted:
                     self._add_weighted(losses, statistics, scale)
         sums.count(batch.samples, scale.own)

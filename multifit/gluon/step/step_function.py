@@ -39,7 +39,7 @@ class StepFunction:
         self._output_names = [name for name in network.paths or {} if taken is None or name in taken]
         refs = {ref for term in losses.terms for ref in term.refs}
         refs |= {ref for metric, _ in losses.metrics for ref in metric.refs}
-        refs |= losses.label_checks.refs if losses.label_checks else set()
+        refs |= {ref for rule in losses.rules for ref in rule.refs}
         inputs = network.spec.inputs if self.with_net else ()
         self.slot_names = sorted({ref.name for ref in refs if ref.space != OUTPUTS} | set(inputs))
         self.outputs_read = [ref.name for ref in refs if ref.space == OUTPUTS]

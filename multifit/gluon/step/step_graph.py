@@ -8,7 +8,6 @@ from ...engines.forms import ResultForms
 from ...errors import SpecError, counted, last_line
 from ...spec.terms import by_reference
 from ..compat import mx
-from ..metrics.labels import LabelRows
 from ..user_code import user_code
 from .cached_graph import CachedGraph, ExecutedGraph
 from .loss_graph import APART, LossGraph, LossOutputs
@@ -30,8 +29,7 @@ class StepGraph:
     graph. `differentiable` says whether something outside of the graph differentiates through the outputs.
     If `separation` has tasks, the graph is cut where these branch; if it binds losses to trainers, their
     gradients reach some parameters only. In both cases, net and losses must be one graph. `taken` is as for
-    :class:`StepFunction`. `label_rows` are labels that are kept until they are checked. `kind` is what all
-    batches of the graph have in common.
+    :class:`StepFunction`. `kind` is what all batches of the graph have in common.
     """
 
     def __init__(
@@ -43,11 +41,10 @@ class StepGraph:
         differentiable: bool,
         separation: LossSeparation,
         taken: Collection[str] | None,
-        label_rows: LabelRows | None,
         kind: Hashable,
     ) -> None:
         self.network, self.traced, self.eager = network, traced, eager
-        self.loss_graphs, self.label_rows = (traced, eager), label_rows
+        self.loss_graphs = traced, eager
         self._separation, self._forms, self._kind = separation, forms, kind
         self._differentiable = differentiable or bool(eager.terms)
         self._function = StepFunction(network, traced, self._differentiable, separation, taken)
@@ -105,8 +102,7 @@ class StepGraph:
     @cached_property
     def form(self) -> Hashable:
         """What the graph depends on: equal forms, equal graphs, within a stage. Needs a first batch."""
-        rows = self.label_rows and self.label_rows.form
-        return self._kind, rows, *(losses.form for losses in self.loss_graphs)
+        return self._kind, *(losses.form for losses in self.loss_graphs)
 
     @cached_property
     def measured(self) -> frozenset[str]:

@@ -96,14 +96,14 @@ class StepGraphCache:
         )
         traced_metrics, eager_metrics = self._figures.place([traced_terms, eager_terms], arrays, size)
         whole = self._whole_samples([*traced_terms, *eager_terms], arrays)
-        rows, labels = self._figures.label_checks(arrays, size, self._units(signature) - {size}, whole)
+        rules = self._figures.label_rules(arrays, whole)
         is_graph = bool(traced_terms or traced_metrics) or self._network.joins_losses
         new = partial(LossGraph, forms=self.forms, dtype=self._dtype, own_gradients=self.own_gradients)
         new = partial(new, by_value=self.by_value)
         new = partial(new, objective_form=self._separation.objective_form)
         fused = self._fused(traced_terms, arrays)
-        traced = new(traced_terms, traced_metrics, fused=fused, label_checks=labels if is_graph else None)
-        eager = new(eager_terms, eager_metrics, label_checks=None if is_graph else labels)
+        traced = new(traced_terms, traced_metrics, fused=fused, rules=rules if is_graph else ())
+        eager = new(eager_terms, eager_metrics, rules=() if is_graph else rules)
         return StepGraph(
             self._network,
             traced,
@@ -112,7 +112,6 @@ class StepGraphCache:
             differentiable=self.differentiable,
             separation=self._separation,
             taken=self._outputs_taken(arrays),
-            label_rows=rows,
             kind=self._kind(signature, size),
         )
 
@@ -155,7 +154,7 @@ class StepGraphCache:
     def _kind(self, signature: Signature, size: int) -> Hashable:
         """Return what all batches of a graph have in common, whatever the graph computes.
 
-        Labels are kept until they are checked only if they have one value per sample.
+        Labels are compared at once only if they have one value per sample.
         """
         shapes = [each and each[0] for each in signature]
         return size == 1, *[s and (len(s), s[-1:] == (1,)) for s in shapes]
@@ -176,12 +175,6 @@ class StepGraphCache:
             for ref in term.present
             if arrays[ref].size > len(arrays[ref])
         ]
-
-    def _units(self, signature: Signature) -> set[int]:
-        """Return the layers' numbers of units, without those that are a size of one of the batch's arrays."""
-        parameters = [p for p in self._network.net.collect_params().values() if p._data is not None]
-        units = {size for parameter in parameters for size in parameter._data[0].shape[:1]}
-        return units - {size for shape, _ in filter(None, signature) for size in shape}
 
     def _fused(self, terms: Sequence[Term], arrays: Mapping[Any, Any]) -> dict[str, Any]:
         functions = {
