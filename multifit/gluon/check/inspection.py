@@ -90,9 +90,9 @@ def inspect_labels(rules: Sequence[LabelRule], batch: Batch) -> list[Problem]:
         if rule.classes is None:
             problems += _not_finite(rule, batch)
             continue
-        pieces, rule = [], replace(rule, output=None)  # with the first device's number of classes
+        pieces, same = [], replace(rule, output=None)  # with the first device's number of classes
         for arrays in (by_reference({}, slots) for slots in batch.slots):
-            values, wrong = arrays[rule.label].asnumpy(), rule.violations(mx.nd, arrays).asnumpy()
+            values, wrong = arrays[rule.label].asnumpy(), same.violations(mx.nd, arrays).asnumpy()
             pieces.append(np.where(wrong != 0, values, np.zeros_like(values)))
         whole = joined(pieces, batch.sizes, batch.axis)
         labels = whole if isinstance(whole, list) else [whole]  # pieces of different lengths stay a list
