@@ -38,7 +38,7 @@ ONLY = {
 ROOMS = [
     "compat", "waiting", "user_code", "in_place_call", "graph", "operator_times", "ops", "losses", "data",
     "ranks", "optim", "metrics", "step", "handler_arrays", "model", "balance", "session", "check", "evaluation",
-    "train_step", "trial_run", "export", "snapshot", "engine", "__init__",
+    "trial_run", "export", "snapshot", "engine", "__init__",
 ]  # fmt: skip
 ENGINE = {"mxnet", "gluoncv", "gluonnlp"}
 

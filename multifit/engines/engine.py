@@ -129,15 +129,15 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def dry_run(self, first: Any, val_data: Any, trained: bool) -> DryRun:
+    def dry_run(self, first: Any, val_data: Any) -> DryRun:
         """Check everything on a first batch, or on those of several loaders; nothing is updated.
 
-        The first batch of `val_data` is evaluated. `trained` says whether a fit goes on with the batch.
-        Raises SpecError, DataError or TrainerError with all that is wrong.
+        The first batch of `val_data` is evaluated. Raises SpecError, DataError or TrainerError with all that
+        is wrong.
         """
 
     @abstractmethod
-    def make_plan(self, run: DryRun, trained: bool, layers: bool = False) -> Plan:
+    def make_plan(self, run: DryRun, layers: bool = False) -> Plan:
         """Return the plan after the dry run of a batch."""
 
     def train_step(self, timer: Timer = untimed) -> TrainStep:

@@ -99,13 +99,13 @@ class Engine(engines.Engine):
     def balance_classes(self, data: Any, ends: bool) -> None:
         balance_classes(self.session, data, ends, self._log_once)
 
-    def dry_run(self, first: Any, val_data: Any, trained: bool) -> DryRun:
+    def dry_run(self, first: Any, val_data: Any) -> DryRun:
         with self.running():
             return dry_run(self.session, first, val_data)
 
-    def make_plan(self, run: Any, trained: bool, layers: bool = False) -> Plan:
+    def make_plan(self, run: Any, layers: bool = False) -> Plan:
         with self.running():
-            return make_plan(self.session, run, self._log_once, trained, layers)
+            return make_plan(self.session, run, self._log_once, layers)
 
     def evaluate_batch(self, raw: Any) -> Any:
         return evaluate_batch(self.session, raw)

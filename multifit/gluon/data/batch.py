@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +31,12 @@ class Batch:
     axis: int = 0
     total: int | None = None
     absent: frozenset[str] = frozenset()
+
+    def devices(self) -> Iterator[tuple[Context, Slots, int]]:
+        """Yield the context, the slots and the number of samples of each device, with its context entered."""
+        for context, slots, size in zip(self.contexts, self.slots, self.sizes):
+            with context:
+                yield context, slots, size
 
     @property
     def is_reused(self) -> bool:

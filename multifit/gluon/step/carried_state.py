@@ -30,7 +30,7 @@ class CarriedState:
 
     def fill_in(self, batch: Batch) -> None:
         """Add the state to a batch's slots; raises DataError if their numbers of samples differ."""
-        for slots, context, size in zip(batch.slots, batch.contexts, batch.sizes):
+        for context, slots, size in batch.devices():
             slots.update(self._of(context, size))
         batch.signature = None
 

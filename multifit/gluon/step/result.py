@@ -14,7 +14,7 @@ from ...spec.terms import by_reference
 from ..compat import mx
 from ..data.arrays import new_array
 from ..data.batch import Batch
-from .loss_graph import Backward
+from .cached_graph import Backward
 from .loss_weights import BatchLossScale
 from .split_graph import SharedFeatures
 

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from multifit import LossSpec, MetricSpec, TaskSpec, TrainerSpec
+from multifit.engines import TrainStep
 from multifit.gluon.check.dry_run import dry_run
 from multifit.gluon.session import Session
-from multifit.gluon.train_step import TrainStep
 from tests.common.nets import normed_heads
 from tests.common.specs import CE, two_head_spec
 from tests.engines import new_engine
@@ -71,16 +71,10 @@ def train(engine: Session, batches: list[Any], first: int = 0) -> None:
 
 
 def step(engine: Session, batch: Any) -> Any:
-    """Train on one batch, the first one of a fit as its check; return its result."""
-    stage = engine.stages["train"]
-    if stage.graphs.first is None:
-        result = dry_run(engine, batch).train
-        TrainStep(engine).learn(result)
-    else:
-        result = stage.run(engine.splitter("train").split(batch), engine.state)
-        TrainStep(engine).learn(result)
-        stage.measure(result)
-    return result
+    """Train on one batch, the first one of a fit after its check; return its result."""
+    if not engine.stages["train"].checked:
+        dry_run(engine, batch)
+    return TrainStep(engine)(batch)
 
 
 def everything(engine: Session) -> dict[str, bytes]:
