@@ -17,7 +17,6 @@ from ..protocols import Array, Context, Numbers
 from ..spec.plan import Plan
 from ..stages import TRAIN
 from ..state import RunState
-from .balance.make import of_kind
 from .check.dry_run import dry_run
 from .check.make_plan import make_plan
 from .compat import mx
@@ -82,7 +81,7 @@ class Engine(engines.Engine):
 
     def join_figures(self, stage: str, ended: bool = True) -> None:
         join_figures(self.session.world, self.session.stages[stage].figures, ended)
-        _, balancer = of_kind(self.session.balancer)
+        balancer = self.session.balancer
         judged = stage == TRAIN and ended and self.session.world.first
         if judged and balancer is not None and (message := balancer.never_met()):
             self._log_once.warning(message)

@@ -16,8 +16,8 @@ from ..spec import TaskSpec
 from ..spec.terms import Term
 from ..stages import TRAIN
 from ..state import RunState
-from .balance import GradientBalancer, make_balancer
-from .batch import Batch, BatchSplitter, TaskSplitter, ValueWeights
+from .balance import make_balancer
+from .batch import Batch, BatchSplitter, ValueWeights
 from .branch import backward
 from .compiling import compiled
 from .cuda_graphs import cuda_graphs
@@ -32,7 +32,7 @@ from .trainers import Trainers
 class Session(engines.Session):
     """Runs batches with PyTorch; `compile` is as for :class:`multifit.MultiEstimator`."""
 
-    batch_splitter, task_splitter, value_weights = BatchSplitter, TaskSplitter, ValueWeights
+    batch_splitter, value_weights = BatchSplitter, ValueWeights
 
     def __init__(self, *parts: Any, compile: bool | str) -> None:
         super().__init__(*parts)
@@ -57,14 +57,8 @@ class Session(engines.Session):
         parts = model, trainers, spec, state, log_once, metrics, balancer, setup.world
         return cls(*parts, compile=setup.compile)
 
-    @property
-    def place(self) -> torch.device:
-        """The device."""
-        device: torch.device = self.model.device
-        return device
-
     def normalizer(self, term: Term, batch: Batch) -> float:
-        """Return this process's part of a loss's normalizer; waits for the device."""
+        """Return this rank's summand of a loss's normalizer; waits for the device."""
         return float(self.stages[TRAIN].objective.normalizer(term, batch))
 
     def backward(self, result: StepResult) -> None:
@@ -114,7 +108,7 @@ class Session(engines.Session):
             spec, metrics, not hooks.handle_non_finite, means, stage=name, device=model.device
         )
         changes = any(hooks.active(what) for what in ("change_outputs", "change_objective"))
-        compares = training and isinstance(self.balancer, GradientBalancer)
+        compares = training and self.balancer is not None and self.balancer.compares
         compile = False if changes or compares else self._compile
         if compares and self._compile not in (False, AUTO):
             self._log_once.warning(

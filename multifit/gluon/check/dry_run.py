@@ -47,7 +47,6 @@ def dry_run(session: Session, raw: Any, val_data: Any = None) -> DryRun:
         if session.spec.restricted and (left_out := without_gradient(session)):
             session.trainers.set_frozen("only", [session.model.parameters[name] for name in left_out], True)
             raise_problems(session.trainers.build())
-            session.stages[TRAIN].graphs.clear()
         raise_problems(session.model.ran() + session.trainers.unreached())
         raise_problems(check_windows(session))
         for name, _, result in checked:

@@ -35,7 +35,7 @@ from ..metrics.classification import BinaryAccuracy
 from ..metrics.host import copy_metric, is_function, update_metric
 from ..metrics.labels import LabelRule, count_in_part
 from ..metrics.stage_metric import StageMetric
-from ..step.loss_calls import call_loss, detached
+from ..step.loss_calls import call_loss
 from ..user_code import wait_for
 
 _CE = mx.gluon.loss.SoftmaxCrossEntropyLoss
@@ -290,7 +290,7 @@ def _check_result(
     returns. When `training`, a loss without a gradient is an error, unless the loss is 0, because there may
     be nothing to learn in the batch. No parameter and no gradient of the net is changed.
     """
-    copies = detached(term, arrays)
+    copies = {ref: None if arrays[ref] is None else arrays[ref].detach() for ref in term.refs}
     outputs = [copies[ref] for ref in term.outputs]
     trusted = type(term.spec.fn).__module__ in TRUSTED
     variables = [a for a in outputs if not trusted and a is not None and np.dtype(a.dtype).kind == "f"]

@@ -16,7 +16,7 @@ from ..optim.binding import DEFAULT, bind_trainers, frozen_names
 from ..optim.gradients import is_fresh, replicas
 from ..optim.parameters import learnable, trainable
 from ..optim.trainers import Trainers
-from ..step.frozen import Frozen
+from ..step.blocks import Frozen
 from .model import Model
 
 
@@ -82,6 +82,7 @@ class ModelTrainers(Trainers):
         problems = problems or self._unsummed()
         if not problems and self._training:
             self._begin()
+        self.frozen.changed()
         return problems
 
     def _begin(self) -> None:

@@ -22,10 +22,10 @@ from ..user_code import user_code
 from .cached_graph import CachedGraph
 from .executor import ExecutedGraph
 from .fused_losses import fused_loss
+from .loss_calls import counts_values
 from .loss_graph import APART, Example, LossGraph, LossOutputs
 from .loss_separation import LossSeparation
 from .network import Network, hybridizing, is_traceable
-from .present_losses import counts_values
 from .split_graph import SharedFeatures, SplitGraph
 
 MAX_SIGNATURES = 4096  # whose graph is known; beyond that, the oldest is forgotten
@@ -60,6 +60,7 @@ class StepGraphs:
         self._failure = ""  # why losses and metrics run operator by operator, if not because of a loss
         self._by_signature: dict[Hashable, StepGraph] = {}
         self._by_form: dict[Hashable, StepGraph] = {}
+        self._version = 0 if network.frozen is None else network.frozen.version
         self.first: StepGraph | None = None  # the graph of the first batch
         self.forms = ResultForms(mx.nd.NDArray)
         self.own_gradients: set[str] = set()
@@ -74,8 +75,8 @@ class StepGraphs:
         """Whether the net is one graph with its losses."""
         return self._network.joins_losses and not (self.outside or self._failure)
 
-    def clear(self) -> None:
-        """Discard all graphs, as something was frozen or unfrozen: they know what learns."""
+    def _clear(self) -> None:
+        """Discard all graphs, as something else is frozen: they know what learns."""
         self._by_signature.clear()
         self._by_form.clear()
         self._network.release_graph()
@@ -87,6 +88,10 @@ class StepGraphs:
 
         The slots have this signature, and that number of samples along an axis.
         """
+        frozen = self._network.frozen
+        if frozen is not None and frozen.version != self._version:
+            self._version = frozen.version
+            self._clear()
         outputs: dict[str, Array] = {}
         if not self.joined:
             outputs = self._network(slots)
