@@ -19,21 +19,12 @@ from ..stages import EVALUATE
 from ..state import RunState
 from .arrays import Arrays
 from .first_batches import FirstBatches, first_batches
+from .train_step import Timer, TrainStep, untimed
 
 if TYPE_CHECKING:
     from .dry_run import DryRun
     from .session import Session
     from .snapshot import Snapshot
-
-Timer = Callable[..., AbstractContextManager[Any]]
-"""``timer(phase, *detail)`` measures a phase of a step; the detail is a trainer's or a metric's name."""
-
-_NOTHING: AbstractContextManager[Any] = nullcontext()
-
-
-def untimed(*phase: str) -> AbstractContextManager[Any]:
-    """Measure nothing."""
-    return _NOTHING
 
 
 @dataclass(frozen=True)
@@ -138,25 +129,20 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def dry_run(self, first: Any, val_data: Any, trained: bool) -> DryRun:
+    def dry_run(self, first: Any, val_data: Any) -> DryRun:
         """Check everything on a first batch, or on those of several loaders; nothing is updated.
 
-        The first batch of `val_data` is evaluated. `trained` says whether a fit goes on with the batch.
-        Raises SpecError, DataError or TrainerError with all that is wrong.
+        The first batch of `val_data` is evaluated. Raises SpecError, DataError or TrainerError with all that
+        is wrong.
         """
 
     @abstractmethod
-    def make_plan(self, run: DryRun, trained: bool, layers: bool = False) -> Plan:
+    def make_plan(self, run: DryRun, layers: bool = False) -> Plan:
         """Return the plan after the dry run of a batch."""
 
-    @abstractmethod
-    def train_step(self, timer: Timer = untimed) -> Any:
-        """Return the train step, once the first batch was checked.
-
-        It is called with a batch, as the loader yielded it. ``first(result)`` trains on the batch of a dry
-        run, and ``finish()`` updates by gradients that wait for further batches. Tools call its phases one by
-        one, and time them: ``fetch(raw)``, ``forward(batch)`` and ``learn(result)``.
-        """
+    def train_step(self, timer: Timer = untimed) -> TrainStep:
+        """Return what trains on a batch; `timer` measures its phases. A restarted engine needs a new one."""
+        return TrainStep(self.session, timer)
 
     @abstractmethod
     def evaluate_batch(self, raw: Any) -> BatchResult:

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from .. import engines
-from ..engines import DryRun, Setup, Timer, needs_torch, untimed
+from ..engines import DryRun, Setup, needs_torch
 from ..engines.class_counts import balance_classes
 from ..log_once import LogOnce
 from ..protocols import Array, Context, Numbers
 from ..spec.plan import Plan
 from ..stages import TRAIN
 from ..state import RunState
-from .balance.make import of_kind
 from .check.dry_run import dry_run
 from .check.make_plan import make_plan
 from .compat import mx
@@ -32,7 +31,6 @@ from .operator_times import operator_times
 from .optim.preserve_state import preserve_state
 from .session import Session
 from .snapshot.snapshot import Snapshot
-from .train_step import TrainStep
 from .trial_run import trial_run
 
 __all__ = ["Engine", "be_deterministic", "has", "host", "make_engine"]
@@ -72,21 +70,18 @@ class Engine(engines.Engine):
     def balance_classes(self, data: Any, ends: bool) -> None:
         balance_classes(self.session, data, ends, self._log_once, lambda loss: is_kind(loss, SequenceCELoss))
 
-    def dry_run(self, first: Any, val_data: Any, trained: bool) -> DryRun:
+    def dry_run(self, first: Any, val_data: Any) -> DryRun:
         return dry_run(self.session, first, val_data)
 
-    def make_plan(self, run: DryRun, trained: bool, layers: bool = False) -> Plan:
-        return make_plan(self.session, run, self._log_once, trained, layers)
-
-    def train_step(self, timer: Timer = untimed) -> Any:
-        return TrainStep(self.session, timer)
+    def make_plan(self, run: DryRun, layers: bool = False) -> Plan:
+        return make_plan(self.session, run, self._log_once, layers)
 
     def evaluate_batch(self, raw: Any) -> Any:
         return evaluate_batch(self.session, raw)
 
     def join_figures(self, stage: str, ended: bool = True) -> None:
         join_figures(self.session.world, self.session.stages[stage].figures, ended)
-        _, balancer = of_kind(self.session.balancer)
+        balancer = self.session.balancer
         judged = stage == TRAIN and ended and self.session.world.first
         if judged and balancer is not None and (message := balancer.never_met()):
             self._log_once.warning(message)

@@ -6,10 +6,12 @@ from typing import Any
 import numpy as np
 
 from ..engines import prediction
+from ..engines.dry_run import measured_apart
 from ..engines.prediction import Piece
 from ..errors import raise_problems
+from ..seeding import preserve_rng
 from ..stages import EVALUATE
-from .check.first_batch import run_batch
+from .check.first_batch import check_first_batch
 from .data.arrays import to_numpy
 from .losses import softmax_axis
 from .session import Session
@@ -28,7 +30,9 @@ def evaluate_batch(session: Session, raw: Any) -> StepResult:
     if is_first:
         session.trainers.prepare()
         session.begin_stage(EVALUATE, batch)
-    result = run_batch(stage, batch, session.state)
+        with preserve_rng(), measured_apart([stage]):
+            raise_problems(check_first_batch(stage, batch, session.state)[1])
+    result = stage.run(batch, session.state)
     stage.measure(result)
     raise_problems(stage.figures.name_problems() if is_first else [])
     return result

@@ -12,7 +12,7 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from .. import engines
-from ..engines import CUDA_GRAPHS, Setup, Timer, untimed
+from ..engines import CUDA_GRAPHS, Setup
 from ..engines.class_counts import balance_classes
 from ..engines.prediction import predict
 from ..errors import SpecError
@@ -31,7 +31,6 @@ from .operator_times import operator_times
 from .plan import make_plan
 from .session import Session
 from .snapshot import Snapshot
-from .step import TrainStep
 
 __all__ = ["Engine", "be_deterministic", "has", "host", "make_engine"]
 
@@ -100,16 +99,13 @@ class Engine(engines.Engine):
     def balance_classes(self, data: Any, ends: bool) -> None:
         balance_classes(self.session, data, ends, self._log_once)
 
-    def dry_run(self, first: Any, val_data: Any, trained: bool) -> DryRun:
+    def dry_run(self, first: Any, val_data: Any) -> DryRun:
         with self.running():
             return dry_run(self.session, first, val_data)
 
-    def make_plan(self, run: Any, trained: bool, layers: bool = False) -> Plan:
+    def make_plan(self, run: Any, layers: bool = False) -> Plan:
         with self.running():
-            return make_plan(self.session, run, self._log_once, trained, layers)
-
-    def train_step(self, timer: Timer = untimed) -> TrainStep:
-        return TrainStep(self.session, timer)
+            return make_plan(self.session, run, self._log_once, layers)
 
     def evaluate_batch(self, raw: Any) -> Any:
         return evaluate_batch(self.session, raw)

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from ..engines.batch import as_numpy
 from ..engines.prediction import Piece
-from ..engines.raw_batches import as_numpy
 from ..errors import raise_problems
 from ..stages import EVALUATE
 from .check import check_first_batch
@@ -63,7 +63,7 @@ def predict_batch(session: Session, raw: Any) -> list[Piece]:
         _materialise(session, stage, batch)
         outputs = stage.forward(batch.slots)
         if stage.carried is not None:
-            stage.carried.keep(batch, outputs)
+            stage.carried.keep(batch, [outputs])
         return [({name: as_numpy(outputs[name]) for name in stage.spec.output_names}, batch.samples)]
 
 

@@ -1,6 +1,7 @@
 """Check losses and metrics on one batch, before anything is updated."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
@@ -88,7 +89,7 @@ def inspect_labels(rules: Sequence[LabelRule], batch: Batch) -> list[Problem]:
         if rule.classes is None:
             problems += _not_finite(rule, batch)
             continue
-        pieces = []
+        pieces, rule = [], replace(rule, output=None)  # with the first device's number of classes
         for arrays in (by_reference({}, slots) for slots in batch.slots):
             values, wrong = arrays[rule.label].asnumpy(), rule.violations(mx.nd, arrays).asnumpy()
             pieces.append(np.where(wrong != 0, values, np.zeros_like(values)))

@@ -66,6 +66,7 @@ class Frozen:
         self._traced: dict[Any, dict[str, Any]] = {}  # graphs of blocks in which norms are frozen
         self._requests: list[str] = []  # for which they were traced
         self._changes = 0  # of running statistics, which have no grad_req
+        self.version = 0  # another one if something else is frozen
 
     def requests(self) -> list[str]:
         """Return what changes if what is frozen does: each parameter's ``grad_req``, and a count."""
@@ -84,6 +85,10 @@ class Frozen:
         """Return the names of the running statistics of frozen layers."""
         frozen = {each for norm in self._norms if self._is_frozen(norm) for each in norm.statistics}
         return [name for name, parameter in self._parameters.items() if parameter in frozen]
+
+    def changed(self) -> None:
+        """Note that something else is frozen: graphs, which know what learns, must be traced again."""
+        self.version += 1
 
     def forget(self) -> None:
         """Discard traced graphs, as the user may have hybridized blocks anew."""

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from multifit import LossSpec, MetricSpec, TaskSpec, TrainerSpec
+from multifit.engines import TrainStep
 from multifit.gluon.check.dry_run import dry_run
 from multifit.gluon.session import Session
-from multifit.gluon.train_step import TrainStep
 from tests.common.nets import normed_heads
 from tests.common.specs import CE, two_head_spec
 from tests.engines import new_engine
