@@ -10,21 +10,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...checks import describe
+from ...checks import describe, partly_missing_problem
 from ...engines import scikit
 from ...engines.metric_figures import function_of, is_torchmetrics
 from ...engines.prediction import sample_axis
-from ...errors import SpecError, quoted, shown, suggest
+from ...errors import SpecError, quoted, raise_problems, shown, suggest
 from ...protocols import Array
 from ...signatures import arity_problem, signature_of
-from ...spec.names import OUTPUTS, Ref
+from ...spec.names import LABELS, OUTPUTS, Ref
+from ...spec.parsing import label_of, presence
 from ...spec.plan import function_name
 from ...spec.terms import MetricTerm
 from ..compat import mx
 from ..data.arrays import new_array
-from .base import present_arrays
 from .catalogue import READING, parts_of, updates_as, value_axis
 from .classification import UNCLEAR, BinaryAccuracy, read_classes
+from .labels import count_in_part
 
 
 def copy_metric(metric: mx.metric.EvalMetric) -> mx.metric.EvalMetric:
@@ -172,6 +173,59 @@ class Measured(NamedTuple):
         arrays, parts = [device[0] for device in with_samples], [device[1] for device in with_samples]
         joining = Joining([len(device[term.present[0]]) for device in arrays], 0)
         return Measured(arrays, parts, joining, axis is not None)
+
+
+def present_arrays(
+    term: MetricTerm, axis: int | None, arrays: Mapping[Ref, Array], others: Mapping[str, Array]
+) -> tuple[dict[Ref, Array], dict[str, Array]] | None:
+    """Return one device's arrays with what is present for a metric; None if nothing is.
+
+    `others` are what the losses returned, and `axis` is what :func:`value_axis` returns. If it is given, the
+    metric gets, of each label and its output, the values that are present; both are left out if there are
+    none. Otherwise it gets the samples that have all its labels; raises DataError if a sample has only a part
+    of a label. This waits for the device.
+    """
+    if axis is not None:
+        values = dict(arrays)
+        for output, label in zip(term.outputs, term.labels):
+            mask = Ref(LABELS, presence(label.name))
+            if mask in term.present:
+                pair = _values(values.pop(output), values.pop(label), arrays[mask], axis)
+                values.update(zip((output, label), pair))
+        return (values, dict(others)) if any(ref in values for ref in term.labels) else None
+    for ref in term.present:
+        if count := count_in_part(arrays[ref]):
+            raise_problems([partly_missing_problem(term.where, label_of(ref).name, "", count)])
+    masks = [arrays[ref].asnumpy() for ref in term.present]
+    rows = np.all([mask.reshape(len(mask), -1).all(axis=1) for mask in masks], axis=0)
+    if not rows.any():
+        return None
+    index = new_array(np.flatnonzero(rows), arrays[term.present[0]].context, "int32")
+
+    def chosen(array: Any) -> Any:
+        is_per_sample = array is not None and array.shape[:1] == (len(rows),)
+        return mx.nd.take(array, index, axis=0) if is_per_sample else array
+
+    return {ref: chosen(a) for ref, a in arrays.items()}, {name: chosen(a) for name, a in others.items()}
+
+
+def _values(output: Array, label: Array, present: Array, axis: int) -> list[Array]:
+    """Return the values of an output and its label that are present, as samples; nothing if there are none.
+
+    The classes stay along `axis`.
+    """
+    kept = np.flatnonzero(present.asnumpy())
+    if not kept.size:
+        return []
+    index = new_array(kept, label.context, "int32")
+    if label.size > len(label):
+        if output.size == label.size:
+            output = output.reshape((-1,))
+        else:
+            classes = output.shape[axis]
+            output = mx.nd.moveaxis(output, axis, -1).reshape((-1, *(1,) * (axis - 1), classes))
+        label = label.reshape((-1, *(1,) * (axis - 1)))
+    return [mx.nd.take(array, index, axis=0) for array in (output, label)]
 
 
 def groups(metric: Any, term: MetricTerm, measured: Measured) -> list[Groups]:

@@ -111,7 +111,7 @@ class StageFigures(stage_figures.StageFigures):
         return [metric for metric in self.metrics if metric.place is Place.DEVICE]
 
     def place(
-        self, groups: Sequence[Sequence[Term]], arrays: Mapping[Ref, Any], size: int
+        self, groups: Sequence[Sequence[Term]], arrays: Mapping[Ref, Any]
     ) -> list[list[tuple[MetricTerm, DeviceMetric]]]:
         """Decide where each metric is computed; `arrays` are one device's outputs and slots.
 
@@ -124,7 +124,7 @@ class StageFigures(stage_figures.StageFigures):
             if not metric.term.has_slots(arrays):
                 continue
             group = None if metric.place is Place.HOST else _group(metric, groups)
-            device = None if group is None else metric.bind(arrays, size)
+            device = None if group is None else metric.bind(arrays)
             metric.place = Place.HOST if device is None else Place.DEVICE
             if group is not None and device is not None:
                 placed[group].append((metric.term, device))

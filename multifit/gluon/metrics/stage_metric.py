@@ -17,8 +17,8 @@ from ...spec.terms import MetricTerm
 from ..compat import mx
 from ..data.arrays import new_array
 from ..user_code import user_code
-from .base import Coverage, DeviceMetric, PresentMatches
-from .catalogue import counts_whole_pass, device_metric, direction, figure_names
+from .base import Coverage, DeviceMetric
+from .catalogue import counts_whole_pass, device_metric, direction, figure_names, value_axis
 from .host import (
     Groups,
     Measured,
@@ -97,23 +97,17 @@ class StageMetric(MetricFigures):
             return "computed from the whole pass"
         return PLACES[self.place] if self.is_whole else "updated batch by batch"
 
-    def bind(self, arrays: Mapping[Ref, Any], size: int) -> DeviceMetric | None:
-        """Return the device metric for one device's outputs and slots; None if they cannot be in the graph.
-
-        `size` is the device's number of samples.
-        """
+    def bind(self, arrays: Mapping[Ref, Any]) -> DeviceMetric | None:
+        """Return the device metric for one device's outputs and slots; None if it cannot be in the graph."""
         device = device_metric(self.metric)
-        if device is None:
+        outputs, labels, masks = (
+            [arrays[ref].shape for ref in refs]
+            for refs in (self.term.outputs, self.term.labels, self.term.present)
+        )
+        by_value = not masks or value_axis(self.term, self.metric, arrays) is not None
+        if device is None or len(masks) > 1 or not by_value:
             return None
-        if self.term.present:
-            if not device.counts_labels:
-                return None
-            device = PresentMatches(device)
-        outputs = [arrays[ref].shape for ref in self.term.outputs] + [(1,)] * len(self.term.losses)
-        labels = [arrays[ref].shape for ref in (*self.term.labels, *self.term.present)]
-        # if batches may lack slots of the metric, nothing counts the samples of those that have them
-        samples = None if self.term.optional else size
-        return device if device.bind(labels, outputs, samples) else None
+        return device if device.bind(labels, outputs + [(1,)] * len(self.term.losses), *masks) else None
 
     def update(self, measured: Measured, sums: MetricSums) -> None:
         """Measure a batch outside of the graph: add to `sums`, keep arrays, or update the metric object."""
@@ -146,7 +140,8 @@ class StageMetric(MetricFigures):
         floats = [a.astype("float32") if np.dtype(a.dtype).kind == "f" else a for a in outputs]
         with outputs[0].context:
             pieces = device.statistics(mx.nd, labels, floats)
-            sums.add(((self.term.where, device.width),), mx.nd.concat(*pieces, dim=0))
+            vector = mx.nd.concat(*pieces, dim=0).astype("float64")
+            sums.add(((self.term.where, device.width),), vector)
         return True
 
     def compute(self, sums: Mapping[str, np.ndarray], kept: KeptArrays, complete: bool) -> None:

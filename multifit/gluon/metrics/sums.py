@@ -9,7 +9,7 @@ import numpy as np
 
 from ...engines.stage_figures import loss_figures
 from ...protocols import Array, Context
-from ...spec.terms import MetricTerm, Term
+from ...spec.terms import Term
 from ..compat import mx
 
 CHUNK = 64  # arrays that are added in one call, if they are small
@@ -76,8 +76,6 @@ class ScalarSum:
         """Return the number and the devices' sums, for a checkpoint."""
         return [self._number, self._array.state()]
 
-
-SAMPLES = "samples"  # the name of the number of samples among the sums
 
 Layout = tuple[tuple[str, int], ...]  # of a vector of statistics: the name and width of each part
 
@@ -146,18 +144,12 @@ class MetricSums:
         self.samples += samples
 
     def read(self) -> dict[str, np.ndarray]:
-        """Return the sums by name; this waits for the engine.
-
-        The counts of metrics that have no number of labels of their own get that of the samples.
-        """
+        """Return the sums by name; this waits for the engine."""
         sums: dict[str, np.ndarray] = {}
         for layout, vector in self.vectors.items():
-            values, parts = np.asarray(vector.read()), dict(slices(layout))
-            for name, part in parts.items():
-                total = values[part]
-                if len(total) == 1 and SAMPLES in parts and name.startswith(MetricTerm.field):
-                    total = np.append(total, values[parts[SAMPLES]])
-                sums[name] = sums.get(name, 0.0) + total
+            values = np.asarray(vector.read())
+            for name, part in slices(layout):
+                sums[name] = sums.get(name, 0.0) + values[part]
         return sums
 
     def totals(self) -> Totals:

@@ -15,13 +15,13 @@ from ...spec.terms import Taker, Term, by_reference
 from ..compat import mx
 from ..data.arrays import Signature
 from ..graph.bound import bound_graph, reaches_any
+from ..losses import faster_loss
 from ..metrics.labels import LabelRule
 from ..metrics.stage_figures import StageFigures
 from ..optim.preserve_state import kept_statistics
 from ..user_code import user_code
 from .cached_graph import CachedGraph
 from .executor import ExecutedGraph
-from .fused_losses import fused_loss
 from .loss_calls import counts_values
 from .loss_graph import APART, Example, LossGraph, LossOutputs
 from .loss_separation import LossSeparation
@@ -166,7 +166,7 @@ class StepGraphs:
         arrays = by_reference(outputs, slots)
         terms = [term for term in self._spec.terms if term.has_slots(arrays)]
         traced = not (self.outside or self._failure)  # all of it, or nothing
-        (metrics,) = self._figures.place([terms], arrays, size)
+        (metrics,) = self._figures.place([terms], arrays)
         functions = {term.key: self._fused(term, arrays) for term in terms if traced and not term.present}
         losses = LossGraph(
             terms,
@@ -183,7 +183,7 @@ class StepGraphs:
         return StepGraph(network, losses, self.differentiable, self._separation, taken, traced, self.joined)
 
     def _fused(self, term: Term, arrays: Mapping[Ref, Any]) -> Any:
-        return fused_loss(term.spec.fn, [arrays[ref] for ref in term.args])
+        return faster_loss(term.spec.fn, [arrays[ref] for ref in term.args])
 
     def _outputs_taken(self, arrays: Mapping[Ref, Any]) -> Collection[str] | None:
         """Return the outputs that losses and metrics read in a batch that lacks some slots; None for all."""

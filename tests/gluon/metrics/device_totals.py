@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 
 from multifit.gluon.metrics import copy_metric, device_metric
-from multifit.gluon.step.loss_graph import _count_equal
 
 import mxnet as mx  # isort: skip
 
@@ -17,36 +16,23 @@ class StatisticsGraph(mx.gluon.HybridBlock):
 
     def __init__(self, device: Any, labels: int) -> None:
         super().__init__()
-        self.device = device
-        self.labels = labels
+        self.device, self.labels = device, labels
 
-    def hybrid_forward(self, F: Any, size: Any, *slots: Any) -> Any:
+    def hybrid_forward(self, F: Any, *slots: Any) -> Any:
         pieces = self.device.statistics(F, list(slots[: self.labels]), list(slots[self.labels :]))
-        if self.device.returns_rows:
-            pieces = [_count_equal(F, pieces), size]
         return F.concat(*pieces, dim=0) if len(pieces) > 1 else pieces[0]
-
-
-def shapes(arrays: list) -> list[tuple]:
-    return [array.shape for array in arrays]
 
 
 def device_totals(device: Any, batches: list[Batch], traced: bool) -> np.ndarray:
     """Sum a device metric's statistics over devices and batches."""
     labels, outputs = batches[0][0]
-    samples = {array.shape[0] for array in labels}
-    assert device.bind(shapes(labels), shapes(outputs), samples.pop() if len(samples) == 1 else None)
+    assert device.bind(*[[array.shape for array in arrays] for arrays in (labels, outputs)])
     graph = StatisticsGraph(device, len(labels))
     if traced:
         graph.hybridize(static_alloc=True)
-    totals = np.zeros(2 if device.returns_rows else device.width)
-    for batch in batches:
-        sizes = [mx.nd.array([(labels or outputs)[0].shape[0]]) for labels, outputs in batch]
-        statistics = sum(graph(size, *labels, *outputs) for size, (labels, outputs) in zip(sizes, batch))
-        assert statistics.shape == totals.shape
-        assert statistics.dtype == (np.float32 if device.returns_rows else np.float64)
-        totals += statistics.asnumpy()
-    return totals
+    pieces = [graph(*labels, *outputs) for batch in batches for labels, outputs in batch]
+    assert {(piece.shape, piece.dtype) for piece in pieces} == {((device.width,), np.float32)}
+    return np.sum([piece.asnumpy() for piece in pieces], axis=0, dtype="float64")
 
 
 def check_agreement(metric: Any, batches: list[Batch], traced: bool, rtol: float = 1e-6) -> None:
