@@ -23,9 +23,8 @@ from .data.added_slots import ValueWeights
 from .data.batch import Batch
 from .data.splitter import BatchSplitter
 from .metrics.stage_metric import StageMetric, declared_metrics
-from .model.model import Model, default_spec
+from .model.model import Model, SharedParameters, default_spec
 from .model.model_trainers import ModelTrainers, bound_parameters
-from .model.shared_parameters import SharedParameters
 from .optim.preserve_state import kept_statistics
 from .step.loss_graph import APART
 from .step.loss_separation import TOGETHER, LossSeparation

@@ -41,23 +41,26 @@ class Weights(Scales):
     def vector(self, losses: LossGraph, scale: Scale, context: Context) -> Array | None:
         """Return weight / divisor of a loss graph's terms; None without terms."""
         key = losses.layout, context  # not the graph, of which ever new sizes of samples have ever new ones
-        if key not in scale.vectors and losses.terms:
+        vector = scale.vectors.get(key)
+        if vector is None and losses.terms:
             pairs = [(scale.weights[term.key], scale.divisors[term.key]) for term in losses.terms]
             if any(isinstance(divisor, mx.nd.NDArray) for _, divisor in pairs):
                 quotients = [_quotient(*pair, context).astype(self._dtype) for pair in pairs]
-                scale.vectors[key] = mx.nd.concat(*quotients, dim=0)
+                vector = mx.nd.concat(*quotients, dim=0)
             else:
                 numbers = tuple(weight / divisor if divisor else 0.0 for weight, divisor in pairs)
-                scale.vectors[key] = self.constant(numbers, context)
-        return scale.vectors.get(key)
+                vector = self.constant(numbers, context)
+            scale.vectors[key] = vector
+        return vector
 
     def constant(self, values: tuple[float, ...], context: Context) -> Array:
         """Return numbers as an array, the same one each time."""
-        if (values, context) not in self._constants:
+        key = values, context
+        if (array := self._constants.get(key)) is None:
             if len(self._constants) > MAX_VECTORS:
                 self._constants.clear()
-            self._constants[values, context] = new_array(values, context, self._dtype)
-        return self._constants[values, context]
+            array = self._constants[key] = new_array(values, context, self._dtype)
+        return array
 
     def summed(self, value: Any, batch: Batch) -> Any:
         """Return the sum in float64: one of bytes would be a byte, and float32 stops counting at 2**24."""
