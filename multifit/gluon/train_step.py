@@ -114,7 +114,7 @@ class TrainStep:
             if self._hooks.active("change_objective"):
                 change_objective(result, self._hooks, self._stage.separation)
             if self._of_gradients is not None:
-                self._of_gradients.differentiate(result, self._state)
+                self._of_gradients.differentiate(result, self._state, timer=self._timer)
             elif result.objectives:  # else this process has no samples
                 result.differentiate()
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 
 from ...balance import compared
-from ...balance.compared import ChosenParameters, Products
+from ...balance.compared import ChosenParameters, Products, Timer
 from ...balance.tasks import Tasks
 from ...distributed import World
 from ...protocols import Array, Numbers
@@ -92,7 +93,10 @@ class GradientBalancer(compared.GradientBalancer):
 
     of_features, of_parameters = FeatureGradients, ParameterGradients
 
-    def differentiate(self, result: StepResult, state: RunState, scale: float = 1.0) -> None:
+    def differentiate(
+        self, result: StepResult, state: RunState, scale: float = 1.0, timer: Timer = nullcontext
+    ) -> None:
         if result.objectives:  # else this process has no samples
             result.differentiate()
-        self._combine(result, result, state)
+        with timer("balance"):
+            self._combine(result, result, state)
