@@ -214,10 +214,6 @@ class Trainers(Mapping[str, TrainerHandle]):
                 parameter.zero_grad()
         self.added_gradients.forget([name], others=False)
 
-    def calls(self, name: str) -> int | None:
-        """Return the number of calls that update a trainer's parameters; None if the trainer decides that."""
-        return self._updates[name].calls
-
     def learning_rates(self) -> dict[str, float]:
         """Return the learning rates as figures: ``lr``, or ``lr_<trainer>`` if there are several."""
         if len(self) == 1:
