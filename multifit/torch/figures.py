@@ -103,8 +103,8 @@ class StageFigures(stage_figures.StageFigures):
                 tensors += sums
                 layout += [name] * len(sums)
         if rules := self._rules_for(result):
-            layout.append(tuple([rule.key for rule in rules]))
-            tensors.append(torch.stack([rule.count(batch.slots[rule.slot]) for rule in rules]))
+            layout += [(rule.key,) for rule in rules]
+            tensors += [rule.count(batch.slots[rule.slot]) for rule in rules]
         if tensors:
             self._sums.add(tuple(layout), tensors)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import nn
 
 from .. import engines
@@ -15,7 +16,7 @@ from ..spec import TaskSpec
 from ..spec.terms import Term
 from ..stages import TRAIN
 from ..state import RunState
-from .balance import GradientBalancer, make_balancer
+from .balance import make_balancer
 from .batch import Batch, BatchSplitter, ValueWeights
 from .branch import backward
 from .compiling import compiled
@@ -57,7 +58,7 @@ class Session(engines.Session):
         return cls(*parts, compile=setup.compile)
 
     def normalizer(self, term: Term, batch: Batch) -> float:
-        """Return this process's part of a loss's normalizer; waits for the device."""
+        """Return this rank's summand of a loss's normalizer; waits for the device."""
         return float(self.stages[TRAIN].objective.normalizer(term, batch))
 
     def backward(self, result: StepResult) -> None:
@@ -107,7 +108,7 @@ class Session(engines.Session):
             spec, metrics, not hooks.handle_non_finite, means, stage=name, device=model.device
         )
         changes = any(hooks.active(what) for what in ("change_outputs", "change_objective"))
-        compares = training and isinstance(self.balancer, GradientBalancer)
+        compares = training and self.balancer is not None and self.balancer.compares
         compile = False if changes or compares else self._compile
         if compares and self._compile not in (False, AUTO):
             self._log_once.warning(

@@ -13,6 +13,7 @@ from .. import engines
 from ..checks import at_path, bind_outputs
 from ..distributed import World
 from ..engines import Timer, untimed
+from ..engines.scale import Divisors, Scale
 from ..errors import Problem, SpecError, raise_problems
 from ..events import NO_HOOKS, TrainingHooks
 from ..spec import TaskSpec
@@ -23,7 +24,7 @@ from ..state import RunState
 from .batch import Batch, CarriedState
 from .cuda_graphs import CudaGraphs
 from .figures import StageFigures
-from .losses import Losses, Objective, Scale, Shares
+from .losses import Losses, Objective
 from .model import Model
 from .user_code import user_code
 
@@ -95,7 +96,7 @@ class Stage:
     """Runs batches for one TaskSpec, and adds up its figures.
 
     `name` is "train" or "evaluate". `hooks` call the handlers that change a training step; `frozen` resets
-    the modules that stay in evaluation mode. `shares` is as for :class:`Objective`. `run_net` calls the net
+    the modules that stay in evaluation mode. `divisors` is as for :class:`Objective`. `run_net` calls the net
     on its inputs; it may be compiled. `graphs` run batches as CUDA graphs.
 
     `figures` hold what was measured so far, and `checked` says whether a first batch was checked. `casts` are
@@ -111,7 +112,7 @@ class Stage:
         world: World,
         hooks: TrainingHooks = NO_HOOKS,
         frozen: Callable[[], object] = lambda: None,
-        shares: Shares | None = None,
+        divisors: Divisors | None = None,
         run_net: Callable[..., Any] | None = None,
         graphs: CudaGraphs | None = None,
     ) -> None:
@@ -121,7 +122,7 @@ class Stage:
         self._hooks, self._frozen = hooks, frozen
         self._changes_outputs = hooks.active("change_outputs")
         self._world = world
-        self.objective = Objective(spec, world, model.device, shares, graphs is not None)
+        self.objective = Objective(spec, world, model.device, divisors, graphs is not None)
         self._run_net, self._graphs = run_net or model.net, graphs
         self._paths: Mapping[str, tuple[Any, ...]] | None = None
         low = model.input_dtype in (torch.float16, torch.bfloat16)  # whose labels and losses are in float32

@@ -16,7 +16,7 @@ from ..optim.binding import DEFAULT, bind_trainers, frozen_names
 from ..optim.gradients import is_fresh, replicas
 from ..optim.parameters import learnable, trainable
 from ..optim.trainers import Trainers
-from ..step.frozen import Frozen
+from ..step.blocks import Frozen
 from .model import Model
 
 

@@ -107,7 +107,7 @@ class LossGraph:
     @property
     def refs(self) -> set[Ref]:
         """All outputs and slots that are read."""
-        taken = [*self.terms, *(metric for metric, _ in self.metrics), *self.rules]
+        taken: list[Any] = [*self.terms, *(metric for metric, _ in self.metrics), *self.rules]
         return {ref for each in taken for ref in each.refs}
 
     @property

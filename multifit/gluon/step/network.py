@@ -19,9 +19,8 @@ from ..graph.lower import FULL, Precision, lower
 from ..optim.parameters import real_dtype
 from ..optim.preserve_state import kept_statistics
 from ..user_code import user_code, wait_for
-from .blocks import STOCK
+from .blocks import STOCK, Frozen
 from .cached_graph import CachedGraph, forget_errors, give_graph
-from .frozen import Frozen
 
 
 def flatten(result: Any, flat: list[Any]) -> Any:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ... import engines
+from ...engines.scale import Scale
 from ...errors import SpecError, last_line
 from ...events import TrainingHooks
 from ...protocols import Array, Numbers
@@ -15,7 +16,6 @@ from ..compat import mx
 from ..data.arrays import new_array
 from ..data.batch import Batch
 from .cached_graph import Backward
-from .loss_weights import BatchLossScale
 from .split_graph import SharedFeatures
 
 
@@ -34,13 +34,13 @@ class StepResult(engines.StepResult):
 
     spec: TaskSpec
     batch: Batch
+    scale: Scale
     outputs: list[dict[str, Array]] = field(default_factory=list)
     parts: list[dict[str, Array]] = field(default_factory=list)
     objectives: list[Array] = field(default_factory=list)
     objective_losses: list[tuple[str, ...]] = field(default_factory=list)
     backwards: list[tuple[int, Backward | None]] = field(default_factory=list)
     head_gradients: list[Array] | None = None
-    scale: BatchLossScale | None = None
     features: list[SharedFeatures] = field(default_factory=list)
     measured: set[str] = field(default_factory=set)
 

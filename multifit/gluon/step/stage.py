@@ -8,6 +8,7 @@ from typing import Any
 
 from ...distributed import ALONE, World
 from ...engines import Timer, untimed
+from ...engines.scale import Divisors, Scale
 from ...protocols import Array, Context, Slots
 from ...spec import TaskSpec
 from ...state import RunState
@@ -19,13 +20,12 @@ from ..metrics.host import Joining, Measured
 from ..metrics.joined import gathered
 from ..metrics.stage_figures import StageFigures
 from ..metrics.stage_metric import StageMetric
-from ..ranks.collectives import Normalizers
 from .loss_graph import LossGraph, LossOutputs
 from .loss_separation import TOGETHER, LossSeparation
-from .loss_weights import BatchLossScale, LossScaler, Shares
 from .network import Network
 from .result import StepResult
 from .step_graph import Inputs, StepGraph, StepGraphs
+from .weights import Weights, drop_empty
 
 MAX_BATCHES = 64  # the largest number of batches that may wait for the engine
 MIN_BATCHES = 2  # this many may always wait
@@ -69,8 +69,8 @@ class Stage:
     `network` is the net, as this stage calls it; its spec says what is routed where. Gradients are recorded
     if `training`. `changes_objective` says whether handlers compute an objective from outputs and losses, and
     `dtype` is that of the objective: the dtype of the net's parameters. `finite_only` says whether slots
-    that are not finite are an error. `separation` says which losses are kept apart. `shares` is as for
-    :class:`LossScaler`.
+    that are not finite are an error. `separation` says which losses are kept apart. `divisors` is as for
+    :class:`Weights`.
 
     `figures` hold what was measured so far, and `checked` says whether a first batch was checked. `casts` are
     the dtypes to which labels are cast, as the losses cannot run with those of the first batch.
@@ -89,7 +89,7 @@ class Stage:
         dtype: str = "float32",
         finite_only: bool = True,
         separation: LossSeparation = TOGETHER,
-        shares: Shares | None = None,
+        divisors: Divisors | None = None,
     ) -> None:
         self.spec: TaskSpec = network.spec
         self.training, self.needs_outputs, self.checked = training, True, False
@@ -100,7 +100,7 @@ class Stage:
         self.figures = StageFigures(self.spec, metrics, finite_only, separation.means, network.stage)
         self._world = world
         self.graphs = StepGraphs(network, self.figures, changes_objective, dtype, separation)
-        self._scaler = LossScaler(self.spec.terms, dtype, Normalizers(world), shares)
+        self.weights = Weights(self.spec.terms, dtype, world, divisors)
         self._throttle = Throttle()
         self._scope = mx.autograd.record if training else partial(mx.autograd.pause, train_mode=False)
         self.is_partial = training and any(term.optional for term in self.spec.terms)
@@ -116,7 +116,7 @@ class Stage:
 
         `state` is for weights that are functions of it.
         """
-        scale = self._scaler.scale(batch, state)
+        scale = self.weights.scale(batch, state)
         result, needs_outputs = StepResult(self.spec, batch, scale=scale), self._needs_outputs
         with self._scope():
             computed = [self._run(result, *device, needs_outputs) for device in batch.devices()]
@@ -128,7 +128,7 @@ class Stage:
 
     def again(self, batch: Batch, state: RunState | None = None) -> StepResult:
         """Compute the objectives of a batch once more, in training mode, without gradients or figures."""
-        result = StepResult(self.spec, batch, scale=self._scaler.scale(batch, state))
+        result = StepResult(self.spec, batch, scale=self.weights.scale(batch, state))
         with mx.autograd.pause(train_mode=True):
             for device in batch.devices():
                 self._run(result, *device, self._needs_outputs)
@@ -140,7 +140,7 @@ class Stage:
         `outputs` are the net's for these. The graph for such batches is then known; see
         :meth:`StepGraphs.check`.
         """
-        scale = self._scaler.scale(batch, state)
+        scale = self.weights.scale(batch, state)
         result = StepResult(self.spec, batch, scale=scale)
         slots, size, signature = batch.slots[0], batch.sizes[0], signature_of(batch.slots[0].values())
         with self.recording(), batch.contexts[0]:
@@ -232,23 +232,23 @@ class Stage:
             result.features.append(graph.features)
 
     def _inputs(
-        self, graph: StepGraph, scale: Any, context: Context, slots: Slots, size: int, signature: Signature
+        self, graph: StepGraph, scale: Scale, context: Context, slots: Slots, size: int, signature: Signature
     ) -> Inputs:
-        weights = self._scaler.vector(graph.losses, scale, context) if self.training else None
-        return Inputs(slots, weights, self._scaler.constant((float(size),), context), size, signature)
+        weights = self.weights.vector(graph.losses, scale, context) if self.training else None
+        return Inputs(slots, weights, self.weights.constant((float(size),), context), size, signature)
 
-    def _add(self, computed: Sequence[tuple[StepGraph, LossOutputs]], scale: Any, batch: Batch) -> None:
+    def _add(self, computed: Sequence[tuple[StepGraph, LossOutputs]], scale: Scale, batch: Batch) -> None:
         sums = self.figures.sums
         for graph, outputs in computed:
             losses, statistics = graph.losses, outputs.statistics
             if sums.norms:
-                statistics = self._scaler.drop_empty(losses, statistics, scale)
+                statistics = drop_empty(losses, statistics, scale)
             sums.add(losses.layout, statistics)
             if sums.weighted:
                 self._add_weighted(losses, statistics, scale)
-        sums.count(batch.samples, scale.own)
+        sums.count(batch.samples, scale.shares)
 
-    def _add_weighted(self, losses: LossGraph, statistics: Any, scale: BatchLossScale) -> None:
+    def _add_weighted(self, losses: LossGraph, statistics: Any, scale: Scale) -> None:
         for term in losses.terms:
             if term.key in self.figures.sums.weighted:
                 index = losses.slices[term.where].start + term.minimized

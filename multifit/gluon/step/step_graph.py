@@ -22,10 +22,10 @@ from ..user_code import user_code
 from .cached_graph import CachedGraph
 from .executor import ExecutedGraph
 from .fused_losses import fused_loss
+from .loss_calls import counts_values
 from .loss_graph import APART, Example, LossGraph, LossOutputs
 from .loss_separation import LossSeparation
 from .network import Network, hybridizing, is_traceable
-from .present_losses import counts_values
 from .split_graph import SharedFeatures, SplitGraph
 
 MAX_SIGNATURES = 4096  # whose graph is known; beyond that, the oldest is forgotten
