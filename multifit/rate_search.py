@@ -134,7 +134,7 @@ def find_learning_rate(
     if not start < end:
         raise ValueError(f"find_learning_rate: start is {start} and end is {end}; start must be below end")
     rates = [float(rate) for rate in np.geomspace(start, end, batches)]
-    with engine.trial_run(data, "data", "find_learning_rate") as (run, iterator):
+    with engine.trial_run(data, "data") as (run, iterator):
         trainers = _select(engine.session.trainers.get(), trainer)
         next(iterator)  # the first batch is in `run`
         rest = iterator if one_shot(data) else chain(iterator, engine.session.readers[TRAIN].repeat(data))

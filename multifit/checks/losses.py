@@ -6,11 +6,23 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from ..errors import Problem, SpecError, counted
+from ..protocols import Numbers
 from ..spec import TaskSpec
 from ..spec.names import listed
+from ..spec.plan import function_name
 from ..spec.terms import Term
 from . import describe
+
+NO_GRADIENT = (
+    "returns numbers that autograd has not computed from the outputs, so they train nothing; compute them "
+    "from the outputs, without {}, or give weight=0 to only measure the loss"
+)
+
+Gradients = Sequence[tuple[Numbers, Numbers]]
+"""Gradients of a loss for incoming gradients of 1 and of 4, by output."""
 
 
 def absent_problems(spec: TaskSpec, slots: Mapping[str, Any]) -> list[Problem]:
@@ -107,3 +119,20 @@ def check_rows(term: Term, values: Any, samples: int, way_out: str = "") -> None
             f"{term.where}: its label may be missing, and it returns {describe.array(values)} for "
             f"{samples} samples; return a value for each sample, so that some can be left out{way_out}"
         )
+
+
+def are_scaled(gradients: Gradients, factor: float) -> bool:
+    """Whether an incoming gradient of 4 gives a multiple of what 1 gives; numbers that are not finite may."""
+    finite = [(one, four) for one, four in gradients if np.isfinite(one).all()]
+    return all(np.allclose(four, factor * one, rtol=1e-3, atol=1e-12) for one, four in finite)
+
+
+def weight_problem(loss: Any, gradients: Gradients, way_out: str) -> str | None:
+    """Return what is wrong if a loss ignores the gradient that it receives, and so its weight; else None."""
+    if are_scaled(gradients, 4):
+        return None
+    same = "the same gradient" if are_scaled(gradients, 1) else "one that is not four times as large"
+    return (
+        f"{function_name(loss)} ignores its weight: an incoming gradient four times as large gave {same}, so "
+        f"weights and normalisation have no effect; {way_out}"
+    )

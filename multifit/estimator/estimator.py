@@ -816,8 +816,14 @@ class MultiEstimator:
             ONNX or PyTorch is not installed.
         """
         with self._calls.running("export", within=True), self._session.model.evaluating():
-            self._engine.publish()
-            return self._engine.export(folder, data, format or self._engine.export_format)
+            engine, format = self._engine, format or self._engine.export_format
+            engine.publish()
+            if format in engine.formats:
+                return engine.export(folder, data, format)
+            files: list[Path] = engine_module("torch", what=f'format="{format}"').export(
+                engine, folder, data, format
+            )
+            return files
 
     # ---- what handlers read and call -----------------------------------------------------------------------
 

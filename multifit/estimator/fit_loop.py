@@ -92,7 +92,7 @@ class FitLoop:
         self._train_step = self._engine.train_step()
         self._engine.wait()  # so that the check's memory is free before the graphs allocate theirs
         self._run.seed_step()
-        result = self._train_step.first(checked)
+        result = self._train_step.train(checked.batch)
         return result
 
     def _check(self, batch: Any) -> BatchResult:
@@ -141,7 +141,8 @@ class FitLoop:
         run, state, events, total = self._run, self._run.state, TRAINING_EVENTS, batch_count(data)
         run.epoch_complete = False
         self._handlers.emit(events.begin, batches=total)
-        step, windows = partial(self._step, fit_batch), self._session.windows
+        windows, around = self._session.windows, self._session.hooks.active("around_step")
+        step = partial(self._step, fit_batch) if around else fit_batch
         batches = windows.read(batches, self._handlers.batches_left, run.seed_read, first, resume)
         done = run_pass(batches, step, events, self._handlers, state, lambda: state.place, first)
         if not done:

@@ -23,9 +23,8 @@ from .data.added_slots import ValueWeights
 from .data.batch import Batch
 from .data.splitter import BatchSplitter
 from .metrics.stage_metric import StageMetric, declared_metrics
-from .model.model import Model, default_spec
+from .model.model import Model, SharedParameters, default_spec
 from .model.model_trainers import ModelTrainers, bound_parameters
-from .model.shared_parameters import SharedParameters
 from .optim.preserve_state import kept_statistics
 from .step.loss_graph import APART
 from .step.loss_separation import TOGETHER, LossSeparation
@@ -72,6 +71,11 @@ class Session(engines.Session):
     def normalizer(self, term: Term, batch: Any) -> float:
         """Return this rank's summand of a loss's normalizer; may wait for the device."""
         return as_number(self.stages[TRAIN].weights.normalizer(term, batch))
+
+    def check_frozen(self) -> None:
+        """Check the trainers again if other parameters learn now, for which other graphs are traced then."""
+        if self.trainers.check_frozen():
+            self.stages[TRAIN].graphs.clear()
 
     def backward(self, result: StepResult) -> None:
         """Compute the gradients of a batch's objectives on all devices."""

@@ -103,8 +103,8 @@ class StageFigures(stage_figures.StageFigures):
                 tensors += sums
                 layout += [name] * len(sums)
         if rules := self._rules_for(result):
-            layout.append(tuple([rule.key for rule in rules]))
-            tensors.append(torch.stack([rule.count(batch.slots[rule.slot]) for rule in rules]))
+            layout += [(rule.key,) for rule in rules]
+            tensors += [rule.count(batch.slots[rule.slot]) for rule in rules]
         if tensors:
             self._sums.add(tuple(layout), tensors)
 
@@ -113,8 +113,6 @@ class StageFigures(stage_figures.StageFigures):
         sums, norm = result.sums[key], result.scale.norms[key]
         if isinstance(norm, Tensor):
             sums = [torch.where(norm.to(each.device, non_blocking=True) > 0, each, 0) for each in sums]
-        elif not norm:
-            sums = [torch.zeros_like(each) for each in sums]
         if key in self._weighted:
             sums = [*sums, sums[self._weighted[key]] * result.scale.weights[key]]
         return sums
