@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Iterable, Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -14,10 +15,10 @@ from ..distributed import World
 from ..errors import SpecError, limited, suggest
 from ..protocols import Numbers
 from ..state import RunState
-from .answers import ask
-from .means import Means, Sums
+from .balancer import Arrays, Balancer
+from .means import GradientFigures, Means
 from .protocol import GramianMethod
-from .tasks import GradientFigures, Tasks, tasks_of, weight_figure
+from .tasks import Tasks
 from .weighing import weigh_gradients
 
 if TYPE_CHECKING:
@@ -39,20 +40,20 @@ class ChosenParameters:
         self._pattern, self._world = pattern, world
         self.names = set(parameters) if pattern is None else _matching(pattern, parameters)
 
-    def reached(self, own: Iterable[str]) -> list[str]:
+    def reached(self, names: Iterable[str]) -> list[str]:
         """Return the chosen names among the parameters that the samples of any rank have reached.
 
-        `own` are the names reached on this rank. Raises SpecError if no chosen parameter was reached: they
+        `names` are those reached on this rank. Raises SpecError if no chosen parameter was reached: they
         all belong to single tasks, or are frozen.
         """
-        every = self._world.gather(sorted(own))
-        names = sorted(self.names & set().union(*every))
-        if not names:
+        every = self._world.gather(sorted(names))
+        chosen = sorted(self.names & set().union(*every))
+        if not chosen:
             raise SpecError(
                 f'balance: on="{self._pattern}" selects no parameter that tasks share and train; '
                 'use on="parameters"'
             )
-        return names
+        return chosen
 
 
 def _matching(pattern: str, parameters: Mapping[str, Any]) -> set[str]:
@@ -70,122 +71,83 @@ def _matching(pattern: str, parameters: Mapping[str, Any]) -> set[str]:
     return names
 
 
+Products = list[tuple[Sequence[int], Numbers]]
+"""Inner products of the gradients of some tasks: the tasks, and a Gramian of these."""
+
+
 class TaskGradients(Protocol):
     """Computes the inner products of the tasks' gradients, and combines the gradients."""
 
-    def measure(self, batch: Any, tasks: Tasks) -> tuple[Numbers, Numbers]:
-        """Return a batch's losses (K,) and Gramian (K, K) over all devices and ranks; this waits for them.
+    def measure(self, batch: Any, tasks: Tasks) -> tuple[Numbers, Products]:
+        """Return the losses (K,) and inner products of this rank; this waits for them.
 
-        All ranks must call this, even without samples.
+        The inner products of exact gradients of parameters are those of all ranks. All ranks must call this,
+        even without samples.
         """
 
     def combine(self, batch: Any, weights: Numbers) -> None:
         """Give the shared parameters the weighted sum of the tasks' gradients."""
 
 
-def summed(world: World, losses: Numbers, gramian: Numbers) -> tuple[Numbers, Numbers]:
-    """Return the sums of the ranks' losses and Gramians."""
-    if world.alone:
-        return losses, gramian
-    count, sums = len(losses), world.sum(np.append(losses, gramian))
-    return sums[:count], sums[count:].reshape(count, count)
-
-
 Self = TypeVar("Self", bound="GradientBalancer")
 
 
-class GradientBalancer:
-    """Runs a method that needs the inner products of the tasks' gradients.
+class GradientBalancer(Balancer):
+    """Runs a method that needs the inner products of the tasks' gradients, of all ranks of `world`.
 
     A first backward pass goes from the losses to the features where the tasks branch, and gives each task's
     own parameters the gradient of its loss. Then the weighted sum of the tasks' gradients is passed on to
-    the shared body. Every batch in which the weights are computed waits for K x K numbers. `gradients`
-    computes with a library; ``labelled(batch, tasks, weights)`` returns rows to add to the means of the
-    weights, which `new_sums` adds up.
+    the shared body. Every batch in which the weights are computed waits for K x K numbers. `parameters` are
+    those of net and losses by name.
 
-    `gradient_figures` are means over the measured batches of an epoch. The weights and what the method
-    remembers are kept over all fits. Raises SpecError if the method cannot weigh the losses of `spec`.
+    The last of the `means` are over the measured batches of an epoch. `of_loss` is the number of the task of
+    each loss that is weighed. Raises SpecError if the method cannot weigh the losses of `spec`.
     """
+
+    compares = True
+    of_features: Callable[[], TaskGradients]
+    of_parameters: Callable[[ChosenParameters, Mapping[str, Any], World], TaskGradients]
 
     def __init__(
         self,
         method: GramianMethod,
         spec: TaskSpec,
-        gradients: TaskGradients,
-        labelled: Callable[[Any, Tasks, Numbers], Any],
-        new_sums: Callable[[], Sums] | None = None,
+        arrays: Arrays,
+        world: World,
+        parameters: Mapping[str, Any],
     ) -> None:
-        self._gradients, self._labelled, self._new_sums = gradients, labelled, new_sums
-        self.method, self.tasks = method, tasks_of(method, spec)
-        self._preference = self.tasks.preference(method)
+        super().__init__(method, spec, arrays)
+        on = getattr(method, "on", "parameters")
+        # whether parameters' exact gradients are compared, by a backward pass through the body for each task
+        self.repeats = on != "features"
+        chosen = ChosenParameters(None if on in ("parameters", "features") else on, parameters, world)
+        exact = self.of_parameters
+        self._gradients = exact(chosen, parameters, world) if self.repeats else self.of_features()
+        self._world, self._preference = world, self.tasks.preference(method)
+        self._sharing = set[tuple[int, ...]]()  # the tasks whose features are the same array
         # a loss of weight 0 has no gradient, and must not change where the tasks branch
-        self._weighed = [term.key for term in spec.terms if term.spec.weight != 0]
-        self._weights = self.tasks.first_weights(method)
-        self._memory = ask(method, "start", len(self.tasks.names))
-        self._is_new = True
-        self._new_figures()
+        weighed = [term.key for term in spec.terms if term.spec.weight != 0]
+        self.of_loss = {loss: self.tasks.of_loss[loss] for loss in weighed}
 
     def fork(self: Self) -> Self:
         """Return a balancer that continues from this one's state without changing it."""
-        fork = copy.copy(self)  # arrays are replaced, never changed
+        fork = super().fork()
         fork._gradients = copy.copy(self._gradients)
-        fork._new_figures()
         return fork
 
-    @property
-    def means(self) -> tuple[Means, ...]:
-        """The figures: of the weights, and of the gradients."""
-        return self._weight_means, self.gradient_figures
+    @abstractmethod
+    def differentiate(self, result: Any, state: RunState, scale: float = 1.0, timer: Any = None) -> None:
+        """Compute a batch's gradients; all ranks must call this. `timer` is as for the training step.
 
-    def combine(self, batch: Any, state: RunState) -> None:
-        """Give the shared parameters the weighted sum of the tasks' gradients."""
-        there: Any = None
-        if self._is_new or state.step % self.method.every == 0:
-            there = self._weigh(*self.measure(batch), state.epoch, state.step)
-        if there is None:
-            self._weight_means.add(self._labelled(batch, self.tasks, self._weights))
-        else:
-            self._weight_means.add(np.stack([self._weights * there, there]))
-        self._gradients.combine(batch, self._weights)
-
-    def _weigh(self, losses: Numbers, gramian: Numbers, epoch: int, step: int) -> Numbers | None:
-        """Compute the weights; a task without a gradient keeps its last one, for batches without new ones.
-
-        Returns 1 for the tasks with a gradient, else 0; None if a number is not finite: all weights stay.
+        Shared parameters get the weighted sum of the tasks' gradients, and a task's own parameters the
+        gradient of its loss, all multiplied by `scale`. Raises SpecError if the tasks share no parameter.
         """
-        state = self._weights, self._memory, epoch, step, len(self.tasks.weighed), self._preference
-        weights, self._memory = weigh_gradients(self.method, losses, gramian, *state)
-        self._is_new = False
-        if not np.isfinite(gramian.sum() + losses.sum()):
-            return None
-        there: Numbers = (gramian.diagonal() > 0).astype(np.float64)
-        self._weights = np.where(there, weights, self._weights)
-        return there
-
-    def state(self) -> dict[str, Any]:
-        """Return the weights and what the method remembers, for a checkpoint."""
-        return {"weights": self._weights, "memory": self._memory, "new": self._is_new}
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Restore what :meth:`state` returned."""
-        self._weights, self._memory, self._is_new = state["weights"], dict(state["memory"]), state["new"]
-
-    def measure(self, batch: Any) -> tuple[Numbers, Numbers]:
-        """Return the losses (K,) and the Gramian (K, K) over all devices and ranks; this waits for them.
-
-        The Gramian is added to the figures.
-        """
-        losses, gramian = self._gradients.measure(batch, self.tasks)
-        gramian = (gramian + gramian.T) / 2
-        if np.isfinite(gramian).all():  # gradients in float16 overflow now and then
-            self.gradient_figures.add_gramian(gramian)
-        return losses, gramian
 
     def never_met(self) -> str | None:
         """Return a warning if, in the epoch that ends, features of some tasks were never compared."""
-        sharing, names = getattr(self._gradients, "sharing", ()), self.tasks.names
-        shared = {(names[i], names[j]) for tasks in sharing for i, j in combinations(tasks, 2)}
-        unmet = [pair for pair in self.gradient_figures.never_met() if pair in shared]
+        names = self.tasks.names
+        shared = {(names[i], names[j]) for tasks in self._sharing for i, j in combinations(tasks, 2)}
+        unmet = [pair for pair in self._gradient_figures.never_met() if pair in shared]
         pairs = [f'"{one}" and "{other}"' for one, other in unmet]
         if not pairs:
             return None
@@ -195,7 +157,57 @@ class GradientBalancer:
             'on="parameters" compares them'
         )
 
-    def _new_figures(self) -> None:
-        names = self.tasks.names
-        self._weight_means = Means([weight_figure(name) for name in names], self._new_sums)
-        self.gradient_figures = GradientFigures(names)
+    def _new_means(self) -> tuple[Means, ...]:
+        self._gradient_figures = GradientFigures(self.tasks.names)
+        return *super()._new_means(), self._gradient_figures
+
+    def _combine(self, result: Any, batch: Any, state: RunState) -> None:
+        """Give the shared parameters the weighted sum of the tasks' gradients.
+
+        `batch` is what the engine's `TaskGradients` take for a `result`.
+        """
+        present = self._weigh(batch, state) if self._begin(state) else None
+        if present is None:
+            rows = self._arrays.rows(self._weights, self._arrays.labelled(result, self.tasks))
+        else:
+            rows = np.stack([self._weights * present, present])
+        self.means[0].add(rows)
+        self._gradients.combine(batch, self._weights)
+
+    def _weigh(self, batch: Any, state: RunState) -> Numbers | None:
+        """Compute the weights; a task without a gradient keeps its last one, for batches without new ones.
+
+        Returns 1 for the tasks with a gradient, else 0; None if a number is not finite: all weights stay.
+        """
+        losses, gramian = self._measure(batch)
+        of_batch = state.epoch, state.step, len(self.tasks.weighed), self._preference
+        weights, self._memory = weigh_gradients(
+            self.method, losses, gramian, self._weights, self._memory, *of_batch
+        )
+        if not np.isfinite(gramian.sum() + losses.sum()):
+            return None
+        present: Numbers = (gramian.diagonal() > 0).astype(np.float64)
+        self._weights = np.where(present, weights, self._weights)
+        return present
+
+    def _measure(self, batch: Any) -> tuple[Numbers, Numbers]:
+        """Return the losses (K,) and the Gramian (K, K) over all devices and ranks; this waits for them.
+
+        The Gramian is added to the figures.
+        """
+        count = len(self.tasks.names)
+        losses, products = self._gradients.measure(batch, self.tasks)
+        gramian = np.zeros((count, count))
+        for tasks, each in products:
+            gramian[... if len(tasks) == count else np.ix_(tasks, tasks)] += each
+            if not self.repeats:
+                self._sharing.add(tuple(tasks))
+        if not self._world.alone:
+            if self.repeats and not self._world.first:
+                gramian[:] = 0  # each rank has that of all
+            sums = self._world.sum(np.append(losses, gramian))
+            losses, gramian = sums[:count], sums[count:].reshape(count, count)
+        gramian = (gramian + gramian.T) / 2
+        if np.isfinite(gramian).all():  # gradients in float16 overflow now and then
+            self._gradient_figures.add_gramian(gramian)
+        return losses, gramian

@@ -61,9 +61,10 @@ class Measured(NamedTuple):
 
 def measured_losses(F: Any, tasks: int, losses: Any, epoch: Any, step: int = 0) -> Measured:
     """Return the losses (K,) of a batch with the tasks that are present, without waiting for the values."""
-    finite = F.broadcast_to(F.min((F.abs(losses) < LARGEST) * 1.0, axis=0, keepdims=True), (tasks,))
+    ones = F.ones_like(losses)
+    finite = F.broadcast_to(F.min((F.abs(losses) < LARGEST) * ones, axis=0, keepdims=True), (tasks,))
     present = (losses != 0) * finite
-    return Measured(tasks, F.where(present == 1, losses, F.ones_like(losses)), present, epoch, step, F=F)
+    return Measured(tasks, F.where(present == 1, losses, ones), present, epoch, step, F=F)
 
 
 State = dict[str, Any]

@@ -1,109 +1,24 @@
-"""The tasks that a method weighs, and their figures."""
+"""The tasks that a method weighs, and what is refused: methods, groups of losses and names of figures."""
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import combinations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..distributed import World
 from ..errors import Problem, quoted, raise_problems, shown, suggest
 from ..protocols import Numbers
-from .means import Means, measured_rows
-from .protocol import PULL_APART, Balance
+from .means import gradient_figures, weight_figure
+from .protocol import Balance
 
 if TYPE_CHECKING:
     from ..spec import TaskSpec
 
 
-CHUNK = 64  # batches whose figures are computed at once, which takes as long as for a single batch
-
-
-class GradientFigures(Means):
-    """The means over an epoch of figures of each batch's Gramian; see :func:`gradient_figures`."""
-
-    def __init__(self, tasks: Sequence[str]) -> None:
-        self._pending: list[Numbers] = []
-        self._pairs = list(combinations(tasks, 2))
-        super().__init__(gradient_figures(tasks))
-
-    def reset(self) -> None:
-        """Discard everything, as at the beginning of an epoch."""
-        self._pending = []
-        self._unmet = np.zeros(len(self._pairs), bool)  # in some batch that had a gradient of both
-        super().reset()
-
-    def add_gramian(self, gramian: Numbers) -> None:
-        """Add the inner products of a batch, of shape (tasks, tasks)."""
-        self._pending.append(gramian)
-        if len(self._pending) == CHUNK:
-            self._flush()
-
-    def never_met(self) -> list[tuple[str, str]]:
-        """Return the pairs of tasks whose gradients met in no batch, though some batch had both."""
-        means, pairs = self.read(), zip(self._pairs, self._unmet)
-        return [pair for pair, unmet in pairs if unmet and math.isnan(means[cosine_figure(*pair)])]
-
-    def read(self) -> dict[str, float]:
-        """Return the means by name, NaN for those that no batch has measured."""
-        self._flush()
-        return super().read()
-
-    def state(self) -> dict[str, Any]:
-        """Return the sums, for a checkpoint."""
-        self._flush()
-        return super().state()
-
-    def _flush(self) -> None:
-        if self._pending:
-            rows, unmet = _figures(np.stack(self._pending))
-            self._unmet |= unmet
-            for row in rows:
-                self.add(row)
-        self._pending = []
-
-
-def gradient_figures(names: Sequence[str]) -> list[str]:
-    """Return the names of the figures: norms, cosines of pairs, and the share of pairs that conflict."""
-    cosines = [cosine_figure(*pair) for pair in combinations(names, 2)]
-    return [*[f"gradnorm_{name}" for name in names], *cosines, "conflict"]
-
-
-def cosine_figure(one: str, other: str) -> str:
-    """Return the name of the figure of two tasks' cosine."""
-    return f"cosine_{one}_{other}"
-
-
-def _figures(gramians: Numbers) -> tuple[list[Numbers], Numbers]:
-    """Return the figures of each batch as the rows that :class:`Means` adds up, in the order of their names.
-
-    A task whose gradient is 0, such as one without labels in the batch, has no figures there. Nor have two
-    tasks whose gradients did not meet: an inner product of exactly 0 means that they are nowhere both other
-    than 0. Also returns for each pair whether that was so in a batch, though both had a gradient.
-    """
-    norms = np.sqrt(np.diagonal(gramians, axis1=1, axis2=2).clip(min=0))
-    there = norms > 0
-    lengths = np.where(there, norms, 1.0)
-    one, other = np.triu_indices(norms.shape[1], 1)
-    cosines = gramians[:, one, other] / (lengths[:, one] * lengths[:, other])
-    both = there[:, one] & there[:, other]
-    pairs = both & (cosines != 0)
-    counts = pairs.sum(axis=1, keepdims=True)
-    conflicts = ((cosines < PULL_APART) & pairs).sum(axis=1, keepdims=True) / counts.clip(min=1)
-    figures, measured = np.hstack([norms, cosines, conflicts]), np.hstack([there, pairs, counts > 0])
-    rows = [measured_rows(*each) for each in zip(figures, measured.astype(np.float64))]
-    return rows, (both & ~pairs).any(axis=0)
-
-
 METHODS = "valid is a method of multifit.balance, such as UPGrad(), or an object with the members of Balance"
 NEEDS = ("nothing", "losses", "gramian")
-
-Places = tuple[tuple[int, ...], ...]
-"""For each of several arrays of losses, the tasks of its elements."""
 
 
 class Tasks(NamedTuple):
@@ -115,10 +30,6 @@ class Tasks(NamedTuple):
     names: tuple[str, ...]
     of_loss: dict[str, int]
     weighed: tuple[int, ...]
-
-    def places(self, losses: Sequence[Sequence[str]]) -> Places:
-        """Return the tasks of the losses of each objective."""
-        return tuple(tuple(self.of_loss[loss] for loss in each) for each in losses)
 
     def first_weights(self, method: Balance) -> Numbers:
         """Return the weights of tasks that were absent so far: a task's share, or 1."""
@@ -134,13 +45,9 @@ class Tasks(NamedTuple):
 
     def preference(self, method: Balance) -> Numbers | None:
         """Return how much each task counts, whose mean over the weighed tasks is 1; None if all count 1."""
-        given = getattr(method, "preference", None) or {}
-        values = np.array([given.get(name, 1.0) for name in self.names])
-        return values / values[list(self.weighed)].mean() if given else None
-
-    def read_losses(self, result: Any, world: World) -> Numbers:
-        """Return the tasks' losses over all devices and ranks; this waits for them."""
-        return np.asarray(world.sum(self.losses(result, result.read_objectives())))
+        preference = getattr(method, "preference", None) or {}
+        values = np.array([preference.get(name, 1.0) for name in self.names])
+        return values / values[list(self.weighed)].mean() if preference else None
 
     def normalizers(self, scale: Any) -> list[Any]:
         """Return the sum of the normalizers of each task's losses, but of those of weight 0 in a batch."""
@@ -149,14 +56,6 @@ class Tasks(NamedTuple):
             if scale.weights[loss]:
                 sums[task] = sums[task] + scale.norms[loss]
         return sums
-
-    def losses(self, result: Any, values: Sequence[float]) -> Numbers:
-        """Return the tasks' losses from the values of the objectives' elements."""
-        losses, rest = np.zeros(len(self.names)), iter(values)
-        for keys in result.objective_losses:
-            for key in keys:
-                losses[self.of_loss[key]] += next(rest)
-        return losses
 
 
 def tasks_of(method: Balance, spec: TaskSpec) -> Tasks:
@@ -235,8 +134,3 @@ def _task_problems(method: Balance, tasks: Tasks, spec: TaskSpec) -> Iterator[st
             yield f'the figure "{figure}" is also that of a loss or metric; rename that loss or metric'
         elif count > 1:
             yield f'two pairs of tasks have the figure "{figure}"; rename a task'
-
-
-def weight_figure(task: str) -> str:
-    """Return the name of the figure of a task's weight."""
-    return f"weight_{task}"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ..errors import Problem, counted
+from ..errors import Problem, SpecError, counted
 from ..protocols import Numbers
 from ..spec import TaskSpec
 from ..spec.names import listed
@@ -85,6 +86,39 @@ def class_weights_problem(term: Term, classes: int | None) -> str | None:
     elif isinstance(weights, Mapping) and max(weights) >= classes:
         found = f"name the class {max(weights)}; classes are 0 … {classes - 1}"
     return f"{term.where}: class_weights {found}" if found else None
+
+
+def has_values(parts: Sequence[Any], masks: Sequence[Any]) -> bool:
+    """Whether all parts of a loss have a value for each value of its labels, and samples have several.
+
+    `masks` say which values of the labels are present.
+    """
+    samples, sizes = len(masks[0]), {math.prod(mask.shape) for mask in masks}
+    size = max(sizes)
+    return (
+        size > samples
+        and sizes <= {samples, size}
+        and all(tuple(each.shape[:1]) == (samples,) and math.prod(each.shape) == size for each in parts)
+    )
+
+
+def check_weights(term: Term, values: Any, weight: Any) -> None:
+    """Raise SpecError unless there is a weight for each of a loss's values, or for each sample."""
+    sizes = len(weight), math.prod(values.shape)
+    if values.shape[:1] != weight.shape[:1] or math.prod(weight.shape) not in sizes:
+        raise SpecError(
+            f"{term.where}: its weights are {describe.array(weight)}, and it returns "
+            f"{describe.array(values)}; return a value for each weight, or give a weight for each sample"
+        )
+
+
+def check_rows(term: Term, values: Any, samples: int, way_out: str = "") -> None:
+    """Raise SpecError unless a loss whose label may be missing returns something for each sample."""
+    if tuple(values.shape[:1]) != (samples,):
+        raise SpecError(
+            f"{term.where}: its label may be missing, and it returns {describe.array(values)} for "
+            f"{samples} samples; return a value for each sample, so that some can be left out{way_out}"
+        )
 
 
 def are_scaled(gradients: Gradients, factor: float) -> bool:

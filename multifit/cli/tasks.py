@@ -11,8 +11,8 @@ import numpy as np
 
 from ..balance import Sum
 from ..balance.compared import ChosenParameters
+from ..balance.means import cosine_figure
 from ..balance.protocol import PULL_APART
-from ..balance.tasks import cosine_figure
 from ..distributed import ALONE
 from ..errors import SpecError, counted, limited, quoted
 from ..estimator import MultiEstimator

@@ -22,24 +22,16 @@ from ..stages import EVALUATE, TRAIN
 from ..state import RunState
 from .arrays import Arrays
 from .class_counts import balance_classes
+from .dry_run import measured_apart
 from .first_batches import FirstBatches, first_batches
 from .prediction import Piece, Signature, input_signatures, predict
 from .registry import FORMATS
+from .train_step import Timer, TrainStep, untimed
 
 if TYPE_CHECKING:
     from .dry_run import DryRun
     from .session import Session
     from .snapshot import Snapshot
-
-Timer = Callable[..., AbstractContextManager[Any]]
-"""``timer(phase, *detail)`` measures a phase of a step; the detail is a trainer's or a metric's name."""
-
-_NOTHING: AbstractContextManager[Any] = nullcontext()
-
-
-def untimed(*phase: str) -> AbstractContextManager[Any]:
-    """Measure nothing."""
-    return _NOTHING
 
 
 @dataclass(frozen=True)
@@ -153,25 +145,20 @@ class Engine(ABC):
         return False
 
     @abstractmethod
-    def dry_run(self, first: Any, val_data: Any, trained: bool) -> DryRun:
+    def dry_run(self, first: Any, val_data: Any) -> DryRun:
         """Check everything on a first batch, or on those of several loaders; nothing is updated.
 
-        The first batch of `val_data` is evaluated. `trained` says whether a fit goes on with the batch.
-        Raises SpecError, DataError or TrainerError with all that is wrong.
+        The first batch of `val_data` is evaluated. Raises SpecError, DataError or TrainerError with all that
+        is wrong.
         """
 
     @abstractmethod
-    def make_plan(self, run: DryRun, trained: bool, layers: bool = False) -> Plan:
+    def make_plan(self, run: DryRun, layers: bool = False) -> Plan:
         """Return the plan after the dry run of a batch."""
 
-    @abstractmethod
-    def train_step(self, timer: Timer = untimed) -> Any:
-        """Return the train step, once the first batch was checked.
-
-        It is called with a batch, as the loader yielded it. ``first(result)`` trains on the batch of a dry
-        run, and ``finish()`` updates by gradients that wait for further batches. Tools call its phases one by
-        one, and time them: ``fetch(raw)``, ``forward(batch)`` and ``learn(result)``.
-        """
+    def train_step(self, timer: Timer = untimed) -> TrainStep:
+        """Return what trains on a batch; `timer` measures its phases. A restarted engine needs a new one."""
+        return TrainStep(self.session, timer)
 
     @abstractmethod
     def join_figures(self, stage: str, ended: bool = True) -> None:
@@ -207,7 +194,11 @@ class Engine(ABC):
         session = self.session
         stage, batch = session.stages[EVALUATE], session.splitter(EVALUATE).split(raw)
         is_first = not stage.checked
-        result: BatchResult = self._run_first(batch) if is_first else stage.run(batch, session.state)
+        if is_first:
+            self._begin_evaluation(batch)
+            with preserve_rng(), measured_apart([stage]):
+                self._check_evaluation(batch)
+        result: BatchResult = stage.run(batch, session.state)
         stage.measure(result)
         raise_problems(stage.figures.name_problems() if is_first else [])
         return result
@@ -228,8 +219,12 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def _run_first(self, batch: Any) -> Any:
-        """Give parameters their shapes, and all ranks the same values; check a first batch, and run it."""
+    def _begin_evaluation(self, batch: Any) -> None:
+        """Give parameters their shapes, and all ranks the same values."""
+
+    @abstractmethod
+    def _check_evaluation(self, batch: Any) -> None:
+        """Check the first batch of an evaluation; raises all problems."""
 
     @abstractmethod
     def _class_axis(self, loss: Any) -> int | None:
@@ -287,7 +282,7 @@ class Engine(ABC):
         with self.running(), preserve_rng(), session.trainers.training():
             first, batches = session.readers[TRAIN].peek_first(data, name)
             # before anything is copied: the net may not be initialised
-            run = self.dry_run(first, None, trained=True)
+            run = self.dry_run(first, None)
             with self.preserved():
                 yield run, batches
 

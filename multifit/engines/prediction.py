@@ -13,8 +13,8 @@ from ..errors import Problem, SpecError, quoted, raise_problems, shown, suggest,
 from ..protocols import Numbers
 from ..spec import TaskSpec
 from ..stages import EVALUATE, TRAIN
+from .batch import Shards
 from .scikit import softmax
-from .shares import Shards
 
 Piece = tuple[dict[str, Any], int]
 """One device's outputs, as NumPy arrays by name, and its number of samples."""

@@ -419,8 +419,8 @@ class MultiEstimator:
                     first = session.readers[TRAIN].peek_first(data, "data")[0]
                 if isinstance(val_data, TaskLoaders):
                     val_data = engine.first_batches(EVALUATE, val_data, "val_data")
-                run = engine.dry_run(first, val_data, trained=False)
-            self._run.plan = engine.make_plan(run, False, layers)
+                run = engine.dry_run(first, val_data)
+            self._run.plan = engine.make_plan(run, layers)
             return self._run.plan
 
     def freeze(self, params: Parameters | Sequence[Parameters]) -> list[str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import engines
-from ..engines import DryRun, Setup, Timer, needs_torch, untimed
+from ..engines import DryRun, Setup, needs_torch
 from ..engines.prediction import Piece
 from ..errors import last_line, raise_problems
 from ..log_once import LogOnce
@@ -20,7 +20,6 @@ from ..protocols import Context, Numbers
 from ..spec.plan import Plan
 from ..stages import EVALUATE, TRAIN
 from ..state import RunState
-from .balance.make import of_kind
 from .check.dry_run import dry_run
 from .check.first_batch import check_first_batch
 from .check.make_plan import make_plan
@@ -35,8 +34,6 @@ from .metrics.joined import join_figures
 from .optim.preserve_state import preserve_state
 from .session import Session
 from .snapshot.snapshot import Snapshot
-from .step.result import StepResult
-from .train_step import TrainStep
 from .user_code import user_code
 
 __all__ = ["Engine", "be_deterministic", "has", "host", "make_engine"]
@@ -84,18 +81,15 @@ class Engine(engines.Engine):
     def _takes_lengths(self, loss: Any) -> bool:
         return is_kind(loss, SequenceCELoss)
 
-    def dry_run(self, first: Any, val_data: Any, trained: bool) -> DryRun:
+    def dry_run(self, first: Any, val_data: Any) -> DryRun:
         return dry_run(self.session, first, val_data)
 
-    def make_plan(self, run: DryRun, trained: bool, layers: bool = False) -> Plan:
-        return make_plan(self.session, run, self._log_once, trained, layers)
-
-    def train_step(self, timer: Timer = untimed) -> Any:
-        return TrainStep(self.session, timer)
+    def make_plan(self, run: DryRun, layers: bool = False) -> Plan:
+        return make_plan(self.session, run, self._log_once, layers)
 
     def join_figures(self, stage: str, ended: bool = True) -> None:
         join_figures(self.session.world, self.session.stages[stage].figures, ended)
-        _, balancer = of_kind(self.session.balancer)
+        balancer = self.session.balancer
         judged = stage == TRAIN and ended and self.session.world.first
         if judged and balancer is not None and (message := balancer.never_met()):
             self._log_once.warning(message)
@@ -110,14 +104,13 @@ class Engine(engines.Engine):
             self._begin_evaluation(batch)
         pieces = []
         with stage.recording():
-            for context, slots, size in zip(batch.contexts, batch.slots, batch.sizes):
-                with context:
-                    if stage.network.paths is None:
-                        outputs, problems = stage.network.bind(slots)
-                        raise_problems(problems)
-                    else:
-                        outputs = stage.network(slots)
-                        raise_problems(stage.network.array_problems(outputs))
+            for _, slots, size in batch.devices():
+                if stage.network.paths is None:
+                    outputs, problems = stage.network.bind(slots)
+                    raise_problems(problems)
+                else:
+                    outputs = stage.network(slots)
+                    raise_problems(stage.network.array_problems(outputs))
                 pieces.append((outputs, size))
         if stage.carried is not None:
             stage.carried.keep(batch, [outputs for outputs, _ in pieces])
@@ -128,12 +121,8 @@ class Engine(engines.Engine):
         self.session.trainers.prepare()
         self.session.begin_stage(EVALUATE, batch)
 
-    def _run_first(self, batch: Any) -> StepResult:
-        stage = self.session.stages[EVALUATE]
-        self._begin_evaluation(batch)
-        outputs, problems = check_first_batch(stage, batch)
-        raise_problems(problems)
-        return stage.run(batch, self.session.state, outputs)
+    def _check_evaluation(self, batch: Any) -> None:
+        raise_problems(check_first_batch(self.session.stages[EVALUATE], batch, self.session.state)[1])
 
     def _class_axis(self, loss: Any) -> int | None:
         return softmax_axis(loss)

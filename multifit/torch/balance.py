@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -10,20 +9,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..balance import Balance, GramianMethod, compared
-from ..balance.answers import ask, ask_weights
-from ..balance.compared import NOTHING_SHARED, ChosenParameters, summed
-from ..balance.protocol import Measured, measured_losses
-from ..balance.tasks import Tasks, check_method, tasks_of, weight_figure
-from ..balance.weighing import weigh_losses
+from ..balance import GramianMethod, compared
+from ..balance.balancer import Arrays, Balancer, LossBalancer
+from ..balance.compared import NOTHING_SHARED, ChosenParameters, Products
+from ..balance.tasks import Tasks, check_method
+from ..balance.weighing import shape_of_numbers
 from ..checks.trainers import listing
 from ..distributed import World
+from ..engines import Timer, untimed
 from ..errors import SpecError, counted, memory
 from ..protocols import Numbers
 from ..spec import TaskSpec
 from ..state import RunState
 from .branch import Branch, Feature, combined
-from .sums import DeviceSum, Means
+from .sums import DeviceSum
 
 HIDDEN = (
     "balance: torch.utils.checkpoint with use_reentrant=True hides parameters from autograd's graph, so that "
@@ -38,7 +37,7 @@ ON_HOST = {"cpu"}  # kinds of devices on whose numbers NumPy computes, without w
 
 def make_balancer(
     method: Any, spec: TaskSpec, device: torch.device, world: World, parameters: Mapping[str, Tensor]
-) -> AnyBalancer | None:
+) -> Balancer | None:
     """Return the balancer that runs a method, or None if `method` is None.
 
     Raises SpecError if `method` is not a method of balancing, or cannot weigh the losses of `spec`.
@@ -48,7 +47,8 @@ def make_balancer(
     check_method(method, spec)
     if method.needs == "gramian":
         return GradientBalancer(method, spec, device, world, parameters)
-    return LossBalancer(method, spec, device, world)
+    on_host = device.type in ON_HOST or not method.on_device
+    return LossBalancer(method, spec, TorchArrays(device, world, on_host))
 
 
 class Operators:
@@ -78,134 +78,57 @@ class Operators:
         return torch.minimum(one, torch.as_tensor(other, dtype=one.dtype, device=one.device))
 
 
-class LossBalancer:
-    """Runs a method that needs no gradients: its weights multiply the objectives.
+class TorchArrays(Arrays):
+    """Reads losses and labels of batches; `on_host` says whether NumPy computes the weights."""
 
-    On a GPU, a method computes there if it can, so that nothing waits for the losses; everywhere else, it
-    computes with NumPy. The losses are those of all ranks of `world`. The weights and what the method
-    remembers are kept over all fits. In a batch for which no weights are computed, each task has its last
-    one. Raises SpecError if the method cannot weigh the losses of `spec`.
+    def __init__(self, device: torch.device, world: World, on_host: bool = True) -> None:
+        self._device, self._world, self._on_host = device, world, on_host
+        self.F = np if on_host else Operators()
 
-    `means` are each task's weight, in the batches in which the task takes part. `looks_back` says whether
-    :meth:`after_update` must be called.
-    """
+    def shape(self, value: Any) -> tuple[int, ...] | None:
+        if self._on_host:
+            return shape_of_numbers(value)
+        return tuple(value.shape) if isinstance(value, Tensor) else None
 
-    def __init__(self, method: Balance, spec: TaskSpec, device: torch.device, world: World) -> None:
-        self.method, self.tasks = method, tasks_of(method, spec)
-        self.looks_back = callable(getattr(method, "after_update", None))
-        self._device, self._world, count = device, world, len(self.tasks.names)
-        self._on_host = device.type in ON_HOST or not method.on_device
-        self._F: Any = np if self._on_host else Operators()
-        self._ones = self._array(np.ones(count))
-        self._weights = self._array(self.tasks.first_weights(method))
-        start = ask(method, "start", count)
-        self._memory = {name: self._array(each) for name, each in start.items()}
-        self._is_new, self._is_due = True, False
-        self._measured: Measured | None = None
-        self._new_figures()
+    def new_sums(self) -> DeviceSum:
+        return DeviceSum()
 
-    def fork(self) -> LossBalancer:
-        """Return a balancer that continues from this one's state without changing it."""
-        fork = copy.copy(self)  # arrays are replaced, never changed
-        fork._new_figures()
-        return fork
+    def labelled(self, result: Any, tasks: Tasks) -> Any:
+        sums = tasks.normalizers(result.scale)
+        on_gpu = [each for each in sums if isinstance(each, Tensor) and each.device.type not in ON_HOST]
+        if not on_gpu:
+            return self.put((np.array([float(each) for each in sums]) != 0).astype(np.float64))
+        device = on_gpu[0].device
+        return (torch.stack([torch.as_tensor(each, device=device).double() for each in sums]) != 0).double()
 
-    def weigh(self, result: Any, state: RunState) -> None:
-        """Multiply the objectives of a batch by the weights of their tasks."""
-        self._is_due = self._is_new or state.step % self.method.every == 0
-        self._is_new = False
-        weights, there = self._weigh(result, state) if self._is_due else (self._weights, None)
-        there = tasks_with_labels(result, self.tasks) if there is None else there
-        self.means[0].add(weight_rows(weights, there))
-        numbers = weights.tolist() if self._on_host else weights.unbind()
-        for key, objective in result.objectives.items():
-            number = numbers[self.tasks.of_loss[key]]
-            factor = number if self._on_host else number.to(objective.dtype)
-            result.objectives[key] = objective * factor
+    def rows(self, weights: Any, present: Any) -> Any:
+        devices = [each.device for each in (weights, present) if isinstance(each, Tensor)]
+        if not devices:
+            return super().rows(weights, present)
+        weights, present = (torch.as_tensor(each, device=devices[0]) for each in (weights, present))
+        return torch.stack([weights * present, present])
 
-    def _weigh(self, result: Any, state: RunState) -> tuple[Any, Any]:
-        """Return new weights, and 1 for each task that takes part, else 0; None for those with labels."""
-        count, epochs, F = len(self.tasks.names), self._ones * state.epoch, self._F
-        if self.method.needs == "nothing" and not self.method.on_device:
-            self._measured = Measured(count, self._ones, self._ones, epochs, state.step)
-            weights, self._memory = ask_weights(self.method, self._measured, self._memory)
-            self._weights = np.asarray(weights)
-            return self._weights, None
-        losses = (
-            self._losses(result)
-            if self.method.needs == "losses"
-            else self._array(tasks_with_labels(result, self.tasks))
-        )
-        measured = measured_losses(F, count, losses, epochs, state.step)
-        measured = self._measured = measured._replace(present=measured.present * self._ones)  # in float64
-        options: dict[str, Any] = {"counted": len(self.tasks.weighed)}
-        if not self._on_host:
-            options["shape"] = lambda value: tuple(value.shape) if isinstance(value, Tensor) else None
-        weights, self._memory = weigh_losses(self.method, measured, self._weights, self._memory, **options)
-        self._weights = F.where(measured.present == 1, weights, self._weights)
-        return weights, (losses != 0) * self._ones
-
-    def after_update(self, again: Any) -> None:
-        """Give the method the losses of the same batch, `again`, computed after the update."""
-        if self._is_due:
-            losses = self._losses(again)
-            self._memory = ask(self.method, "after_update", self._measured, losses, self._memory)
-
-    def never_met(self) -> None:
-        """Return None: no gradients are compared."""
-
-    def state(self) -> dict[str, Any]:
-        """Return the weights and what the method remembers, for a checkpoint: NumPy arrays."""
-        memory = {name: _saved(each) for name, each in self._memory.items()}
-        return {"weights": _saved(self._weights), "memory": memory, "new": self._is_new}
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Restore what :meth:`state` returned."""
-        self._weights, self._is_new = self._array(state["weights"]), state["new"]
-        self._memory = {name: self._array(each) for name, each in state["memory"].items()}
-
-    def _new_figures(self) -> None:
-        self.means = (Means([weight_figure(name) for name in self.tasks.names]),)
-
-    def _losses(self, result: Any) -> Any:
-        """Return the tasks' losses over all ranks."""
+    def losses(self, result: Any, tasks: Tasks) -> Any:
         with torch.no_grad():
-            losses = task_losses(result, self.tasks, self._device).double()
+            losses = task_losses(result, tasks, self._device).double()
         if not self._world.alone:
             self._world.all_reduce_tensors([losses])
         return losses.cpu().numpy() if self._on_host else losses
 
-    def _array(self, value: Any) -> Any:
-        """Return an array where the method computes; a number stays one."""
+    def multiply(self, result: Any, tasks: Tasks, weights: Any) -> None:
+        numbers = weights.tolist() if self._on_host else weights.unbind()
+        for key, objective in result.objectives.items():
+            number = numbers[tasks.of_loss[key]]
+            factor = number if self._on_host else number.to(objective.dtype)
+            result.objectives[key] = objective * factor
+
+    def put(self, value: Any) -> Any:
         if self._on_host or not isinstance(value, np.ndarray):
             return value
         return torch.as_tensor(value, device=self._device)
 
-
-def _saved(value: Any) -> Any:
-    return value.cpu().numpy() if isinstance(value, Tensor) else value
-
-
-def tasks_with_labels(result: Any, tasks: Tasks) -> Any:
-    """Return 1 for each task that has a loss with labels in a batch of any rank, else 0, as float64 (K,).
-
-    A loss of weight 0 does not count. It is an array of NumPy, unless labels were counted on a GPU.
-    """
-    sums = tasks.normalizers(result.scale)
-    on_gpu = [each for each in sums if isinstance(each, Tensor) and each.device.type not in ON_HOST]
-    if not on_gpu:
-        return (np.array([float(each) for each in sums]) != 0).astype(np.float64)
-    device = on_gpu[0].device
-    return (torch.stack([torch.as_tensor(each, device=device).double() for each in sums]) != 0).double()
-
-
-def weight_rows(weights: Any, there: Any) -> Any:
-    """Return the rows to add to the means of weights; `there` is 1 for tasks that take part, else 0."""
-    devices = [each.device for each in (weights, there) if isinstance(each, Tensor)]
-    if not devices:
-        return np.stack([weights * there, there])
-    weights, there = (torch.as_tensor(each, device=devices[0]) for each in (weights, there))
-    return torch.stack([weights * there, there])
+    def read(self, value: Any) -> Any:
+        return value.cpu().numpy() if isinstance(value, Tensor) else value
 
 
 def task_losses(result: Any, tasks: Tasks, device: torch.device) -> Tensor:
@@ -239,20 +162,13 @@ class Pass(NamedTuple):
 class FeatureGradients:
     """Compares the gradients with respect to features; there is one backward pass through the body."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self.sharing: set[tuple[int, ...]] = set()  # the tasks that take the same features
-        self._features: list[Feature] | None = None  # in the batches that are measured
+    _features: list[Feature] | None = None  # in the batches that are measured
 
-    def measure(self, batch: Pass, tasks: Tasks) -> tuple[Numbers, Numbers]:
-        """Return the losses and the Gramian, each summed over the ranks."""
-        self._features = batch.branch.features(batch.scale)
-        losses, products = batch.read(tasks, [each.rows @ each.rows.T for each in self._features])
-        gramian = np.zeros((len(losses), len(losses)))
-        for feature, product in zip(self._features, products):
-            gramian[np.ix_(feature.tasks, feature.tasks)] += product
-            self.sharing.add(tuple(feature.tasks))
-        return summed(self._world, losses, gramian)
+    def measure(self, batch: Pass, tasks: Tasks) -> tuple[Numbers, Products]:
+        """Return the losses, and the inner products of the gradients for each tensor."""
+        features = self._features = batch.branch.features(batch.scale)
+        losses, products = batch.read(tasks, [each.rows @ each.rows.T for each in features])
+        return losses, list(zip([each.tasks for each in features], products))
 
     def combine(self, batch: Pass, weights: Numbers) -> None:
         """Pass the weighted sum of the features' gradients back."""
@@ -263,20 +179,18 @@ class FeatureGradients:
 class ParameterGradients(FeatureGradients):
     """Compares exact gradients of parameters, at the cost of a backward pass for each task.
 
-    The compared parameters are the shared ones whose names match `pattern`, or all shared ones if it is
-    None. With several ranks, the compared rows are summed over the ranks. Raises SpecError if a pattern
-    matches none.
+    The compared parameters are the `chosen` ones that tasks share. With several ranks, the compared rows are
+    summed over the ranks.
     """
 
-    def __init__(self, pattern: str | None, parameters: Mapping[str, Tensor], world: World) -> None:
-        super().__init__(world)
-        self._parameters, self._names = parameters, {each: name for name, each in parameters.items()}
-        self._chosen = ChosenParameters(pattern, parameters, world)
+    def __init__(self, chosen: ChosenParameters, parameters: Mapping[str, Tensor], world: World) -> None:
+        self._chosen, self._world, self._parameters = chosen, world, parameters
+        self._names = {each: name for name, each in parameters.items()}
         self._shared: list[Tensor] = []  # in the batches that are measured
         self._rows = torch.empty(0)  # the tasks' gradients of these, one after the other
 
-    def measure(self, batch: Pass, tasks: Tasks) -> tuple[Numbers, Numbers]:
-        """Return the losses and the Gramian of the gradients summed over all ranks."""
+    def measure(self, batch: Pass, tasks: Tasks) -> tuple[Numbers, Products]:
+        """Return the losses, and the Gramian of the gradients summed over all ranks."""
         names = [self._names[each] for each in batch.branch.shared]
         chosen = self._chosen.reached(names)
         others = sorted(set(names).difference(chosen))
@@ -292,7 +206,7 @@ class ParameterGradients(FeatureGradients):
             compared = compared.clone(memory_format=torch.contiguous_format)
             self._world.all_reduce_tensors([compared])
         losses, (gramian,) = batch.read(tasks, [compared @ compared.T])
-        return summed(self._world, losses, gramian if self._world.first else np.zeros_like(gramian))
+        return losses, [(range(count), gramian)]
 
     def combine(self, batch: Pass, weights: Numbers) -> None:
         """Combine the rows; if the batch was not measured, pass the weighted sum back through the body."""
@@ -307,10 +221,9 @@ class ParameterGradients(FeatureGradients):
 
 
 class GradientBalancer(compared.GradientBalancer):
-    """Runs a method that needs the inner products of the tasks' gradients, of all ranks of `world`.
+    """Weighs the gradients of tasks where autograd's graph branches."""
 
-    `parameters` are those of the net and its losses by name.
-    """
+    of_features, of_parameters = FeatureGradients, ParameterGradients
 
     def __init__(
         self,
@@ -320,29 +233,15 @@ class GradientBalancer(compared.GradientBalancer):
         world: World,
         parameters: Mapping[str, Tensor],
     ) -> None:
-        on = getattr(method, "on", "parameters")
         if any(name.startswith("_orig_mod.") for name in parameters):
             raise SpecError(COMPILED)
-        gradients: Any = FeatureGradients(world)
-        if on != "features":
-            gradients = ParameterGradients(None if on == "parameters" else on, parameters, world)
-        super().__init__(
-            method,
-            spec,
-            gradients,
-            lambda batch, tasks, weights: weight_rows(weights, tasks_with_labels(batch.result, tasks)),
-            DeviceSum,
-        )
+        super().__init__(method, spec, TorchArrays(device, world), world, parameters)
         self._parameters, self._device, self._trained = parameters, device, set(parameters.values())
 
-    def differentiate(self, result: Any, state: RunState, scale: float = 1.0) -> None:
-        """Add a batch's gradients to `grad` of all parameters; all ranks must call this.
-
-        Shared parameters get the weighted sum of the tasks' gradients, and a task's own parameters the
-        gradient of its loss, all multiplied by `scale`. Raises SpecError if the tasks share no parameter.
-        """
+    def differentiate(self, result: Any, state: RunState, scale: float = 1.0, timer: Timer = untimed) -> None:
         with torch.no_grad():
-            self.combine(Pass(result, self._branch(result, self._trained), scale, self._device), state)
+            batch = Pass(result, self._branch(result, self._trained), scale, self._device)
+            self._combine(result, batch, state)
 
     def describe(self, result: Any, trained: Collection[str]) -> str:
         """Return what the tasks share of the `trained` parameters, for the plan.
@@ -363,14 +262,11 @@ class GradientBalancer(compared.GradientBalancer):
 
     def _branch(self, result: Any, trained: Collection[Tensor]) -> Branch:
         losses: list[list[Tensor]] = [[] for _ in self.tasks.names]
-        for key in self._weighed:
+        for key, task in self.of_loss.items():
             objective = result.objectives.get(key)
             if objective is not None and objective.requires_grad:
-                losses[self.tasks.of_loss[key]].append(objective)
+                losses[task].append(objective)
         branch = Branch(losses, trained)
         if result.objectives and not branch.shared and sum(map(bool, losses)) != 1:
             raise SpecError(NOTHING_SHARED)
         return branch
-
-
-AnyBalancer = LossBalancer | GradientBalancer

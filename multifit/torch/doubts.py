@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ..checks import channel_doubts
 from ..checks.doubts import are_logarithms, loss_doubts, share_doubts, softmax_doubts
-from ..engines.raw_batches import as_numpy
+from ..engines.batch import as_numpy
 from .inspection import is_kind
 from .step import StepResult
 

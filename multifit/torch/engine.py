@@ -15,9 +15,9 @@ from torch.nn.parameter import is_lazy
 from torch.profiler import ProfilerActivity, profile
 
 from .. import engines
-from ..engines import CUDA_GRAPHS, Setup, Timer, untimed
+from ..engines import CUDA_GRAPHS, Setup
+from ..engines.batch import as_numpy
 from ..engines.prediction import Piece
-from ..engines.raw_batches import as_numpy
 from ..errors import SpecError, raise_problems
 from ..log_once import LogOnce
 from ..protocols import Numbers
@@ -33,7 +33,6 @@ from .handler_arrays import TorchArrays
 from .plan import make_plan
 from .session import Session
 from .snapshot import Snapshot
-from .step import Stage, StepResult, TrainStep
 
 __all__ = ["Engine", "be_deterministic", "has", "host", "make_engine"]
 
@@ -102,16 +101,13 @@ class Engine(engines.Engine):
         finally:
             self._running = False
 
-    def dry_run(self, first: Any, val_data: Any, trained: bool) -> DryRun:
+    def dry_run(self, first: Any, val_data: Any) -> DryRun:
         with self.running():
             return dry_run(self.session, first, val_data)
 
-    def make_plan(self, run: Any, trained: bool, layers: bool = False) -> Plan:
+    def make_plan(self, run: Any, layers: bool = False) -> Plan:
         with self.running():
-            return make_plan(self.session, run, self._log_once, trained, layers)
-
-    def train_step(self, timer: Timer = untimed) -> TrainStep:
-        return TrainStep(self.session, timer)
+            return make_plan(self.session, run, self._log_once, layers)
 
     def join_figures(self, stage: str, ended: bool = True) -> None:
         self.session.stages[stage].figures.join(self.session.world, ended)
@@ -143,20 +139,19 @@ class Engine(engines.Engine):
             self._materialise(batch)
             outputs = stage.forward(batch.slots)
             if stage.carried is not None:
-                stage.carried.keep(batch, outputs)
+                stage.carried.keep(batch, [outputs])
             return [({name: as_numpy(outputs[name]) for name in stage.spec.output_names}, batch.samples)]
 
     def _materialise(self, batch: Batch) -> None:
         """Give lazy parameters the shapes that fit a batch."""
         self.session.model.materialise(lambda: self.session.stages[EVALUATE].call(batch.slots))
 
-    def _run_first(self, batch: Batch) -> StepResult:
-        stage: Stage = self.session.stages[EVALUATE]
+    def _begin_evaluation(self, batch: Batch) -> None:
         self.session.shared.begin_stage(batch, run=self._materialise)
         self._materialise(batch)
-        outputs, problems = check_first_batch(stage, batch)
-        raise_problems(problems)
-        return stage.run(batch, self.session.state, outputs=outputs)
+
+    def _check_evaluation(self, batch: Batch) -> None:
+        raise_problems(check_first_batch(self.session.stages[EVALUATE], batch)[1])
 
     def _class_axis(self, loss: Any) -> int | None:
         return 1 if isinstance(loss, SOFTMAX) or loss in FUNCTIONS else None

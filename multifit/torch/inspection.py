@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..checks import describe, elementwise_problem, losses
+from ..engines.batch import as_numpy
 from ..engines.metric_figures import function_arity_problem
-from ..engines.raw_batches import as_numpy
 from ..errors import Problem
 from ..signatures import arity_problem
 from ..spec.names import OUTPUTS, Ref, listed

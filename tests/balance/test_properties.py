@@ -528,7 +528,7 @@ def test_a_weight_does_not_jump_where_tasks_are_absent(method: Any) -> None:
         weights = preferred(method, 2 * np.eye(3), np.ones(3), there)
         np.testing.assert_allclose(weights, np.array(there) / 3, rtol=1e-9)
     gramian, ones = np.diag([1.0, 1.0, 0.0]), np.ones(3)  # the third has a declared weight of 0
-    weights, _ = weigh_gradients(method, ones, gramian, ones, {}, counted=2)
+    weights, _ = weigh_gradients(method, ones, gramian, ones, {}, weighed=2)
     np.testing.assert_allclose(weights, [0.5, 0.5, 0], rtol=1e-9)
 
 
@@ -539,7 +539,7 @@ def test_a_weight_of_a_loss_does_not_jump_where_tasks_are_absent(kind: Any) -> N
         weights, _ = weigh(method, losses, np.ones(3), method.start(3))
         np.testing.assert_allclose(weights, np.array(losses) / 2 / 3)
     measured = measured_losses(np, 3, np.array([2.0, 2.0, 0.0]), np.zeros(3))
-    weights, _ = weigh_losses(method, measured, np.ones(3), method.start(3), counted=2)
+    weights, _ = weigh_losses(method, measured, np.ones(3), method.start(3), weighed=2)
     np.testing.assert_allclose(weights, [0.5, 0.5, 0])
 
 

@@ -63,8 +63,9 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[[], TaskSpec], Any, set[str],
 
 
 def fitted(
-    case: str, on: str, engine: str = "mxnet", devices: Any = None, world: World = ALONE, epochs: int = 2
+    case: str, on: str, engine: str = "mxnet", devices: Any = None, world: World = ALONE, **fit: int
 ) -> MultiEstimator:
+    """Fit for two epochs, or as the options of the fit say."""
     make, spec, batches, *_ = CASES[case]
     mx.random.seed(1)
     net = hybridized(make())
@@ -72,7 +73,7 @@ def fitted(
     net(mx.nd.array(batches[0][0], ctx=devices[0] if devices else None))
     trainer = TrainerSpec(".*", "sgd", {"learning_rate": 0.1})
     estimator = MultiEstimator(net, spec(), trainer, devices, balance=Sum(on=on), engine=engine, world=world)
-    estimator.fit(batches, epochs=epochs, event_handlers=SILENT)
+    estimator.fit(batches, event_handlers=SILENT, **(fit or {"epochs": 2}))
     return estimator
 
 

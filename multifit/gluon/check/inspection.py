@@ -1,6 +1,7 @@
 """Check losses and metrics on one batch, before anything is updated."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
@@ -34,7 +35,7 @@ from ..metrics.classification import BinaryAccuracy
 from ..metrics.host import copy_metric, is_function, update_metric
 from ..metrics.labels import LabelRule, count_in_part
 from ..metrics.stage_metric import StageMetric
-from ..step.loss_calls import call_loss, detached
+from ..step.loss_calls import call_loss
 from ..user_code import wait_for
 
 _CE = mx.gluon.loss.SoftmaxCrossEntropyLoss
@@ -89,9 +90,9 @@ def inspect_labels(rules: Sequence[LabelRule], batch: Batch) -> list[Problem]:
         if rule.classes is None:
             problems += _not_finite(rule, batch)
             continue
-        pieces = []
+        pieces, same = [], replace(rule, output=None)  # with the first device's number of classes
         for arrays in (by_reference({}, slots) for slots in batch.slots):
-            values, wrong = arrays[rule.label].asnumpy(), rule.violations(mx.nd, arrays).asnumpy()
+            values, wrong = arrays[rule.label].asnumpy(), same.violations(mx.nd, arrays).asnumpy()
             pieces.append(np.where(wrong != 0, values, np.zeros_like(values)))
         whole = joined(pieces, batch.sizes, batch.axis)
         labels = whole if isinstance(whole, list) else [whole]  # pieces of different lengths stay a list
@@ -290,7 +291,7 @@ def _check_result(
     returns. When `training`, a loss without a gradient is an error, unless the loss is 0, because there may
     be nothing to learn in the batch. No parameter and no gradient of the net is changed.
     """
-    copies = detached(term, arrays)
+    copies = {ref: None if arrays[ref] is None else arrays[ref].detach() for ref in term.refs}
     outputs = [copies[ref] for ref in term.outputs]
     trusted = type(term.spec.fn).__module__ in TRUSTED
     variables = [a for a in outputs if not trusted and a is not None and np.dtype(a.dtype).kind == "f"]

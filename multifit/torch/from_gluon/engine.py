@@ -71,8 +71,8 @@ class Engine(engine.Engine):
         with self._bridge.running(), super().running():
             yield
 
-    def make_plan(self, run: Any, trained: bool, layers: bool = False) -> Plan:
-        plan = super().make_plan(run, trained, layers)
+    def make_plan(self, run: Any, layers: bool = False) -> Plan:
+        plan = super().make_plan(run, layers)
         return replace(plan, devices=tuple([f"{each} (torch)" for each in plan.devices]))
 
     def publish(self) -> None:

@@ -8,44 +8,33 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import (
-    CheckpointHandler,
-    Every,
-    LabelSpec,
-    LossSpec,
-    MetricSpec,
-    MultiEstimator,
-    SkipNonFinite,
-    TrainerSpec,
-)
+from multifit import CheckpointHandler, Every, LabelSpec, LossSpec, MetricSpec, SkipNonFinite, TrainerSpec
 from multifit.balance import (
     DWA,
     FAMO,
     GLS,
     IMTLG,
     RLW,
-    AlignedMTL,
     GradNorm,
     LossMethod,
     PCGrad,
     Sum,
     Uncertainty,
     UPGrad,
-)  # fmt: skip
+)
 from tests.common.compare import assert_same_parameters, twins
-from tests.common.data import digit_batches
 from tests.common.grids import TWO
-from tests.common.hand_loop import SGD, SILENT, SIZES
+from tests.common.hand_loop import SILENT
 from tests.common.nets import hybridized
 from tests.common.resuming import assert_resumes_bit_for_bit
 from tests.common.shared_nets import heads, two_heads
 from tests.common.specs import BCE, CE, digit_spec
+from tests.gluon.balance.by_hand import BATCHES, fitted
 from tests.gluon.balance.test_losses import METHODS, Constant, Halving
 
 import mxnet as mx  # isort: skip
 from mxnet.gluon import nn  # isort: skip
 
-BATCHES = digit_batches(SIZES)
 KINDS: dict[str, Callable[..., Any]] = {
     "losses": GLS,
     "losses, in NumPy": Halving,
@@ -58,25 +47,14 @@ KINDS: dict[str, Callable[..., Any]] = {
 of_every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
-def fitted(net: Any, method: Any, **declared: Any) -> Any:
-    estimator = estimator_of(net, method, **declared)
-    return estimator.fit(BATCHES, epochs=1, event_handlers=SILENT)
-
-
-def estimator_of(net: Any, method: Any, **declared: Any) -> MultiEstimator:
-    return MultiEstimator(
-        hybridized(net), digit_spec(**declared), TrainerSpec(".*", "sgd", SGD), balance=method
-    )
-
-
 @of_every_kind
 def test_groups_of_losses_are_tasks(kind: str) -> None:
     """Two halves of a loss in one task are that loss; a loss in no group is a task of its own."""
-    whole, halves = twins(two_heads, BATCHES[0][0])
+    whole, halves = twins(heads, BATCHES[0][0])
     fitted(whole, KINDS[kind]())
     half = LossSpec(CE, "digit", "digit", weight=0.5)
-    losses = {"a": half, "parity": LossSpec(BCE, weight=0.5), "b": half}
-    history = fitted(halves, KINDS[kind](tasks={"digit": ["a", "b"]}), losses=losses)
+    spec = digit_spec(losses={"a": half, "parity": LossSpec(BCE, weight=0.5), "b": half})
+    history = fitted(halves, KINDS[kind](tasks={"digit": ["a", "b"]}), spec=spec).history
     assert_same_parameters(halves, whole)
     assert "train_weight_digit" in history and "train_weight_a" not in history
 
@@ -84,45 +62,24 @@ def test_groups_of_losses_are_tasks(kind: str) -> None:
 @of_every_kind
 def test_a_task_of_weight_0_is_out(kind: str) -> None:
     """As if its loss did not exist, which the geometric mean would notice."""
-    without, beside = twins(two_heads, BATCHES[0][0])
+    without, beside = twins(heads, BATCHES[0][0])
     fitted(without, KINDS[kind]())
     other = LossSpec(BCE, "parity", "parity", weight=0)
-    losses = {"digit": CE, "other": other, "parity": LossSpec(BCE, weight=0.5)}
-    history = fitted(beside, KINDS[kind](), losses=losses)
+    spec = digit_spec(losses={"digit": CE, "other": other, "parity": LossSpec(BCE, weight=0.5)})
+    history = fitted(beside, KINDS[kind](), spec=spec).history
     assert_same_parameters(beside, without)
     assert np.isnan(history["train_weight_other"]).all()
     assert "losses" in kind or np.isnan(history["train_cosine_other_parity"]).all()
 
 
-@pytest.mark.parametrize("kind", [GLS, FAMO, UPGrad, partial(AlignedMTL, normalize=True)])
-@pytest.mark.parametrize("preference", [{}, {"preference": {"parity": 3}}], ids=["equal", "preferred"])
-def test_a_task_keeps_its_share_where_another_has_no_labels(kind: Any, preference: Any) -> None:
-    """It has the weight that tasks without conflict have together: its share, 1/2 or 3/4."""
-    if preference and kind in (GLS, FAMO):
-        kind = Sum  # its weights add up to 2
-    last = fitted_with_missing(two_heads(), kind(**preference), [without_digits(BATCHES[0])])
-    is_scaled = "normalize" in getattr(kind, "keywords", {})
-    norm = last["train_gradnorm_parity"] if is_scaled else 1.0
-    share = (0.75 if preference else 0.5) * (2 if kind is Sum else 1)
-    assert last["train_weight_parity"] * norm == pytest.approx(share, rel=1e-5)
-
-
-@pytest.mark.parametrize(("kind", "first"), [(GLS, 0.5), (UPGrad, 0.5), (Sum, 1.0), (DWA, 1.0)])
-def test_a_task_that_is_absent_when_weights_are_computed_begins_with_its_share(
-    kind: Any, first: float
-) -> None:
-    batches = [without_digits(BATCHES[0]), BATCHES[1]]
-    last = fitted_with_missing(two_heads(), kind(every=2), batches)
-    assert last["train_weight_digit"] == pytest.approx(first)
-
-
 @pytest.mark.parametrize("kind", [GLS, FAMO, DWA])
 def test_losses_that_all_have_a_weight_of_0_train_nothing(kind: Any) -> None:
-    net, other = twins(two_heads, BATCHES[0][0])
-    declared = digit_spec(0.0, 0.0)
-    estimator = MultiEstimator(hybridized(net), declared, TrainerSpec(".*", "sgd"), balance=kind())
-    estimator.fit(BATCHES[:2], epochs=1, event_handlers=SILENT)
+    net, other = twins(heads, BATCHES[0][0])
+    fitted(net, kind(), BATCHES[:2], spec=digit_spec(0.0, 0.0))
     assert_same_parameters(net, other)
+
+
+# ---- tasks without labels
 
 
 class Ones(LossMethod):
@@ -138,11 +95,16 @@ def without_digits(batch: Any) -> Any:
     return batch[0], np.full_like(batch[1], -1), batch[2]
 
 
-def fitted_with_missing(net: Any, method: Any, batches: Any, rate: float = 0.0, **options: Any) -> Any:
+def with_missing(net: Any, method: Any, batches: Any, rate: float = 0.0, **options: Any) -> Any:
     spec = digit_spec(labels=[LabelSpec("digit", missing=-1), "parity"])
-    trainer = TrainerSpec(".*", "sgd", {"learning_rate": rate})
-    estimator = MultiEstimator(hybridized(net), spec, trainer, balance=method, **options)
-    return estimator.fit(batches, epochs=1, event_handlers=SILENT).last
+    trainers = TrainerSpec(".*", "sgd", {"learning_rate": rate})
+    return fitted(hybridized(net), method, batches, spec=spec, trainers=trainers, **options).history.last
+
+
+@pytest.mark.parametrize(("kind", "share"), [(GLS, 0.5), (FAMO, 0.5), (UPGrad, 0.5), (Sum, 1.0), (DWA, 1.0)])
+def test_a_task_begins_with_its_share_and_keeps_it_where_another_is_absent(kind: Any, share: float) -> None:
+    last = with_missing(two_heads(), kind(every=2), [without_digits(BATCHES[0]), BATCHES[1]])
+    assert [last[f"train_weight_{name}"] for name in ("digit", "parity")] == pytest.approx([share] * 2)
 
 
 MEASURING: dict[str, Callable[[], Any]] = {
@@ -159,12 +121,10 @@ def test_figures_of_a_task_are_means_over_the_batches_with_its_labels(kind: str,
     net, full, method = two_heads(), BATCHES[0], MEASURING[kind]()
     net.initialize(ctx=devices)
     one, both, never = (
-        fitted_with_missing(net, method, batches, context=devices)
+        with_missing(net, method, batches, devices=devices)
         for batches in ([full], [full, without_digits(full)], [without_digits(full)])
     )
-    names = [
-        name for name in one if "digit" in name and ("weight" in name or "norm" in name or "cos" in name)
-    ]
+    names = [name for name in one if "digit" in name and any(it in name for it in ("weight", "norm", "cos"))]
     assert names
     assert {name: both[name] for name in names} == pytest.approx({name: one[name] for name in names})
     assert np.isnan([never[name] for name in names]).all()
@@ -177,10 +137,13 @@ def test_a_task_without_labels_when_weights_are_computed_keeps_its_last_one(make
     """These methods give weights of 1, whether they compute them in every batch or in every other."""
     batches = [without_digits(BATCHES[0]), BATCHES[1]] * 2
     usual, seldom = twins(two_heads, BATCHES[0][0])
-    fitted_with_missing(usual, make(), batches, rate=0.1)
-    last = fitted_with_missing(seldom, make(every=2), batches, rate=0.1)
+    with_missing(usual, make(), batches, rate=0.1)
+    last = with_missing(seldom, make(every=2), batches, rate=0.1)
     assert_same_parameters(seldom, usual)
     assert last["train_weight_digit"] == 1
+
+
+# ---- states
 
 
 @pytest.mark.parametrize(
@@ -189,32 +152,33 @@ def test_a_task_without_labels_when_weights_are_computed_keeps_its_last_one(make
     ids=["losses", "features"],
 )
 def test_checks_searches_and_profiles_leave_a_method_as_it_is(method: Any) -> None:
-    plain, used = twins(two_heads, BATCHES[0][0])
-    one, other = (estimator_of(net, method) for net in (plain, used))
-    for estimator in (one, other):
-        estimator.fit(BATCHES, epochs=1, event_handlers=SILENT)
+    nets = twins(heads, BATCHES[0][0])
+    one, other = (fitted(net, method) for net in nets)
     other.check(BATCHES)
     other.find_learning_rate(BATCHES, batches=10)
     other.profile(BATCHES, batches=3)
     for estimator in (one, other):
         estimator.fit(BATCHES, epochs=1, event_handlers=SILENT)
     assert one.history["train_weight_digit"] == other.history["train_weight_digit"]
-    assert_same_parameters(used, plain)
+    assert_same_parameters(*nets)
 
 
 def mean_parity(labels: Any, outputs: Any) -> float:
     return float(np.mean(outputs))
 
 
-LOOKS_BACK = "a user's own that looks back"
 RESUMED = {
-    **{name: METHODS[name] for name in ("Uncertainty", "DWA", "RLW", "FAMO, every other batch", LOOKS_BACK)},
+    **{
+        name: METHODS[name]
+        for name in (
+            "Uncertainty", "DWA", "RLW", "STCH", "FAMO, every other batch", "a user's own that looks back"
+        )
+    },
     "GradNorm, every third batch": GradNorm(every=3),
     "PCGrad": PCGrad(),
-    "STCH": METHODS["STCH"],
     "a preference, smooth": UPGrad(preference={"digit": 3}, smooth=0.8, normalize="mean"),
     "PCGrad, every other batch": PCGrad(every=2),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", RESUMED)
@@ -225,11 +189,9 @@ def test_a_resumed_fit_is_the_same_bit_for_bit(name: str, tmp_path: Path) -> Non
         net = heads(nn.BatchNorm(in_channels=8), nn.Dropout(0.5))
         mx.random.seed(5)
         net.initialize(mx.init.Xavier())
-        metrics = {"on_host": MetricSpec(mean_parity, "parity", "parity")}
-        estimator = estimator_of(net, RESUMED[name], metrics=metrics)
-        checkpoints = CheckpointHandler(folder, Every(5, "batch"), seed=1)
-        estimator.fit(BATCHES[:4], epochs=3, event_handlers=[*SILENT, checkpoints, *handlers], **options)
-        return estimator
+        spec = digit_spec(metrics={"on_host": MetricSpec(mean_parity, "parity", "parity")})
+        handlers = CheckpointHandler(folder, Every(5, "batch"), seed=1), *handlers
+        return fitted(net, RESUMED[name], BATCHES[:4], 3, spec=spec, handlers=handlers, fit=options)
 
     assert_resumes_bit_for_bit(run, tmp_path, 6)
 
@@ -238,10 +200,10 @@ def test_a_resumed_fit_is_the_same_bit_for_bit(name: str, tmp_path: Path) -> Non
 def test_a_batch_that_is_not_finite_counts_with_the_weights_before_it(kind: str) -> None:
     good, bad = BATCHES[0], tuple(map(np.copy, BATCHES[1]))
     bad[0][0, 0] = np.inf  # relu would make 0 of NaN
-    handlers = [*SILENT, SkipNonFinite()]
+    nets = two_heads(), *twins(two_heads, good[0])
     first, both, alone = (
-        estimator_of(net, KINDS[kind]()).fit(batches, epochs=1, event_handlers=handlers).last
-        for net, batches in zip([two_heads(), *twins(two_heads, good[0])], ([bad], [good, bad], [good]))
+        fitted(hybridized(net), KINDS[kind](), batches, handlers=[SkipNonFinite()]).history.last
+        for net, batches in zip(nets, ([bad], [good, bad], [good]))
     )
     for name in ("train_weight_digit", "train_weight_parity"):
         start = 0.5 if KINDS[kind]().averages else 1.0

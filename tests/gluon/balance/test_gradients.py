@@ -1,4 +1,4 @@
-"""Methods that compare gradients where the tasks branch: equal to a loop by hand; their figures and plans."""
+"""Methods that compare gradients: equal to a loop by hand, or to the sum; and their plans."""
 
 import re
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multifit import LabelSpec, LossSpec, MultiEstimator, TrainerSpec
+from multifit import LabelSpec, LossSpec, MultiEstimator, SpecError, TrainerSpec
 from multifit.balance import (
     IMTLG,
     IMTLL,
@@ -20,26 +20,31 @@ from multifit.balance import (
     Uncertainty,
     UPGrad,
 )  # fmt: skip
-from multifit.balance.tasks import CHUNK, GradientFigures
-from multifit.balance.weighing import weigh_gradients
-from multifit.gluon.step.stage import RERUN_STEP
-from multifit.seeding import mixed
-from tests.common.compare import assert_same_parameters, assert_unchanged, snapshot, twins
+from multifit.seeding import RERUN_STEP, mixed
+from tests.common.compare import assert_same_parameters, assert_unchanged, copy_parameters, snapshot, twins
 from tests.common.data import digit_batches
-from tests.common.grids import TWO, pairwise
-from tests.common.hand_loop import SGD, SILENT, SIZES
+from tests.common.grids import ONE, TWO
+from tests.common.hand_loop import SILENT
 from tests.common.nets import Heads, hybridized, sequential
-from tests.common.shared_nets import KMax, Nested, Skips, heads, three_tasks, two_heads
-from tests.common.specs import BCE, CE, L2, digit_spec
+from tests.common.shared_nets import (
+    KMax,
+    Nested,
+    Pretrained,
+    Skipping,
+    Skips,
+    Tied,
+    heads,
+    three_tasks,
+    two_heads,
+)  # fmt: skip
+from tests.common.specs import CE, L2, digit_spec
+from tests.gluon.balance import by_hand
+from tests.gluon.balance.by_hand import BATCHES, EVEN, ByHand
 from tests.numerics.test_waiting import Waits, placed, waits  # noqa: F401
 
 import mxnet as mx  # isort: skip
-from mxnet import autograd, nd  # isort: skip
+from mxnet import nd  # isort: skip
 from mxnet.gluon import nn  # isort: skip
-
-
-BATCHES = digit_batches(SIZES)
-
 
 NETS = {
     "two heads": (lambda: heads(), digit_spec),
@@ -57,9 +62,10 @@ NETS = {
         ),
     ),
 }
+of_both = pytest.mark.parametrize("on", ["features", "parameters"])
 
 
-def fitted(net: Any, method: Any, epochs: int = 2, devices: Any = None, **options: Any) -> Any:
+def fitted(net: Any, method: Any, epochs: int = 2, devices: Any = None, **options: Any) -> MultiEstimator:
     """Fit, with the random numbers of every step seeded as those of a graph that is cut are."""
 
     class Seeds:
@@ -67,112 +73,78 @@ def fitted(net: Any, method: Any, epochs: int = 2, devices: Any = None, **option
             state = estimator.state
             mx.random.seed(mixed(7, RERUN_STEP, state.epoch, state.step, 0, 0) % 2**31)
 
-    trainers = options.pop("trainers", TrainerSpec(".*", "sgd", SGD))
-    handlers = [*SILENT, Seeds(), *options.pop("handlers", [])]
+    handlers = [Seeds(), *options.pop("handlers", [])]
     batches = options.pop("batches", BATCHES)
-    spec = options.pop("spec", None) or digit_spec()
-    estimator = MultiEstimator(net, spec, trainers, devices, balance=method, **options)
-    estimator.state.seed = 7
-    estimator.fit(batches, epochs=epochs, event_handlers=handlers)
-    return estimator
+    return by_hand.fitted(net, method, batches, epochs, devices, handlers=handlers, seed=7, **options)
 
 
 @pytest.mark.parametrize(
-    ("name", "devices"), [*((name, None) for name in NETS), ("running statistics", TWO), ("skips", TWO)]
+    ("name", "on", "devices"),
+    [
+        *((name, "features", None) for name in NETS),
+        *((name, "features", TWO) for name in ("running statistics", "skips")),
+        ("running statistics", "parameters", None),
+        ("nested", "parameters", None),
+    ],
 )
-def test_with_weights_of_1_a_fit_is_that_of_the_sum_bit_for_bit(name: str, devices: Any) -> None:
-    make, spec = NETS[name]
+def test_with_weights_of_1_a_fit_is_that_of_the_sum(name: str, on: str, devices: Any) -> None:
+    """Bit for bit, unless gradients are added in another order: those of parameters, or of many places."""
+    make, spec = NETS.get(name, (lambda: hybridized(Nested()), three_tasks))
     plain, cut = twins(make, BATCHES[0][0])
-    batches = BATCHES if devices is None else BATCHES[:-1]
-    for net, method in ((plain, None), (cut, Sum(on="features"))):
-        fitted(net, method, devices=devices, batches=batches, spec=spec())
-    if name == "skips":  # the gradients of more than two places may be added in another order
-        assert_same_parameters(cut, plain, rtol=1e-6, atol=1e-7)
-    else:
+    for net, method in ((plain, None), (cut, Sum(on=on))):
+        fitted(net, method, devices=devices, batches=EVEN if devices else BATCHES, spec=spec())
+    if on == "features" and name != "skips":
         assert_unchanged(cut, snapshot(plain))
+    else:
+        assert_same_parameters(cut, plain, rtol=1e-5, atol=1e-6)
 
 
 def test_the_first_batch_counts_once_for_statistics_that_it_initialises() -> None:
-    nets = [
-        hybridized(Heads(body=sequential(nn.Dense(8), nn.BatchNorm()), digit=5, parity=1)) for _ in range(2)
-    ]
+    bodies = [sequential(nn.Dense(8), nn.BatchNorm()) for _ in range(2)]
+    nets = [hybridized(Heads(body=body, digit=5, parity=1)) for body in bodies]
     for net, method in zip(nets, (None, Sum(on="features"))):
         net.initialize(mx.init.Constant(0.1))
         fitted(net, method, 1)
     assert_unchanged(nets[1], snapshot(nets[0]))
 
 
-def train_by_hand(net: Any, method: Any, batches: list, parts: int = 1) -> dict[str, list]:
-    """Train a net of two heads as the papers do; `parts` batches make one update."""
-    trainer = mx.gluon.Trainer(net.collect_params(), "sgd", dict(SGD))
-    weights, state = np.ones(2), method.start(2)
-    preference = method.preference and np.array([1.5, 0.5])
-    used: dict[str, list] = {"weights": [], "norms": [], "cosine": []}
-    for parameter in net.collect_params().values():
-        parameter.grad_req = "add"
-    for step, batch in enumerate(batches):
-        x, digit, parity = (nd.array(array, dtype=array.dtype) for array in batch)
-        with autograd.record():
-            features = net.body(x)
-        copies = [features.detach(), features.detach()]
-        for each in copies:
-            each.attach_grad()
-        with autograd.record():
-            losses = [CE(net.digit(copies[0]), digit).mean(), 0.5 * BCE(net.parity(copies[1]), parity).mean()]
-            update = batches[step // parts * parts :][:parts]
-            share = len(batch[0]) / sum(len(each[0]) for each in update)
-            shares = [loss * share for loss in losses]
-        autograd.backward(shares)
-        rows = np.stack([each.grad.asnumpy().ravel() for each in copies]).astype("float64")
-        gramian = rows @ rows.T
-        if step % method.every == 0:
-            numbers = np.array([loss.asscalar() for loss in losses], "float64")
-            weights, state = weigh_gradients(
-                method, numbers, gramian, weights, state, 0, step, preference=preference
-            )
-            norms = np.sqrt(np.diag(gramian))
-            used["norms"].append(norms)
-            used["cosine"].append(gramian[0, 1] / norms.prod())
-        used["weights"].append(weights)
-        features.backward(sum(float(w) * each.grad for w, each in zip(weights, copies)))
-        if (step + 1) % parts == 0:
-            trainer.step(1)
-            for parameter in net.collect_params().values():
-                parameter.zero_grad()
-    return used
+# Net, method, the parameters that are compared, devices, and how many batches make an update.
+FEATURES, BODY, PAIR = ("features",), ("body",), ("body", "pair")
+AS_BY_HAND: dict[str, tuple[Any, ...]] = {
+    "UPGrad": (two_heads, UPGrad(on="features", normalize=True), FEATURES, TWO),
+    "MGDA, every other batch": (two_heads, MGDA(on="features", every=2), FEATURES, ONE),
+    "GradNorm": (two_heads, GradNorm(on="features", learning_rate=0.5), FEATURES, TWO),
+    "PCGrad": (two_heads, PCGrad(on="features"), FEATURES, ONE),
+    "preferred": (
+        two_heads, IMTLG(on="features", preference={"digit": 3}, normalize="largest"), FEATURES, TWO
+    ),
+    "smooth": (two_heads, DualProj(on="features", smooth=0.6), FEATURES, ONE),
+    "features, of two batches": (two_heads, UPGrad(on="features"), FEATURES, ONE, 2),
+    "parameters": (Nested, UPGrad(on="parameters"), PAIR, TWO),
+    "parameters, every other batch": (Nested, MGDA(on="parameters", every=2), PAIR, ONE),
+    "parameters of one layer": (Nested, UPGrad(on="body.*"), BODY, ONE),
+    "parameters, of two batches": (Nested, UPGrad(on="parameters"), PAIR, ONE, 2),
+    "parameters, of three batches": (Nested, MGDA(on="parameters", every=2), PAIR, TWO, 3),
+}  # fmt: skip
 
 
-METHODS = {
-    "UPGrad": UPGrad(on="features", normalize=True),
-    "MGDA, every other batch": MGDA(on="features", every=2),
-    "GradNorm": GradNorm(on="features", learning_rate=0.5),
-    "PCGrad": PCGrad(on="features"),
-    "preferred and smooth": IMTLG(on="features", preference={"digit": 3}, smooth=0.6, normalize="largest"),
-}
-
-
-@pairwise("name", METHODS)
-def test_a_fit_is_the_loop_by_hand(name: str, devices: list, hybrid: bool) -> None:
-    method, batches = METHODS[name], BATCHES[:-1]
-    by_hand, net = twins(two_heads, batches[0][0])
-    used = train_by_hand(by_hand, method, batches)
-    history = fitted(hybridized(net), method, 1, devices, batches=batches).history
-    assert_same_parameters(net, by_hand)
-    for task, label in enumerate(("digit", "parity")):
-        expected = {"weight": used["weights"], "gradnorm": used["norms"]}
-        for figure, rows in expected.items():
-            mean = np.mean([row[task] for row in rows])
-            assert history[f"train_{figure}_{label}"] == pytest.approx([mean], rel=1e-4)
-    assert history["train_cosine_digit_parity"] == pytest.approx([np.mean(used["cosine"])], abs=1e-5)
-    assert history["train_conflict"] == pytest.approx([np.mean(np.array(used["cosine"]) < -0.1)])
-
-
-def test_accumulated_batches() -> None:
-    """Every batch is weighed by itself, and counts with its samples."""
-    by_hand, net = twins(two_heads, BATCHES[0][0])
-    train_by_hand(by_hand, UPGrad(on="features"), BATCHES[:4], parts=2)
-    fitted(hybridized(net), UPGrad(on="features"), 1, batches=BATCHES[:4], accumulate=2)
-    assert_same_parameters(net, by_hand)
+@pytest.mark.parametrize("name", AS_BY_HAND)
+def test_a_fit_is_the_loop_by_hand(name: str) -> None:
+    """Every batch is weighed by itself, also where several make an update, and counts with its samples."""
+    make, method, compared, devices, *window = AS_BY_HAND[name]
+    hand, net = twins(make, EVEN[0][0])
+    expected = ByHand(hand, method, EVEN, 1, *window, compared=compared)
+    spec = three_tasks() if make is Nested else digit_spec()
+    options = {"accumulate": window[0]} if window else {}
+    history = by_hand.fitted(hybridized(net), method, EVEN, 1, devices, spec=spec, **options).history
+    assert_same_parameters(net, hand)
+    for task, label in enumerate(("digit", "parity", "size")[: len(expected.weights)]):
+        for figure, batches in {"weight": expected.epochs[0], "gradnorm": expected.norms}.items():
+            mean = np.mean([each[task] for each in batches])
+            assert history[f"train_{figure}_{label}"] == pytest.approx([mean], rel=1e-3)
+    assert history["train_cosine_digit_parity"] == pytest.approx([np.mean(expected.cosines)], abs=1e-5)
+    if make is two_heads:
+        assert history["train_conflict"] == pytest.approx([np.mean(np.array(expected.cosines) < -0.1)])
 
 
 def test_several_trainers_and_clipping() -> None:
@@ -192,12 +164,6 @@ def test_several_trainers_and_clipping() -> None:
     fitted(hybridized(plain), None, trainers=trainers(0.1, 0.02))
     fitted(hybridized(cut), Halves(on="features"), trainers=trainers(0.2, 0.01))
     assert_same_parameters(cut, plain)
-
-
-def of_parity(array: Any) -> Any:
-    """Return what is remembered of the second task; on the device, the first row are weights."""
-    array = getattr(array, "asnumpy", lambda: array)()
-    return array[1:, 1] if array.ndim == 2 else array[1]
 
 
 @pytest.mark.parametrize(
@@ -220,12 +186,17 @@ def test_a_batch_without_a_label_of_a_task_leaves_the_task_out(method: Any) -> N
     assert np.isnan(history["train_weight_parity"][0]) and history["train_weight_digit"][0] > 0
     after = estimator._session.balancer.state()["memory"]
     for name, value in before.items():
-        np.testing.assert_array_equal(of_parity(after[name]), of_parity(value), name)
+        np.testing.assert_array_equal(after[name][1], value[1], name)
 
 
-def test_one_read_a_batch(waits: Waits) -> None:  # noqa: F811
-    batches = placed(digit_batches([8] * 8))
-    fitted(hybridized(two_heads()), DualProj(on="features"), 1, batches=batches, handlers=[waits])
+@pytest.mark.parametrize("absent", [False, True], ids=["all tasks", "a task is absent"])
+def test_one_read_a_batch(absent: bool, waits: Waits) -> None:  # noqa: F811
+    batches = digit_batches([8] * 8)
+    for _, _, parity in batches[1::2] if absent else ():
+        parity[:] = np.nan
+    spec = digit_spec(labels=["digit", LabelSpec("parity", missing="nan")]) if absent else None
+    options: Any = {"batches": placed(batches), "handlers": [waits], "spec": spec}
+    fitted(hybridized(two_heads()), DualProj(on="features"), 1, **options)
     assert waits.count == 7
 
 
@@ -237,45 +208,56 @@ def test_in_bfloat16() -> None:
     assert_same_parameters(cut, plain, rtol=0.05, atol=0.01)
 
 
-def gramians(count: int) -> list[np.ndarray]:
-    rows = np.random.RandomState(0).randn(count, 3, 4)
-    return [each @ each.T for each in rows]
+# ---- frozen parameters, and those that users change
 
 
-def added(figures: GradientFigures, batches: list[np.ndarray]) -> dict[str, float]:
-    for gramian in batches:
-        figures.add_gramian(gramian)
-    return figures.read()
+@pytest.mark.parametrize(("on", "accumulate"), [("features", 2), (".*weight", 1)])
+def test_frozen_parameters_are_not_compared(on: str, accumulate: int) -> None:
+    """However a layer is frozen, weights and figures are those of training on what it computes."""
+    nets = [*twins(Pretrained, BATCHES[0][0]), Skipping()]
+    nets[2].initialize()
+    copy_parameters(nets[0].rest, nets[2])
+    nets[1].back.collect_params().setattr("grad_req", "null")
+    made = [(nets[0].back(nd.array(x)).asnumpy(), *labels) for x, *labels in EVEN]
+    first, *others = (
+        by_hand.fitted(hybridized(net), MGDA(on=on), batches, 2, frozen=frozen, accumulate=accumulate).history
+        for net, batches, frozen in zip(nets, (EVEN, EVEN, made), (["back.*"], [], []))
+    )
+    for history in others:
+        for figure in first:
+            np.testing.assert_allclose(history[figure], first[figure], rtol=1e-5, err_msg=figure)
 
 
-def test_reading_and_saving_in_between_change_no_bit() -> None:
-    batches = gramians(CHUNK + 5)
-    whole, first, second = (GradientFigures(["a", "b", "c"]) for _ in range(3))
-    added(first, batches[:7])
-    second.load(first.state())
-    assert added(second, batches[7:]) == added(whole, batches)
-    whole.reset()
-    assert np.isnan(whole.read()["conflict"])
+@of_both
+def test_a_bias_learns_beside_a_frozen_weight_that_the_body_takes_too(on: str) -> None:
+    nets = twins(Tied, BATCHES[0][0])
+    for net, method in zip(nets, (None, Sum(on=on))):
+        by_hand.fitted(hybridized(net), method, EVEN, 2, frozen=["back.weight"])
+    assert_same_parameters(nets[1], nets[0])
 
 
-def test_a_task_counts_in_the_batches_in_which_it_has_a_gradient() -> None:
-    """Figures that no batch has measured are NaN, also where several batches are saved and loaded."""
-    there = np.array([[1, 1, 0], [1, 0, 0], [0, 0, 0], [1, 1, 0]])
-    batches = [gramian * np.outer(each, each) for gramian, each in zip(gramians(4), there)]
-    half, figures = (GradientFigures(["a", "b", "c"]) for _ in range(2))
-    added(half, batches[:2])
-    figures.load(half.state())
-    read = added(figures, batches[2:])
-    pairs = [batches[i] for i in (0, 3)]
-    cosines = [g[0, 1] / np.sqrt(g[0, 0] * g[1, 1]) for g in pairs]
-    expected = {
-        "gradnorm_a": np.mean([np.sqrt(batches[i][0, 0]) for i in (0, 1, 3)]),
-        "gradnorm_b": np.mean([np.sqrt(g[1, 1]) for g in pairs]),
-        "cosine_a_b": np.mean(cosines),
-        "conflict": np.mean(np.array(cosines) < -0.1),
-        **dict.fromkeys(["gradnorm_c", "cosine_a_c", "cosine_b_c"], np.nan),
-    }
-    assert read == pytest.approx(expected, nan_ok=True)
+@of_both
+def test_a_body_that_is_frozen_has_nothing_to_balance(on: str) -> None:
+    options: Any = {"frozen": ["back.*", "rest.neck.*"], "balance": UPGrad(on=on)}
+    estimator = MultiEstimator(hybridized(Pretrained()), digit_spec(), **options)
+    with pytest.raises(SpecError, match="the tasks share no parameter that is trained"):
+        estimator.check(BATCHES)
+
+
+def test_gradients_that_the_user_adds_up_are_compared_batch_by_batch() -> None:
+    """The trainer updates after each batch, and uses what that has added."""
+    nets = twins(Nested, BATCHES[0][0])
+    for net, request in zip(nets, ("write", "add")):
+        net.collect_params().setattr("grad_req", request)
+        by_hand.fitted(hybridized(net), MGDA(on="parameters", every=2), EVEN, spec=three_tasks())
+    assert_same_parameters(*nets, rtol=0, atol=0)
+
+
+# ---- plans
+
+
+def plan_of(net: Any, method: Any, spec: Any = None, trainers: Any = None) -> Any:
+    return MultiEstimator(hybridized(net), spec or digit_spec(), trainers, balance=method).check(BATCHES)
 
 
 def test_the_plan_names_the_method_and_its_tasks() -> None:
@@ -283,29 +265,24 @@ def test_the_plan_names_the_method_and_its_tasks() -> None:
         (UPGrad(on="features", every=2), "UPGrad", "every=2"),
         (Uncertainty(), "Uncertainty", "every=1"),
     ):
-        plan = MultiEstimator(hybridized(two_heads()), digit_spec(), balance=method).check(BATCHES)
-        text = " ".join(str(plan).split())
-        (said,) = re.findall(rf"balanced by {name}\((.*?)\): the tasks (.*?) parameters", text)
-        assert option in said[0] and said[1] == '"digit", "parity"'
-    assert "balanced" not in str(MultiEstimator(hybridized(two_heads()), digit_spec()).check(BATCHES))
+        text = " ".join(str(plan_of(two_heads(), method)).split())
+        (line,) = re.findall(rf"balanced by {name}\((.*?)\): the tasks (.*?) parameters", text)
+        assert option in line[0] and line[1] == '"digit", "parity"'
+    assert "balanced" not in str(plan_of(two_heads(), None))
 
 
 def test_the_plan_says_what_is_shared() -> None:
     for on, gradients in (("features", "1.96 kB"), ("parameters", "6.04 kB")):
-        estimator = MultiEstimator(hybridized(Skips()), three_tasks(), balance=UPGrad(on=on))
-        plan = " ".join(str(estimator.check(BATCHES)).split())
+        plan = " ".join(str(plan_of(Skips(), UPGrad(on=on), three_tasks())).split())
         assert "tasks share 7 parameters and branch at 3 arrays" in plan
         assert 'shared: "scale", "first.weight", "first.bias", "second.weight", ' in plan
         assert f"the tasks' gradients take {gradients}" in plan
-    plan = MultiEstimator(hybridized(Nested()), three_tasks(), balance=UPGrad(on="features")).check(BATCHES)
-    expected = "branch at 2 arrays; 2 pairs of tasks have none of these in common and count as orthogonal"
-    assert expected in " ".join(str(plan).split())
+    plan = " ".join(str(plan_of(Nested(), UPGrad(on="features"), three_tasks())).split())
+    assert "branch at 2 arrays; 2 pairs of tasks have none of these in common and count as orthogonal" in plan
 
 
 def test_a_check_finds_which_losses_reach_which_trainer() -> None:
     trainers = {name: TrainerSpec(f"{name}.*") for name in ("body", "digit", "parity")}
-    plan = MultiEstimator(
-        hybridized(two_heads()), digit_spec(), trainers, balance=UPGrad(on="features")
-    ).check(BATCHES)
+    plan = plan_of(two_heads(), UPGrad(on="features"), trainers=trainers)
     reached = {trainer.name: trainer.losses for trainer in plan.trainers}
     assert reached == {"body": ("digit", "parity"), "digit": ("digit",), "parity": ("parity",)}

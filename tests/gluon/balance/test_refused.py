@@ -1,0 +1,318 @@
+"""What methods of balancing refuse: nets, losses, options, handlers, and what a user's own method returns."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multifit import Every, LabelSmoothing, LabelSpec, LossSpec, MixUp, MultiEstimator, SpecError
+from multifit.balance import GLS, GramianMethod, LossMethod, UPGrad
+from multifit.gluon.graph.cut import Cut
+from multifit.gluon.step.split_graph import SplitGraph
+from tests.common.compare import assert_unchanged, snapshot
+from tests.common.data import digit_batches
+from tests.common.nets import Heads, hybridized, sequential
+from tests.common.noted import with_notes
+from tests.common.shared_nets import Alone, Nested, three_tasks, two_heads
+from tests.common.specs import BCE, CE, digit_spec
+from tests.gluon.balance.by_hand import fitted
+from tests.numerics.test_losses import Shapely
+
+import mxnet as mx  # isort: skip
+from mxnet import gluon, nd  # isort: skip
+from mxnet.gluon import nn  # isort: skip
+
+BATCHES = digit_batches([8] * 3)
+Function = Callable[..., Any]
+
+
+def of_gradients(solve: Function) -> Any:
+    """A method of gradients that asks `solve` in the second batch."""
+
+    class Mine(GramianMethod):
+        def solve(self, gramian: Any, step: int = 0) -> Any:
+            return solve(gramian) if step else np.ones(len(gramian))
+
+    return Mine()
+
+
+def on_host(weights: Function, **members: Any) -> Any:
+    """A method in NumPy that asks `weights` in the second batch."""
+
+    class Mine(LossMethod):
+        on_device = False
+
+        def weights(self, measured: Any, state: dict) -> Any:
+            return weights(measured, state) if measured.step else (np.ones(2), state)
+
+    return type("Mine", (Mine,), members)()
+
+
+def on_device(weights: Function, **members: Any) -> Any:
+    """A method on the device, which is traced in the first batch."""
+
+    class Mine(LossMethod):
+        def start(self, tasks: int) -> dict:
+            return {"mean": np.zeros(tasks)}
+
+        def weights(self, measured: Any, state: dict) -> Any:
+            return weights(measured, state)
+
+    return type("Mine", (Mine,), members)()
+
+
+def twice(measured: Any, state: dict) -> Any:
+    return measured.F.concat(measured.losses, measured.losses, dim=0)
+
+
+def fails(*arguments: Any) -> Any:
+    return 1 / 0
+
+
+BATCH_2 = "epoch 1, batch 2: 1 problem found:\n  "
+OF_2 = "it must return an array of shape (2,): the weights of the 2 tasks with a gradient in this batch"
+COMPUTED = "it must return an array of shape (2,), computed with measured.F: the weights of the 2 tasks"
+AFTER = "raised in balance: Mine.after_update (epoch 1, batch 1)"
+
+# fmt: off
+ANSWERS: dict[str, tuple[Any, type, str]] = {
+    "solve: too many": (of_gradients(lambda g: np.ones(3)), SpecError,
+        f"{BATCH_2}1. balance: Mine.solve returned an array of shape (3,); {OF_2}"),
+    "solve: words": (of_gradients(lambda g: ["a", "b"]), SpecError, f"returned ['a', 'b']; {OF_2}"),
+    "solve: raises": (of_gradients(fails), ZeroDivisionError,
+        "raised in balance: Mine.solve (epoch 1, batch 2)"),
+    "host: too many": (on_host(lambda m, s: (np.ones(3), s)), SpecError,
+        f"{BATCH_2}1. balance: Mine.weights returned an array of shape (3,); it must return an array of "
+        "shape (2,): the weights of the 2 tasks"),
+    "host: raises": (on_host(fails), ZeroDivisionError, "raised in balance: Mine.weights (epoch 1, batch 2)"),
+    "host: looks back": (on_host(lambda m, s: (np.ones(2), s), after_update=fails), ZeroDivisionError, AFTER),
+    "device: too many": (on_device(lambda m, s: (twice(m, s), s)), SpecError,
+        f"Mine.weights returned an array of shape (4,); {COMPUTED}"),
+    "device: NumPy": (on_device(lambda m, s: (np.ones(2), s)), SpecError, COMPUTED),
+    "device: unlike shapes": (on_device(lambda m, s: (twice(m, s) + m.losses, s)), mx.MXNetError,
+        "raised in balance: Mine.weights (epoch 1, batch 1)"),
+    "device: raises": (on_device(fails), ZeroDivisionError, "raised in balance: Mine.weights "),
+    "device: a number": (on_device(lambda m, s: (m.losses, {"mean": 1.0})), SpecError,
+        "Mine.weights returns mean, which measured.F did not compute; on the device, a method remembers"),
+    "device: a longer state": (on_device(lambda m, s: (m.losses, {"mean": twice(m, s)})), SpecError,
+        "Mine.weights returns mean of shape (4,); on the device, a method remembers arrays of shape (2,)"),
+    "device: looks back": (on_device(lambda m, s: (m.losses, s), after_update=fails), ZeroDivisionError,
+        AFTER),
+}
+# fmt: on
+
+
+class Watch:
+    """Keeps the parameters as they were before the last batch."""
+
+    def batch_begin(self, estimator: Any) -> None:
+        self.before = snapshot(estimator.net)
+
+
+def refused(method: Any, error: type, batches: Any = BATCHES, **options: Any) -> str:
+    """Return the message; the batch that was refused must have changed nothing, unless it was trained on."""
+    net, watch = heads(), Watch()
+    net.initialize()
+    net(nd.array(BATCHES[0][0]))
+    with pytest.raises(error) as raised:
+        fitted(net, method, batches, handlers=[watch], **options)
+    text = with_notes(raised.value)
+    if "after_update" not in text:
+        assert_unchanged(net, watch.before)
+    return text
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_an_answer_is_refused_before_anything_moves(name: str) -> None:
+    method, error, message = ANSWERS[name]
+    assert message in refused(method, error)
+
+
+def test_as_many_weights_as_tasks_are_too_many_where_one_is_left_out() -> None:
+    method = type("Fixed", (GramianMethod,), {"solve": lambda self, gramian, step=0: np.array([0.5, 0.5])})()
+    spec = digit_spec(labels=["digit", LabelSpec("parity", missing="nan")])
+    without = [BATCHES[0], (*BATCHES[1][:2], np.full_like(BATCHES[1][2], np.nan)), BATCHES[2]]
+    text = refused(method, SpecError, without, spec=spec)
+    assert f"{BATCH_2}1. balance: Fixed.solve returned an array of shape (2,); it must return" in text
+    assert "of shape (1,): the weights of the 1 task with a gradient in this batch; others are left" in text
+
+
+@pytest.mark.parametrize("base", [GramianMethod, LossMethod])
+def test_an_error_at_the_start(base: type) -> None:
+    method = type("Mine", (base,), {"start": fails, "weights": twice})()
+    with pytest.raises(ZeroDivisionError) as raised:
+        MultiEstimator(two_heads(), digit_spec(), balance=method)
+    assert "raised in balance: Mine.start" in with_notes(raised.value)
+
+
+# ---- when the estimator is made
+
+
+class Wide(LossMethod):
+    """Remembers something that does not fit on the device."""
+
+    def start(self, tasks: int) -> dict:
+        return {"history": np.zeros((tasks, 3))}
+
+    def weights(self, measured: Any, state: dict) -> tuple: ...
+
+
+class Incomplete:
+    """Half a method."""
+
+    def start(self, tasks: int) -> dict: ...
+    def weights(self, measured: Any, state: dict) -> tuple: ...
+
+
+def wrong_needs() -> Any:
+    method = UPGrad()
+    method.needs = "gradients"  # type: ignore[misc]
+    return method
+
+
+NO_WEIGHT = {name: LossSpec(fn, weight=0) for name, fn in (("digit", CE), ("parity", BCE))}
+PAIRS = {name: LossSpec(BCE, "parity", "parity") for name in ("a", "a_b", "b", "b_b")}
+PREFERRED = {"house": 2, "digti": 2, "size": 3}
+# fmt: off
+WRONG: dict[str, tuple[Any, dict[str, Any]]] = {
+    "balance: it is the class GLS; give an instance: GLS()": (GLS, {}),
+    "balance: it is 'UPGrad'; valid is a method of multifit.balance": ("UPGrad", {}),
+    'Incomplete has no "needs", "on_device", "every", "groups"; derive it from': (Incomplete(), {}),
+    "UPGrad.needs is 'gradients'; valid are \"nothing\", \"losses\", \"gramian\"": (wrong_needs(), {}),
+    "Wide.start(2) returns history of shape (2, 3); on the device, a method remembers": (Wide(), {}),
+    'tasks["a"]: there is no loss "digits" (did you mean "digit"?)': (GLS(tasks={"a": ["digits"]}), {}),
+    'tasks["a"] has no loss': (GLS(tasks={"a": []}), {}),
+    'the loss "digit" is in the tasks "a", "b"': (GLS(tasks={"a": ["digit"], "b": ["digit"]}), {}),
+    'the task "digit" has the name of a loss that is not in it': (GLS(tasks={"digit": ["parity"]}), {}),
+    'there is one task, "a", and nothing to weigh it against': (GLS(tasks={"a": ["digit", "parity"]}), {}),
+    'losses of weight 0 have no gradient, which leaves one task, "digit", and nothing to':
+        (UPGrad(), {"losses": {"digit": CE, "parity": LossSpec(BCE, weight=0)}}),
+    "losses of weight 0 have no gradient, which leaves no task to weigh; leave balance= out":
+        (UPGrad(), {"losses": NO_WEIGHT}),
+    'the figure "weight_digit" is also that of a loss or metric':
+        (GLS(), {"losses": {"digit": CE, "weight_digit": LossSpec(BCE, "parity", "parity")}}),
+    'two pairs of tasks have the figure "cosine_a_b_b"; rename a task':
+        (GLS(), {"losses": PAIRS, "unused": ["digit"]}),
+    'balance: preference: there is no task "house"; valid are "digit", "parity"':
+        (UPGrad(preference=PREFERRED), {}),
+    'there is no task "digti" (did you mean "digits"?); valid are "digits", "parity"':
+        (UPGrad(preference=PREFERRED, tasks={"digits": ["digit"]}), {}),
+    'balance: on="(" is not a regular expression': (UPGrad(on="("), {}),
+    'balance: on="bodies" matches no parameter': (UPGrad(on="bodies"), {}),
+}
+# fmt: on
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_what_is_refused_when_the_estimator_is_made(message: str) -> None:
+    method, changes = WRONG[message]
+    with pytest.raises(SpecError) as raised:
+        MultiEstimator(two_heads(), digit_spec(**changes), balance=method)
+    assert message in str(raised.value)
+
+
+# ---- in the first batch
+
+
+def own(out: Any, label: Any) -> Any:
+    return BCE(out, label)
+
+
+def own_gradient(out: Any, label: Any) -> Any:
+    """A loss that ignores the gradient that it receives."""
+    return -nd.log(nd.pick(nd.SoftmaxOutput(out, label), label))
+
+
+class Loops(gluon.HybridBlock):
+    """A body with a loop of MXNet's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Dense(8, in_units=10)
+        self.digit, self.parity = nn.Dense(5, in_units=8), nn.Dense(1, in_units=8)
+
+    def hybrid_forward(self, F: Any, image: Any) -> Any:
+        rows, state = self.body(image), F.zeros((1,))
+        features = F.contrib.foreach(lambda row, state: (F.tanh(row), state), rows, state)[0]
+        return self.digit(features), self.parity(features)
+
+
+def heads() -> Any:
+    return hybridized(two_heads())
+
+
+def sparse() -> Any:
+    return hybridized(Heads(body=sequential(nn.Embedding(100, 8, sparse_grad=True)), digit=5, parity=1))
+
+
+CUT = "the gradients of tasks are compared in the traced graph of net and losses, and "
+WHOLE = UPGrad(on="parameters")
+ERRORS: dict[str, tuple[Any, Any, Any, str]] = {
+    "plain": (two_heads, UPGrad(), {}, f"{CUT}the net is not in it: call net.hybridize(); or use"),
+    "forward": (heads, UPGrad(), {"forward": lambda net, slots: net(slots["x"])},
+        "the net is not in it: it has a forward or hooks of its own"),
+    "own loss": (heads, UPGrad(), {"losses": {"digit": CE, "parity": own}},
+        f'{CUT}losses["parity"] is not in it: make it a HybridBlock'),
+    "nothing shared": (lambda: hybridized(Alone()), UPGrad(), {},
+        "the tasks share no parameter that is trained, so that"),
+    "untraceable": (heads, UPGrad(), {"losses": {"digit": CE, "parity": LossSpec(Shapely())}},
+        "graph of net and losses, which cannot be traced: 'Symbol' object has no attribute 'shape'"),
+    "foreach": (lambda: hybridized(Loops()), WHOLE, {},
+        'MXNet runs F.contrib.foreach backward only once; use on="features", which needs one pass, or write'),
+    "sparse": (sparse, WHOLE, {},
+        'sparse gradients are not compared; use on="features", which needs one pass, or build the layer'),
+    "not shared": (lambda: hybridized(Nested()), UPGrad(on="digit.*"), None,
+        'on="digit.*" selects no parameter that tasks share'),
+    "no gradient of its own": (two_heads, GLS(), {"losses": {"digit": own_gradient, "parity": BCE}},
+        'losses["digit"]: it ignores the gradient that it receives, so balance= would'),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_what_cannot_be_compared_or_weighed_is_refused(name: str) -> None:
+    make, method, changes, message = ERRORS[name]
+    spec = three_tasks() if changes is None else digit_spec(**changes)
+    with pytest.raises(SpecError) as raised:
+        fitted(make(), method, BATCHES, spec=spec)
+    assert message in str(raised.value)
+
+
+def test_a_handler_that_adds_to_the_objective_is_refused() -> None:
+    class Penalty(Watch):
+        def change_objective(self, estimator: Any, objectives: list, **views: Any) -> list:
+            weight = estimator.parameters["body.weight"]
+            return [*objectives, *[nd.sum(nd.square(data)) for data in weight.list_data()]]
+
+    penalty, net = Penalty(), heads()
+    with pytest.raises(SpecError, match=r"balance: a handler \(Penalty\) adds to the objective"):
+        net.initialize()
+        net(nd.array(BATCHES[0][0]))
+        fitted(net, UPGrad(), handlers=[penalty])
+    assert_unchanged(net, penalty.before)
+
+
+@pytest.mark.parametrize(
+    ("method", "handler"),
+    [(GLS(), MixUp(loss="digit")), (UPGrad(), Every(2, "batch", LabelSmoothing()))],
+    ids=["MixUp", "a smoothing"],
+)
+def test_handlers_that_blend_losses_are_refused_before_the_first_batch(method: Any, handler: Any) -> None:
+    class Unread(list):
+        def __iter__(self) -> Any:
+            raise AssertionError("a batch is read")
+
+    with pytest.raises(SpecError) as raised:
+        fitted(heads(), method, Unread(BATCHES), handlers=[handler])
+    assert "replaces a share of losses by others, which would not count as" in str(raised.value)
+    assert ("balance: MixUp " if isinstance(handler, MixUp) else "LabelSmoothing") in str(raised.value)
+    assert "leave the handler or balance= out" in str(raised.value)
+
+
+def test_recurrent_layers_on_gpus_are_refused(monkeypatch: Any) -> None:
+    monkeypatch.setattr("mxnet.context.current_context", lambda: mx.gpu())
+    body = mx.sym.RNN(*map(mx.sym.var, "xphc"), state_size=2, num_layers=1, mode="lstm")
+    graph = SplitGraph(*[None] * 6, repeats=True)
+    message = 'overwrites what the next one needs; use on="features".*engine="torch"'
+    with pytest.raises(SpecError, match=message):
+        graph._check_repeated(Cut(body, None, [], []))
