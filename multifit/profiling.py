@@ -246,12 +246,13 @@ def profile(
     raise_problems(loader_problems("train_data", data, once=False))
     watch = Stopwatch(clock, engine.wait)
     events = TimedEvents(estimator, event_handlers, watch)
-    with engine.trial_run(data, "train_data"):
+    with engine.trial_run(data, "train_data") as (_, raw):
         hooks = TrainingHooks(events)
         engine.restart(hooks, events.takes_outputs(TRAINING_EVENTS))
         stage = engine.session.stages[TRAIN]
         with hooks.around("fit"), run_handlers(events):
             events.emit("epoch_begin", batches=batch_count(data))
+            engine.dry_run(next(raw), None)  # with these handlers
             steps = TimedSteps(estimator.state, engine, _endless(engine, data), events, watch)
             steps.run(max(3, batches // 5))  # traces the graphs and allocates memory
             engine.wait()
