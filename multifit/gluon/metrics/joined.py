@@ -14,7 +14,7 @@ from ...spec.terms import MetricTerm
 from ...stages import TRAIN
 from ..compat import mx
 from ..data.arrays import new_array, to_numpy
-from .host import Joining, Measured
+from .host import Measured
 from .stage_figures import StageFigures
 
 Weighed = dict[str, tuple[float, float]]
@@ -105,12 +105,12 @@ def gathered(world: World, terms: Sequence[MetricTerm], measured: Measured) -> M
     sizes: list[int] = []
     arrays: list[dict[Any, Any]] = []
     parts: list[dict[Any, Any]] = []
-    for counts, values in world.gather((list(measured.joining.sizes), local)):
+    for counts, values in world.gather((list(measured.sizes), local)):
         split = len(counts) * len(refs)
         sizes += counts
         arrays += _by_device(len(counts), refs, values[:split])
         parts += _by_device(len(counts), losses, values[split:])
-    return Measured(arrays, parts, Joining(sizes, measured.joining.axis))
+    return Measured(arrays, parts, sizes, measured.axis)
 
 
 def _by_device(devices: int, names: Sequence[Any], values: Sequence[np.ndarray]) -> list[dict[Any, Any]]:

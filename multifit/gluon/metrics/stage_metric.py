@@ -121,13 +121,11 @@ class StageMetric(MetricFigures):
                 update(self.metric, self.term, measured)
                 self.measured = True
                 return
-            for size, (labels, outputs) in zip(
-                measured.joining.sizes, groups(self.metric, self.term, measured)
-            ):
+            for size, (labels, outputs) in zip(measured.sizes, groups(self.metric, self.term, measured)):
                 if self.keeps or not self._sum(labels, outputs, sums):
                     self.keeps = True
                     arrays = list(map(as_numpy, labels)), list(map(as_numpy, outputs))
-                    self.kept.add(sums.batches, size, measured.joining.axis, *arrays)
+                    self.kept.add(sums.batches, size, measured.axis, *arrays)
 
     def _sum(self, labels: Sequence[Any], outputs: Sequence[Any], sums: MetricSums) -> bool:
         """Add one device's arrays to the sums, operator by operator; return whether that is possible."""

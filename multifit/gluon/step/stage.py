@@ -16,7 +16,7 @@ from ..compat import mx
 from ..data.added_slots import CarriedState
 from ..data.arrays import Signature, signature_of, size_in_bytes
 from ..data.batch import Batch
-from ..metrics.host import Joining, Measured
+from ..metrics.host import Measured
 from ..metrics.joined import gathered
 from ..metrics.stage_figures import StageFigures
 from ..metrics.stage_metric import StageMetric
@@ -176,8 +176,8 @@ class Stage:
         ]
         if metrics:
             with timer("measure"):
-                joining = Joining(result.batch.sizes, result.batch.axis)
-                own = everything = Measured(result.arrays(), result.parts, joining)
+                batch = result.batch
+                own = everything = Measured(result.arrays(), result.parts, batch.sizes, batch.axis)
                 unknown = [metric.term for metric in metrics if not metric.is_whole]
                 if unknown and not self.training and not self._world.alone:
                     everything = gathered(self._world, unknown, own)
