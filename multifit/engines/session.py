@@ -115,10 +115,6 @@ class Session(ABC):
     def normalizer(self, term: Term, batch: Any) -> float:
         """Return this process's part of a loss's normalizer; may wait for the device."""
 
-    def check_frozen(self) -> None:
-        """Check the trainers again if handlers have frozen or unfrozen parameters since the last batch."""
-        self.trainers.check_frozen()
-
     @abstractmethod
     def backward(self, result: Any) -> None:
         """Add the gradients of the sum of a batch's objectives to those of the parameters."""
