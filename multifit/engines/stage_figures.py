@@ -157,36 +157,6 @@ class StageFigures(ABC):
             {term.key: float(totals.get(WEIGHTED + term.key, none)[0]) for term in terms},
         )
 
-    def state(self) -> dict[str, Any]:
-        """Return what was measured since the reset: arrays, of which some may be on devices, and values."""
-        return {
-            "sums": self.sums.state(),
-            "metrics": {metric.term.key: metric.state() for metric in self.metrics},
-            "means": [means.state() for means in self.means],
-        }
-
-    def load(self, state: Mapping[str, Any], divisible: bool = True) -> list[str]:
-        """Load what :meth:`state` returned into figures that were just reset.
-
-        Returns the keys of the metrics that had measured something, and start from zero: those that are
-        updated batch by batch and have no `state_dict`, or whose states cannot be divided among ranks, if the
-        state is to be divided, and so not `divisible`.
-        """
-        lost = [m.term.key for m in self.metrics if m.load(state["metrics"][m.term.key], divisible)]
-        self.sums.load(state["sums"])
-        for means, saved in zip(self.means, state["means"]):
-            means.load(saved)
-        return lost
-
-    def merge(self, state: Mapping[str, Any]) -> None:
-        """Add what :meth:`state` returned in another process to what was measured.
-
-        Metrics that are updated batch by batch cannot be added, unless they are of torchmetrics.
-        """
-        self.sums.merge(state["sums"])
-        for metric in self.metrics:
-            metric.merge(state["metrics"][metric.term.key])
-
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Reserve the figures for one pass; raises RuntimeError within another, whose sums would be lost."""
@@ -218,6 +188,39 @@ class StageFigures(ABC):
         self.complete = self.ended = False
         for metric in self.metrics:
             metric.reset()
+
+    # ---- checkpoints
+
+    def state(self) -> dict[str, Any]:
+        """Return what was measured since the reset, as a tree; write it before the next batch."""
+        return {
+            "sums": self.sums.state(),
+            "metrics": {metric.term.key: metric.state() for metric in self.metrics},
+            "means": [means.state() for means in self.means],
+        }
+
+    def load(self, state: Mapping[str, Any], divisible: bool = True) -> list[str]:
+        """Load what :meth:`state` returned into figures that were just reset.
+
+        Returns the keys of the metrics that had measured something, and start from zero: those that are
+        updated batch by batch and have no `state_dict`, or whose states cannot be divided among ranks, if the
+        state is to be divided, and so not `divisible`.
+        """
+        metrics = state["metrics"]
+        lost = [each.term.key for each in self.metrics if each.load(metrics[each.term.key], divisible)]
+        self.sums.load(state["sums"])
+        for means, saved in zip(self.means, state["means"]):
+            means.load(saved)
+        return lost
+
+    def merge(self, state: Mapping[str, Any]) -> None:
+        """Add what :meth:`state` returned in another process to what was measured.
+
+        Metrics that are updated batch by batch cannot be added, unless they are of torchmetrics.
+        """
+        self.sums.merge(state["sums"])
+        for metric in self.metrics:
+            metric.merge(state["metrics"][metric.term.key])
 
     def release(self) -> None:
         """Discard kept arrays if the pass has ended and was read: they take memory, and need not be saved."""

@@ -210,43 +210,6 @@ class StageMetric(MetricFigures):
         self.on_device = self._names = None
         self.keeps = self._warned = False
 
-    def state(self) -> dict[str, Any]:
-        """Return what was measured; "own" is the state of a metric that is updated batch by batch."""
-        # a metric of the whole pass has no state of its own: it is computed when it is read
-        inner: Any = None if self.is_whole else self.metric
-        has_state = hasattr(inner, "state_dict") and hasattr(inner, "load_state_dict")
-        return {
-            "names": self.names,
-            "own": inner.state_dict() if has_state else None,
-            "kept": self.kept.state() if len(self.kept) else None,
-            "on_device": self.on_device,
-            "measured": self.measured,
-        }
-
-    def load(self, state: Mapping[str, Any], divisible: bool) -> bool:
-        """Load what :meth:`state` returned into a metric that was just reset; return whether that is lost."""
-        self.names, self.on_device = state["names"], state["on_device"]
-        self.merge(state)
-        if self.is_whole:
-            self.measured = state["measured"]
-        elif state["measured"]:
-            if state["own"] is None or not divisible:
-                return True
-            self.metric.load_state_dict(state["own"])
-            self.measured = True
-        return False
-
-    def merge(self, state: Mapping[str, Any]) -> None:
-        """Add what :meth:`state` returned in another process, if that can be added."""
-        if state["kept"] is not None:
-            self.kept.merge(state["kept"])
-            self.keeps = True
-
-    def weighed(self, samples: int) -> dict[str, tuple[float, float]]:
-        """Return its figures with their weights: what it has counted, or the samples if it does not count."""
-        figures = self.figures()
-        return dict(zip(figures, zip(figures.values(), _weights(self.metric, len(figures), samples))))
-
     @property
     def direction(self) -> str | None:
         """Whether it is better "min" or "max"; None if unknown."""
@@ -260,6 +223,24 @@ class StageMetric(MetricFigures):
         """Return what the metric has computed."""
         with user_code(lambda: f"{self.term.where}.get"):
             return self.metric.get()
+
+    def state(self) -> dict[str, Any]:
+        """Return what was measured, and where."""
+        return {**super().state(), "on_device": self.on_device}
+
+    def load(self, state: Mapping[str, Any], divisible: bool) -> bool:
+        """Load what :meth:`state` returned into a metric that was just reset; return whether that is lost."""
+        self.on_device = state["on_device"]
+        return super().load(state, divisible)
+
+    def _add_kept(self, state: Mapping[str, Any]) -> None:
+        super()._add_kept(state)
+        self.keeps = self.keeps or state["kept"] is not None
+
+    def weighed(self, samples: int) -> dict[str, tuple[float, float]]:
+        """Return its figures with their weights: what it has counted, or the samples if it does not count."""
+        figures = self.figures()
+        return dict(zip(figures, zip(figures.values(), _weights(self.metric, len(figures), samples))))
 
 
 def _weights(metric: Any, figures: int, samples: int) -> list[float]:
