@@ -15,24 +15,22 @@ from .sums import PassSums
 
 
 class StageFigures(stage_figures.StageFigures):
-    """The figures of a stage; `on_host` are the metrics that are computed outside of the graphs."""
+    """The figures of a stage of a Gluon net."""
 
     user_code = staticmethod(user_code)
     sums: PassSums
 
     def __init__(self, spec: TaskSpec, metrics: Sequence[StageMetric], **options: Any) -> None:
         super().__init__(spec, metrics, PassSums(spec.terms), **options)
-        self.on_host: list[StageMetric] = []
 
     def unnamed(self) -> bool:
         """Whether some metrics are computed outside of the graphs."""
         return bool(self.on_host)
 
-    def load(self, state: Mapping[str, Any], divisible: bool = True) -> list[str]:
-        """Load what :meth:`state` returned; see :meth:`engines.StageFigures.load`."""
-        lost = super().load(state, divisible)
-        self.on_host = [metric for metric in self.metrics if metric.on_device is False]
-        return lost
+    @property
+    def on_host(self) -> list[StageMetric]:
+        """The metrics that are computed outside of the graphs."""
+        return [metric for metric in self.metrics if metric.on_device is False]
 
     def in_graph(
         self, terms: Sequence[Term], arrays: Mapping[Ref, Any], size: int
@@ -46,7 +44,6 @@ class StageFigures(stage_figures.StageFigures):
         for metric in self.metrics:
             if metric.term.has_slots(arrays) and (device := metric.bind(arrays, size, losses)) is not None:
                 found.append((metric.term, device))
-        self.on_host = [metric for metric in self.metrics if metric.on_device is False]
         return found
 
     def label_rules(self, arrays: Mapping[Ref, Any], more: Sequence[LabelRule] = ()) -> list[LabelRule]:
