@@ -5,6 +5,7 @@ The same functions run on NDArrays and, traced once, on symbols.
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from math import prod
 from typing import Any, NamedTuple
 
@@ -15,7 +16,6 @@ from ...spec.terms import MetricTerm, Term, named_parts
 from ..compat import mx
 from ..metrics.base import DeviceMetric, form_of
 from ..metrics.labels import LabelRule, count_wrong, rows_first
-from ..metrics.sums import SAMPLES, slices
 from ..user_code import user_code
 from .cached_graph import Backward
 from .loss_calls import as_variable, call_loss
@@ -72,8 +72,8 @@ class LossGraph:
     is SUM, BY_TERM (with an element for each term), or APART (in a traced graph an array for each term, so
     that the graph can be cut).
 
-    `layout` names the parts of the statistics and their widths, `slices` says where each part is, and `width`
-    is the length of the statistics.
+    `layout` names the parts of the statistics and their widths, `slices` says where the losses are, and
+    `width` is the length of the statistics.
     """
 
     def __init__(
@@ -97,12 +97,12 @@ class LossGraph:
         self._others = [pair for pair in metrics if not pair[1].returns_rows]
         self.layout = tuple(
             [(term.where, len(term.parts)) for term in terms]
-            + [(metric.where, 1) for metric, _ in self._counts]
-            + [(SAMPLES, 1)] * bool(self._counts)
+            + [(metric.where, 1) for metric, _ in self._counts] * 2  # right answers, then samples
             + [(rule.key, 1) for rule in self.rules]
             + [(metric.where, device.width) for metric, device in self._others]
         )
-        self.slices, self.width = dict(slices(self.layout)), sum(width for _, width in self.layout)
+        self.width, ends = sum(width for _, width in self.layout), accumulate(len(t.parts) for t in terms)
+        self.slices = {t.where: slice(end - len(t.parts), end) for t, end in zip(terms, ends)}
 
     @property
     def refs(self) -> set[Ref]:
@@ -162,7 +162,7 @@ class LossGraph:
     ) -> Any:
         if self._counts:
             pairs = [row for pair in self._counts for row in self._measure(F, *pair, arrays, parts)]
-            sums = [*sums, self._cast(F, _count_equal(F, pairs)), size]
+            sums = [*sums, self._cast(F, _count_equal(F, pairs)), *[size] * len(self._counts)]
         sums = [*sums, *(self._cast(F, counts) for counts in count_wrong(F, self.rules, arrays))]
         pieces = [F.cast(_concat(F, sums), "float64")] if sums else []
         pieces += [row for pair in self._others for row in self._measure(F, *pair, arrays, parts)]

@@ -163,7 +163,7 @@ class StepGraphs:
         arrays = by_reference(outputs, slots)
         terms = [term for term in self._spec.terms if term.has_slots(arrays)]
         traced = not (self.outside or self._failure)  # all of it, or nothing
-        (metrics,) = self._figures.place([terms], arrays, size)
+        metrics = self._figures.in_graph(terms, arrays, size)
         self.reads_outputs = bool(self._figures.on_host)
         functions = {term.key: self._fused(term, arrays) for term in terms if traced and not term.present}
         losses = LossGraph(
