@@ -16,7 +16,7 @@ def _control(name: str, doc: str) -> Any:
 
 
 class TrainerHandle(ABC):
-    """A trainer of any library; attributes that are not defined here are read from the library's own object.
+    """A trainer of any library; attributes that are not defined here are read from the library's object.
 
     A control that the optimizer lacks is None and cannot be set. The first slot of a subclass holds the
     library's object.
@@ -50,8 +50,8 @@ class TrainerHandle(ABC):
         """Set a control; raises TrainerError if the optimizer lacks it, ValueError for a value not valid."""
         where = f'trainers["{self.name}"].{control}'
         if self._read(control) is None:
-            kind, valid = type(self.optimizer).__name__, quoted(self._controls())
-            raise TrainerError(f"{where}: {kind} has none; it has {valid}")
+            name, valid = type(self.optimizer).__name__, quoted(self._controls())
+            raise TrainerError(f"{where}: {name} has none; it has {valid}")
         self._write(control, checked_value(where, value, CONTROLS[control]))
 
     @abstractmethod

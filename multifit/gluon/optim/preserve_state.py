@@ -61,10 +61,11 @@ def _preserve_parameters(parameters: list[mx.gluon.Parameter]) -> Iterator[None]
         yield
     finally:
         for parameter, saved in zip(parameters, copies):
-            for array, kept in zip(_arrays(parameter), saved):  # a changed grad_req may have made new arrays
+            # a changed grad_req may have made new arrays
+            for array, before in zip(_arrays(parameter), saved):
                 with suppress(mx.MXNetError):  # the error of an operator that failed to write this array
                     array.wait_to_read()
-                kept.copyto(array)
+                before.copyto(array)
         for values, fresh in flags:
             set_fresh(values, fresh)
 
