@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from functools import cache
 from typing import Any
 
 import numpy as np
 
 from ...balance import compared
-from ...balance.compared import ChosenParameters, Products
+from ...balance.compared import ChosenParameters, Products, Timer
 from ...balance.tasks import Tasks
 from ...distributed import World
-from ...engines import Timer, untimed
 from ...protocols import Array, Numbers
 from ...state import RunState
 from ..compat import mx
@@ -171,8 +170,9 @@ class GradientBalancer(compared.GradientBalancer):
     of_features, of_parameters = FeatureGradients, ParameterGradients
 
     def differentiate(
-        self, result: StepResult, state: RunState, scale: float = 1.0, timer: Timer = untimed
+        self, result: StepResult, state: RunState, scale: float = 1.0, timer: Timer = nullcontext
     ) -> None:
-        result.differentiate()
+        if result.objectives:  # else this process has no samples
+            result.differentiate()
         with timer("balance"):
             self._combine(result, result, state)

@@ -14,7 +14,6 @@ from multifit.balance import (
     STCH,
     DualProj,
     GradNorm,
-    GramianMethod,
     PCGrad,
     Sum,
     Uncertainty,
@@ -145,25 +144,6 @@ def test_a_fit_is_the_loop_by_hand(name: str) -> None:
     assert history["train_cosine_digit_parity"] == pytest.approx([np.mean(expected.cosines)], abs=1e-5)
     if make is two_heads:
         assert history["train_conflict"] == pytest.approx([np.mean(np.array(expected.cosines) < -0.1)])
-
-
-def test_several_trainers_and_clipping() -> None:
-    """Weights of 1/2 and half the rate are the sum; clipping sees the combined gradient."""
-
-    class Halves(GramianMethod):
-        def solve(self, gramian: Any, step: int = 0) -> Any:
-            return np.full(len(gramian), 0.5)
-
-    def trainers(rate: float, norm: float) -> dict:
-        return {
-            "body": TrainerSpec("body.*", "sgd", {"learning_rate": rate}, clip_norm=norm),
-            "heads": TrainerSpec("(digit|parity).*", "sgd", {"learning_rate": 0.1}),
-        }
-
-    plain, cut = twins(two_heads, BATCHES[0][0])
-    fitted(hybridized(plain), None, trainers=trainers(0.1, 0.02))
-    fitted(hybridized(cut), Halves(on="features"), trainers=trainers(0.2, 0.01))
-    assert_same_parameters(cut, plain)
 
 
 @pytest.mark.parametrize(
